@@ -14,7 +14,7 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.counts import Counts, Window
+from dpstream.aggregators.counts import CountedWindow, Counts
 from dpstream.aggregators.estimate import NORMAL_95, Estimate
 from dpstream.aggregators.found_items import FoundItems
 from dpstream.aggregators.grid_counts import GridCounts
@@ -108,7 +108,7 @@ FOUND: Final = 32
 
 
 @dataclass(frozen=True, eq=False)
-class CellWindow(Window):
+class CellWindow(CountedWindow):
     """What was received, and what is known of its noise.
 
     Attributes:

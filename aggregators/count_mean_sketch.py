@@ -18,9 +18,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.attendance import Attendance
 from dpstream.aggregators.cell_window import FOUND
 from dpstream.aggregators.counts import added_up
+from dpstream.aggregators.estimate import Attendance
 from dpstream.aggregators.found_items import FoundItems
 from dpstream.aggregators.item_counts import item_estimates
 from dpstream.aggregators.item_estimates import ItemEstimates

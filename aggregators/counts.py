@@ -104,7 +104,7 @@ def _no_order() -> NotAskedForError:
     )
 
 
-class Window(ABC):
+class CountedWindow(ABC):
     """What was counted at an epoch, or at several added up."""
 
     __slots__ = ()
@@ -115,11 +115,11 @@ class Window(ABC):
         """What it says."""
 
     @abstractmethod
-    def plus(self, later: Self) -> Window:
+    def plus(self, later: Self) -> CountedWindow:
         """The sums with those of another epoch, whose noise was drawn anew."""
 
 
-WindowT = TypeVar("WindowT", bound=Window)
+WindowT = TypeVar("WindowT", bound=CountedWindow)
 
 
 def added_up(windows: Iterable[WindowT | None]) -> WindowT | None:

@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.counts import EstimatedCounts, Window
+from dpstream.aggregators.counts import CountedWindow, EstimatedCounts
 from dpstream.aggregators.estimate import Estimate
 from dpstream.aggregators.found_items import FoundItems
 from dpstream.aggregators.item_estimates import ItemEstimates
@@ -60,7 +60,7 @@ class CrowdEstimate:
 
 
 @dataclass(frozen=True, eq=False)
-class CrowdEstimates(EstimatedCounts, Window):
+class CrowdEstimates(EstimatedCounts, CountedWindow):
     """All crowds; those that were withheld are None.
 
     Items are numbered crowd by crowd: first the crowd itself, whose estimate is its size, and then

@@ -9,8 +9,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.attendance import Attendance
-from dpstream.aggregators.estimate import NORMAL_95, Estimate
+from dpstream.aggregators.estimate import NORMAL_95, Attendance, Estimate
 from dpstream.aggregators.law_aggregator import LawAggregator, check_form
 
 FEW_REPORTS = 30

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeAlias,
 
 import numpy as np
 
-from dpstream.aggregators.attendance import Attendance
 from dpstream.aggregators.change_use import ChangeUse
-from dpstream.aggregators.estimate import CHANGES_USED, GAP, NORMAL_95, Estimate
+from dpstream.aggregators.estimate import CHANGES_USED, GAP, NORMAL_95, Attendance, Estimate
 from dpstream.aggregators.law_aggregator import LawAggregator
 
 if TYPE_CHECKING:

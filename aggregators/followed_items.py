@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.estimate import Attendance
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.aggregators.word_aggregator import WordAggregator
 from dpstream.randomizers.shuffled_counts.shuffled_item_counts import ItemStreamLaw
@@ -25,7 +25,7 @@ EstimateType = TypeVar("EstimateType", bound=ItemEstimates)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Followed:
+class FollowedEpoch:
     """The estimates of an epoch.
 
     Attributes:
@@ -56,7 +56,7 @@ class FollowedItems(WordAggregator[LawType], Generic[LawType, EstimateType]):
     def __init__(self, law: LawType) -> None:
         super().__init__(law)
         self._attendance: Attendance | None = None
-        self._followed = Followed(0, np.zeros(law.size))
+        self._followed = FollowedEpoch(0, np.zeros(law.size))
 
     @abstractmethod
     def _signed(self, epoch: int, senders: int) -> tuple[NDArray[np.float64], float]:
@@ -67,7 +67,7 @@ class FollowedItems(WordAggregator[LawType], Generic[LawType, EstimateType]):
         """Variance of one user's part in an estimate, of users drawn at random."""
 
     @abstractmethod
-    def _published(self, found: Followed, population: int) -> EstimateType:
+    def _published(self, found: FollowedEpoch, population: int) -> EstimateType:
         """The estimates of an epoch, once they are known."""
 
     def _words(self, epoch: int) -> int:
@@ -97,21 +97,23 @@ class FollowedItems(WordAggregator[LawType], Generic[LawType, EstimateType]):
         return self._published(found, int(attendance.population[epoch])) if found.known else None
 
     def _forget(self) -> None:
-        self._followed = Followed(0, np.zeros(self.law.size))
+        self._followed = FollowedEpoch(0, np.zeros(self.law.size))
 
-    def _next(self, attendance: Attendance) -> Followed:
+    def _next(self, attendance: Attendance) -> FollowedEpoch:
         before, boost = self._followed, self.law.boost
         epoch = before.epoch + 1
         contributors = int(attendance.contributors[epoch])
         if contributors < self.law.noises[0].minimum:
-            return Followed(epoch, before.values, before.variance, before.silence, before.known)
+            return FollowedEpoch(
+                epoch, before.values, before.variance, before.silence, before.known
+            )
         population = int(attendance.population[epoch])
         scale = population / contributors
         found, variance = self._signed(epoch, attendance.senders(epoch))
         values = (boost * before.values + scale * found) / (boost + 1)
         silent = max(0, population - contributors) / max(1, population - 1)
         sampled = self._sampled(values, population) * silent / contributors
-        return Followed(
+        return FollowedEpoch(
             epoch,
             values,
             (boost**2 * before.variance + scale**2 * variance) / (boost + 1) ** 2,

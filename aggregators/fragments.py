@@ -19,7 +19,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.estimate import Attendance
 from dpstream.aggregators.item_counts import ItemCountsAggregator
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.aggregators.law_aggregator import check_form
@@ -29,7 +29,7 @@ from dpstream.randomizers.fragments import FragmentsLaw
 class FragmentsAggregator(ItemCountsAggregator[FragmentsLaw]):
     """For every epoch the number of messages, and how many are about each item.
 
-    >>> from dpstream.aggregators.attendance import Attendance
+    >>> from dpstream.aggregators.estimate import Attendance
     >>> from dpstream.randomizers.composed import ComposedLaw
     >>> law = FragmentsLaw(
     ...     1, 2, 1, 1, 1, "removal", "exact", ComposedLaw((3, 1)), None, 1.0, 0.1, 1.0

@@ -20,7 +20,7 @@ from dpstream.randomizers.hadamard import HadamardLaw
 class HadamardAggregator(ItemCountsAggregator[HadamardLaw]):
     """For every epoch the number of messages, and how many lie in the set of each item.
 
-    >>> from dpstream.aggregators.attendance import Attendance
+    >>> from dpstream.aggregators.estimate import Attendance
     >>> law = HadamardLaw(2, 1, 2, 1, 1, 2.0, "bernoulli", 1.0, 0.1, 1.0)
     >>> aggregator = HadamardAggregator(law)
     >>> aggregator.add(1, np.array([[2, 0], [3, 2], [1, 1], [2, 2]], np.uint8), None)

@@ -21,8 +21,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.attendance import Attendance
-from dpstream.aggregators.estimate import GAP, NORMAL_95
+from dpstream.aggregators.estimate import GAP, NORMAL_95, Attendance
 from dpstream.aggregators.followed import Followed
 from dpstream.aggregators.hadamard_matches import walsh_hadamard
 from dpstream.aggregators.item_estimates import ItemEstimates

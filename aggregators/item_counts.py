@@ -11,11 +11,10 @@ from typing import ClassVar, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.attendance import Attendance
 from dpstream.aggregators.cell_window import FOUND
 from dpstream.aggregators.counts import added_up
 from dpstream.aggregators.epoch_tables import TableAggregator
-from dpstream.aggregators.estimate import NORMAL_95
+from dpstream.aggregators.estimate import NORMAL_95, Attendance
 from dpstream.aggregators.found_items import FoundItems
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.randomizers.item_domains import MOST_PUBLISHED

@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.counts import EstimatedCounts, Window
+from dpstream.aggregators.counts import CountedWindow, EstimatedCounts
 from dpstream.aggregators.estimate import NORMAL_95, Estimate
 from dpstream.aggregators.found_items import FoundItems
 
@@ -43,7 +43,7 @@ def norm_sub(values: NDArray[np.float64], population: float) -> NDArray[np.float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ItemEstimates(EstimatedCounts, Window):
+class ItemEstimates(EstimatedCounts, CountedWindow):
     """How many users hold each item of a domain, all with one and the same error bar.
 
     Attributes:

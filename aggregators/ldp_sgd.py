@@ -17,12 +17,11 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.attendance import Attendance
-from dpstream.aggregators.estimate import NORMAL_95, Estimate
+from dpstream.aggregators.estimate import NORMAL_95, Attendance, Estimate
 from dpstream.aggregators.law_aggregator import LawAggregator, check_form
 from dpstream.randomizers.labelled_examples import FEATURE_UNIT, unpacked_examples
 from dpstream.randomizers.ldp_sgd import LdpSgdLaw, LdpSgdParameters
-from dpstream.randomizers.ldp_sgd.directions import UNIT, directions
+from dpstream.randomizers.ldp_sgd.gradient_directions import UNIT, directions
 
 
 def scores(

@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.estimate import Attendance
 from dpstream.aggregators.hadamard_matches import kernels, walsh_hadamard
 from dpstream.aggregators.item_counts import ItemCountsAggregator
 from dpstream.aggregators.item_estimates import ItemEstimates
@@ -44,7 +44,7 @@ class MeasurementsAggregator(ItemCountsAggregator[MeasurementsLaw]):
 
     Where measurements are sampled: how often each word was received.
 
-    >>> from dpstream.aggregators.attendance import Attendance
+    >>> from dpstream.aggregators.estimate import Attendance
     >>> from dpstream.randomizers.measurements import LaplaceHistogramParameters
     >>> from dpstream.randomizers.measurements.calibration import calibrate
     >>> law = calibrate(LaplaceHistogramParameters(32.0, ("a", "b")), last_epoch=1, minimum=1)

@@ -15,8 +15,7 @@ from typing import Any, Self, TypeAlias
 
 import numpy as np
 
-from dpstream.aggregators.attendance import Attendance
-from dpstream.aggregators.estimate import NORMAL_95
+from dpstream.aggregators.estimate import NORMAL_95, Attendance
 from dpstream.aggregators.increments import Increment, combined, joined
 
 OwnIncrements: TypeAlias = Callable[[range, Attendance], Iterable[Sequence[Increment | None]]]

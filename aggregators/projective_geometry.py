@@ -25,10 +25,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.attendance import Attendance
 from dpstream.aggregators.cell_window import FOUND, CellWindow
-from dpstream.aggregators.counts import Window, added_up
+from dpstream.aggregators.counts import CountedWindow, added_up
 from dpstream.aggregators.epoch_tables import TableAggregator
+from dpstream.aggregators.estimate import Attendance
 from dpstream.aggregators.found_items import FoundItems
 from dpstream.aggregators.item_counts import item_estimates, spoken_for_variance
 from dpstream.aggregators.item_estimates import ItemEstimates
@@ -125,7 +125,7 @@ def places(space: PointSpace, points: int) -> NDArray[np.int64]:
 class ProjectiveGeometryAggregator(TableAggregator[ProjectiveGeometryLaw]):
     """For every epoch how often each word was received.
 
-    >>> from dpstream.aggregators.attendance import Attendance
+    >>> from dpstream.aggregators.estimate import Attendance
     >>> from dpstream.randomizers.composed import ComposedLaw
     >>> law = ProjectiveGeometryLaw(2, 1, 2, 2, 1, 1, ComposedLaw((2, 1)), 1.0, 1.0, 1e-6)
     >>> aggregator = ProjectiveGeometryAggregator(law)
@@ -174,7 +174,7 @@ class ProjectiveGeometryAggregator(TableAggregator[ProjectiveGeometryLaw]):
             return found.published
         return None if found is None else found.listed(MOST_PUBLISHED) or found.top(FOUND)
 
-    def window(self, epochs: Sequence[int], attendance: Attendance) -> Window | None:
+    def window(self, epochs: Sequence[int], attendance: Attendance) -> CountedWindow | None:
         """All items, or all cells of prefixes, epochs added up; None if one has no report."""
         return added_up(self._of(epoch, attendance) for epoch in epochs)
 

@@ -17,8 +17,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.attendance import Attendance
-from dpstream.aggregators.estimate import GAP, NORMAL_95, Estimate
+from dpstream.aggregators.estimate import GAP, NORMAL_95, Attendance, Estimate
 from dpstream.aggregators.law_aggregator import LawAggregator, check_form
 from dpstream.randomizers.shuffled_counts import ShuffledCountsLaw
 

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.aggregators.estimate import GAP, NORMAL_95
-from dpstream.aggregators.followed_items import Followed, FollowedItems, averaged_noise
+from dpstream.aggregators.followed_items import FollowedEpoch, FollowedItems, averaged_noise
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.aggregators.word_counts import WordCounts
 from dpstream.randomizers.affine_hashes import AffineHashes
@@ -191,7 +191,7 @@ class ShuffledItemCountsAggregator(FollowedItems[ShuffledItemCountsLaw, ItemEsti
         law: the constants of the job.
     """
 
-    def _published(self, found: Followed, population: int) -> ItemEstimates:
+    def _published(self, found: FollowedEpoch, population: int) -> ItemEstimates:
         deviation = math.hypot(math.sqrt(found.variance), found.silence)
         return ItemEstimates(
             values=found.values,

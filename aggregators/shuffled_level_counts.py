@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.aggregators.estimate import GAP
-from dpstream.aggregators.followed_items import Followed, FollowedItems, averaged_noise
+from dpstream.aggregators.followed_items import FollowedEpoch, FollowedItems, averaged_noise
 from dpstream.aggregators.level_estimates import LevelEstimates
 from dpstream.aggregators.tree_counts import level_values
 from dpstream.randomizers.code_variances import equal_variances, level_range_variances
@@ -26,7 +26,7 @@ class ShuffledLevelCountsAggregator(FollowedItems[ShuffledLevelCountsLaw, LevelE
         law: the constants of the job.
     """
 
-    def _published(self, found: Followed, population: int) -> LevelEstimates:
+    def _published(self, found: FollowedEpoch, population: int) -> LevelEstimates:
         return LevelEstimates.of_levels(
             self.law.levels,
             found.values,

@@ -14,7 +14,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.estimate import Attendance
 from dpstream.aggregators.followed import FollowedCounts, Received, unseen_deviation
 from dpstream.aggregators.law_aggregator import check_form
 from dpstream.randomizers.change_kernel import Kernel

@@ -21,7 +21,7 @@ _COUNTED_AT_ONCE = 1 << 12
 class SingleMessageAggregator(ItemCountsAggregator[SingleMessageLaw]):
     """For every epoch the number of messages, and how many of them speak for each item.
 
-    >>> from dpstream.aggregators.attendance import Attendance
+    >>> from dpstream.aggregators.estimate import Attendance
     >>> from dpstream.randomizers.composed import ComposedLaw
     >>> odds = ComposedLaw((3, 1))
     >>> law = SingleMessageLaw(2, 1, "rappor", 1, 1, odds, 1.0, 0.1, 1.0)

@@ -15,8 +15,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.attendance import Attendance
 from dpstream.aggregators.change_use import ChangeUse
+from dpstream.aggregators.estimate import Attendance
 from dpstream.aggregators.followed import Followed, FollowedCounts, Received, unseen_deviation
 from dpstream.aggregators.law_aggregator import check_form
 from dpstream.randomizers.value_stream import ValueStreamLaw

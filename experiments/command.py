@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.main import get_command
 
-from dpstream.pipeline.cli.errors import UsageProblem, run_command
+from dpstream.pipeline.cli.command_errors import UsageProblem, run_command
 from dpstream.pipeline.cli.inputs import progress_bar
 from dpstream.pipeline.cli.options import AsJson
 from dpstream.pipeline.cli.output import number, plural, say, say_json, say_pairs, say_table, tell

@@ -113,11 +113,11 @@ class DeleteBelow:
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
+class Yield:
     """Nothing is asked: in the midst of long work, let others have their turn."""
 
 
-Action: TypeAlias = Append | Flush | ReadRange | EndOffsets | Commit | DeleteBelow | Rest
+Action: TypeAlias = Append | Flush | ReadRange | EndOffsets | Commit | DeleteBelow | Yield
 Ends: TypeAlias = Mapping[tuple[Role, int], int]
 Result = TypeVar("Result")
 Steps: TypeAlias = Generator[Action, Any, Result]

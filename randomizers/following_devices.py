@@ -26,7 +26,7 @@ _UNKNOWN, _NEW = 2, 4
 _NOTHING = 2.0**-64
 
 
-class Followed(typing.Protocol):
+class FollowingLaw(typing.Protocol):
     """What a law says of how changes are followed."""
 
     @property
@@ -58,7 +58,7 @@ class FollowingDevices(Devices[LawT]):
         booleans: of it, those of the Booleans.
     """
 
-    def __init__(self, law: LawT, booleans: Followed) -> None:
+    def __init__(self, law: LawT, booleans: FollowingLaw) -> None:
         super().__init__(law)
         self._rules = booleans
         # f, what is left of its changes.

@@ -34,7 +34,7 @@ from dpstream.randomizers.devices import Devices
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
+class _DeviceKind:
     """A law of a protocol, and its devices; `package` is one of `randomizers`.
 
     `mark` is a constant that no other law of the protocol has.
@@ -55,40 +55,42 @@ class _Kind:
         return getattr(import_module(f"dpstream.randomizers.{package}"), self.devices)
 
 
-_KINDS: Final[Mapping[str, tuple[_Kind, ...]]] = {
-    "future_rand": (_Kind("future_rand", "FutureRandLaw", "FutureRand", "order_weights"),),
-    "value_stream": (_Kind("value_stream", "ValueStreamLaw", "ValueStream", "theta"),),
+_KINDS: Final[Mapping[str, tuple[_DeviceKind, ...]]] = {
+    "future_rand": (_DeviceKind("future_rand", "FutureRandLaw", "FutureRand", "order_weights"),),
+    "value_stream": (_DeviceKind("value_stream", "ValueStreamLaw", "ValueStream", "theta"),),
     "hadamard_values": (
-        _Kind("value_stream.hadamard_values", "HadamardValuesLaw", "HadamardValues", "booleans"),
+        _DeviceKind(
+            "value_stream.hadamard_values", "HadamardValuesLaw", "HadamardValues", "booleans"
+        ),
     ),
     "range_values": (
-        _Kind("value_stream.range_values", "RangeValuesLaw", "RangeValues", "level_weights"),
+        _DeviceKind("value_stream.range_values", "RangeValuesLaw", "RangeValues", "level_weights"),
     ),
-    "count_min": (_Kind("count_min", "CountMinLaw", "CountMin", "code", sets=True),),
+    "count_min": (_DeviceKind("count_min", "CountMinLaw", "CountMin", "code", sets=True),),
     "single_message": (
-        _Kind("single_message", "SingleMessageLaw", "SingleMessage", "odds", sets=True),
+        _DeviceKind("single_message", "SingleMessageLaw", "SingleMessage", "odds", sets=True),
     ),
     "shuffled_counts": (
-        _Kind(
+        _DeviceKind(
             "shuffled_counts.shuffled_value_stream",
             "ShuffledValueStreamLaw",
             "ShuffledValueStream",
             "clock",
         ),
-        _Kind(
+        _DeviceKind(
             "shuffled_counts.shuffled_item_counts",
             "ShuffledItemCountsLaw",
             "ShuffledItemCounts",
             "buckets",
         ),
-        _Kind(
+        _DeviceKind(
             "shuffled_counts.shuffled_level_counts",
             "ShuffledLevelCountsLaw",
             "ShuffledItemCounts",
             "levels",
             devices_package="shuffled_counts.shuffled_item_counts",
         ),
-        _Kind("shuffled_counts", "ShuffledCountsLaw", "ShuffledCounts", "noise"),
+        _DeviceKind("shuffled_counts", "ShuffledCountsLaw", "ShuffledCounts", "noise"),
     ),
 }
 
@@ -216,7 +218,7 @@ class OneDevice:
         return np.array([given] if self._sets else given, np.int64)
 
 
-def _kind_of(protocol: str, law: Mapping[str, Any]) -> _Kind:
+def _kind_of(protocol: str, law: Mapping[str, Any]) -> _DeviceKind:
     if protocol not in _KINDS:
         known = ", ".join(PROTOCOLS)
         raise ValueError(f"no device of its own runs {protocol!r}; those that one can are {known}")

@@ -59,7 +59,7 @@ def check_shuffled_parameters(
     epsilon: float, delta: float, dummies: str, messages_per_user: float | None
 ) -> None:
     """Raise `ValueError` unless these, which the protocols have in common, are allowed."""
-    from dpstream.randomizers.cell_dummies import DummyKind
+    from dpstream.randomizers.cell_noise_law import DummyKind
 
     check_epsilon(epsilon)
     for name, value in (("delta", delta), ("messages_per_user", messages_per_user)):
@@ -81,7 +81,7 @@ def check_item_cells(
             raise ValueError("cells and buckets are for items: give a domain, or leave them out")
         return
     from dpstream.randomizers.affine_hashes import is_prime
-    from dpstream.randomizers.cell_dummies import ItemCells
+    from dpstream.randomizers.cell_noise_law import ItemCells
     from dpstream.randomizers.item_domains import Bits, Numbers
 
     if cells not in (None, *get_args(ItemCells)):

@@ -6,6 +6,7 @@ has to be trusted to have drawn a matrix: everybody can make it from a text.
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,7 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.randomizers.pairwise_hash import PairwiseHash
-from dpstream.randomizers.public_words import public_words
+
+_WORD_BYTES = 8
+
+
+def public_words(text: str, count: int) -> NDArray[np.uint64]:
+    """The words that a text stands for: uint64, shape (count,). No secret rests on them.
+
+    >>> public_words("example", 2).tolist()
+    [1337537168300301344, 5322710968205388336]
+    """
+    digest = hashlib.shake_256(text.encode()).digest(_WORD_BYTES * count)
+    return np.frombuffer(digest, "<u8").astype(np.uint64)
 
 
 class PublicMatrix(ABC):

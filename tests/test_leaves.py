@@ -111,11 +111,11 @@ def test_leaf_takes_along_the_leaves_that_need_it(tree: Tree) -> None:
 
 
 @pytest.mark.parametrize(
-    "importer", ["pipeline/stages/stage.py", "pipeline/planning/plan.py", "topics/names.py"]
+    "importer", ["pipeline/stages/stage.py", "pipeline/planning/job_plan.py", "topics/names.py"]
 )
 def test_leaf_that_something_else_needs_is_not_deleted(importer: str) -> None:
     tree = Tree(ROOT)
-    tree.imports[importer] |= {"pipeline/recording/record.py"}
+    tree.imports[importer] |= {"pipeline/recording/recorder.py"}
     with pytest.raises(NotALeafError, match=importer):
         tree.going_with(["recording"])
 

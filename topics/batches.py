@@ -9,7 +9,7 @@ from dpstream.topics.frames import (
     U4_MAX,
     CodecError,
     Frame,
-    Kind,
+    RecordType,
     check_identities,
     check_range,
 )
@@ -18,8 +18,8 @@ from dpstream.topics.words import PLAIN_ENCODINGS, WORDS_FIELDS, Words, pack_wor
 if TYPE_CHECKING:
     from dpstream.topics.fixed_sizes import FixedSize
 
-_BATCH = Frame(Kind.BATCH, f"16s16sQ{WORDS_FIELDS}")
-_PUNCTUATION = Frame(Kind.PUNCTUATION, "16sQQQI8s")
+_BATCH = Frame(RecordType.BATCH, f"16s16sQ{WORDS_FIELDS}")
+_PUNCTUATION = Frame(RecordType.PUNCTUATION, "16sQQQI8s")
 
 DRAWING_BYTES = 8
 

@@ -8,7 +8,7 @@ from dpstream.topics.frames import (
     U4_MAX,
     CodecError,
     Frame,
-    Kind,
+    RecordType,
     check_identities,
     check_range,
     kind_of,
@@ -16,9 +16,9 @@ from dpstream.topics.frames import (
 )
 from dpstream.topics.words import WORDS_FIELDS, Words, pack_words, unpack_words
 
-_CHUNK = Frame(Kind.CHUNK, f"QQ16sII{WORDS_FIELDS}")
+_CHUNK = Frame(RecordType.CHUNK, f"QQ16sII{WORDS_FIELDS}")
 # Of an instance after the first one.
-_OF_AN_INSTANCE = Frame(Kind.CHUNK, f"QQ16sIII{WORDS_FIELDS}", version=2)
+_OF_AN_INSTANCE = Frame(RecordType.CHUNK, f"QQ16sIII{WORDS_FIELDS}", version=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def decode_chunk(data: bytes) -> Chunk:
     Raises:
         CodecError: the record is not a valid chunk.
     """
-    second = kind_of(data) is Kind.CHUNK and version_of(data) == _OF_AN_INSTANCE.version
+    second = kind_of(data) is RecordType.CHUNK and version_of(data) == _OF_AN_INSTANCE.version
     frame = _OF_AN_INSTANCE if second else _CHUNK
     fingerprint, deployment, epoch, manifest_offset, attempt, index, total, *words = frame.open(
         data

@@ -21,9 +21,9 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from dpstream.topics.frames import PAYLOAD_TARGET, U4_MAX, CodecError
-from dpstream.topics.word_forms import WordForm
 from dpstream.topics.words import (
     WORD_TYPES,
+    WordForm,
     Words,
     check_word_fields,
 )
@@ -47,7 +47,7 @@ class Slots:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class CountTable:
     """Counts of consecutive single words.
 
     Attributes:
@@ -61,7 +61,7 @@ class Table:
     count_bytes: int
 
 
-FixedSize: TypeAlias = Slots | Table
+FixedSize: TypeAlias = Slots | CountTable
 
 
 def fixed_size(form: WordForm, most: int) -> FixedSize:
@@ -86,7 +86,7 @@ def fixed_size(form: WordForm, most: int) -> FixedSize:
         )
     cells = table_cells(form)
     if cells is not None:
-        table = Table(0, cells, np.min_scalar_type(max(most, 1)).itemsize)
+        table = CountTable(0, cells, np.min_scalar_type(max(most, 1)).itemsize)
         if _FIRST_TYPE.itemsize + cells * table.count_bytes < most * form.report_bytes:
             return table
     return Slots(most)
@@ -114,7 +114,7 @@ def split_fixed(
     Raises:
         CodecError: there is no room for the words.
     """
-    if isinstance(size, Table):
+    if isinstance(size, CountTable):
         yield from _cut_table(words, size, max(1, payload_bytes // size.count_bytes - 8))
         return
     if words.messages > size.rows:
@@ -127,7 +127,7 @@ def split_fixed(
         yield Words(values[start : start + rows]), Slots(min(rows, size.rows - start))
 
 
-def _cut_table(words: Words, size: Table, cells: int) -> Iterator[tuple[Words, Table]]:
+def _cut_table(words: Words, size: CountTable, cells: int) -> Iterator[tuple[Words, CountTable]]:
     values, counts = words.values[:, 0], words.counts
     if counts is None:
         values, occurring = np.unique(values, return_counts=True)
@@ -158,7 +158,7 @@ def _packed_slots(words: Words, size: Slots) -> tuple[tuple[int, ...], bytes]:
     return (SLOTS_ENCODING, itemsize, width, rows, rows), words.values.tobytes() + filler
 
 
-def _packed_table(words: Words, size: Table) -> tuple[tuple[int, ...], bytes]:
+def _packed_table(words: Words, size: CountTable) -> tuple[tuple[int, ...], bytes]:
     dtype = _COUNT_TYPES.get(size.count_bytes)
     if dtype is None or words.counts is None or words.width != 1:
         raise CodecError(f"words of width {words.width} cannot be put into a table of {size}")
@@ -213,7 +213,7 @@ def _slots(
 
 def _table(
     data: bytes, start: int, word_bytes: int, width: int, cells: int, messages: int
-) -> tuple[Words, Table]:
+) -> tuple[Words, CountTable]:
     length = len(data) - start - _FIRST_TYPE.itemsize
     count_bytes = length // cells if cells else 0
     if width != 1 or count_bytes not in _COUNT_TYPES or length != cells * count_bytes:
@@ -231,4 +231,4 @@ def _table(
     words = Words(values, counts[present].astype(np.dtype("<u4")))
     if words.messages != messages:
         raise CodecError(f"{words.messages} messages in the payload, its header says {messages}")
-    return words, Table(first, cells, count_bytes)
+    return words, CountTable(first, cells, count_bytes)

@@ -48,7 +48,7 @@ class VersionError(CodecError):
     """A record is of a version of the format that this program does not understand."""
 
 
-class Kind(IntEnum):
+class RecordType(IntEnum):
     """What a binary record is."""
 
     BATCH = 1
@@ -62,12 +62,12 @@ class Kind(IntEnum):
     WATERMARK = 9
 
 
-_KINDS: Mapping[int, Kind] = {kind.value: kind for kind in Kind}
+_KINDS: Mapping[int, RecordType] = {kind.value: kind for kind in RecordType}
 # Of kinds that have more than one version.
-_NEWEST: Mapping[int, int] = {Kind.MANIFEST: 3, Kind.CHUNK: 2}
+_NEWEST: Mapping[int, int] = {RecordType.MANIFEST: 3, RecordType.CHUNK: 2}
 
 
-def kind_of(data: bytes) -> Kind:
+def kind_of(data: bytes) -> RecordType:
     """What a record claims to be. Looks at its first six bytes; the rest may still be wrong.
 
     Raises:
@@ -88,7 +88,7 @@ def kind_of(data: bytes) -> Kind:
         raise VersionError(f"record of version {version}, this program understands {known}")
     known_kind = _KINDS.get(kind)
     if known_kind is None:
-        raise CodecError(f"record of unknown kind {kind}, known are 1 to {len(Kind)}")
+        raise CodecError(f"record of unknown kind {kind}, known are 1 to {len(RecordType)}")
     return known_kind
 
 
@@ -121,7 +121,7 @@ class Frame:
 
     __slots__ = ("_header", "_name", "kind", "size", "version")
 
-    def __init__(self, kind: Kind, fields: str, version: int = VERSION) -> None:
+    def __init__(self, kind: RecordType, fields: str, version: int = VERSION) -> None:
         self.kind = kind
         self.version = version
         self._name = kind.name.lower()

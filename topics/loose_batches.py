@@ -20,7 +20,7 @@ from dpstream.topics.frames import (
     RECORD_CAP,
     CodecError,
     Frame,
-    Kind,
+    RecordType,
     check_identities,
     check_range,
 )
@@ -30,9 +30,9 @@ TAG_BYTES: Final = 8
 REPORT_ID_BYTES: Final = 16
 COLLECTOR_KEY_BYTES: Final = 32
 
-_BATCH = Frame(Kind.LOOSE_BATCH, f"QII{KEY_ID_BYTES}s")
-_ENROLMENTS = Frame(Kind.ENROLMENTS, "Q")
-_WATERMARK = Frame(Kind.WATERMARK, "16sQ")
+_BATCH = Frame(RecordType.LOOSE_BATCH, f"QII{KEY_ID_BYTES}s")
+_ENROLMENTS = Frame(RecordType.ENROLMENTS, "Q")
+_WATERMARK = Frame(RecordType.WATERMARK, "16sQ")
 _TAG_TYPE = np.dtype("<u8")
 _NO_KEY = bytes(KEY_ID_BYTES)
 

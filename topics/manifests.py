@@ -29,18 +29,17 @@ from dpstream.topics.frames import (
     U4_MAX,
     CodecError,
     Frame,
-    Kind,
+    RecordType,
     check_identities,
     check_range,
     kind_of,
     version_of,
 )
-from dpstream.topics.memberships import decode_membership
-from dpstream.topics.rows import Row
+from dpstream.topics.memberships import NumberRow, decode_membership
 
-_MANIFEST = Frame(Kind.MANIFEST, "QQQQQQQII")
-_OF_AN_INSTANCE = Frame(Kind.MANIFEST, "QQQQQQQIII", version=2)
-SHORT = Frame(Kind.MANIFEST, "QQQQQQQIIQ", version=3)
+_MANIFEST = Frame(RecordType.MANIFEST, "QQQQQQQII")
+_OF_AN_INSTANCE = Frame(RecordType.MANIFEST, "QQQQQQQIII", version=2)
+SHORT = Frame(RecordType.MANIFEST, "QQQQQQQIIQ", version=3)
 """Its last field is the offset of the manifest that it says the differences from."""
 _FRAMES = {frame.version: frame for frame in (_MANIFEST, _OF_AN_INSTANCE, SHORT)}
 _POPULATION_TYPE = np.dtype("<u4")
@@ -86,7 +85,7 @@ class Manifest:
         cut_offset: first offset that no longer belongs to the window.
         first_epoch: the smallest epoch of the deployment, at least 1.
         producers: whether each is in, in order of registration; at most `PRODUCERS_MAX`. Given as
-            any sequence or array, as are populations, and held as a `Row`.
+            any sequence or array, as are populations, and held as a `NumberRow`.
         populations: devices enrolled with each producer that is in, in the same order, u4.
         contributors: devices that were present with the producers in.
         population: devices enrolled with all producers, in or not.
@@ -129,8 +128,8 @@ class Manifest:
         populations = _checked_populations(self.populations)
         for name, array in (("producers", inside), ("populations", populations)):
             # What was read as one object stays one.
-            if not isinstance(getattr(self, name), Row):
-                object.__setattr__(self, name, Row(array))
+            if not isinstance(getattr(self, name), NumberRow):
+                object.__setattr__(self, name, NumberRow(array))
         enrolled = int(populations.sum(dtype=np.uint64))
         check_range("population", self.population, enrolled)
         check_range("contributors", self.contributors, 0, enrolled)
@@ -154,7 +153,7 @@ class Manifest:
 
 def _checked_populations(given: Sequence[int]) -> NDArray[np.uint32]:
     """Populations as they are written; `CodecError` if one has no room."""
-    if not isinstance(given, Row | np.ndarray):
+    if not isinstance(given, NumberRow | np.ndarray):
         low, high = min(given, default=0), max(given, default=0)
     elif len(array := np.asarray(given)):
         low, high = int(array.min()), int(array.max())
@@ -297,7 +296,7 @@ def is_short(data: bytes) -> bool:
     Raises:
         CodecError: it is none of ours.
     """
-    return kind_of(data) is Kind.MANIFEST and version_of(data) == SHORT.version
+    return kind_of(data) is RecordType.MANIFEST and version_of(data) == SHORT.version
 
 
 def decode_manifest(data: bytes) -> Manifest:
@@ -335,7 +334,7 @@ def decode_manifest(data: bytes) -> Manifest:
 
 def _frame_of(data: bytes) -> Frame:
     # Of another kind: the first version's frame refuses it.
-    version = version_of(data) if kind_of(data) is Kind.MANIFEST else _MANIFEST.version
+    version = version_of(data) if kind_of(data) is RecordType.MANIFEST else _MANIFEST.version
     return _FRAMES[version]
 
 
@@ -355,7 +354,7 @@ def _without_drawings(payload: bytes, producers: int) -> tuple[bytes, bytes]:
 
 # Mostly the same are in as in the window before, with as many devices: these are then one object.
 @lru_cache(maxsize=1)
-def _unpack_producers(payload: bytes, producers: int) -> tuple[Row[bool], Row[int]]:
+def _unpack_producers(payload: bytes, producers: int) -> tuple[NumberRow[bool], NumberRow[int]]:
     check_range("number of producers", producers, 0, PRODUCERS_MAX)
     bitmap_bytes = (producers + 7) // 8
     if bitmap_bytes > len(payload):
@@ -373,4 +372,4 @@ def _unpack_producers(payload: bytes, producers: int) -> tuple[Row[bool], Row[in
             f"{included * _POPULATION_TYPE.itemsize}"
         )
     populations = np.frombuffer(payload[bitmap_bytes:], _POPULATION_TYPE)
-    return Row[bool](bits[:producers].view(np.bool_)), Row[int](populations)
+    return NumberRow[bool](bits[:producers].view(np.bool_)), NumberRow[int](populations)

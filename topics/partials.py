@@ -10,12 +10,12 @@ from dpstream.topics.frames import (
     U4_MAX,
     CodecError,
     Frame,
-    Kind,
+    RecordType,
     check_identities,
     check_range,
 )
 
-_PARTIAL = Frame(Kind.PARTIAL, "QQ16sII")
+_PARTIAL = Frame(RecordType.PARTIAL, "QQ16sII")
 _PART_BYTES = RECORD_CAP - _PARTIAL.size
 # No state of an aggregator begins so: they begin with numbers from 0 on.
 _SPOILED = b"\xff" * 8

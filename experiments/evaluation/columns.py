@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.protocols.forecasts import Forecast, SmoothedForecast
 from dpstream.pipeline.results.smoothing import NAMES
-from dpstream.pipeline.simulation.simulate import Simulation
+from dpstream.pipeline.simulation.simulated_job import Simulation
 
 Array: TypeAlias = NDArray[np.float64]
 

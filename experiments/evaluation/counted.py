@@ -9,14 +9,14 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.attendance import Attendance
-from dpstream.aggregators.counts import Window
+from dpstream.aggregators.counts import CountedWindow
+from dpstream.aggregators.estimate import Attendance
 from dpstream.pipeline.devices.item_log import ItemLog
 from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.memory import MemoryDriver, SimulatedCluster, seeded_generators
 from dpstream.pipeline.results.epoch_counts import counts_of, window_of
-from dpstream.pipeline.simulation.item_comparison import messages_sent
+from dpstream.pipeline.simulation.item_accuracy import messages_sent
 from dpstream.pipeline.stages.epoch_log import EpochLog
 from dpstream.pipeline.stages.stage_builder import producer_admission
 from dpstream.randomizers.counted_words import CountedWords
@@ -43,7 +43,7 @@ class CountedEpoch:
         messages: that users sent, dummies included; 0 where they were not counted.
     """
 
-    counts: Window | None
+    counts: CountedWindow | None
     truth: Truth
     messages: int = 0
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dpstream.pipeline.plots import INSTALL, PlotError, save_figure, tidy
-from dpstream.pipeline.simulation.simulate import Simulation, simulate
+from dpstream.pipeline.simulation.simulated_job import Simulation, simulate
 from experiments.evaluation.columns import series_of
 from experiments.evaluation.experiment import Case
 from experiments.evaluation.plots import COLOURS

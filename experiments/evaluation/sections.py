@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from dpstream.pipeline.jobs.epochs import LONGEST_HORIZON, Epochs
 from dpstream.pipeline.jobs.input_forms import InputForm
-from dpstream.pipeline.jobs.section import Section
+from dpstream.pipeline.jobs.wording import Section
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.topics.names import JOB_NAME_MAX, validate_job_name
 from experiments.evaluation.drawn_items import (

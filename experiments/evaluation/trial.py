@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dpstream.pipeline.devices.item_log import ItemLog, ValueLog
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.simulation.simulate import Simulation, simulate
+from dpstream.pipeline.simulation.simulated_job import Simulation, simulate
 from dpstream.topics.manifests import Fate
 from experiments.evaluation.columns import COLUMNS, ONLINE, Series, predicted_online
 from experiments.evaluation.counted import CountedEpoch, counted_epochs

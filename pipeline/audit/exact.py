@@ -14,7 +14,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.pipeline.audit.findings import Finding, Verdict
+from dpstream.pipeline.audit.audits import AuditOutcome, Finding
 from dpstream.pipeline.conformance.cases import Case, Stream
 from dpstream.pipeline.conformance.divergences import divergence, exponential, neighbours_of
 from dpstream.randomizers.guarantee import Guarantee
@@ -56,7 +56,7 @@ def largest_loss(case: Case, guarantee: Guarantee) -> Finding:
         ATTACK,
         f"{guarantee.unit}: all views of {len(case.streams):,} inputs, {case.last_epoch} "
         f"epoch{'' if case.last_epoch == 1 else 's'}",
-        Verdict.EXACT if exceeded is None else Verdict.CONVICTED,
+        AuditOutcome.EXACT if exceeded is None else AuditOutcome.CONVICTED,
         claimed=guarantee.epsilon,
         delta=guarantee.delta,
         observed=observed,

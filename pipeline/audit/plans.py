@@ -1,26 +1,158 @@
-"""Which attacks there are on a protocol, a job, or all that is installed."""
+"""Which attacks there are on a protocol, a job, or all that is installed.
+
+Examples in which users lose all that is stated, beside those of the registry.
+
+Those of the registry are few items, so that estimates can be compared with what is predicted of
+them. Two of those items may be told apart by less than any two may be.
+
+Whether a job that was deployed runs with the law that its parameters promise.
+
+Everybody works from its record in the cluster: devices, stages, readers. Somebody who can write
+there, or software that has calibrated it wrongly, changes the constants that all of them use.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache, partial
+from typing import Any, Final
 
-from dpstream.pipeline.audit.audits import Attack, Coins
-from dpstream.pipeline.audit.deployed_laws import attack_law, with_constants_of
-from dpstream.pipeline.audit.draws import compare_draws
+from dpstream.pipeline.audit.audits import Attack, AuditOutcome, Coins, Finding
+from dpstream.pipeline.audit.draw_comparison import compare_draws
 from dpstream.pipeline.audit.exact import enumerate_losses
-from dpstream.pipeline.audit.findings import Finding
-from dpstream.pipeline.audit.more_examples import more_examples
-from dpstream.pipeline.audit.recomputed.attacks import attacks_on_accounting
+from dpstream.pipeline.audit.recomputed.cells import crowds, shifted_cells
+from dpstream.pipeline.audit.recomputed.compositions import answers_and_horizons, compositions
+from dpstream.pipeline.audit.recomputed.item_sets import sets_of_items
+from dpstream.pipeline.audit.recomputed.rounded import rounding
+from dpstream.pipeline.audit.recomputed.small_laws import SUBJECT
 from dpstream.pipeline.audit.sampling import Sample
-from dpstream.pipeline.audit.subjects import job_of
-from dpstream.pipeline.audit.targets import History, Target, Windows
+from dpstream.pipeline.audit.targets import DeviceHistory, Target, Windows
 from dpstream.pipeline.conformance.cases import Case
 from dpstream.pipeline.conformance.finding import find_cases
-from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from dpstream.pipeline.jobs.job_files import Job, make_job
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job, fingerprint_of
+from dpstream.pipeline.jobs.descriptions import is_signed
+from dpstream.pipeline.jobs.job_files import Job, make_job, validate
 from dpstream.pipeline.protocols.protocol import Example
 from dpstream.pipeline.protocols.registry import PROTOCOLS
+
+ATTACK: Final = "deployed law"
+_OFF: Final = 1 + 1e-9
+"""By how much logarithms of two machines may be off."""
+
+
+def attack_law(deployed: DeployedJob, calibrated: DeployedJob) -> Iterator[Finding]:
+    """The constants of a deployed job beside those that this software makes of its parameters."""
+    runs, promised = deployed.guarantee, calibrated.guarantee
+    reason = ""
+    if (runs.unit, runs.neighbours) != (promised.unit, promised.neighbours):
+        reason = f"its law is about another unit or other neighbours than {promised.neighbours}"
+    elif runs.epsilon > promised.epsilon * _OFF or runs.delta > promised.delta * _OFF:
+        reason = (
+            f"its constants lose epsilon {runs.epsilon:.9g}, delta {runs.delta:.9g}; its "
+            f"parameters promise {promised.epsilon:.9g} and {promised.delta:.9g}"
+        )
+    yield Finding(
+        deployed.name,
+        ATTACK,
+        f"constants of deployment {deployed.deployment.hex()[:8]} beside the job's parameters",
+        AuditOutcome.CONVICTED if reason else AuditOutcome.EXACT,
+        claimed=promised.epsilon,
+        delta=promised.delta,
+        observed=runs.epsilon,
+        reason=reason,
+    )
+    if deployed.signed_description is not None:
+        reason = _told(deployed)
+        yield Finding(
+            deployed.name,
+            ATTACK,
+            "devices are told the law that runs, by who deployed it",
+            AuditOutcome.CONVICTED if reason else AuditOutcome.CONSISTENT,
+            reason=reason,
+        )
+
+
+def _told(deployed: DeployedJob) -> str:
+    told = deployed.signed_description
+    assert told is not None
+    if not is_signed(told):
+        return "what devices are told is not signed by the key that it names"
+    if json.loads(told.statement)["law"] != deployed.constants:
+        return "devices are told other constants than stages work with"
+    return ""
+
+
+def with_constants_of(deployed: DeployedJob, job: DeployedJob) -> DeployedJob:
+    """Another deployment of the same parameters, with the constants of this one."""
+    values = {**json.loads(job.to_bytes()), "constants": deployed.constants}
+    return validate(DeployedJob, {**values, "fingerprint": fingerprint_of(values).hex()})
+
+
+_RECOMPUTED: dict[str, Callable[[], Iterator[Finding]]] = {
+    "compositions": compositions,
+    "shifted noise": shifted_cells,
+    "sets of items": sets_of_items,
+    "crowds": crowds,
+    "permanent answers": answers_and_horizons,
+    "rounding": rounding,
+}
+
+
+def attacks_on_accounting() -> list[Attack]:
+    """All that is recomputed, whatever is drawn besides."""
+    return [
+        Attack(SUBJECT, name, 0, partial(_without_coins, recompute))
+        for name, recompute in _RECOMPUTED.items()
+    ]
+
+
+def _without_coins(
+    recompute: Callable[[], Iterator[Finding]], coins: Coins, share: float
+) -> Iterator[Finding]:
+    return recompute()
+
+
+_PARAMETERS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "bucket": {"epsilon": 8.0, "domain": ("a", "b", "c"), "delta": 0.1, "hashes": 1, "trials": 2},
+    "jl_hh": {"epsilon": 8.0, "domain": ("a", "b", "c"), "delta": 0.1, "measurements": 2},
+}
+
+
+def more_examples(name: str) -> Iterator[Case]:
+    """Those of a protocol, of one epoch, numbered on from those that it has.
+
+    Raises:
+        ProtocolError: there is none of that name, or it is broken.
+
+    >>> list(map(str, more_examples("jl_hh")))
+    ['jl_hh-3']
+    """
+    if name in _PARAMETERS:
+        (first, *_) = find_cases(name)
+        entry = first.protocol
+        examples = (*entry.examples, Example(entry.parameters(**_PARAMETERS[name]), 1))
+        yield replace(first, protocol=replace(entry, examples=examples), number=len(entry.examples))
+
+
+# Several attacks begin with the same job, and calibrating one takes a while.
+@lru_cache(maxsize=64)
+def job_of(case: Case, *, epochs: int, minimum: int) -> DeployedJob:
+    """The example of a case as a deployed job; `minimum` if it asks for fewer devices."""
+    written = {key: value for key, value in asdict(case.parameters).items() if value is not None}
+    if isinstance(written.get("domain"), tuple):
+        written["domain"] = list(written["domain"])
+    values: dict[str, Any] = {
+        "name": "audit",
+        "protocol": case.protocol.name,
+        "parameters": written,
+        "epochs": {"count": epochs},
+        "shuffle": {"minimum": max(case.minimum, minimum)},
+        "topics": {"partitions": 2},
+    }
+    return deploy_job(make_job(values), deployed_at=0, deployment=bytes(16))
+
 
 LONG_TO_ENUMERATE = frozenset(
     {
@@ -206,7 +338,7 @@ def noise_of_stage(case: Case, epsilon: float | None = None) -> Case | None:
 def _samples(subject: str, job: DeployedJob, effort: Effort) -> Iterator[Attack]:
     entry = job.protocol_entry
     if entry.shuffling is None and not entry.stage_adds_noise(job.law):
-        history = History(job)
+        history = DeviceHistory(job)
         most = _MOST_WORDS // (entry.word_form(job.law).width * history.epochs)
         trials = effort.together if history.together else effort.trials
         alone = replace(effort, trials=min(trials, max(most, effort.windows)))

@@ -50,7 +50,7 @@ class Target(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class DeviceHistory:
     """All reports of one device."""
 
     job: DeployedJob

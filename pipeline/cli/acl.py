@@ -10,18 +10,25 @@ from typing import Annotated, Any
 import typer
 
 from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, connection_of, find_job, job_of_file
-from dpstream.pipeline.cli.errors import UsageProblem
+from dpstream.pipeline.cli.command_errors import UsageProblem
 from dpstream.pipeline.cli.options import AsJson, JobName, KafkaConfig, Servers
 from dpstream.pipeline.cli.output import plural, say, say_json, say_line, say_table, silence, tell
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.jobs.replays import deploy_replay, replayed_job
 from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.cluster_errors import ClusterError
 from dpstream.pipeline.kafka.connection import Connection, NoClusterError
 from dpstream.pipeline.kafka.deployed_jobs import find_deployed
-from dpstream.pipeline.kafka.errors import ClusterError
-from dpstream.pipeline.privileges.bindings import Binding, bindings_of, principals_of, tool_lines
-from dpstream.pipeline.privileges.cluster_acls import ClusterAcls
-from dpstream.pipeline.privileges.comparison import Comparison, compare, removable
+from dpstream.pipeline.privileges.cluster_acls import (
+    Binding,
+    ClusterAcls,
+    Comparison,
+    bindings_of,
+    compare,
+    principals_of,
+    removable,
+    tool_lines,
+)
 from dpstream.pipeline.privileges.table import Privilege, Resource, privileges_of
 
 _NO_SERVERS = "HOST:PORT"

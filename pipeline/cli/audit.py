@@ -9,20 +9,26 @@ from typing import Annotated
 
 import typer
 
-from dpstream.pipeline.audit.audits import FALSE_ALARM, Attack, Audit, run_attacks
-from dpstream.pipeline.audit.findings import Finding, Verdict
+from dpstream.pipeline.audit.audits import (
+    FALSE_ALARM,
+    Attack,
+    Audit,
+    AuditOutcome,
+    Finding,
+    run_attacks,
+)
 from dpstream.pipeline.audit.plans import (
     FULL,
     QUICK,
     Effort,
+    attacks_on_accounting,
     attacks_on_all,
     attacks_on_deployed,
     attacks_on_job,
     attacks_on_protocol,
 )
-from dpstream.pipeline.audit.recomputed.attacks import attacks_on_accounting
 from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, job_of_file
-from dpstream.pipeline.cli.errors import UsageProblem
+from dpstream.pipeline.cli.command_errors import UsageProblem
 from dpstream.pipeline.cli.inputs import progress_to_go
 from dpstream.pipeline.cli.options import AsJson, KafkaConfig, Servers
 from dpstream.pipeline.cli.output import plural, say, say_json, say_table
@@ -120,7 +126,7 @@ def _show(found: Audit) -> None:
             "attack": "attack",
             ">claimed": lambda each: _epsilon(each.claimed, each.delta),
             ">observed": lambda each: _epsilon(
-                each.observed, each.delta, exact=each.verdict is Verdict.EXACT
+                each.observed, each.delta, exact=each.verdict is AuditOutcome.EXACT
             ),
             "verdict": "verdict.value",
             "looked at": "what",

@@ -7,10 +7,9 @@ from typing import Annotated
 
 import typer
 
-from dpstream.pipeline.cli.asking import Yes, ask
 from dpstream.pipeline.cli.cluster_and_jobs import cluster_of
-from dpstream.pipeline.cli.errors import UsageProblem
-from dpstream.pipeline.cli.options import AsJson, KafkaConfig, Servers
+from dpstream.pipeline.cli.command_errors import UsageProblem
+from dpstream.pipeline.cli.options import AsJson, KafkaConfig, Servers, Yes, ask
 from dpstream.pipeline.cli.output import now, say, say_json, say_pairs
 from dpstream.pipeline.cli.population_lines import population_json, population_pairs
 from dpstream.pipeline.jobs.stated_budgets import BY_COMMAND, StatedBudget, binding_budget

@@ -13,7 +13,7 @@ import uvloop
 
 from dpstream.pipeline.addresses import Network, networks
 from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, name_of
-from dpstream.pipeline.cli.errors import UsageProblem
+from dpstream.pipeline.cli.command_errors import UsageProblem
 from dpstream.pipeline.cli.options import KafkaConfig, LogFormat, Servers, TlsCertificate, TlsKey
 from dpstream.pipeline.cli.output import say, silence, tell
 from dpstream.pipeline.cli.server_tls import given_tls

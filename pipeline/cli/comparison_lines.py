@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from dpstream.pipeline.cli.output import number, say, say_pairs, say_table
-from dpstream.pipeline.planning.alternatives import least_error, under_another_trust
-from dpstream.pipeline.planning.comparison import Compared, Recommendation
+from dpstream.pipeline.planning.job_plan import Plan
 from dpstream.pipeline.planning.outlook import Outlook
-from dpstream.pipeline.planning.plan import Plan
-from dpstream.pipeline.planning.speeds import DEVICES
+from dpstream.pipeline.planning.plan_alternatives import least_error, under_another_trust
+from dpstream.pipeline.planning.recommendation import DEVICES, Compared, Recommendation
 
 
 def show_protocols(made: Plan) -> None:

@@ -10,10 +10,10 @@ from typing import Annotated
 import typer
 
 from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, find_job
-from dpstream.pipeline.cli.errors import UsageProblem
+from dpstream.pipeline.cli.command_errors import UsageProblem
 from dpstream.pipeline.cli.options import AsJson, JobName, KafkaConfig, Servers
 from dpstream.pipeline.cli.output import number, plural, say, say_json, say_table, tell
-from dpstream.pipeline.operations.dead_letters import (
+from dpstream.pipeline.operations.dead_letter_log import (
     DeadLetterLog,
     Place,
     dismiss,

@@ -9,12 +9,11 @@ from typing import Annotated
 
 import typer
 
-from dpstream.pipeline.cli.asking import Yes, ask
 from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, name_of
+from dpstream.pipeline.cli.command_errors import UsageProblem
 from dpstream.pipeline.cli.deploy_lines import budget_change, show_deploy_plan
-from dpstream.pipeline.cli.errors import UsageProblem
 from dpstream.pipeline.cli.jobs import job_json, length, promised
-from dpstream.pipeline.cli.options import AsJson, JobFile, JobName, KafkaConfig, Servers
+from dpstream.pipeline.cli.options import AsJson, JobFile, JobName, KafkaConfig, Servers, Yes, ask
 from dpstream.pipeline.cli.output import now, plural, say, say_command, say_json, tell
 from dpstream.pipeline.jobs.budgets import endless_warning
 from dpstream.pipeline.jobs.deployed_job import DeployedJob

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from dpstream.pipeline.cli.jobs import length, promised
 from dpstream.pipeline.cli.output import guarantee_pairs, say, say_pairs, say_table
-from dpstream.pipeline.jobs.budgets import Account
+from dpstream.pipeline.jobs.budgets import BudgetAccount
 from dpstream.pipeline.operations.deploy_plan import DeployPlan, Step
 
 
@@ -61,7 +61,7 @@ def _accounts(plan: DeployPlan) -> Iterator[tuple[str, str]]:
             yield "", _account(account, plan.deployed.deployment.hex())
 
 
-def _account(account: Account, deployment: str) -> str:
+def _account(account: BudgetAccount, deployment: str) -> str:
     earlier, charged = _amount(account.earlier), _amount(account.charged)
     said = f"{account.quantity} {charged} by this deployment, {earlier} by others"
     if account.filtered is not None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, find_job
-from dpstream.pipeline.cli.errors import UsageProblem
+from dpstream.pipeline.cli.command_errors import UsageProblem
 from dpstream.pipeline.cli.options import AsJson, KafkaConfig, Servers
 from dpstream.pipeline.cli.output import plural, say, say_json, say_table, tell
 from dpstream.pipeline.cli.query import first_and_last
@@ -18,10 +18,14 @@ from dpstream.pipeline.errors import FAILED
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.topic_reader import read_from
-from dpstream.pipeline.recording.difference_plot import write_differences
-from dpstream.pipeline.recording.differences import Difference, check_comparable, differences
+from dpstream.pipeline.recording.differences import (
+    Difference,
+    check_comparable,
+    differences,
+    write_differences,
+)
+from dpstream.pipeline.results.coverage import EpochResult, result_of
 from dpstream.pipeline.results.epoch_counts import NoCountsError, check_epochs
-from dpstream.pipeline.results.epoch_results import EpochResult, result_of
 from dpstream.pipeline.stages.epoch_log import EpochLog
 from dpstream.pipeline.values.value_domains import ValueDomain
 

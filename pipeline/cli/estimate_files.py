@@ -10,9 +10,9 @@ from typing import Annotated
 
 import typer
 
-from dpstream.pipeline.cli.errors import UsageProblem
+from dpstream.pipeline.cli.command_errors import UsageProblem
 from dpstream.pipeline.cli.output import tell
-from dpstream.pipeline.results.estimate_files import PIECES
+from dpstream.pipeline.results.file_formats import PIECES
 from dpstream.pipeline.results.published_rows import PublishedRows
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.whole_files import replaced_whole

@@ -16,7 +16,7 @@ from dpstream.pipeline.cli.answer_lines import (
     record_json,
 )
 from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, find_job
-from dpstream.pipeline.cli.errors import UsageProblem
+from dpstream.pipeline.cli.command_errors import UsageProblem
 from dpstream.pipeline.cli.estimate_files import CsvFile, EstimateFile, JsonLinesFile, ParquetFile
 from dpstream.pipeline.cli.options import (
     Box,

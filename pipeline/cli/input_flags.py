@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dpstream.pipeline.cli.errors import UsageProblem
+from dpstream.pipeline.cli.command_errors import UsageProblem
 from dpstream.pipeline.jobs.input_forms import InputForm
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.jobs.job_problems import JobError

@@ -24,8 +24,8 @@ from rich.text import Text
 
 from dpstream.pipeline.cli.output import tell
 from dpstream.pipeline.devices.item_log import ValueLog, load_value_log
-from dpstream.pipeline.devices.produce import input_notices
-from dpstream.pipeline.devices.produce import load_input as load
+from dpstream.pipeline.devices.producer_input import input_notices
+from dpstream.pipeline.devices.producer_input import load_input as load
 from dpstream.pipeline.devices.users import load_users
 from dpstream.pipeline.jobs.input_forms import InputForm
 from dpstream.pipeline.jobs.job_files import Job

@@ -8,7 +8,7 @@ from dpstream.pipeline.cli.cluster_and_jobs import cluster_of
 from dpstream.pipeline.cli.options import AsJson, KafkaConfig, Servers
 from dpstream.pipeline.cli.output import iso, number, plural, say, say_json, say_table, tell
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.phases import Phase
+from dpstream.pipeline.jobs.job_phases import Phase
 from dpstream.pipeline.kafka.deployed_jobs import read_jobs
 from dpstream.randomizers.guarantee import Guarantee
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from dpstream.pipeline.cli.errors import UsageProblem
+from dpstream.pipeline.cli.command_errors import UsageProblem
 from dpstream.pipeline.cli.options import AsJson, SealingKeys
 from dpstream.pipeline.cli.output import say, say_json, say_pairs
 from dpstream.pipeline.jobs.deployed_job import DeployedJob

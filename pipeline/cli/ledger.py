@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from dpstream.pipeline.cli.asking import Yes, ask
 from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, name_of
-from dpstream.pipeline.cli.errors import UsageProblem
+from dpstream.pipeline.cli.command_errors import UsageProblem
 from dpstream.pipeline.cli.ledger_lines import (
     Selection,
     ledger_json,
@@ -20,7 +19,7 @@ from dpstream.pipeline.cli.ledger_lines import (
     show_releases,
     show_streams,
 )
-from dpstream.pipeline.cli.options import AsJson, KafkaConfig, Servers
+from dpstream.pipeline.cli.options import AsJson, KafkaConfig, Servers, Yes, ask
 from dpstream.pipeline.cli.output import now, say, say_json
 from dpstream.pipeline.errors import FAILED
 from dpstream.pipeline.kafka.cluster import Cluster

@@ -7,14 +7,14 @@ from typing import Any
 
 from dpstream.pipeline.cli.output import instant, iso, say, say_command, say_pairs, say_table
 from dpstream.pipeline.cli.population_lines import population_json, population_pairs
+from dpstream.pipeline.errors import one_line
 from dpstream.pipeline.jobs.budgets import Charge
 from dpstream.pipeline.jobs.stated_budgets import StatedBudget
 from dpstream.pipeline.json_values import json_fields
-from dpstream.pipeline.ledger.chain import Place
-from dpstream.pipeline.ledger.entries import Draft, Kind
+from dpstream.pipeline.ledger.chain import LedgerLocation
+from dpstream.pipeline.ledger.entries import Draft, EntryKind
 from dpstream.pipeline.ledger.ledger_report import LedgerReport, released_in_words
-from dpstream.pipeline.ledger.verification import Finding
-from dpstream.pipeline.printable import one_line
+from dpstream.pipeline.ledger.verification import Inconsistency
 
 
 class Selection:
@@ -69,11 +69,11 @@ def _rows(report: LedgerReport, selection: Selection) -> Iterator[Sequence[str]]
 
 
 def _place_rows(
-    report: LedgerReport, place: Place, selection: Selection, populations: Sequence[str]
+    report: LedgerReport, place: LedgerLocation, selection: Selection, populations: Sequence[str]
 ) -> Iterator[Sequence[str]]:
     assert place.entry is not None
     said = place.entry.said
-    carried = "carried over; " if said.kind == Kind.CARRIED else ""
+    carried = "carried over; " if said.kind == EntryKind.CARRIED else ""
     for budget in said.budgets:
         if selection.has_budget(budget, populations):
             yield _budget_row(budget, carried)
@@ -183,7 +183,7 @@ _ABOUT_STREAMS = (
 )
 
 
-def show_findings(report: LedgerReport, findings: Sequence[Finding]) -> None:
+def show_findings(report: LedgerReport, findings: Sequence[Inconsistency]) -> None:
     """Print what is wrong, and where; and the head, to be kept elsewhere."""
     for each in findings:
         where = "" if each.offset is None else f"offset {each.offset:,}: "
@@ -203,7 +203,7 @@ def show_head(report: LedgerReport) -> None:
 
 
 def ledger_json(
-    report: LedgerReport, selection: Selection, findings: Sequence[Finding] | None
+    report: LedgerReport, selection: Selection, findings: Sequence[Inconsistency] | None
 ) -> dict[str, Any]:
     """All of it, as JSON values."""
     state = report.state
@@ -235,7 +235,7 @@ def ledger_json(
     return body
 
 
-def _entry_json(place: Place) -> dict[str, Any]:
+def _entry_json(place: LedgerLocation) -> dict[str, Any]:
     assert place.entry is not None
     entry = place.entry
     return {

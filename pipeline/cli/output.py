@@ -24,9 +24,9 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
+from dpstream.pipeline.errors import one_line, printable, printable_json
 from dpstream.pipeline.json_values import json_text
-from dpstream.pipeline.printable import one_line, printable, printable_json
-from dpstream.pipeline.values.instants import iso as iso
+from dpstream.pipeline.values.times import iso as iso
 from dpstream.randomizers.guarantee import Guarantee
 
 Columns: TypeAlias = Mapping[str, str | Callable[[Any], object]] | Sequence[str]

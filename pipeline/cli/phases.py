@@ -9,12 +9,12 @@ from typing import Annotated
 import typer
 
 from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, name_of
-from dpstream.pipeline.cli.errors import UsageProblem
+from dpstream.pipeline.cli.command_errors import UsageProblem
 from dpstream.pipeline.cli.options import AsJson, JobName, KafkaConfig, Servers
 from dpstream.pipeline.cli.output import duration, now, plural, say, say_json, tell
 from dpstream.pipeline.errors import FAILED
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.phases import Phase
+from dpstream.pipeline.jobs.job_phases import Phase
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.deployed_jobs import find_deployed, read_jobs, set_phase
 from dpstream.pipeline.operations.drains import DrainProgress, DrainWatch, begin_drain, end_drain

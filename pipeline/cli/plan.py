@@ -5,22 +5,70 @@ from __future__ import annotations
 import math
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from dpstream.pipeline.cli.errors import UsageProblem
+from dpstream.pipeline.cli.command_errors import UsageProblem
 from dpstream.pipeline.cli.options import AsJson, JobFile
 from dpstream.pipeline.cli.output import say_json, tell
 from dpstream.pipeline.cli.plan_lines import half_width, show_plan
 from dpstream.pipeline.jobs.job_files import Job, load_job
 from dpstream.pipeline.json_values import json_fields
-from dpstream.pipeline.planning.changes import count_changes, read_changes_histogram
-from dpstream.pipeline.planning.plan import Plan
-from dpstream.pipeline.planning.plan import plan as make_plan
-from dpstream.pipeline.planning.plan_plot import write_plan_plot
+from dpstream.pipeline.planning.change_budgets import count_changes, read_changes_histogram
+from dpstream.pipeline.planning.job_plan import Plan
+from dpstream.pipeline.planning.job_plan import plan as make_plan
+from dpstream.pipeline.plots import new_figure, save_figure, tidy
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+_BLUE, _VERMILION = "#0072B2", "#D55E00"
+
+
+def write_plan_plot(made: Plan, path: Path) -> None:
+    """Draw a plan into a PNG file; see `draw_plan`."""
+    save_figure(draw_plan(made), path)
+
+
+def draw_plan(made: Plan) -> Figure:
+    """Draw the standard deviation of every epoch's estimate, in users, and of the smoothed one.
+
+    Raises:
+        PlotError: matplotlib is missing.
+    """
+    figure = new_figure(10, 4.5)
+    axes = figure.add_subplot()
+    epochs = [epoch.epoch for epoch in made.epochs]
+    online = [epoch.standard_deviation for epoch in made.epochs]
+    axes.plot(epochs, online, color=_BLUE, linewidth=1.6, label="estimate")
+    smoothed = [epoch.smoothed for epoch in made.epochs if epoch.smoothed is not None]
+    if smoothed:
+        axes.plot(
+            epochs,
+            smoothed,
+            color=_VERMILION,
+            linewidth=1.6,
+            linestyle=":",
+            label="smoothed, once the horizon is over",
+        )
+    axes.set_title(
+        f"{made.job}: error to expect with {made.users:,} users\n"
+        f"{str(made.guarantee).partition(';')[0]}",
+        loc="left",
+        fontsize=11,
+    )
+    axes.set_xlabel("epoch")
+    axes.set_ylabel("standard deviation, in users")
+    axes.yaxis.set_major_formatter("{x:,.0f}")
+    axes.set_ylim(bottom=0)
+    axes.margins(x=0.01)
+    tidy(axes)
+    axes.legend(loc="best", frameon=False)
+    return figure
 
 
 class Trusted(StrEnum):
@@ -141,8 +189,8 @@ def _held(job: Job, path: Path) -> NDArray[np.float64]:
     """The share of the users that hold each item, as a file has it."""
     # Where there is a file; a plan without one is quicker.
     from dpstream.pipeline.cli.inputs import load_truth
-    from dpstream.pipeline.devices.item_counts import counts_in, usual_shares
     from dpstream.pipeline.devices.item_log import ItemLog
+    from dpstream.pipeline.devices.item_shares import counts_in, usual_shares
     from dpstream.pipeline.devices.rows import BadRowsError
 
     slots = job.domain.slots

@@ -9,11 +9,10 @@ from dpstream.aggregators.estimate import NORMAL_95
 from dpstream.pipeline.cli.comparison_lines import show_outlook, show_protocols
 from dpstream.pipeline.cli.output import guarantee_pairs, number, plural, say, say_pairs, say_table
 from dpstream.pipeline.planning.crowd_sizes import CrowdsPlan
-from dpstream.pipeline.planning.odds import times_right
-from dpstream.pipeline.planning.parties import PartyGuarantee
-from dpstream.pipeline.planning.plan import ANY_NUMBER, Plan
+from dpstream.pipeline.planning.job_plan import ANY_NUMBER, Plan
+from dpstream.pipeline.planning.parties import PartyGuarantee, times_right
 from dpstream.pipeline.results.expected_errors import rounding_note
-from dpstream.pipeline.values.relative_errors import relative_error_lines
+from dpstream.pipeline.values.numeric_values import relative_error_lines
 
 # Columns of the small plot.
 _PLOT_WIDTH = 48

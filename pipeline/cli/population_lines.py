@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from dpstream.pipeline.jobs.budgets import Account, accounts_for, filter_of, spent_by
+from dpstream.pipeline.jobs.budgets import BudgetAccount, accounts_for, filter_of, spent_by
 from dpstream.pipeline.jobs.stated_budgets import standing_budgets
 from dpstream.pipeline.ledger.spending import Spending
 from dpstream.randomizers.accounting.charges import composed_epsilon
@@ -84,7 +84,7 @@ def population_json(state: Spending, population: str) -> dict[str, Any]:
     return body
 
 
-def _budget(account: Account) -> dict[str, Any]:
+def _budget(account: BudgetAccount) -> dict[str, Any]:
     binding = account.binding
     assert binding is not None
     return {

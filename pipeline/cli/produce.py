@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, events_cluster, find_job, job_of_file
-from dpstream.pipeline.cli.errors import UsageProblem
+from dpstream.pipeline.cli.command_errors import UsageProblem
 from dpstream.pipeline.cli.input_flags import InputFlags, takes_input_flags
 from dpstream.pipeline.cli.inputs import Roster, ToEpoch, load_input, load_roster, progress_bar
 from dpstream.pipeline.cli.options import (
@@ -28,17 +28,20 @@ from dpstream.pipeline.cli.options import (
     check_name,
 )
 from dpstream.pipeline.cli.output import plural, tell
-from dpstream.pipeline.cli.produce_from_topic import produce_from_topic
-from dpstream.pipeline.cli.produced_lines import say_produced, strangers_said
+from dpstream.pipeline.cli.produce_from_topic import (
+    produce_from_topic,
+    say_produced,
+    strangers_said,
+)
 from dpstream.pipeline.connect import ask_broker_clock, open_producer
 from dpstream.pipeline.devices.live import LiveSource
-from dpstream.pipeline.devices.produce import (
+from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.devices.producer_input import (
     LiveProducer,
     enrolment,
     produce_change_log,
     produce_live,
 )
-from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.input_forms import InputForm
 from dpstream.pipeline.kafka.broker_clock import BrokerClock

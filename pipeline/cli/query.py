@@ -8,9 +8,9 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from dpstream.pipeline.cli.answer_table import AnswerTable
+from dpstream.pipeline.cli.answer_lines import AnswerTable
 from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, find_job
-from dpstream.pipeline.cli.errors import UsageProblem
+from dpstream.pipeline.cli.command_errors import UsageProblem
 from dpstream.pipeline.cli.options import (
     Box,
     Crowd,
@@ -29,7 +29,6 @@ from dpstream.pipeline.json_values import json_text
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.topic_reader import read_from
 from dpstream.pipeline.results.asked import Asked, ask, check_askable, usual_question
-from dpstream.pipeline.results.composed_epochs import composed
 from dpstream.pipeline.results.epoch_counts import (
     EpochCounts,
     check_per_epoch,
@@ -37,6 +36,7 @@ from dpstream.pipeline.results.epoch_counts import (
     read_counts,
     read_latest,
 )
+from dpstream.pipeline.results.expected_errors import composed
 from dpstream.pipeline.results.published_rows import csv_row
 from dpstream.pipeline.results.questions import Answers, Query
 

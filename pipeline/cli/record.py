@@ -12,7 +12,7 @@ import typer
 from rich.filesize import decimal
 
 from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, find_job
-from dpstream.pipeline.cli.errors import UsageProblem
+from dpstream.pipeline.cli.command_errors import UsageProblem
 from dpstream.pipeline.cli.inputs import progress_bar
 from dpstream.pipeline.cli.keygen import key_ring
 from dpstream.pipeline.cli.options import AsJson, KafkaConfig, SealingKeys, Servers
@@ -20,8 +20,8 @@ from dpstream.pipeline.cli.output import plural, say, say_json, tell
 from dpstream.pipeline.errors import FAILED
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.cluster import Cluster
-from dpstream.pipeline.recording.record import DeploymentCheck, Recorded, Recorder, open_recording
 from dpstream.pipeline.recording.record_verify import Verification, verify
+from dpstream.pipeline.recording.recorder import DeploymentCheck, Recorded, Recorder, open_recording
 from dpstream.pipeline.recording.recording_index import RecordingError
 from dpstream.pipeline.recording.recordings import RecordingFolder, RecordingIndex
 from dpstream.pipeline.recording.replay.on_cluster import ClusterReader

@@ -13,7 +13,7 @@ import typer
 
 from dpstream.pipeline.cli.answer_lines import printed_lines
 from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, find_job
-from dpstream.pipeline.cli.errors import UsageProblem
+from dpstream.pipeline.cli.command_errors import UsageProblem
 from dpstream.pipeline.cli.keygen import key_ring
 from dpstream.pipeline.cli.options import AsJson, Format, KafkaConfig, SealingKeys, Servers
 from dpstream.pipeline.cli.output import (
@@ -38,9 +38,8 @@ from dpstream.pipeline.recording.replay.on_cluster import (
     begin_replay,
     find_replay,
 )
-from dpstream.pipeline.recording.replay.pace import Pace, Speed
-from dpstream.pipeline.recording.replay.plan import ReplayPlan, Wanted, plan_replay
-from dpstream.pipeline.recording.replay.progress import Progress
+from dpstream.pipeline.recording.replay.pace import Pace, ReplayProgress, Speed
+from dpstream.pipeline.recording.replay.replay_plan import ReplayPlan, Wanted, plan_replay
 from dpstream.pipeline.recording.replay.sources import ReplaySource
 from dpstream.pipeline.recording.replay.topic_source import TopicSource
 from dpstream.pipeline.stages.topic_uses import stages_of
@@ -272,7 +271,7 @@ def _print_estimates(
     )
     pace = Pace(speed, time.monotonic())
     # On a terminal the estimates themselves show how far it is.
-    progress = Progress(plan.last, (lambda text: None) if sys.stdout.isatty() else tell)
+    progress = ReplayProgress(plan.last, (lambda text: None) if sys.stdout.isatty() else tell)
 
     def wait(manifest: Manifest) -> None:
         due = pace.due(manifest.timestamp)

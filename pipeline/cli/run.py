@@ -15,36 +15,34 @@ from typing import Annotated, BinaryIO
 import typer
 from kafka.errors import KafkaConnectionError, KafkaTimeoutError
 
-from dpstream.pipeline.cli import output
+from dpstream.pipeline.cli import loading, output
 from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, find_job
-from dpstream.pipeline.cli.errors import UsageProblem
+from dpstream.pipeline.cli.command_errors import UsageProblem
 from dpstream.pipeline.cli.keygen import key_ring
-from dpstream.pipeline.cli.loading import loading
 from dpstream.pipeline.cli.options import KafkaConfig, LogFormat, SealingKeys, Servers, check_name
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.key_files import NoiseKey
 from dpstream.pipeline.jobs.key_ring import KeyRing
 from dpstream.pipeline.kafka.broker_clock import BrokerClock
 from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.cluster_errors import BrokerAwayError
 from dpstream.pipeline.kafka.deployed_jobs import check_has_devices
-from dpstream.pipeline.kafka.errors import BrokerAwayError
 from dpstream.pipeline.kafka.kept_state import ContradictionError
 from dpstream.pipeline.kafka.kept_topics import check_kept
-from dpstream.pipeline.kafka.workers.job_facts import JobFacts
 from dpstream.pipeline.kafka.workers.log_lines import LogLines
 from dpstream.pipeline.kafka.workers.monitor import MonitorAddress
 from dpstream.pipeline.kafka.workers.observer import WindowTally
 from dpstream.pipeline.kafka.workers.resting import Resting
+from dpstream.pipeline.kafka.workers.worker_facts import JobFacts
 from dpstream.pipeline.lifeline import tell
 from dpstream.pipeline.open_files import room_for_files
 from dpstream.pipeline.operations.supervisor.children import METRICS_VARIABLE
 from dpstream.pipeline.operations.supervisor.supervise import SupervisorSettings, supervise
 from dpstream.pipeline.operations.supervisor.wanted import Task
 from dpstream.pipeline.results.watched_estimates import WatchedEstimates
-from dpstream.pipeline.stages.environment import Environment
+from dpstream.pipeline.stages.environment import Environment, WindowListener
 from dpstream.pipeline.stages.estimate_records import EstimateListener
-from dpstream.pipeline.stages.finished_windows import WindowListener
-from dpstream.pipeline.stages.rests import waking_roles
+from dpstream.pipeline.stages.idle_condition import waking_roles
 from dpstream.pipeline.stages.stage import Stage
 from dpstream.pipeline.stages.stage_builder import build_stage
 from dpstream.pipeline.stages.topic_uses import hides_messages, stages_of, topic_uses

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +13,7 @@ import typer
 
 from dpstream.pipeline.addresses import networks
 from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, name_of
-from dpstream.pipeline.cli.errors import UsageProblem
+from dpstream.pipeline.cli.command_errors import UsageProblem
 from dpstream.pipeline.cli.inputs import load_truth
 from dpstream.pipeline.cli.options import KafkaConfig, Servers, TlsCertificate, TlsKey
 from dpstream.pipeline.cli.output import say, silence, tell
@@ -20,7 +21,7 @@ from dpstream.pipeline.cli.server_tls import given_tls, warn_of_readers
 from dpstream.pipeline.devices.item_log import ValueLog
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.serve.access import AccessSettings
-from dpstream.pipeline.serve.passwords import HashedPassword
+from dpstream.pipeline.serve.passwords import LONGEST, HashedPassword, write_password
 from dpstream.pipeline.serve.security import check_origin
 from dpstream.pipeline.serve.server import NoPortError, SiteSettings
 from dpstream.pipeline.serve.server import serve as serve_page
@@ -189,3 +190,25 @@ def _truths(jobs: tuple[str, ...], given: list[str]) -> dict[str, Path]:
             raise UsageProblem(f"--truth {text}: there is no file {path}")
         truths[name] = path
     return truths
+
+
+def password(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where its hash is written.")],
+) -> None:
+    """Choose the password of the live page, for dpstream serve --password-file FILE.
+
+    It is asked for on a terminal, twice, and read from the first line of the input elsewhere. The
+    file holds its hash alone; make it anew to change it, and start the page again.
+    """
+    if sys.stdin.isatty():
+        chosen: str = typer.prompt(
+            "Password of the page", hide_input=True, confirmation_prompt="The same again", err=True
+        )
+    else:
+        line = sys.stdin.readline(LONGEST + 2)
+        if not line.strip():
+            raise UsageProblem("no password came: give it as the first line of the input")
+        chosen = line.rstrip("\r\n")
+    write_password(file, chosen)
+    say(f"its hash is in {file}")
+    tell(f"dpstream serve --password-file {file} asks for it")

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from dpstream.pipeline.cli.answer_lines import NormSub, Plot, plot_answers
-from dpstream.pipeline.cli.errors import UsageProblem
+from dpstream.pipeline.cli.command_errors import UsageProblem
 from dpstream.pipeline.cli.input_flags import InputFlags, takes_input_flags
 from dpstream.pipeline.cli.inputs import Roster, ToEpoch, load_input, progress_bar
 from dpstream.pipeline.cli.options import (
@@ -31,14 +31,13 @@ from dpstream.pipeline.json_values import json_fields
 from dpstream.pipeline.results.asked import Asked, check_askable, make_query, usual_query
 from dpstream.pipeline.results.questions import Query, Question
 from dpstream.pipeline.simulation.item_accuracy import mean_accuracy
-from dpstream.pipeline.simulation.query_trials import simulations_json
-from dpstream.pipeline.simulation.simulate import (
+from dpstream.pipeline.simulation.simulated_job import (
     Simulation,
     column_errors,
     coverage,
     root_mean_square,
 )
-from dpstream.pipeline.simulation.trials import run_trials
+from dpstream.pipeline.simulation.trials import run_trials, simulations_json
 
 _ROWS_SHOWN = 20
 

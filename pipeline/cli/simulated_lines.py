@@ -7,7 +7,7 @@ from itertools import chain
 from typing import TypeVar
 
 from dpstream.aggregators.cell_window import FOUND
-from dpstream.pipeline.cli.answer_table import AnswerTable, epoch_lines
+from dpstream.pipeline.cli.answer_lines import AnswerTable, epoch_lines
 from dpstream.pipeline.cli.output import (
     guarantee_pairs,
     number,
@@ -17,7 +17,7 @@ from dpstream.pipeline.cli.output import (
     say_pairs,
 )
 from dpstream.pipeline.devices.item_log import ValueLog
-from dpstream.pipeline.devices.produce import enrolment, value_notices
+from dpstream.pipeline.devices.producer_input import enrolment, value_notices
 from dpstream.pipeline.results.coverage import (
     coverage_lines,
     coverage_over_time,
@@ -27,15 +27,15 @@ from dpstream.pipeline.results.phrases import flag_words
 from dpstream.pipeline.results.questions import Items, Query
 from dpstream.pipeline.results.smoothing import BIASED
 from dpstream.pipeline.simulation.item_accuracy import ItemAccuracy, mean_accuracy
-from dpstream.pipeline.simulation.query_trials import accuracy
-from dpstream.pipeline.simulation.simulate import (
+from dpstream.pipeline.simulation.simulated_job import (
     Simulation,
     column_errors,
     coverage,
     root_mean_square,
 )
+from dpstream.pipeline.simulation.trials import accuracy
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
-from dpstream.pipeline.values.relative_errors import relative_error_lines
+from dpstream.pipeline.values.numeric_values import relative_error_lines
 from dpstream.randomizers.row_errors import MOST_HELD, OTHERS
 from dpstream.topics.manifests import Fate
 

@@ -16,16 +16,16 @@ from rich.live import Live
 from rich.text import Text
 
 from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, find_job
-from dpstream.pipeline.cli.errors import UsageProblem
+from dpstream.pipeline.cli.command_errors import UsageProblem
 from dpstream.pipeline.cli.options import AsJson, KafkaConfig, Servers
 from dpstream.pipeline.cli.output import console, now, say_json, tell
 from dpstream.pipeline.cli.status_lines import status_lines
 from dpstream.pipeline.kafka.cluster import AccessError, Cluster, ClusterError, NoTopicError
 from dpstream.pipeline.kafka.deployed_jobs import DeploymentError, find_deployed, read_jobs
 from dpstream.pipeline.kafka.many_topics import ManyTopics
+from dpstream.pipeline.operations.status.collection import JobWatch
 from dpstream.pipeline.operations.status.facts import JobStatus
-from dpstream.pipeline.operations.status.gathering import JobWatch
-from dpstream.pipeline.operations.status.looking_ahead import HEARTBEATS_READ, look_ahead
+from dpstream.pipeline.operations.status.lags import HEARTBEATS_READ, look_ahead
 
 # Gathers what there is to say of every job.
 ReadStatuses = Callable[[], "Statuses"]

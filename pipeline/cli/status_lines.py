@@ -11,7 +11,7 @@ from rich.text import Text
 from dpstream.pipeline.cli.output import duration, instant, number, table_of
 from dpstream.pipeline.operations.status.facts import (
     JobStatus,
-    OpenWindow,
+    OpenWindowStatus,
     StageStatus,
     WorkerStatus,
 )
@@ -153,7 +153,7 @@ def _window_lines(status: JobStatus) -> Iterator[RenderableType]:
         yield Text(f"and {more:,} more")
 
 
-def _awaited(window: OpenWindow, *, collected: bool) -> str:
+def _awaited(window: OpenWindowStatus, *, collected: bool) -> str:
     if collected and window.grace_left is None:
         # Until then collectors take reports of it, and are not waited for.
         return "the end of the epoch"

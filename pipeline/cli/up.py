@@ -16,11 +16,18 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from dpstream.pipeline.cli.asking import Yes, ask
-from dpstream.pipeline.cli.errors import UsageProblem
+from dpstream.pipeline.cli.command_errors import UsageProblem
 from dpstream.pipeline.cli.input_flags import InputFlags, takes_input_flags
 from dpstream.pipeline.cli.inputs import Roster, ToEpoch
-from dpstream.pipeline.cli.options import AsJson, JobFile, KafkaConfig, Servers, SkipBadRows
+from dpstream.pipeline.cli.options import (
+    AsJson,
+    JobFile,
+    KafkaConfig,
+    Servers,
+    SkipBadRows,
+    Yes,
+    ask,
+)
 from dpstream.pipeline.cli.output import (
     PrintableConsole,
     console,

@@ -19,7 +19,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
-from dpstream.pipeline.cli.loading import loading
+from dpstream.pipeline.cli import loading
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +180,7 @@ VERBS = {
     ),
     "password": Verb(
         _RESULTS,
-        "password:password",
+        "serve:password",
         "Choose the password of the live page, for dpstream serve --password-file FILE.",
         "page.password",
     ),

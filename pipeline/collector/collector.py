@@ -19,18 +19,14 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
-from dpstream.pipeline.collector.accepting import Listener, listen
-from dpstream.pipeline.collector.following import WantedJobs, wanted_jobs
-from dpstream.pipeline.collector.gathering import Gathering, Room, WriteError
-from dpstream.pipeline.collector.http_connections import Connections
-from dpstream.pipeline.collector.http_limits import HttpLimits
-from dpstream.pipeline.collector.intake import Intake
+from dpstream.pipeline.collector.batch_writer import Gathering, Room, Watermarks, WriteError
+from dpstream.pipeline.collector.collector_metrics import CollectorSnapshot, JobCounts, registry_of
+from dpstream.pipeline.collector.http_connections import HttpConnections, Listener, listen
+from dpstream.pipeline.collector.http_limits import HttpLimits, Rates
+from dpstream.pipeline.collector.intake import Intake, WantedJobs, wanted_jobs
 from dpstream.pipeline.collector.kafka_writer import KafkaWriter
-from dpstream.pipeline.collector.metrics import CollectorSnapshot, JobCounts, registry_of
-from dpstream.pipeline.collector.rates import Rates
 from dpstream.pipeline.collector.service import Access, Served, Service
 from dpstream.pipeline.collector.tokens import TokenCheck
-from dpstream.pipeline.collector.watermarks import Watermarks
 from dpstream.pipeline.errors import WRONG_INPUT, DpstreamError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.key_files import CollectorKey, WrongKeyError
@@ -38,10 +34,10 @@ from dpstream.pipeline.kafka.broker_clock import BrokerClock, own_milliseconds
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.jobs_follower import Away, Follower
 from dpstream.pipeline.kafka.kept_state import made_again
-from dpstream.pipeline.kafka.workers.health import Health
 from dpstream.pipeline.kafka.workers.log_lines import LogLines
 from dpstream.pipeline.kafka.workers.monitor import MonitorAddress
 from dpstream.pipeline.kafka.workers.monitor import serve as serve_monitor
+from dpstream.pipeline.kafka.workers.watchdog import Health
 from dpstream.pipeline.open_files import room_for_files
 from dpstream.pipeline.state import collector_key_file
 from dpstream.topics.loose_batches import Watermark, encode_watermark
@@ -168,7 +164,7 @@ class Collector:
             kafka_answers=self.kafka_answers,
             refused=self._count_refusal,
         )
-        self.connections = Connections(
+        self.connections = HttpConnections(
             self.service.handle,
             self.service.look,
             self.service.allowed,

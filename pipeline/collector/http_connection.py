@@ -14,11 +14,17 @@ from typing import TYPE_CHECKING, Final, cast
 
 import httptools
 
-from dpstream.pipeline.collector.answers import STATUS_LINES, Answer, Headers, Problem, written
-from dpstream.pipeline.collector.http_limits import Request
+from dpstream.pipeline.collector.http_limits import HttpRequest
+from dpstream.pipeline.collector.responses import (
+    STATUS_LINES,
+    Headers,
+    HttpResponse,
+    RequestProblem,
+    written,
+)
 
 if TYPE_CHECKING:
-    from dpstream.pipeline.collector.http_connections import Connections
+    from dpstream.pipeline.collector.http_connections import HttpConnections
 
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 # A body in chunks of a byte each is six times as long.
@@ -54,22 +60,22 @@ class Slot:
     __slots__ = ("_connection", "answer", "closes", "head_only", "headers")
 
     def __init__(
-        self, connection: Connection, headers: Headers, *, head_only: bool, closes: bool
+        self, connection: HttpConnection, headers: Headers, *, head_only: bool, closes: bool
     ) -> None:
         self._connection = connection
-        self.answer: Answer | None = None
+        self.answer: HttpResponse | None = None
         self.headers = headers
         self.head_only = head_only
         self.closes = closes
 
-    def __call__(self, answer: Answer) -> None:
+    def __call__(self, answer: HttpResponse) -> None:
         """Answer."""
         self.answer = answer
         self.closes |= self._connection.connections.closing
         self._connection.drain()
 
 
-class Connection(asyncio.Protocol):
+class HttpConnection(asyncio.Protocol):
     """One connection.
 
     Args:
@@ -77,7 +83,7 @@ class Connection(asyncio.Protocol):
         made: its socket.
     """
 
-    def __init__(self, connections: Connections, made: socket.socket) -> None:
+    def __init__(self, connections: HttpConnections, made: socket.socket) -> None:
         self.connections = connections
         self.made = made
         self.peer = ""
@@ -86,7 +92,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpRequestParser(self)
         self._slots: deque[Slot] = deque()
-        self._request = Request()
+        self._request = HttpRequest()
         self._head_bytes = 0
         self._fed_bytes = 0
         self._body: bytes | bytearray = b""
@@ -140,7 +146,7 @@ class Connection(asyncio.Protocol):
         """Of httptools: a request begins."""
         if self._ended:
             return
-        self._request = Request(peer=self.peer)
+        self._request = HttpRequest(peer=self.peer)
         self._head_bytes = self._fed_bytes = self._body_left = 0
         self._in_head = True
         self.connections.idle.pop(self, None)
@@ -153,7 +159,7 @@ class Connection(asyncio.Protocol):
         self._head_bytes += len(url)
         self._request.path += url
         if self._head_bytes > self._limits.path_bytes:
-            self._refuse(Problem.URI.answer())
+            self._refuse(RequestProblem.URI.answer())
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Of httptools: a header; or a trailer, after the body, which is passed over."""
@@ -161,7 +167,7 @@ class Connection(asyncio.Protocol):
             return
         self._head_bytes += len(name) + len(value)
         if self._head_bytes > self._limits.head_bytes:
-            self._refuse(Problem.HEADERS.answer())
+            self._refuse(RequestProblem.HEADERS.answer())
             return
         name = name.lower()
         if name in _WANTED:
@@ -170,9 +176,9 @@ class Connection(asyncio.Protocol):
             headers[name] = value if name not in headers else headers[name] + b", " + value
         elif name == b"content-length":
             if not value.isdigit():
-                self._refuse(Problem.MALFORMED.answer())
+                self._refuse(RequestProblem.MALFORMED.answer())
             elif len(value) > _DIGITS or int(value) > self._limits.body_bytes:
-                self._refuse(Problem.TOO_LARGE.answer())
+                self._refuse(RequestProblem.TOO_LARGE.answer())
             else:
                 self._body_left = int(value)
 
@@ -193,7 +199,7 @@ class Connection(asyncio.Protocol):
         expected = request.headers.get(b"expect")
         if expected is not None:
             if expected.lower() != b"100-continue":
-                self._refuse(Problem.EXPECTATION.answer())
+                self._refuse(RequestProblem.EXPECTATION.answer())
             elif not self._slots and self._transport is not None:
                 self._transport.write(_CONTINUE)
 
@@ -202,7 +208,7 @@ class Connection(asyncio.Protocol):
         if self._ended:
             return
         if len(self._body) + len(body) > self._limits.body_bytes:
-            self._refuse(Problem.TOO_LARGE.answer())
+            self._refuse(RequestProblem.TOO_LARGE.answer())
             return
         self._body_left = max(0, self._body_left - len(body))
         if not self._body:
@@ -232,7 +238,7 @@ class Connection(asyncio.Protocol):
             self.connections.handle(request, slot)
         except Exception as error:
             self.connections.failed(error)
-            slot(Problem.INTERNAL.answer())
+            slot(RequestProblem.INTERNAL.answer())
 
     def drain(self) -> None:
         """Send what has been answered, up to the first request that has not, while it is taken."""
@@ -277,7 +283,7 @@ class Connection(asyncio.Protocol):
     def too_slow(self) -> None:
         """A deadline has passed."""
         if (self._in_head or self._in_body) and not self._stuck and not self._ended:
-            self._refuse(Problem.TIMEOUT.answer())
+            self._refuse(RequestProblem.TIMEOUT.answer())
         else:
             self.abort()
 
@@ -311,15 +317,15 @@ class Connection(asyncio.Protocol):
             self._parser.feed_data(data)
         except httptools.HttpParserCallbackError as error:
             self.connections.failed(error)
-            self._refuse(Problem.INTERNAL.answer())
+            self._refuse(RequestProblem.INTERNAL.answer())
         except (httptools.HttpParserUpgrade, httptools.HttpParserError):
-            self._refuse(Problem.MALFORMED.answer())
+            self._refuse(RequestProblem.MALFORMED.answer())
         # Of what has not come to its end, the parser holds as much as it was fed.
         self._fed_bytes += len(data)
         if self._in_head and self._fed_bytes > self._limits.head_bytes + len(data):
-            self._refuse(Problem.HEADERS.answer())
+            self._refuse(RequestProblem.HEADERS.answer())
         elif self._in_body and self._fed_bytes > _SPREAD * self._limits.body_bytes + len(data):
-            self._refuse(Problem.TOO_LARGE.answer())
+            self._refuse(RequestProblem.TOO_LARGE.answer())
 
     def _is_full(self) -> bool:
         most = self._limits.pipelined
@@ -364,7 +370,7 @@ class Connection(asyncio.Protocol):
         if change < 0:
             self.connections.release(-change)
         elif not self.connections.hold(change):
-            self._refuse(Problem.BUSY.answer(retry_after=_BUSY_SECONDS))
+            self._refuse(RequestProblem.BUSY.answer(retry_after=_BUSY_SECONDS))
             return
         self._held_bytes += change
 
@@ -373,7 +379,7 @@ class Connection(asyncio.Protocol):
         self.connections.release(self._held_bytes)
         self._held_bytes = 0
 
-    def _refuse(self, answer: Answer) -> None:
+    def _refuse(self, answer: HttpResponse) -> None:
         """Answer what cannot be read to its end, after what was asked before, and close."""
         if self._ended:
             return

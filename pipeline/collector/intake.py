@@ -6,7 +6,7 @@ its envelopes hold is looked at when some have been gathered, all of them togeth
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final, cast
@@ -14,12 +14,14 @@ from typing import Final, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.pipeline.collector.answers import Answer, Problem
-from dpstream.pipeline.collector.tags import HORIZON, REPORT, Tagger
+from dpstream.pipeline.collector.responses import HttpResponse, RequestProblem
+from dpstream.pipeline.collector.tokens import HORIZON, REPORT, Tagger
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_times import TOLERANCE_MS, EpochTimes, times_of
+from dpstream.pipeline.jobs.job_phases import Phase
 from dpstream.pipeline.jobs.job_range import epoch_problem
 from dpstream.pipeline.jobs.key_files import CollectorKey, WrongKeyError
+from dpstream.pipeline.jobs.listed_jobs import ListedJobs
 from dpstream.pipeline.stages.admission import WordCheck
 from dpstream.topics.envelopes import (
     ENVELOPE_OVERHEAD,
@@ -51,7 +53,7 @@ _SETTLING_MS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
+class IntakeRules:
     """What reports of one epoch have in common, and when they are taken.
 
     Attributes:
@@ -75,15 +77,15 @@ class Gate:
     closes: int
     settles: int
 
-    def refusal(self, body_bytes: int, now: int) -> Answer | None:
+    def refusal(self, body_bytes: int, now: int) -> HttpResponse | None:
         """Why a body with this header is not taken now; None if it is."""
         envelopes, rest = divmod(body_bytes - HEADER_BYTES, self.envelope_bytes)
         if rest or not envelopes:
-            return Problem.MALFORMED.answer()
+            return RequestProblem.MALFORMED.answer()
         if now >= self.closes:
-            return Problem.LATE.answer()
+            return RequestProblem.LATE.answer()
         if now < self.opens:
-            return Problem.EARLY.answer(begins=self.begins)
+            return RequestProblem.EARLY.answer(begins=self.begins)
         return None
 
     @property
@@ -108,7 +110,7 @@ class Taken:
         reports: how many these are.
     """
 
-    refusals: Sequence[Answer | None]
+    refusals: Sequence[HttpResponse | None]
     enrolments: Sequence[bytes] = ()
     batches: Sequence[bytes] = ()
     reports: int = 0
@@ -129,7 +131,7 @@ class Intake:
     job: DeployedJob
     key: CollectorKey
     times: EpochTimes = field(init=False)
-    _gates: dict[bytes, Gate] = field(init=False, default_factory=dict)
+    _gates: dict[bytes, IntakeRules] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.key.digest != self.job.collector_key:
@@ -163,7 +165,7 @@ class Intake:
         grace = round(1000 * self.job.shuffle.grace)
         return self.closes(epoch) + min(_SETTLING_MS, max(0, grace - self._late) // 2)
 
-    def gate(self, body: bytes) -> Gate | Answer:
+    def gate(self, body: bytes) -> IntakeRules | HttpResponse:
         """The gate that a body passes, or why it passes none, at whatever time."""
         gate = self._gates.get(body[:HEADER_BYTES])
         if gate is not None:
@@ -171,36 +173,38 @@ class Intake:
         try:
             found = self._new_gate(decode_body(body))
         except EnvelopeError:
-            return Problem.MALFORMED.answer()
-        if isinstance(found, Gate):
+            return RequestProblem.MALFORMED.answer()
+        if isinstance(found, IntakeRules):
             if len(self._gates) >= _GATES:
                 self._gates.clear()
             self._gates[body[:HEADER_BYTES]] = found
         return found
 
-    def _new_gate(self, envelopes: Envelopes) -> Gate | Answer:
+    def _new_gate(self, envelopes: Envelopes) -> IntakeRules | HttpResponse:
         job, epoch = self.job, envelopes.epoch
         if envelopes.deployment != job.deployment:
-            return Problem.DEPLOYMENT.answer(deployment=job.deployment.hex())
+            return RequestProblem.DEPLOYMENT.answer(deployment=job.deployment.hex())
         if envelopes.fingerprint != job.fingerprint:
-            return Problem.FINGERPRINT.answer()
+            return RequestProblem.FINGERPRINT.answer()
         begins = self.times.start(epoch)
         if epoch_problem(job, epoch) is not None or begins is None:
-            return Problem.EPOCH.answer()
+            return RequestProblem.EPOCH.answer()
         if epoch < job.first_epoch:
-            return Problem.LATE.answer()
+            return RequestProblem.LATE.answer()
         assert job.devices is not None
         public_key = job.devices.key_at(epoch)
         if envelopes.key != (None if public_key is None else key_id(public_key)):
-            return Problem.SEALED.answer()
+            return RequestProblem.SEALED.answer()
         size = ENVELOPE_OVERHEAD + self._form.size + (0 if public_key is None else BOX_BYTES)
         if envelopes.rows.shape[1] != size:
-            return Problem.MALFORMED.answer()
+            return RequestProblem.MALFORMED.answer()
         opens = begins - TOLERANCE_MS
         closes, settles = self.closes(epoch), self.settles(epoch)
-        return Gate(job.name, epoch, envelopes.key, size, opens, begins, closes, settles)
+        return IntakeRules(job.name, epoch, envelopes.key, size, opens, begins, closes, settles)
 
-    def take(self, gate: Gate, bodies: Sequence[bytes], subjects: Sequence[str | None]) -> Taken:
+    def take(
+        self, gate: IntakeRules, bodies: Sequence[bytes], subjects: Sequence[str | None]
+    ) -> Taken:
         """Look at the envelopes of bodies that one gate has let through.
 
         Args:
@@ -218,12 +222,12 @@ class Intake:
         for index, (begin, end) in enumerate(pairwise(ends)):
             if end - begin > 1 and refusals[index] is None:
                 if len(set(devices[begin:end])) < end - begin:
-                    refusals[index] = Problem.TWICE.answer()
+                    refusals[index] = RequestProblem.TWICE.answer()
                 elif self.takes_tokens:
-                    refusals[index] = Problem.SEVERAL.answer()
+                    refusals[index] = RequestProblem.SEVERAL.answer()
             if self.takes_tokens and subjects[index] is None:
                 # Nobody is taken for another who has no name either.
-                refusals[index] = refusals[index] or Problem.NO_TOKEN.answer()
+                refusals[index] = refusals[index] or RequestProblem.NO_TOKEN.answer()
         good = [refusal is None for refusal in refusals]
         taken = np.flatnonzero(np.repeat(good, counts))
         if not len(taken):
@@ -242,19 +246,21 @@ class Intake:
         )
 
     def _refusals(
-        self, gate: Gate, rows: NDArray[np.uint8], ends: Sequence[int]
-    ) -> list[Answer | None]:
+        self, gate: IntakeRules, rows: NDArray[np.uint8], ends: Sequence[int]
+    ) -> list[HttpResponse | None]:
         formed = rows[:, 2 * IDENTITY_BYTES] <= 1
         if gate.key is not None:
-            return [None if good else Problem.MALFORMED.answer() for good in _all(formed, ends)]
+            return [
+                None if good else RequestProblem.MALFORMED.answer() for good in _all(formed, ends)
+            ]
         slots, used, well_formed = self._form.unpack(rows[:, ENVELOPE_OVERHEAD:])
         refusals = [
-            None if good else Problem.MALFORMED.answer()
+            None if good else RequestProblem.MALFORMED.answer()
             for good in _all(formed & well_formed, ends)
         ]
         in_use = np.arange(self._form.slots) < used[:, None]
         for index in self._foreign(gate.epoch, slots, in_use, ends, 0, len(refusals)):
-            refusals[index] = refusals[index] or Problem.FOREIGN.answer()
+            refusals[index] = refusals[index] or RequestProblem.FOREIGN.answer()
         return refusals
 
     def _foreign(
@@ -298,7 +304,7 @@ class Intake:
             yield encode_enrolments(Enrolments(job.fingerprint, job.deployment, epoch, part))
 
     def _batches(
-        self, gate: Gate, rows: NDArray[np.uint8], who: Sequence[bytes]
+        self, gate: IntakeRules, rows: NDArray[np.uint8], who: Sequence[bytes]
     ) -> Iterator[bytes]:
         job = self.job
         tags = Tagger(self.key.secret, REPORT, job.deployment, gate.epoch).tags(who)
@@ -325,3 +331,51 @@ def _numbers(tags: NDArray[np.uint8]) -> NDArray[np.uint64]:
 def _all(good: NDArray[np.bool_], ends: Sequence[int]) -> list[bool]:
     whole: list[bool] = np.logical_and.reduceat(good, ends[:-1]).tolist()
     return whole
+
+
+@dataclass(frozen=True, slots=True)
+class WantedJob:
+    """A job whose devices report for themselves, and what its operator wants of it."""
+
+    job: DeployedJob
+    phase: Phase
+
+
+@dataclass(frozen=True, slots=True)
+class WantedJobs:
+    """All that the topic said at one moment.
+
+    Attributes:
+        jobs: by name.
+        refused: of jobs that were named, why reports of them cannot be taken; and of all others
+            that another version of the software has written.
+    """
+
+    jobs: Mapping[str, WantedJob]
+    refused: Mapping[str, str]
+
+
+def wanted_jobs(topic: ListedJobs, names: Collection[str] = ()) -> WantedJobs:
+    """What the state of the topic means for a collector.
+
+    Args:
+        topic: as far as it was read.
+        names: of the jobs that it is for; none: of all that have devices.
+    """
+    jobs, refused = {}, {}
+    for name, job in topic.jobs.items():
+        if names and name not in names:
+            continue
+        if job.devices is None or job.signed_description is None or job.replay_of is not None:
+            if names:
+                refused[name] = "it is deployed without devices, that report for themselves"
+            continue
+        # Not when the first report has come: of some laws it takes seconds.
+        _ = job.content_form
+        jobs[name] = WantedJob(job, topic.phase(name))
+    for name in topic.unreadable:
+        if not names or name in names:
+            refused[name] = "another version of the software has deployed it"
+    for name in set(names) - topic.jobs.keys() - topic.unreadable:
+        refused[name] = "it is not deployed; its reports are taken as soon as it is"
+    return WantedJobs(jobs, refused)

@@ -9,11 +9,11 @@ from typing import Any
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
-from dpstream.pipeline.collector.gathering import WriteError
+from dpstream.pipeline.collector.batch_writer import WriteError
 from dpstream.pipeline.kafka.broker_clock import BrokerClock
 from dpstream.pipeline.kafka.cluster import CLIENT_ID
+from dpstream.pipeline.kafka.cluster_errors import access_problem, refused_kind
 from dpstream.pipeline.kafka.connection import Connection
-from dpstream.pipeline.kafka.errors import access_problem, refused_kind
 from dpstream.pipeline.kafka.silent_peers import close_silent_connections
 from dpstream.pipeline.kafka.topic_ids import ask_ids
 from dpstream.topics.names import BATCH_BYTES_MAX
@@ -70,7 +70,7 @@ class KafkaWriter:
     async def write(
         self, topic: str, partition: int, value: bytes, key: bytes | None = None
     ) -> int | None:
-        """As of `dpstream.pipeline.collector.gathering.Writer`."""
+        """As of `dpstream.pipeline.collector.batch_writer.Writer`."""
         begun = self._clock.begin()
         try:
             written = await self._producer.send_and_wait(topic, value, key=key, partition=partition)

@@ -10,15 +10,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dpstream.pipeline.addresses import Network, is_within
-from dpstream.pipeline.collector.answers import Answer, Headers, Problem, told
-from dpstream.pipeline.collector.gathering import RETRY_SECONDS, Gathering
+from dpstream.pipeline.collector.batch_writer import RETRY_SECONDS, Gathering
 from dpstream.pipeline.collector.http_connection import Slot
-from dpstream.pipeline.collector.http_limits import Request
+from dpstream.pipeline.collector.http_limits import HttpRequest, Rates
 from dpstream.pipeline.collector.openapi import OPENAPI
-from dpstream.pipeline.collector.rates import Rates
+from dpstream.pipeline.collector.responses import Headers, HttpResponse, RequestProblem, told
 from dpstream.pipeline.collector.tokens import TokenCheck, TokenError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.phases import Phase
+from dpstream.pipeline.jobs.job_phases import Phase
 from dpstream.pipeline.kafka.broker_clock import BrokerClock
 from dpstream.topics.envelopes import CONTENT_TYPE
 
@@ -32,7 +31,7 @@ _READY: Final = b"/readyz"
 _PATHS: Final = frozenset({_JOBS, _OPENAPI, _ALIVE, _READY})
 _ALLOWED_FOR: Final = 86_400
 _DRAINED_SECONDS: Final = 60
-_NOT_INFORMED: Final = Problem.NOT_READY.answer(retry_after=1)
+_NOT_INFORMED: Final = RequestProblem.NOT_READY.answer(retry_after=1)
 
 
 @dataclass(eq=False)
@@ -77,7 +76,7 @@ class Access:
         """Whether an address stands for whomever it asks for."""
         return bool(self.proxies) and is_within(address, self.proxies)
 
-    def address_of(self, request: Request) -> str:
+    def address_of(self, request: HttpRequest) -> str:
         """Who asks; of what proxies say the last address that is none of theirs."""
         address = request.peer
         said = request.headers.get(b"x-forwarded-for", b"")
@@ -113,17 +112,17 @@ class Service:
     kafka_answers: Callable[[], bool] = lambda: True
     refused: Callable[[str], None] = lambda reason: None
 
-    def look(self, request: Request) -> Answer | None:
+    def look(self, request: HttpRequest) -> HttpResponse | None:
         """Whether a request is refused before its body has come."""
         if self.stopping and request.method == "POST":
-            return self._refused(Problem.STOPPING.answer(retry_after=RETRY_SECONDS))
+            return self._refused(RequestProblem.STOPPING.answer(retry_after=RETRY_SECONDS))
         if self.rates is not None:
             seconds = self.rates.wait(self.access.address_of(request))
             if seconds:
-                return self._refused(Problem.RATE.answer(retry_after=seconds))
+                return self._refused(RequestProblem.RATE.answer(retry_after=seconds))
         return None
 
-    def allowed(self, request: Request) -> Headers:
+    def allowed(self, request: HttpRequest) -> Headers:
         """Headers by which a browser hands the answer on to the page that has asked."""
         origin = request.headers.get(b"origin")
         origins = self.access.origins
@@ -139,7 +138,7 @@ class Service:
             *varies,
         )
 
-    def handle(self, request: Request, slot: Slot) -> None:
+    def handle(self, request: HttpRequest, slot: Slot) -> None:
         """Answer a request, now or later."""
         if request.method == "POST":
             answer = self._post(request, slot)
@@ -152,11 +151,11 @@ class Service:
         if answer is not None:
             slot(answer)
 
-    def _refused(self, answer: Answer) -> Answer:
+    def _refused(self, answer: HttpResponse) -> HttpResponse:
         self.refused(answer.reason or "")
         return answer
 
-    def _post(self, request: Request, slot: Slot) -> Answer | None:
+    def _post(self, request: HttpRequest, slot: Slot) -> HttpResponse | None:
         job, what = _place(request.path)
         if job is None or what != _REPORTS:
             return _method_or_nothing(request.path)
@@ -165,7 +164,7 @@ class Service:
             return self._refused(self._no_job(job))
         gathering = served.gathering
         if request.headers.get(b"content-type", b"").lower() != _CONTENT_TYPE:
-            return _counted(gathering, Problem.MEDIA_TYPE.answer())
+            return _counted(gathering, RequestProblem.MEDIA_TYPE.answer())
         subject = None
         if served.tokens is not None:
             try:
@@ -173,25 +172,25 @@ class Service:
             except TokenError as error:
                 return _counted(gathering, error.answer)
         if served.phase in (Phase.DRAINING, Phase.DRAINED):
-            return _counted(gathering, Problem.DRAINED.answer(retry_after=_DRAINED_SECONDS))
+            return _counted(gathering, RequestProblem.DRAINED.answer(retry_after=_DRAINED_SECONDS))
         now = self.clock.now()
         if now is None:
-            return _counted(gathering, Problem.NOT_READY.answer(retry_after=1))
+            return _counted(gathering, RequestProblem.NOT_READY.answer(retry_after=1))
         refusal = gathering.offer(request.body, subject, now, slot)
         if self.rates is not None and refusal is None:
             more = gathering.reports(request.body) - 1
             self.rates.charge(self.access.address_of(request), more)
         return refusal
 
-    def _no_job(self, name: str) -> Answer:
+    def _no_job(self, name: str) -> HttpResponse:
         # A device must not take its job for one that has ended.
         if not self.informed:
             return _NOT_INFORMED
         if name in self.withheld:
-            return Problem.UNAVAILABLE.answer(retry_after=_DRAINED_SECONDS)
-        return Problem.NO_JOB.answer()
+            return RequestProblem.UNAVAILABLE.answer(retry_after=_DRAINED_SECONDS)
+        return RequestProblem.NO_JOB.answer()
 
-    def _get(self, path: bytes) -> Answer:
+    def _get(self, path: bytes) -> HttpResponse:
         if path == _JOBS:
             return told({"jobs": sorted(self.jobs)}) if self.informed else _NOT_INFORMED
         if path == _OPENAPI:
@@ -208,31 +207,31 @@ class Service:
             return self._no_job(job)
         return served.description if not what else self._time(served)
 
-    def _time(self, served: Served) -> Answer:
+    def _time(self, served: Served) -> HttpResponse:
         now = self.clock.now()
         if now is None:
-            return Problem.NOT_READY.answer(retry_after=1)
+            return RequestProblem.NOT_READY.answer(retry_after=1)
         return told({"time": now, "epoch": served.gathering.intake.times.epoch_of(now)})
 
-    def _readiness(self) -> Answer:
+    def _readiness(self) -> HttpResponse:
         if self.stopping:
-            return Problem.STOPPING.answer(retry_after=RETRY_SECONDS)
+            return RequestProblem.STOPPING.answer(retry_after=RETRY_SECONDS)
         if not self.informed or self.clock.now() is None:
-            return Problem.NOT_READY.answer(retry_after=1)
+            return RequestProblem.NOT_READY.answer(retry_after=1)
         if not self.kafka_answers():
-            return Problem.UNAVAILABLE.answer(retry_after=RETRY_SECONDS)
+            return RequestProblem.UNAVAILABLE.answer(retry_after=RETRY_SECONDS)
         return told({"status": "ready"})
 
-    def _preflight(self, request: Request) -> Answer:
+    def _preflight(self, request: HttpRequest) -> HttpResponse:
         methods = _methods(request.path)
         if methods is None:
-            return Problem.NOT_FOUND.answer()
+            return RequestProblem.NOT_FOUND.answer()
         origin = request.headers.get(b"origin")
         if origin is None or b"access-control-request-method" not in request.headers:
-            return Answer(204, b"", headers=(("Allow", methods),))
+            return HttpResponse(204, b"", headers=(("Allow", methods),))
         if not self.access.allows(origin):
-            return Problem.ORIGIN.answer()
-        return Answer(
+            return RequestProblem.ORIGIN.answer()
+        return HttpResponse(
             204,
             b"",
             headers=(
@@ -243,7 +242,7 @@ class Service:
         )
 
 
-def _counted(gathering: Gathering, answer: Answer) -> Answer:
+def _counted(gathering: Gathering, answer: HttpResponse) -> HttpResponse:
     gathering.refuse(answer)
     return answer
 
@@ -260,11 +259,11 @@ def _place(path: bytes) -> tuple[str | None, bytes]:
     return job, parts[4] if len(parts) == 5 else b""
 
 
-def _method_or_nothing(path: bytes) -> Answer:
+def _method_or_nothing(path: bytes) -> HttpResponse:
     methods = _methods(path)
     if methods is None:
-        return Problem.NOT_FOUND.answer()
-    return Problem.METHOD.answer(headers=(("Allow", methods),))
+        return RequestProblem.NOT_FOUND.answer()
+    return RequestProblem.METHOD.answer(headers=(("Allow", methods),))
 
 
 def _methods(path: bytes) -> str | None:

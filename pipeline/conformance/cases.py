@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import combinations, product
-from typing import Any, TypeAlias
+from math import prod
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,7 @@ from dpstream.pipeline.values.examples import ExampleDomain
 from dpstream.pipeline.values.value_domains import ValueDomain
 from dpstream.randomizers.counted_words import written_out
 from dpstream.randomizers.randomness import seeded_generator
-from dpstream.topics.word_forms import WordForm
+from dpstream.topics.words import WordForm
 
 FALSE_ALARM = 1e-12
 """Of one comparison: hundreds of them together stay below 1e-9."""
@@ -191,3 +192,22 @@ def reports_in_words(view: View) -> str:
         for reports in view
     )
     return ", then ".join(epochs)
+
+
+Seen = TypeVar("Seen")
+
+
+def independent(parts: Iterable[Mapping[Seen, Fraction]]) -> dict[tuple[Seen, ...], Fraction]:
+    """What parts show together: all tuples of what each shows, with their probabilities.
+
+    Args:
+        parts: of each, the probability of all that it may show.
+
+    >>> coin = {0: Fraction(1, 4), 1: Fraction(3, 4)}
+    >>> independent([coin, coin])[1, 0]
+    Fraction(3, 16)
+    """
+    return {
+        tuple(seen for seen, _ in drawn): prod((likely for _, likely in drawn), start=Fraction(1))
+        for drawn in product(*(part.items() for part in parts))
+    }

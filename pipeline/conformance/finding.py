@@ -6,7 +6,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 
 from dpstream.pipeline.conformance.cases import Case, MakeExactLaw
-from dpstream.pipeline.printable import error_line
+from dpstream.pipeline.errors import error_line
 from dpstream.pipeline.protocols.other_packages import ProtocolError
 from dpstream.pipeline.protocols.protocol import Protocol
 from dpstream.pipeline.protocols.registry import OWN, PROTOCOLS, module_of
@@ -51,7 +51,7 @@ def exact_law_of(name: str) -> MakeExactLaw:
         ProtocolError: there is none, or it cannot be imported.
     """
     if name in OWN:
-        make_exact: MakeExactLaw = import_module(f"{OWN_LAWS}.{module_of(name)}").ExactLaw
+        make_exact: MakeExactLaw = import_module(f"{OWN_LAWS}.{module_of(name)}").exact_law
         return make_exact
     laws = list(entry_points(group=GROUP, name=name))
     if not laws:

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from dpstream.aggregators.attendance import Attendance
-from dpstream.aggregators.estimate import Estimate, Published
+from dpstream.aggregators.estimate import Attendance, Estimate, Published
 from dpstream.pipeline.conformance.cases import FALSE_ALARM, Case
 from dpstream.pipeline.errors import DpstreamError
 from dpstream.randomizers.counted_words import written_out

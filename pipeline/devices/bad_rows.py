@@ -53,7 +53,7 @@ class BadRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
+class BadRowReason:
     """How many rows are bad for one reason, and the first of them."""
 
     kind: str
@@ -76,7 +76,7 @@ class BadRows:
     total: int = 0
     first: tuple[BadRow, ...] = ()
     anonymous: int = 0
-    reasons: tuple[Reason, ...] = ()
+    reasons: tuple[BadRowReason, ...] = ()
     place: str = ""
 
     def plus(self, rows: Sequence[BadRow], untold: int = 0) -> BadRows:
@@ -96,15 +96,15 @@ class BadRows:
             reasons=self._with_reasons(rows, untold),
         )
 
-    def _with_reasons(self, rows: Iterable[BadRow], untold: int) -> tuple[Reason, ...]:
+    def _with_reasons(self, rows: Iterable[BadRow], untold: int) -> tuple[BadRowReason, ...]:
         reasons = {reason.kind: reason for reason in self.reasons}
         kind = ""
         for row in rows:
             kind = row.kind
             if kind not in reasons and len(reasons) >= _MOST_REASONS:
                 kind = next(reversed(reasons))
-            known = reasons.get(kind, Reason(kind, 0, row))
-            reasons[kind] = Reason(kind, known.count + 1, min(known.first, row))
+            known = reasons.get(kind, BadRowReason(kind, 0, row))
+            reasons[kind] = BadRowReason(kind, known.count + 1, min(known.first, row))
         last = reasons[kind]
         reasons[kind] = replace(last, count=last.count + untold)
         return tuple(reasons.values())

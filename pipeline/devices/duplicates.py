@@ -47,7 +47,7 @@ def ranked(items: list[int], rule: str | None) -> list[int]:
     return items
 
 
-class Verdict(Enum):
+class RowAction(Enum):
     """What a row comes to that says what a user holds.
 
     Attributes:
@@ -69,19 +69,21 @@ class Verdict(Enum):
     @property
     def counts(self) -> bool:
         """Whether the user holds what the row says."""
-        return self in (Verdict.NEWER, Verdict.PREFERRED)
+        return self in (RowAction.NEWER, RowAction.PREFERRED)
 
     @property
     def by_rule(self) -> bool:
         """Whether a rule has decided between several."""
-        return self in (Verdict.PREFERRED, Verdict.PASSED_OVER)
+        return self in (RowAction.PREFERRED, RowAction.PASSED_OVER)
 
 
-def judged(rule: str | None, newest: tuple[int, int] | None, position: int, value: int) -> Verdict:
+def judged(
+    rule: str | None, newest: tuple[int, int] | None, position: int, value: int
+) -> RowAction:
     """What a row comes to after others of its user.
 
     >>> judged("largest", (3, 20), 3, 25), judged(None, (3, 20), 3, 25), judged(None, (3, 20), 2, 0)
-    (<Verdict.PREFERRED: 4>, <Verdict.CONTRADICTS: 6>, <Verdict.OLDER: 3>)
+    (<RowAction.PREFERRED: 4>, <RowAction.CONTRADICTS: 6>, <RowAction.OLDER: 3>)
 
     Args:
         rule: for rows of the same moment; None and refuse allow none that differ.
@@ -90,16 +92,16 @@ def judged(rule: str | None, newest: tuple[int, int] | None, position: int, valu
         value: of the row.
     """
     if newest is None or position > newest[0]:
-        return Verdict.NEWER
+        return RowAction.NEWER
     if position < newest[0]:
-        return Verdict.OLDER
+        return RowAction.OLDER
     if value == newest[1]:
-        return Verdict.SAME
+        return RowAction.SAME
     if rule in (None, "refuse"):
-        return Verdict.CONTRADICTS
+        return RowAction.CONTRADICTS
     preferred = (
         rule == "last"
         or (rule == "largest" and value > newest[1])
         or (rule == "smallest" and value < newest[1])
     )
-    return Verdict.PREFERRED if preferred else Verdict.PASSED_OVER
+    return RowAction.PREFERRED if preferred else RowAction.PASSED_OVER

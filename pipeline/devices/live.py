@@ -30,11 +30,11 @@ from typing import NamedTuple, TypeAlias
 
 from dpstream.pipeline.devices.bad_rows import BadRow, BadRows, InputError, counted
 from dpstream.pipeline.devices.columns import HEADER_NEEDS, Columns, Placing
-from dpstream.pipeline.devices.duplicates import Verdict, judged
+from dpstream.pipeline.devices.duplicates import RowAction, judged
 from dpstream.pipeline.devices.json_records import Keys, parse_object, records_of
 from dpstream.pipeline.devices.record_files import encoding_marked
 from dpstream.pipeline.devices.row_reader import RowReader
-from dpstream.pipeline.devices.rows import Counts, Records, Rows, parse_rows, read_records
+from dpstream.pipeline.devices.rows import Records, RowCounts, Rows, parse_rows, read_records
 from dpstream.pipeline.jobs.input_forms import AS_IT_IS, InputForm
 from dpstream.pipeline.values.times import EpochCalendar, shown
 from dpstream.pipeline.values.value_domains import BOOLEAN, ValueDomain
@@ -142,7 +142,7 @@ class LiveSource:
         self._decoder: codecs.IncrementalDecoder | None = None
         self._said: list[str] = []
         self._begun = False
-        self._counts = Counts()
+        self._counts = RowCounts()
         self._name = name
         self._lateness = lateness
         self._hold = hold
@@ -156,7 +156,7 @@ class LiveSource:
         self._lines = 0  # before those
         self._received = 0  # rows
         self._newest: dict[str, tuple[int, int]] = {}  # position and value by user
-        self._held: defaultdict[int, list[_Row]] = defaultdict(list)
+        self._held: defaultdict[int, list[_LiveRow]] = defaultdict(list)
         self._holding = 0
         self._sets: defaultdict[str, set[int]] = defaultdict(set)
         self._late = self._outdated = self._dropped = self._after = self._excess = 0
@@ -321,9 +321,9 @@ class LiveSource:
         rows, bad = parse_rows(records, columns, self._reader)
         self._counts = self._counts.plus(rows.counts)
         self._skip(bad)
-        listed = [_Row(line, user, 0, 0, None) for line, user in rows.listed]
+        listed = [_LiveRow(line, user, 0, 0, None) for line, user in rows.listed]
         placed = self._placed(rows, columns, now)
-        due: list[_Row] = []
+        due: list[_LiveRow] = []
         for row in merge(listed, placed, key=_line_of):
             if self.deadline is None or (self._last_epoch and row.epoch > self._last_epoch):
                 self._after += 1
@@ -337,7 +337,7 @@ class LiveSource:
                 self._dropped += 1
         return self._apply(due)
 
-    def _placed(self, rows: Rows, columns: Columns, now: datetime) -> Iterator[_Row]:
+    def _placed(self, rows: Rows, columns: Columns, now: datetime) -> Iterator[_LiveRow]:
         epochs, positions = rows.epochs.tolist(), rows.positions.tolist()
         if columns.placing is Placing.ARRIVAL:
             # A clock that was set back does not make a row late.
@@ -345,9 +345,9 @@ class LiveSource:
             positions = range(self._received, self._received + len(rows.users))
         self._received += len(rows.users)
         values = rows.values.tolist()
-        return map(_Row, rows.lines.tolist(), rows.users, epochs, positions, values)
+        return map(_LiveRow, rows.lines.tolist(), rows.users, epochs, positions, values)
 
-    def _apply(self, rows: list[_Row]) -> list[Event]:
+    def _apply(self, rows: list[_LiveRow]) -> list[Event]:
         events: list[Event] = []
         for row in rows:
             if row.value is None:
@@ -358,7 +358,7 @@ class LiveSource:
                 events.append(self._holds(row, self._domain.slots))
         return events
 
-    def _holds(self, row: _Row, slots: int) -> Held:
+    def _holds(self, row: _LiveRow, slots: int) -> Held:
         listed = row.value if isinstance(row.value, list) else [row.value]
         held = self._sets[row.user]
         new = [item for item in listed if item and item not in held]
@@ -367,16 +367,16 @@ class LiveSource:
         held.update(new[:room])
         return Held(self.epoch, row.user, tuple(new[:room]))
 
-    def _changed(self, row: _Row) -> Iterator[Change]:
+    def _changed(self, row: _LiveRow) -> Iterator[Change]:
         assert isinstance(row.value, int)
         rule, newest = self._reader.form.duplicates, self._newest.get(row.user)
         verdict = judged(rule, newest, row.position, row.value)
-        self._outdated += verdict is Verdict.OLDER
+        self._outdated += verdict is RowAction.OLDER
         self._repeated += verdict.by_rule
         if verdict.counts:
             self._newest[row.user] = (row.position, row.value)
             yield Change(self.epoch, row.user, row.value)
-        elif verdict is Verdict.CONTRADICTS:
+        elif verdict is RowAction.CONTRADICTS:
             reason = f"contradicts an earlier line on user {shown(row.user)}"
             self._skip([BadRow(row.line, reason)])
 
@@ -384,7 +384,7 @@ class LiveSource:
         self.bad_rows = self.bad_rows.plus(bad)
 
 
-class _Row(NamedTuple):
+class _LiveRow(NamedTuple):
     line: int
     user: str
     epoch: int

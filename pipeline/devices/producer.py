@@ -56,7 +56,7 @@ class ProducerError(DpstreamError):
     """A producer was asked for something it must not or cannot do."""
 
 
-class Transport(Protocol):
+class ProducerTransport(Protocol):
     """Carries out what a producer asks for."""
 
     def run(self, steps: Steps[Result], /) -> Result:
@@ -120,7 +120,7 @@ class Producer:
         state_directory: Path | None,
         *,
         name: str,
-        transport: Transport,
+        transport: ProducerTransport,
         first_epoch: int = 1,
         group: int | None = None,
         generators: Generators | None = None,

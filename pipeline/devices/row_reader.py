@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dpstream.pipeline.devices.bad_rows import InputError
 from dpstream.pipeline.jobs.input_forms import AS_IT_IS, InputForm, folded
-from dpstream.pipeline.values.numbers import number_of
+from dpstream.pipeline.values.numeric_values import number_of
 from dpstream.pipeline.values.time_texts import TimeReader, Times
 from dpstream.pipeline.values.times import EpochCalendar, shown
 from dpstream.pipeline.values.value_domains import BOOLEAN, ValueDomain

@@ -9,13 +9,14 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.devices.bad_rows import BadRow as BadRow
 from dpstream.pipeline.devices.bad_rows import BadRows as BadRows
 from dpstream.pipeline.devices.bad_rows import BadRowsError as BadRowsError
@@ -24,6 +25,7 @@ from dpstream.pipeline.devices.bad_rows import counted as counted
 from dpstream.pipeline.devices.bounded_lines import BoundedLines
 from dpstream.pipeline.devices.columns import Columns, Placing, is_text
 from dpstream.pipeline.devices.row_reader import RowReader
+from dpstream.pipeline.jobs.epoch_times import LAST_MOMENT
 from dpstream.pipeline.values.time_texts import Times
 from dpstream.pipeline.values.times import EpochCalendar, shown
 
@@ -125,11 +127,11 @@ class Rows:
     values: NDArray[Any]
     listed: list[tuple[int, str]]
     named: list[str]
-    counts: Counts
+    counts: RowCounts
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class RowCounts:
     """How many rows were not taken as they stand.
 
     Attributes:
@@ -142,9 +144,9 @@ class Counts:
     unclear: int = 0
     clamped: int = 0
 
-    def plus(self, other: Counts) -> Counts:
+    def plus(self, other: RowCounts) -> RowCounts:
         """Both together."""
-        return Counts(
+        return RowCounts(
             self.zoneless + other.zoneless,
             self.unclear + other.unclear,
             self.clamped + other.clamped,
@@ -240,7 +242,7 @@ def parse_rows(records: Records, columns: Columns, reader: RowReader) -> tuple[R
         lines, epochs, positions, values = (
             column[good] for column in (lines, epochs, positions, values)
         )
-    counts = Counts(times.zoneless, times.unclear, clamped)
+    counts = RowCounts(times.zoneless, times.unclear, clamped)
     placed = epochs.astype(np.int32)
     return Rows(lines, users, placed, positions, values, listed, named, counts), bad
 
@@ -284,3 +286,39 @@ def user_problems(users: list[str]) -> dict[int, str]:
         elif not is_text(user):
             problems[index] = f"the user {shown(user)} is not valid UTF-8"
     return problems
+
+
+def stamped(
+    rows: Rows, records: Sequence[LogRecord], calendar: EpochCalendar
+) -> tuple[Rows, list[BadRow]]:
+    """The rows, placed; and those whose records have no timestamp, or one of no calendar.
+
+    Whoever writes to a topic may choose timestamps: microseconds in place of milliseconds are a
+    time after the year 9999. What came before there were timestamps has -1.
+
+    Args:
+        rows: of which `lines` are offsets.
+        records: of the topic, theirs among them.
+        calendar: of the job.
+    """
+    stamps = {record.offset: record.timestamp for record in records}
+    found = [stamps[line] for line in rows.lines.tolist()]
+    good = np.array([0 <= stamp <= LAST_MOMENT for stamp in found], np.bool_)
+    moments = np.array([1000 * stamp for stamp in found if 0 <= stamp <= LAST_MOMENT], np.int64)
+    epochs = capped_epochs(calendar, moments)
+    bad = [
+        BadRow(line, "its record's timestamp is no time from 1970 to 9999 in milliseconds")
+        for line, is_good in zip(rows.lines.tolist(), good.tolist(), strict=True)
+        if not is_good
+    ]
+    users = list(zip(rows.users, good.tolist(), strict=True))
+    placed = replace(
+        rows,
+        lines=rows.lines[good],
+        users=[user for user, is_good in users if is_good],
+        epochs=epochs.astype(np.int32),
+        positions=moments,
+        values=rows.values[good],
+        named=[*rows.named, *(user for user, is_good in users if not is_good)],
+    )
+    return placed, bad

@@ -16,7 +16,7 @@ from dpstream.pipeline.devices.bad_rows import BadRows, BadRowsError, InputError
 from dpstream.pipeline.devices.columns import Placing
 from dpstream.pipeline.devices.record_files import open_records
 from dpstream.pipeline.devices.row_reader import RowReader
-from dpstream.pipeline.devices.rows import Counts, Records, parse_rows
+from dpstream.pipeline.devices.rows import Records, RowCounts, parse_rows
 from dpstream.pipeline.values.times import shown
 
 
@@ -128,7 +128,7 @@ def read_table(
     # One batch without rows has all columns in their types, also where there is no other.
     nothing = Records([], np.zeros(0, np.int64))
     batches: list[tuple[NDArray[Any], ...]] = []
-    counts = Counts()
+    counts = RowCounts()
     with open_records(name, reader) as file:
         columns, bad_rows = file.columns, BadRows(name, place=file.place)
         if columns.placing is Placing.TIME and reader.calendar is None:

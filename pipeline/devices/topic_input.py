@@ -23,13 +23,12 @@ from numpy.typing import NDArray
 from dpstream.pipeline.actions import LogRecord, LogSlice
 from dpstream.pipeline.devices.bad_rows import SHOWN_BAD_ROWS, BadRow, BadRows, InputError, counted
 from dpstream.pipeline.devices.columns import Placing
-from dpstream.pipeline.devices.duplicates import Verdict, judged, ranked
+from dpstream.pipeline.devices.duplicates import RowAction, judged, ranked
 from dpstream.pipeline.devices.input_store import InputStore, Value, WaitingRow
 from dpstream.pipeline.devices.json_records import Keys, parse_object, records_of
 from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.devices.row_reader import RowReader
-from dpstream.pipeline.devices.rows import Counts, Rows, parse_rows
-from dpstream.pipeline.devices.stamped_rows import stamped
+from dpstream.pipeline.devices.rows import RowCounts, Rows, parse_rows, stamped
 from dpstream.pipeline.devices.topic_claims import claim_topic, keep_placing, kept_placing
 from dpstream.pipeline.values.times import shown
 
@@ -106,7 +105,7 @@ class TopicInput:
         self._store = InputStore(producer.store)
         claim_topic(producer, topic, made)
         self.bad_rows = BadRows(topic, place="offset ")
-        self._counts = Counts()
+        self._counts = RowCounts()
         self._told: Counter[str] = Counter()
         self._strangers: set[str] = set()
         self._keys = self._known_keys()
@@ -345,9 +344,9 @@ class TopicInput:
             rule = "last"
         newest = fold.values.get(row.user) or self._values.get(row.user)
         verdict = judged(rule, newest, row.position, row.value)
-        if verdict is Verdict.OLDER:
+        if verdict is RowAction.OLDER:
             fold.counts["older than one read before of the same user: not used"] += 1
-        elif verdict is Verdict.CONTRADICTS:
+        elif verdict is RowAction.CONTRADICTS:
             reason = f"contradicts an earlier event on user {shown(row.user)}"
             fold.bad += self._placed(row.partition, [BadRow(row.event, reason)])
         elif verdict.by_rule:

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 
-from dpstream.pipeline.errors import DpstreamError
+from dpstream.pipeline.errors import DpstreamError, one_line
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.jobs.listed_jobs import CHARGE_KEY
@@ -34,8 +34,7 @@ from dpstream.pipeline.jobs.stated_budgets import (
     binding_budget,
     standing_for,
 )
-from dpstream.pipeline.printable import one_line
-from dpstream.randomizers.accounting.charges import Filter, Spent
+from dpstream.randomizers.accounting.charges import Filter, MechanismCost
 from dpstream.topics.frames import INTEGER_MAX, CodecError
 
 
@@ -201,13 +200,13 @@ def check_budget(
     return charge
 
 
-def spent_by(charges: Iterable[Charge]) -> list[Spent] | None:
+def spent_by(charges: Iterable[Charge]) -> list[MechanismCost] | None:
     """What charges cost, for their accounting; None if one of them is without end."""
     spent = []
     for charge in charges:
         if charge.horizons is None:
             return None
-        spent.append(Spent(charge.epsilon, charge.delta, charge.horizons))
+        spent.append(MechanismCost(charge.epsilon, charge.delta, charge.horizons))
     return spent
 
 
@@ -254,7 +253,7 @@ def _without(binding: Mapping[str, StatedBudget], charge: Charge) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class BudgetAccount:
     """What the people of a job are charged of epsilon, or of delta.
 
     Attributes:
@@ -293,7 +292,7 @@ class Account:
 
 def accounts_of(
     job: DeployedJob, charges: Iterable[Charge], stated: Iterable[StatedBudget] = ()
-) -> list[Account]:
+) -> list[BudgetAccount]:
     """What a deployment and all others cost its people, epsilon and delta.
 
     Arguments are those of `horizons_within_budget`; the job's own charge does no harm.
@@ -307,7 +306,7 @@ def accounts_of(
 
 def accounts_for(
     people: str, charges: Iterable[Charge], standing: Sequence[StatedBudget]
-) -> list[Account]:
+) -> list[BudgetAccount]:
     """What all deployments so far cost people, epsilon and delta.
 
     Args:
@@ -321,14 +320,14 @@ def accounts_for(
 
 def _accounts_under(
     standing: Sequence[StatedBudget], others: Sequence[Charge], own: Sequence[Charge]
-) -> list[Account]:
+) -> list[BudgetAccount]:
     charges = [*others, *own]
     people = standing[0].population if standing else ""
     binding = binding_budget(people, standing)
     if "epsilon" in binding and spent_by(charges) is not None:
         binding["epsilon"] = _tightest(standing, charges)
     return [
-        Account(
+        BudgetAccount(
             quantity,
             earlier=_float_of(total_of(others, quantity)),
             charged=_float_of(total_of(own, quantity)),

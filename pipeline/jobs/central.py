@@ -15,7 +15,7 @@ from typing import Any, Final
 from pydantic import Field
 
 from dpstream.pipeline.jobs.job_problems import JobError, Problem
-from dpstream.pipeline.jobs.section import Section
+from dpstream.pipeline.jobs.wording import Section
 from dpstream.pipeline.protocols.late_calibration import late_function
 from dpstream.pipeline.protocols.other_packages import ProtocolError
 from dpstream.pipeline.protocols.protocol import Protocol

@@ -24,13 +24,13 @@ from dpstream.pipeline.actions import LogCursor, LogRecord
 from dpstream.pipeline.jobs.epochs import horizons_between
 from dpstream.pipeline.jobs.job_files import Job, validate
 from dpstream.pipeline.jobs.job_problems import JobError, Problem
-from dpstream.pipeline.jobs.section import Section
+from dpstream.pipeline.jobs.wording import Section
 from dpstream.pipeline.protocols.change_limits import ChangeLimit
 from dpstream.pipeline.protocols.protocol import Aggregator, Exposure, Law, StageDummies, StageSum
 from dpstream.randomizers.devices import Devices
 from dpstream.randomizers.guarantee import Guarantee
 from dpstream.topics.names import Role
-from dpstream.topics.word_forms import WordForm
+from dpstream.topics.words import WordForm
 
 if TYPE_CHECKING:
     from dpstream.pipeline.jobs.locks import Locks
@@ -253,7 +253,7 @@ class DeployedJob(Job):
             return self.word_form
         if self.shared:
             return self.table_form.row_form
-        from dpstream.topics.sealed_words import sealed_form
+        from dpstream.topics.sealed_batches import sealed_form
 
         return sealed_form(self.word_form, len(self.locks.parties_after(role)))
 

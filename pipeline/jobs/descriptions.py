@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, SignedDescription
 from dpstream.pipeline.jobs.key_files import WrongKeyError, read_pem, write_pem
-from dpstream.pipeline.values.numbers import NumericDomain
+from dpstream.pipeline.values.numeric_values import NumericDomain
 from dpstream.pipeline.values.times import microseconds
 from dpstream.pipeline.values.value_domains import ValueDomain
 

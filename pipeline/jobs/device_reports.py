@@ -27,8 +27,8 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 
 from dpstream.pipeline.jobs.job_problems import JobError, Problem, read_settings, shown
 from dpstream.pipeline.jobs.sealed import PublicKey, read_turns
-from dpstream.pipeline.jobs.section import Section
 from dpstream.pipeline.jobs.shuffle import FIXED_DURATION, Seconds
+from dpstream.pipeline.jobs.wording import Section
 
 ALGORITHMS: Final = {"EC": "ES256", "OKP": "EdDSA", "RSA": "RS256"}
 """How tokens are signed, by the type of a key."""

@@ -14,8 +14,7 @@ from zoneinfo import ZoneInfo
 
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.values.durations import roughly
-from dpstream.pipeline.values.instants import iso_moment
-from dpstream.pipeline.values.times import EpochCalendar, microseconds
+from dpstream.pipeline.values.times import EpochCalendar, iso_moment, microseconds
 
 LAST_MOMENT = 253_402_300_799_999
 """The last millisecond of the year 9999, after which there are no epochs."""

@@ -17,8 +17,8 @@ from pydantic import (
     model_validator,
 )
 
-from dpstream.pipeline.jobs.section import Section
 from dpstream.pipeline.jobs.shuffle import DURATION
+from dpstream.pipeline.jobs.wording import Section
 from dpstream.pipeline.values.durations import Duration, parse_duration
 from dpstream.pipeline.values.times import EpochCalendar
 

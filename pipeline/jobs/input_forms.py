@@ -26,7 +26,7 @@ from pydantic import (
 )
 
 from dpstream.pipeline.jobs.job_problems import JobError, explain
-from dpstream.pipeline.jobs.section import Section
+from dpstream.pipeline.jobs.wording import Section
 from dpstream.pipeline.values.value_domains import BooleanDomain, ValueDomain
 
 ISO, UNIX, UNIX_MILLISECONDS = "iso", "unix", "unix_ms"

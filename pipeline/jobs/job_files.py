@@ -226,7 +226,7 @@ class Job(Wording):
         entry, crowds = PROTOCOLS[self.protocol], self.crowds
         if crowds is None:
             return entry
-        from dpstream.pipeline.protocols.crowds import in_crowds
+        from dpstream.pipeline.protocols.crowd_variants import in_crowds
 
         return in_crowds(entry, crowds.by.strip(), crowds.values, crowds.epsilon, crowds.delta)
 

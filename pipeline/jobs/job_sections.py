@@ -13,8 +13,8 @@ from pydantic import (
 from dpstream.pipeline.jobs.job_problems import (
     shown,
 )
-from dpstream.pipeline.jobs.section import Section
 from dpstream.pipeline.jobs.shuffle import FIXED_DURATION, Seconds
+from dpstream.pipeline.jobs.wording import Section
 from dpstream.pipeline.values.value_domains import BETWEEN
 from dpstream.randomizers.parameter_checks import LEAST_DELTA, MOST_CROWDS
 

@@ -11,8 +11,8 @@ from contextlib import suppress
 from typing import Final
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_phases import JobPhase, Phase, is_phase, phase_key
 from dpstream.pipeline.jobs.job_problems import JobError
-from dpstream.pipeline.jobs.phases import JobPhase, Phase, is_phase, phase_key
 from dpstream.topics.frames import CodecError
 
 CHARGE_KEY: Final = b"charge/"

@@ -73,7 +73,7 @@ def read_marked_yaml(text: str) -> MarkedYaml:
         raise YamlError([(mark.line + 1 if mark else 1, f"not YAML: {reason}")]) from None
     except yaml.YAMLError as error:
         raise YamlError([(1, f"not YAML: {str(error).splitlines()[0]}")]) from None
-    reader = _Reader()
+    reader = _NodeReader()
     values = {} if root is None else reader.value(root, ())
     if not isinstance(values, dict):
         reader.problems.append((1, "give keys and their values, such as `name: my-job`"))
@@ -89,7 +89,7 @@ class _Composer(yaml.SafeLoader):
         return _TAGS[kind]
 
 
-class _Reader:
+class _NodeReader:
     """Turns nodes into values, noting lines and problems on the way."""
 
     def __init__(self) -> None:

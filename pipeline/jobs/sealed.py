@@ -33,8 +33,8 @@ from typing import Annotated, Any, Final, Self
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from dpstream.pipeline.jobs.job_problems import JobError, Problem, shown
-from dpstream.pipeline.jobs.section import Section
 from dpstream.pipeline.jobs.shuffle import MOST_INSTANCES
+from dpstream.pipeline.jobs.wording import Section
 from dpstream.topics.names import HOPS, SUMS, Role
 
 SEALING_KEY_BYTES: Final = 32

@@ -15,7 +15,7 @@ from pydantic import (
     model_serializer,
 )
 
-from dpstream.pipeline.jobs.section import Section
+from dpstream.pipeline.jobs.wording import Section
 from dpstream.pipeline.values.durations import FORMS, Duration, parse_duration
 from dpstream.topics.names import FURTHER_REPORTS
 

@@ -17,9 +17,9 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
+from dpstream.pipeline.errors import one_line
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.listed_jobs import BUDGET_KEY
-from dpstream.pipeline.printable import one_line
 from dpstream.topics.frames import CodecError
 
 QUANTITIES = ("epsilon", "delta")

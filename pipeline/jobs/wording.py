@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from dpstream.pipeline.jobs.section import Section
+
+class Section(BaseModel):
+    """A group of keys: none may be unknown, no value is bent into shape, nothing changes later."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
 
 PEOPLE = "users"
 """What people are called where a job does not say."""

@@ -17,8 +17,42 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpstream.pipeline.kafka.connection import ConnectionSettingsError, Login, parse_servers
-from dpstream.pipeline.kafka.java_properties import ENCODING, parse_properties
 from dpstream.pipeline.whole_files import read_whole_file, read_whole_text
+
+ENCODING = "iso-8859-1"
+
+_LINE_ENDS = re.compile(r"\r\n|\r|\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Property:
+    """One setting: its value and the number of the line (from 1) on which it begins."""
+
+    value: str
+    line: int
+
+
+def parse_properties(text: str) -> dict[str, Property]:
+    r"""Return the settings of a .properties file by key; of one that is there twice, the last.
+
+    Raises `ValueError` naming the line of a malformed ``\u`` escape.
+
+    >>> parse_properties("# where\nbootstrap.servers = a:9092,\\\n    b:9092\n")
+    {'bootstrap.servers': Property(value='a:9092,b:9092', line=2)}
+    """
+    # Not at the top: it reads XML, too, and few commands read any such file.
+    from javaproperties import InvalidUEscapeError, KeyValue, parse
+
+    properties, line = {}, 1
+    try:
+        for element in parse(text):
+            if isinstance(element, KeyValue):
+                properties[element.key] = Property(element.value, line)
+            line += len(_LINE_ENDS.findall(element.source))
+    except InvalidUEscapeError:
+        raise ValueError(rf"line {line}: \u must be followed by four hexadecimal digits") from None
+    return properties
+
 
 # Bytes of a file of settings, or of certificates.
 _LARGEST = 1 << 20
@@ -95,10 +129,10 @@ def read_client_properties(path: Path) -> ClientProperties:
 
     Raises `ConnectionSettingsError` naming the file, the line and what to write instead.
     """
-    return _Reader(path).read()
+    return _SettingsReader(path).read()
 
 
-class _Reader:
+class _SettingsReader:
     """The settings of one file, and errors that name the line they stand on."""
 
     def __init__(self, path: Path) -> None:

@@ -41,9 +41,8 @@ from dpstream.pipeline.actions import (
     ends_of,
 )
 from dpstream.pipeline.kafka.broker_clock import BrokerClock, own_milliseconds
-from dpstream.pipeline.kafka.connection import Connection
-from dpstream.pipeline.kafka.errors import AccessError as AccessError
-from dpstream.pipeline.kafka.errors import (
+from dpstream.pipeline.kafka.cluster_errors import AccessError as AccessError
+from dpstream.pipeline.kafka.cluster_errors import (
     BrokerAwayError,
     RecordTooLargeError,
     is_too_large,
@@ -51,13 +50,14 @@ from dpstream.pipeline.kafka.errors import (
     may_not_write,
     refused_kind,
 )
-from dpstream.pipeline.kafka.errors import ClusterError as ClusterError
-from dpstream.pipeline.kafka.errors import NoTopicError as NoTopicError
+from dpstream.pipeline.kafka.cluster_errors import ClusterError as ClusterError
+from dpstream.pipeline.kafka.cluster_errors import NoTopicError as NoTopicError
+from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.kept_state import begin_anew
-from dpstream.pipeline.kafka.record_ages import record_ages
 from dpstream.pipeline.kafka.topic_spread import (
     TopicSpreadError,
     metadata_of_brokers,
+    record_ages,
     wait_for_brokers,
 )
 from dpstream.pipeline.kafka.workers.groups import Committed
@@ -359,7 +359,7 @@ class Cluster:
         """About when records were written, in milliseconds since 1970, without reading them.
 
         Found by asking where the records of some time begin, of all partitions at once: see
-        `record_ages`. For topics that go by the broker's clock.
+        `topic_spread`. For topics that go by the broker's clock.
 
         Args:
             topic: where they are.

@@ -10,8 +10,8 @@ from dpstream.pipeline.errors import WRONG_INPUT, DpstreamError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_differences import describe_difference
 from dpstream.pipeline.jobs.job_files import Job
+from dpstream.pipeline.jobs.job_phases import JobPhase, Phase
 from dpstream.pipeline.jobs.jobs_topic import JobsTopic
-from dpstream.pipeline.jobs.phases import JobPhase, Phase
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.topics.names import JOBS_TOPIC
 

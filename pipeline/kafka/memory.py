@@ -34,9 +34,8 @@ from dpstream.pipeline.jobs.key_ring import KeyRing
 from dpstream.pipeline.jobs.sealing_keys import public_bytes
 from dpstream.pipeline.kafka.broker_clock import own_milliseconds
 from dpstream.pipeline.stages.checkpoints import estimates_in
-from dpstream.pipeline.stages.environment import Environment
+from dpstream.pipeline.stages.environment import Environment, WindowListener, ignore_window
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
-from dpstream.pipeline.stages.finished_windows import WindowListener, ignore_window
 from dpstream.pipeline.stages.stage import Stage
 from dpstream.pipeline.stages.stage_builder import build_stage
 from dpstream.randomizers.randomness import cryptographic_generator, seeded_generator
@@ -64,7 +63,7 @@ class DeletedError(LookupError):
 
 
 @dataclass(slots=True)
-class _Partition:
+class _MemoryPartition:
     """Records from offset `base` on; those below were deleted.
 
     `latest` has the offset of the last record of every key.
@@ -91,7 +90,9 @@ class MemoryLog:
 
     def __init__(self, clock: Callable[[], int] = own_milliseconds) -> None:
         self.clock = clock
-        self._partitions: defaultdict[tuple[Role, int], _Partition] = defaultdict(_Partition)
+        self._partitions: defaultdict[tuple[Role, int], _MemoryPartition] = defaultdict(
+            _MemoryPartition
+        )
         self.committed_by: defaultdict[str, dict[tuple[Role, int], int]] = defaultdict(dict)
         self.committed = self.committed_by[""]
 

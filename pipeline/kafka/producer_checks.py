@@ -32,7 +32,7 @@ from dpstream.pipeline.kafka.kept_state import ContradictionError, records_lost
 from dpstream.pipeline.kafka.topic_reader import read_roster
 from dpstream.pipeline.stages.decision_log import DecisionLog
 from dpstream.topics.batches import decode_punctuation
-from dpstream.topics.frames import CodecError, Kind, kind_of
+from dpstream.topics.frames import CodecError, RecordType, kind_of
 from dpstream.topics.manifests import read_head
 from dpstream.topics.names import Role
 
@@ -226,7 +226,7 @@ def _latest_sent(read: _ReadBefore, cluster: Cluster, producer: Producer) -> int
     for partition, end in enumerate(ends[: job.topics.partitions]):
         for record in read.backward(Role.REPORTS, partition, end, *most):
             with suppress(CodecError):
-                if kind_of(record.value) is not Kind.PUNCTUATION:
+                if kind_of(record.value) is not RecordType.PUNCTUATION:
                     continue
                 punctuation = decode_punctuation(record.value)
                 if punctuation.enrolment == producer.enrolment:

@@ -14,11 +14,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from dpstream.pipeline.ledger.entries import GENESIS, Entry, Kind, hash_of, read_entry
+from dpstream.pipeline.ledger.entries import GENESIS, Entry, EntryKind, hash_of, read_entry
 from dpstream.topics.frames import CodecError
 
 
-class Problem(Enum):
+class ChainProblem(Enum):
     """What no honest writer does; whether entries that were written may count no more by it."""
 
     CUT = "records before it are gone"
@@ -31,11 +31,16 @@ class Problem(Enum):
     @property
     def loses(self) -> bool:
         """Whether entries may be missing, or have been made void."""
-        return self in (Problem.CUT, Problem.UNREADABLE, Problem.UNCHAINED, Problem.FORKED)
+        return self in (
+            ChainProblem.CUT,
+            ChainProblem.UNREADABLE,
+            ChainProblem.UNCHAINED,
+            ChainProblem.FORKED,
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LedgerLocation:
     """A record of the ledger.
 
     Attributes:
@@ -62,7 +67,7 @@ class Oddity:
         detail: more of it, in words; may be empty.
     """
 
-    problem: Problem
+    problem: ChainProblem
     offset: int
     written: int
     detail: str = ""
@@ -79,7 +84,7 @@ class Chain:
     """
 
     def __init__(self) -> None:
-        self.places: list[Place] = []
+        self.places: list[LedgerLocation] = []
         self.oddities: list[Oddity] = []
         self.head = GENESIS
         self.next = 0
@@ -89,7 +94,7 @@ class Chain:
         self._forgiven: set[str] = set()
 
     @property
-    def counting(self) -> list[Place]:
+    def counting(self) -> list[LedgerLocation]:
         """The records that count, in order."""
         return [place for place in self.places if place.counts]
 
@@ -121,34 +126,37 @@ class Chain:
         """Take in the next record of the topic."""
         if offset > self.next and not self.places:
             self._note(
-                Problem.CUT, offset, written, f"the first record left is that of offset {offset}"
+                ChainProblem.CUT,
+                offset,
+                written,
+                f"the first record left is that of offset {offset}",
             )
         self.next = offset + 1
         own = hash_of(value)
         if own in self._counting or own in self._void:
             earlier = self._counting.get(own, self._void.get(own))
-            self._note(Problem.DOUBLED, offset, written, f"at offset {earlier}")
-            self.places.append(Place(offset, written, None, counts=False))
+            self._note(ChainProblem.DOUBLED, offset, written, f"at offset {earlier}")
+            self.places.append(LedgerLocation(offset, written, None, counts=False))
             return
         entry: Entry | None = None
         try:
             entry = read_entry(value)
         except CodecError as error:
-            self._note(Problem.UNREADABLE, offset, written, str(error))
+            self._note(ChainProblem.UNREADABLE, offset, written, str(error))
         if entry is not None and key is None and not self.places and offset > 0:
             # What is left goes on counting, so that nobody is charged less by a cut.
             self.head = entry.previous
             self._counting = {self.head: -1}
         counts = entry is not None and key is None and entry.previous == self.head
         if key is not None:
-            self._note(Problem.KEYED, offset, written)
+            self._note(ChainProblem.KEYED, offset, written)
         elif entry is not None and not counts:
             self._judge(entry, offset, written)
-        self.places.append(Place(offset, written, entry, counts))
+        self.places.append(LedgerLocation(offset, written, entry, counts))
         if counts and entry is not None:
             self._counting[own] = offset
             self.head = own
-            if entry.said.kind == Kind.REOPENED:
+            if entry.said.kind == EntryKind.REOPENED:
                 self._reopened = offset
                 self._forgiven.update(map(str, entry.said.facts.get("without", ())))
         else:
@@ -160,9 +168,9 @@ class Chain:
             return
         if entry.previous in self._void:
             detail = f"the one at offset {self._void[entry.previous]}"
-            self._note(Problem.FORKED, offset, written, detail)
+            self._note(ChainProblem.FORKED, offset, written, detail)
         else:
-            self._note(Problem.UNCHAINED, offset, written)
+            self._note(ChainProblem.UNCHAINED, offset, written)
 
-    def _note(self, problem: Problem, offset: int, written: int, detail: str = "") -> None:
+    def _note(self, problem: ChainProblem, offset: int, written: int, detail: str = "") -> None:
         self.oddities.append(Oddity(problem, offset, written, detail))

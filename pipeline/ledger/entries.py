@@ -28,7 +28,7 @@ _HASH = re.compile("[0-9a-f]{64}")
 _ENVELOPE = frozenset({"version", "kind", "at", "previous", "nonce", "software"})
 
 
-class Kind(StrEnum):
+class EntryKind(StrEnum):
     """What an entry is about; a later version may know others."""
 
     CHARGE = "charge"
@@ -50,7 +50,7 @@ class Draft:
     """An entry that is to be written, wherever the ledger's end will then be.
 
     Attributes:
-        kind: a `Kind`, or what a later version has written.
+        kind: a `EntryKind`, or what a later version has written.
         at: when, by the writer's clock, milliseconds since 1970.
         charges: of deployments.
         budgets: what is stated.

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.jobs.epochs import horizons_between
 from dpstream.pipeline.kafka.cluster import Cluster
-from dpstream.pipeline.ledger.presence import Presence
+from dpstream.pipeline.ledger.spending import Presence
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.randomizers.guarantee import Guarantee
-from dpstream.topics.frames import CodecError, Kind, kind_of
+from dpstream.topics.frames import CodecError, RecordType, kind_of
 from dpstream.topics.manifests import Fate, Manifest, read_head
 from dpstream.topics.names import Role, topic_name
 from dpstream.topics.short_manifests import ManifestReader
@@ -159,7 +159,7 @@ def _manifests(records: Iterable[LogRecord]) -> Iterator[tuple[LogRecord, Manife
     readers: dict[tuple[bytes, bytes], ManifestReader] = {}
     for record in records:
         with suppress(CodecError):
-            if kind_of(record.value) is Kind.MANIFEST:
+            if kind_of(record.value) is RecordType.MANIFEST:
                 head = read_head(record.value)
                 identity = head.fingerprint, head.deployment
                 reader = readers.setdefault(identity, ManifestReader(*identity))

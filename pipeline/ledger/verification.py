@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from dpstream.pipeline.jobs.budgets import Charge
-from dpstream.pipeline.ledger.chain import Oddity, Problem
-from dpstream.pipeline.ledger.entries import GENESIS, Kind
+from dpstream.pipeline.ledger.chain import ChainProblem, Oddity
+from dpstream.pipeline.ledger.entries import GENESIS, EntryKind
 from dpstream.pipeline.ledger.spending import Spending
 from dpstream.topics.names import LEDGER_TOPIC, TopicSettings, ledger_topic
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Inconsistency:
     """Something that is inconsistent.
 
     Attributes:
@@ -36,7 +36,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class PublishedDeployment:
     """That something was published of a deployment.
 
     Attributes:
@@ -56,8 +56,8 @@ def verify(
     *,
     first_offset: int = 0,
     kept: str | None = None,
-    published: Mapping[str, Published] | None = None,
-) -> list[Finding]:
+    published: Mapping[str, PublishedDeployment] | None = None,
+) -> list[Inconsistency]:
     """Everything that is inconsistent; nothing if the ledger is whole.
 
     Args:
@@ -78,57 +78,57 @@ def verify(
     ]
 
 
-def _settings(found: TopicSettings | None) -> Iterator[Finding]:
+def _settings(found: TopicSettings | None) -> Iterator[Inconsistency]:
     if found is None:
         return
     wanted = ledger_topic(None)
     if found.partitions != wanted.partitions:
-        yield Finding(
+        yield Inconsistency(
             f"topic {LEDGER_TOPIC} has {found.partitions} partitions, and its order is that of one"
         )
     for key in ("cleanup.policy", "retention.ms", "retention.bytes"):
         has, needs = found.configs.get(key), wanted.configs[key]
         if has is not None and has != needs:
-            yield Finding(
+            yield Inconsistency(
                 f"topic {LEDGER_TOPIC} has {key} {has}, by which Kafka may delete or rewrite it: "
                 f"set it to {needs}"
             )
 
 
-def _cut_in_front(state: Spending, first_offset: int) -> Iterator[Finding]:
-    noted = any(each.problem is Problem.CUT for each in state.chain.oddities)
+def _cut_in_front(state: Spending, first_offset: int) -> Iterator[Inconsistency]:
+    noted = any(each.problem is ChainProblem.CUT for each in state.chain.oddities)
     if first_offset > 0 and not noted:
-        yield Finding(f"the records before offset {first_offset} are gone", first_offset)
+        yield Inconsistency(f"the records before offset {first_offset} are gone", first_offset)
 
 
-def _oddities(oddities: Sequence[Oddity]) -> Iterator[Finding]:
+def _oddities(oddities: Sequence[Oddity]) -> Iterator[Inconsistency]:
     """Each of them; of a row of records that hang on one that is void, the first with the rest."""
     for problem, group in groupby(oddities, key=lambda each: each.problem):
         together = list(group)
-        if problem is not Problem.FORKED:
+        if problem is not ChainProblem.FORKED:
             for each in together:
                 detail = f" ({each.detail})" if each.detail else ""
-                yield Finding(f"{each.problem.value}{detail}", each.offset, each.written)
+                yield Inconsistency(f"{each.problem.value}{detail}", each.offset, each.written)
             continue
         first, rest = together[0], len(together) - 1
         more = f", and {rest:,} more after it do so too" if rest else ""
-        yield Finding(f"{problem.value} ({first.detail}){more}", first.offset, first.written)
+        yield Inconsistency(f"{problem.value} ({first.detail}){more}", first.offset, first.written)
 
 
-def _receipts(state: Spending) -> Iterator[Finding]:
+def _receipts(state: Spending) -> Iterator[Inconsistency]:
     for receipt in state.topic.receipts:
         stands = state.chain.offset_of(receipt.entry)
         about = f"deployment {receipt.about[:8]}" if len(receipt.about) == 32 else "the ledger"
         kept = f"dpstream.jobs has kept of {about} that entry {receipt.entry[:12]}"
         if stands is None:
-            yield Finding(
+            yield Inconsistency(
                 f"{kept} stood here, and it does not count or is gone: the ledger was cut, or "
                 "changed at or before it",
                 receipt.offset,
                 receipt.at,
             )
         elif stands not in (-1, receipt.offset):
-            yield Finding(
+            yield Inconsistency(
                 f"{kept} stood at offset {receipt.offset}, and it stands here: the topic was "
                 "written anew",
                 stands,
@@ -136,16 +136,16 @@ def _receipts(state: Spending) -> Iterator[Finding]:
             )
 
 
-def _kept(state: Spending, kept: str | None) -> Iterator[Finding]:
+def _kept(state: Spending, kept: str | None) -> Iterator[Inconsistency]:
     if kept is None or kept == GENESIS or state.chain.has(kept):
         return
-    yield Finding(
+    yield Inconsistency(
         f"no entry that counts has the head {kept} that was kept: the ledger was cut at its end, "
         "or changed at or before that entry, or it is the head of another ledger"
     )
 
 
-def _deployed(state: Spending) -> Iterator[Finding]:
+def _deployed(state: Spending) -> Iterator[Inconsistency]:
     ledger = state.written_charges
     for job in state.topic.jobs.values():
         deployment = job.deployment.hex()
@@ -153,12 +153,12 @@ def _deployed(state: Spending) -> Iterator[Finding]:
             continue
         charge = ledger.get(deployment)
         if charge is None:
-            yield Finding(
+            yield Inconsistency(
                 f"job {job.name} runs as deployment {deployment[:8]}, and nobody is charged for it",
                 at=job.deployed_at,
             )
         elif not _covers(charge, Charge.of(job)):
-            yield Finding(
+            yield Inconsistency(
                 f"job {job.name} runs as deployment {deployment[:8]} and costs its people more "
                 "than they are charged",
                 at=job.deployed_at,
@@ -173,18 +173,20 @@ def _covers(charge: Charge, owed: Charge) -> bool:
     return same and horizons and charge.epsilon >= owed.epsilon and charge.delta >= owed.delta
 
 
-def _published(state: Spending, published: Mapping[str, Published]) -> Iterator[Finding]:
+def _published(
+    state: Spending, published: Mapping[str, PublishedDeployment]
+) -> Iterator[Inconsistency]:
     charged = {each.deployment for each in state.charges} | set(_replays(state))
     for deployment, found in published.items():
         who = f"deployment {deployment[:8]} of job {found.job}"
         if deployment not in charged:
-            yield Finding(
+            yield Inconsistency(
                 f"{who} has published, and nobody is charged for it: the ledger was cut, or "
                 "somebody else has written to the job's topics",
                 at=found.since,
             )
         for what, at in found.unbacked:
-            yield Finding(f"{who}: {what}", at=at)
+            yield Inconsistency(f"{who}: {what}", at=at)
 
 
 def _replays(state: Spending) -> Iterable[str]:
@@ -192,5 +194,5 @@ def _replays(state: Spending) -> Iterable[str]:
         if job.replay_of is not None:
             yield job.deployment.hex()
     for entry in state.chain.entries:
-        if entry.said.kind == Kind.REPLAY:
+        if entry.said.kind == EntryKind.REPLAY:
             yield str(entry.said.facts.get("deployment"))

@@ -14,7 +14,7 @@ from dpstream.pipeline.errors import DpstreamError
 from dpstream.pipeline.jobs.budgets import Charge, check_budget
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.stated_budgets import StatedBudget
-from dpstream.pipeline.ledger.entries import Draft, Kind
+from dpstream.pipeline.ledger.entries import Draft, EntryKind
 from dpstream.pipeline.ledger.spending import Spending
 
 # Far more races than anybody loses one after the other.
@@ -51,7 +51,7 @@ def writing(wanted: Wanted, nonce: Callable[[], str], software: str) -> Writing:
         draft = wanted(state)
         if draft is None:
             return state
-        if draft.kind != Kind.REOPENED and (draft.charges or draft.budgets):
+        if draft.kind != EntryKind.REOPENED and (draft.charges or draft.budgets):
             refusal = refuse_damaged(state)
             if refusal is not None:
                 raise refusal
@@ -77,7 +77,7 @@ def carried_over(state: Spending, now: int) -> Draft | None:
     budgets = tuple(state.lost_budgets[:_CARRIED_AT_ONCE])
     if not charges and not budgets:
         return None
-    return Draft(Kind.CARRIED, now, charges, budgets, {"from": "dpstream.jobs"})
+    return Draft(EntryKind.CARRIED, now, charges, budgets, {"from": "dpstream.jobs"})
 
 
 def of_deployment(
@@ -115,11 +115,11 @@ def of_deployment(
             return carried
         for each in missing:
             if each.operator:
-                return Draft(Kind.BUDGET, now, (), (each,), {"job": job.name})
+                return Draft(EntryKind.BUDGET, now, (), (each,), {"job": job.name})
         check_budget(job, others(job, state.charges), [*state.stated, *own])
         if owed:
-            return Draft(Kind.CHARGE, now, (charge,), own, facts)
-        return Draft(Kind.BUDGET, now, (), own, {"job": job.name})
+            return Draft(EntryKind.CHARGE, now, (charge,), own, facts)
+        return Draft(EntryKind.BUDGET, now, (), own, {"job": job.name})
 
     return wanted
 
@@ -131,7 +131,7 @@ def of_charge(job: DeployedJob, now: int) -> Wanted:
     def wanted(state: Spending) -> Draft | None:
         if state.written_charges.get(charge.deployment) == charge:
             return None
-        return Draft(Kind.CHARGE, now, (charge,), (), facts_of(job))
+        return Draft(EntryKind.CHARGE, now, (charge,), (), facts_of(job))
 
     return wanted
 
@@ -142,23 +142,23 @@ def of_budget(budget: StatedBudget, now: int) -> Wanted:
     def wanted(state: Spending) -> Draft | None:
         if budget.key in state.written_budgets:
             return None
-        return carried_over(state, now) or Draft(Kind.BUDGET, now, (), (budget,))
+        return carried_over(state, now) or Draft(EntryKind.BUDGET, now, (), (budget,))
 
     return wanted
 
 
 def of_end(job: DeployedJob, now: int) -> Wanted:
     """That a deployment was ended: it stays charged."""
-    return _once(Kind.ENDED, job, now)
+    return _once(EntryKind.ENDED, job, now)
 
 
 def of_replay(job: DeployedJob, now: int) -> Wanted:
     """That a replay was deployed, which charges nobody."""
     assert job.replay_of is not None
-    return _once(Kind.REPLAY, job, now, replay_of=job.replay_of.deployment.hex())
+    return _once(EntryKind.REPLAY, job, now, replay_of=job.replay_of.deployment.hex())
 
 
-def _once(kind: Kind, job: DeployedJob, now: int, **more: str) -> Wanted:
+def _once(kind: EntryKind, job: DeployedJob, now: int, **more: str) -> Wanted:
     facts = {"job": job.name, "deployment": job.deployment.hex(), **more}
 
     def wanted(state: Spending) -> Draft | None:
@@ -176,7 +176,7 @@ def of_reopening(reason: str, now: int) -> Wanted:
     def wanted(state: Spending) -> Draft | None:
         if state.damage is not None:
             lost = sorted(receipt.entry for receipt in state.lost)
-            return Draft(Kind.REOPENED, now, facts={"reason": reason, "without": lost})
+            return Draft(EntryKind.REOPENED, now, facts={"reason": reason, "without": lost})
         return carried_over(state, now)
 
     return wanted

@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import Any
 
 from dpstream.pipeline.jobs.budgets import (
-    Account,
+    BudgetAccount,
     BudgetError,
     Charge,
     accounts_of,
@@ -84,7 +84,7 @@ class DeployPlan:
     difference: tuple[str, ...]
     topics: tuple[TopicChange, ...]
     deployed: DeployedJob
-    accounts: tuple[Account, ...]
+    accounts: tuple[BudgetAccount, ...]
     stated: tuple[StatedBudget, ...]
     before: Mapping[str, StatedBudget]
     refusal: Exception | None
@@ -96,7 +96,7 @@ class DeployPlan:
         return any(each.operator for each in self.stated)
 
     @property
-    def not_binding(self) -> tuple[Account, ...]:
+    def not_binding(self) -> tuple[BudgetAccount, ...]:
         """Accounts for which the job file states more than may be charged."""
         stated = self.deployed.budget
         return tuple(

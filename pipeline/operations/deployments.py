@@ -20,8 +20,8 @@ from dpstream.pipeline.jobs.descriptions import (
 )
 from dpstream.pipeline.jobs.epochs import horizons_between
 from dpstream.pipeline.jobs.job_files import Job
+from dpstream.pipeline.jobs.job_phases import phase_key
 from dpstream.pipeline.jobs.key_files import CollectorKey, NoiseKey
-from dpstream.pipeline.jobs.phases import phase_key
 from dpstream.pipeline.jobs.receipts import LATEST
 from dpstream.pipeline.jobs.stated_budgets import BudgetChange
 from dpstream.pipeline.kafka.broker_clock import own_milliseconds

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.phases import Phase
+from dpstream.pipeline.jobs.job_phases import Phase
 from dpstream.pipeline.jobs.roster import Roster
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.deployed_jobs import (
@@ -22,11 +22,11 @@ from dpstream.pipeline.kafka.deployed_jobs import (
 )
 from dpstream.pipeline.kafka.topic_reader import TopicReader
 from dpstream.pipeline.kafka.workers.groups import floor_of, group_name
-from dpstream.pipeline.operations.status.facts import OpenWindow
+from dpstream.pipeline.operations.status.facts import OpenWindowStatus
 from dpstream.pipeline.operations.status.heartbeats import Heartbeats
 from dpstream.pipeline.results.follow import EstimateReader
 from dpstream.pipeline.stages.decision_log import Decision, DecisionLog
-from dpstream.pipeline.stages.epochs import EpochSet
+from dpstream.pipeline.stages.epoch_sets import EpochSet
 from dpstream.pipeline.stages.topic_uses import stages_of
 from dpstream.topics.names import Role
 from dpstream.topics.records import Drain
@@ -91,7 +91,7 @@ class DrainProgress:
     """
 
     unfinished: int
-    windows: tuple[OpenWindow, ...]
+    windows: tuple[OpenWindowStatus, ...]
     undecided: tuple[int, ...]
     unpublished: tuple[int, ...]
     idle: tuple[str, ...]

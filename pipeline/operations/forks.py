@@ -115,7 +115,7 @@ class Forks:
 
     def _fork(
         self, name: str, command: Sequence[str], output: int, descriptors: Mapping[str, int] | None
-    ) -> _Forked:
+    ) -> _ForkedProcess:
         more = descriptors or {}
         module, *arguments = module_and_arguments(command)
         request = Request(name, module, arguments, tuple(more))
@@ -126,12 +126,12 @@ class Forks:
             ours.enter_context(answers)
             with held, for_answers:
                 request.send(self._channel, for_answers, held, output, tuple(more.values()))
-            forked = _Forked(lifeline_end, answers)
+            forked = _ForkedProcess(lifeline_end, answers)
             ours.pop_all()
             return forked
 
 
-class _Forked(OnLifeline):
+class _ForkedProcess(OnLifeline):
     """A process that the forker has forked. The sockets are its own until it has ended."""
 
     def __init__(self, lifeline_end: socket.socket, answers: socket.socket) -> None:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 from dpstream.pipeline.errors import WRONG_INPUT, DpstreamError
-from dpstream.pipeline.jobs.budgets import Account
+from dpstream.pipeline.jobs.budgets import BudgetAccount
 from dpstream.pipeline.jobs.deployed_job import IDENTIFIER_BYTES
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.kafka.cluster import Cluster
@@ -84,7 +84,7 @@ def of_published(epochs: int, job: str) -> str:
     return f"{counted} found no more (dpstream record {job} --output FOLDER keeps what there is)"
 
 
-def _charged_again(accounts: Sequence[Account]) -> Iterator[str]:
+def _charged_again(accounts: Sequence[BudgetAccount]) -> Iterator[str]:
     for account in accounts:
         earlier, more = account.earlier, account.charged
         if earlier == 0 or more == 0:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpstream.pipeline.protocols.crowds import CrowdsForecast
+from dpstream.pipeline.protocols.crowd_variants import CrowdsForecast
 from dpstream.randomizers.crowds import CrowdCounts, CrowdsLaw
 from dpstream.randomizers.crowds.calibration import most_lost
 

@@ -8,9 +8,8 @@ from dpstream.pipeline.jobs.budgets import BudgetError, check_budget, endless_wa
 from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.kafka.record_sizes import most_people
-from dpstream.pipeline.planning.changes import ChangesChoice
-from dpstream.pipeline.planning.odds import times_right
-from dpstream.pipeline.planning.parties import whole_loss
+from dpstream.pipeline.planning.change_budgets import ChangesChoice
+from dpstream.pipeline.planning.parties import times_right, whole_loss
 from dpstream.pipeline.protocols.protocol import Law
 
 LARGE_EPSILON = 10.0

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+import re
+import shlex
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from kafka.admin import (
     ACL,
@@ -17,10 +20,176 @@ from kafka.admin import (
 )
 from kafka.errors import KafkaError, SecurityDisabledError
 
+from dpstream.pipeline.errors import WRONG_INPUT, DpstreamError
+from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.kafka.cluster import Cluster
-from dpstream.pipeline.kafka.errors import ClusterError
-from dpstream.pipeline.privileges.bindings import Binding
-from dpstream.pipeline.privileges.table import Kind, Operation, Resource
+from dpstream.pipeline.kafka.cluster_errors import ClusterError
+from dpstream.pipeline.privileges.table import (
+    Operation,
+    Resource,
+    ResourceKind,
+    group_prefix,
+    privileges_of,
+    roles_of,
+)
+from dpstream.topics.names import JOBS_TOPIC, LEDGER_TOPIC
+
+# Kafka's wildcard would be everybody.
+_PRINCIPAL = re.compile(r"[A-Za-z]+:[^\s*][^\n]*")
+_TOOL_OPERATIONS = {each: "".join(map(str.title, each.split("_"))) for each in Operation}
+
+
+class PrincipalError(DpstreamError, ValueError):
+    """Who is to be given privileges is not said as Kafka does; the message says how."""
+
+    exit_code = WRONG_INPUT
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Binding:
+    """One ACL that allows something, from any host.
+
+    Attributes:
+        principal: as ``User:NAME``.
+        resource: to what.
+        operation: what.
+    """
+
+    principal: str
+    resource: Resource
+    operation: Operation
+
+
+def principals_of(
+    job: Job, roles: Collection[str] = (), named: Iterable[str] = ()
+) -> dict[str, tuple[str, ...]]:
+    """Who is given each role of a job.
+
+    Args:
+        job: deployed, or to be.
+        roles: that are asked for; none: all.
+        named: ``ROLE=User:NAME``, several for one role if need be. A role that is not named is
+            given to ``User:JOB-ROLE``.
+
+    Raises:
+        PrincipalError: a role or a principal is none.
+    """
+    known = roles_of(job)
+    given: dict[str, list[str]] = {}
+    for text in named:
+        role, equals, principal = text.partition("=")
+        if not equals or not _PRINCIPAL.fullmatch(principal):
+            raise PrincipalError(
+                f"--principal is {text}: give ROLE=User:NAME, such as producer=User:gateway"
+            )
+        given.setdefault(role, []).append(principal)
+    for role in (*roles, *given):
+        if role not in known:
+            raise PrincipalError(
+                f"job {job.name} has no role {role}: its roles are {', '.join(known)}"
+            )
+    if roles and (others := [role for role in given if role not in roles]):
+        raise PrincipalError(
+            f"--principal names {', '.join(others)}, and --role asks for {', '.join(roles)} alone"
+        )
+    return {
+        role: tuple(given.get(role, [f"User:{job.name}-{role}"]))
+        for role in known
+        if not roles or role in roles
+    }
+
+
+def bindings_of(job: Job, principals: Mapping[str, Collection[str]]) -> dict[Binding, None]:
+    """The ACLs of some roles, each once, in the order of the table."""
+    return {
+        Binding(principal, each.resource, each.operation): None
+        for role, named in principals.items()
+        for principal in named
+        for each in privileges_of(job, role)
+    }
+
+
+def tool_lines(bindings: Iterable[Binding], servers: str, *, remove: bool = False) -> Iterator[str]:
+    """Command lines of Kafka's ``kafka-acls.sh``, one for each principal and resource."""
+    operations: dict[tuple[str, Resource], list[Operation]] = {}
+    for each in bindings:
+        operations.setdefault((each.principal, each.resource), []).append(each.operation)
+    for (principal, resource), allowed in operations.items():
+        words = [
+            *("kafka-acls.sh", "--bootstrap-server", servers),
+            *("--command-config", "admin.properties"),
+            *(("--remove", "--force") if remove else ("--add",)),
+            *("--allow-principal", principal),
+            *(word for each in allowed for word in ("--operation", _TOOL_OPERATIONS[each])),
+            *("--topic" if resource.kind is ResourceKind.TOPIC else "--group", resource.name),
+            *(("--resource-pattern-type", "prefixed") if resource.prefixed else ()),
+        ]
+        yield shlex.join(words)
+
+
+_EVERYTHING = "*"
+_SHARED = (JOBS_TOPIC, LEDGER_TOPIC)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The ACLs that some roles of a job need, beside those that a cluster has.
+
+    Attributes:
+        there: wanted, and on the cluster.
+        missing: wanted, and not there.
+        beyond: what these principals may do to the job beside what is wanted.
+    """
+
+    there: tuple[Binding, ...]
+    missing: tuple[Binding, ...]
+    beyond: tuple[Binding, ...]
+
+
+def compare(job: Job, wanted: Iterable[Binding], present: Collection[Binding]) -> Comparison:
+    """Compare the ACLs of some principals with those that they need for a job.
+
+    Args:
+        job: deployed, or to be.
+        wanted: in order.
+        present: all that their principals have, of whichever job.
+    """
+    ordered = tuple(wanted)
+    known = frozenset(ordered)
+    return Comparison(
+        tuple(each for each in ordered if each in present),
+        tuple(each for each in ordered if each not in present),
+        tuple(
+            sorted(each for each in present if each not in known and concerns(each.resource, job))
+        ),
+    )
+
+
+def concerns(resource: Resource, job: Job) -> bool:
+    """Whether an ACL on a resource is about topics or groups of a job."""
+    own = group_prefix(job)
+    if resource.name in (_EVERYTHING, *_SHARED):
+        return True
+    if resource.prefixed and any(each.startswith(resource.name) for each in (own, *_SHARED)):
+        return True
+    return resource.name.startswith(own)
+
+
+def removable(
+    job: Job, wanted: Iterable[Binding], present: Collection[Binding]
+) -> tuple[Binding, ...]:
+    """The ACLs to remove with a job: those that are there and that no other job needs.
+
+    The topic of jobs and the ledger are for all of them: who has privileges on another job keeps
+    those.
+    """
+    elsewhere = {each.principal for each in present if not concerns(each.resource, job)}
+    return tuple(
+        each
+        for each in wanted
+        if each in present and not (each.resource.name in _SHARED and each.principal in elsewhere)
+    )
+
 
 _ANY_HOST = "*"
 
@@ -120,7 +289,7 @@ def _binding(acl: ACL) -> Binding | None:
         return Binding(
             acl.principal,
             Resource(
-                Kind[pattern.resource_type.name],
+                ResourceKind[pattern.resource_type.name],
                 pattern.resource_name,
                 pattern.pattern_type == ACLResourcePatternType.PREFIXED,
             ),

@@ -19,7 +19,7 @@ from dpstream.pipeline.stages.topic_uses import topic_uses
 from dpstream.topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role, topic_name
 
 
-class Kind(StrEnum):
+class ResourceKind(StrEnum):
     """Of a resource, as Kafka's tools call it."""
 
     TOPIC = "topic"
@@ -57,7 +57,7 @@ class Resource:
         prefixed: whether all are meant whose names begin so.
     """
 
-    kind: Kind
+    kind: ResourceKind
     name: str
     prefixed: bool = False
 
@@ -82,8 +82,8 @@ PRODUCER, COLLECTOR, PAGE, ANALYST, RECORDER, OPERATOR = (
     *("analyst", "recorder", "operator"),
 )
 
-_JOBS = Resource(Kind.TOPIC, JOBS_TOPIC)
-_LEDGER = Resource(Kind.TOPIC, LEDGER_TOPIC)
+_JOBS = Resource(ResourceKind.TOPIC, JOBS_TOPIC)
+_LEDGER = Resource(ResourceKind.TOPIC, LEDGER_TOPIC)
 
 
 def roles_of(job: Job) -> tuple[str, ...]:
@@ -148,7 +148,7 @@ class _Grants:
     def on(self, operation: Operation, why: str, *roles: Role) -> Iterator[Privilege]:
         for role in self.roles:
             if role in roles:
-                resource = Resource(Kind.TOPIC, topic_name(self._job.name, role))
+                resource = Resource(ResourceKind.TOPIC, topic_name(self._job.name, role))
                 yield Privilege(resource, operation, why)
 
 
@@ -164,7 +164,7 @@ def group_prefix(job: Job, stage: str = "") -> str:
 def _of_stage(job: Job, stage: str) -> Iterator[Privilege]:
     grants, uses = _Grants(job), topic_uses(job, stage)
     yield _reads_jobs()
-    group = Resource(Kind.GROUP, group_prefix(job, stage), prefixed=True)
+    group = Resource(ResourceKind.GROUP, group_prefix(job, stage), prefixed=True)
     yield Privilege(group, Operation.READ, "shares partitions, and commits how far it is")
     yield from grants.on(Operation.READ, "works on what is there", *uses.reads)
     why = "sees that deleted reports are finished"
@@ -207,7 +207,7 @@ def _of_page(job: Job) -> Iterator[Privilege]:
     others = [role for role in grants.roles if role not in read]
     yield from grants.on(Operation.DESCRIBE, "shows how far stages are behind", *others)
     yield from grants.on(Operation.DESCRIBE_CONFIGS, "warns of topics by another clock", *Role)
-    group = Resource(Kind.GROUP, group_prefix(job), prefixed=True)
+    group = Resource(ResourceKind.GROUP, group_prefix(job), prefixed=True)
     yield Privilege(group, Operation.DESCRIBE, "shows how far stages are behind")
 
 
@@ -256,7 +256,7 @@ def _of_operator(job: Job) -> Iterator[Privilege]:
         yield from _of_operator_with_reports(job)
     yield from grants.on(Operation.READ, "dead-letters", Role.DEAD_LETTERS)
     yield from grants.on(Operation.WRITE, "dead-letters --redrive, --dismiss", Role.DEAD_LETTERS)
-    group = Resource(Kind.GROUP, group_prefix(job), prefixed=True)
+    group = Resource(ResourceKind.GROUP, group_prefix(job), prefixed=True)
     yield Privilege(group, Operation.DESCRIBE, "status and drain see how far stages are")
 
 

@@ -13,7 +13,7 @@ from dpstream.aggregators.epoch_responses import (
     ResponseLaw,
     response_variance,
 )
-from dpstream.pipeline.protocols.dyadic import dyadic_protocol
+from dpstream.pipeline.protocols.dyadic_variants import dyadic_protocol
 from dpstream.pipeline.protocols.late_calibration import late_calibration
 from dpstream.pipeline.protocols.protocol import (
     Aggregation,

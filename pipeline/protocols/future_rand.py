@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpstream.pipeline.protocols.dyadic import dyadic_protocol
+from dpstream.pipeline.protocols.dyadic_variants import dyadic_protocol
 from dpstream.pipeline.protocols.late_calibration import late_calibration
 from dpstream.pipeline.protocols.protocol import Example
 from dpstream.randomizers.future_rand import FutureRandParameters

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 
-from dpstream.pipeline.errors import DpstreamError
-from dpstream.pipeline.printable import error_line
+from dpstream.pipeline.errors import DpstreamError, error_line
 from dpstream.pipeline.protocols.protocol import Protocol
 
 GROUP = "dpstream.protocols"

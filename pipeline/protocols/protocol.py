@@ -14,17 +14,16 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.attendance import Attendance
-from dpstream.aggregators.estimate import Published
+from dpstream.aggregators.estimate import Attendance, Published
 from dpstream.pipeline.protocols.change_limits import ChangeLimit
 from dpstream.pipeline.values.value_domains import BOOLEAN, ValueDomain
 from dpstream.randomizers.counted_words import CountedWords
 from dpstream.randomizers.devices import Devices
 from dpstream.randomizers.guarantee import Guarantee
-from dpstream.topics.word_forms import WordForm
+from dpstream.topics.words import WordForm
 
 if TYPE_CHECKING:
-    from dpstream.aggregators.changes import ChangeErrors
+    from dpstream.aggregators.change_errors import ChangeErrors
     from dpstream.pipeline.protocols.forecasts import Forecast
     from dpstream.randomizers.crowds import CrowdsLaw
 

@@ -19,7 +19,7 @@ from dpstream.pipeline.protocols.protocol import (
     Protocol,
     fixed_words,
 )
-from dpstream.pipeline.values.numbers import NumericDomain
+from dpstream.pipeline.values.numeric_values import NumericDomain
 from dpstream.randomizers.value_stream.range_values import (
     RangeValues,
     RangeValuesLaw,

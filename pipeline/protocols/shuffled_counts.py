@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from dpstream.aggregators.changes import ChangeErrors, FollowedChanges, KeptErrors
+from dpstream.aggregators.change_errors import ChangeErrors, FollowedChanges, KeptErrors
 from dpstream.aggregators.shuffled_counts import ShuffledCountsAggregator
 from dpstream.aggregators.shuffled_item_counts import ShuffledItemCountsAggregator
 from dpstream.aggregators.shuffled_level_counts import ShuffledLevelCountsAggregator
@@ -41,7 +41,7 @@ from dpstream.pipeline.protocols.shuffled_forecasts import (
     ShuffledLevelCountsForecast,
     ShuffledValueStreamForecast,
 )
-from dpstream.pipeline.values.numbers import NumericDomain
+from dpstream.pipeline.values.numeric_values import NumericDomain
 from dpstream.pipeline.values.value_domains import BOOLEAN, CategoryDomain, ValueDomain
 from dpstream.randomizers.change_kernel import Kernel
 from dpstream.randomizers.item_domains import Bits, Numbers, StreamDomain
@@ -62,7 +62,7 @@ from dpstream.randomizers.shuffled_counts.shuffled_value_stream import (
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ShuffledVariant:
     """What runs, for one kind of values; `package` is one of `randomizers`.
 
     `contributors` of a law are how many its noise is sized on; None where the stage adds it.
@@ -76,7 +76,7 @@ class Kind:
     forecast: Callable[[Any, int], Forecast]
 
 
-_BOOLEANS = Kind(
+_BOOLEANS = ShuffledVariant(
     "shuffled_counts",
     lambda law: law.noise.contributors,
     ShuffledCountsLaw,
@@ -84,7 +84,7 @@ _BOOLEANS = Kind(
     ShuffledCountsAggregator,
     ShuffledCountsForecast,
 )
-_ITEMS = Kind(
+_ITEMS = ShuffledVariant(
     "shuffled_counts.shuffled_item_counts",
     lambda law: law.held.contributors,
     ShuffledItemCountsLaw,
@@ -92,7 +92,7 @@ _ITEMS = Kind(
     ShuffledItemCountsAggregator,
     ShuffledItemCountsForecast,
 )
-_NUMBERS = Kind(
+_NUMBERS = ShuffledVariant(
     "shuffled_counts.shuffled_level_counts",
     lambda law: law.held.contributors,
     ShuffledLevelCountsLaw,
@@ -100,7 +100,7 @@ _NUMBERS = Kind(
     ShuffledLevelCountsAggregator,
     ShuffledLevelCountsForecast,
 )
-_SUMS = Kind(
+_SUMS = ShuffledVariant(
     "shuffled_counts.shuffled_value_stream",
     lambda law: law.contributors,
     ShuffledValueStreamLaw,
@@ -110,7 +110,7 @@ _SUMS = Kind(
 )
 
 
-def _kind_for(asked: ShuffledCountsParameters) -> Kind:
+def _kind_for(asked: ShuffledCountsParameters) -> ShuffledVariant:
     match asked.domain:
         case None if asked.summed:
             return _SUMS
@@ -122,7 +122,7 @@ def _kind_for(asked: ShuffledCountsParameters) -> Kind:
             return _ITEMS
 
 
-def _kind_of(law: Any) -> Kind:
+def _kind_of(law: Any) -> ShuffledVariant:
     kinds = (_BOOLEANS, _ITEMS, _NUMBERS, _SUMS)
     return next(kind for kind in kinds if isinstance(law, kind.law))
 

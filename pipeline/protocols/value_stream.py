@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from dpstream.aggregators.changes import FollowedChanges
+from dpstream.aggregators.change_errors import FollowedChanges
 from dpstream.aggregators.value_stream import ValueStreamAggregator, received_errors
 from dpstream.pipeline.protocols.change_limits import change_limit
 from dpstream.pipeline.protocols.late_calibration import late_calibration, late_plan

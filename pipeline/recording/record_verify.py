@@ -16,7 +16,7 @@ from typing import Any
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.jobs.key_ring import NO_KEYS, KeyRing
-from dpstream.pipeline.recording.estimate_rows import published_estimate
+from dpstream.pipeline.recording.recording_tables import published_estimate
 from dpstream.pipeline.recording.recordings import (
     Recording,
     RecordingError,

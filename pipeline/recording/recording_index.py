@@ -77,7 +77,7 @@ class Missing:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LogPosition:
     """Where in the topic of released windows to read on.
 
     Attributes:
@@ -118,7 +118,7 @@ class RecordingIndex:
     last_epoch: int | None = None
     files: tuple[RecordingFile, ...] = ()
     missing: tuple[Missing, ...] = ()
-    places: tuple[Place, ...] = ()
+    places: tuple[LogPosition, ...] = ()
 
     def of_kind(self, kind: RecordKind) -> list[RecordingFile]:
         """The files of a kind."""
@@ -201,7 +201,7 @@ class RecordingIndex:
                 files=tuple(map(_file, body["files"])),
                 missing=tuple(map(_missing, body["missing"])),
                 places=tuple(
-                    Place(_number(partition), _number(offset))
+                    LogPosition(_number(partition), _number(offset))
                     for partition, offset in body["places"]
                 ),
             )

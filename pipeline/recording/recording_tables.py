@@ -6,7 +6,8 @@ opaque: numbers where they are single words, else all bytes of a row (little-end
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -16,6 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpstream.pipeline.recording.recording_index import RecordKind
+from dpstream.pipeline.stages.estimate_records import VERSION, EstimateRecord
 from dpstream.topics.manifests import Fate, Manifest
 from dpstream.topics.words import WordArray, Words
 
@@ -257,3 +259,49 @@ def windows_of(table: Any, words: WordColumn) -> Iterator[tuple[int, WordArray, 
     bounds = [0, *cuts.tolist(), len(numbers)]
     for start, stop in pairwise(bounds):
         yield int(numbers[start]), values[start:stop], occurring[start:stop]
+
+
+def recorded_estimate(record: EstimateRecord) -> RecordedEstimate:
+    """The row of a published estimate; it holds all of the record but the deployment."""
+    body, single = record.to_json(), None if record.estimate is None else record.estimate.single
+    numbers: Numbers = (None, None, None, None)
+    if single is not None:
+        numbers = (single.value, single.low, single.high, single.standard_deviation)
+    return RecordedEstimate(
+        epoch=record.epoch,
+        fate=record.fate,
+        closed_at=record.closed_at,
+        contributors=record.contributors,
+        population=record.population,
+        estimate=_text(body["estimate"]),
+        guarantee=_text(body["guarantee"]),
+        numbers=numbers,
+        reason=record.reason,
+        assumes_changes=record.assumes_changes,
+    )
+
+
+def published_estimate(row: RecordedEstimate, deployment: bytes) -> EstimateRecord:
+    """The published record of a row.
+
+    Raises:
+        CodecError: the row holds none.
+    """
+    body = {
+        "version": VERSION,
+        "deployment": deployment.hex(),
+        "epoch": row.epoch,
+        "fate": row.fate.value,
+        "closed_at": row.closed_at,
+        "contributors": row.contributors,
+        "population": row.population,
+        **({} if row.reason is None else {"reason": row.reason}),
+        **({} if row.assumes_changes is None else {"assumes_changes": row.assumes_changes}),
+    }
+    head = json.dumps(body)[:-1]
+    text = f'{head}, "estimate": {row.estimate}, "guarantee": {row.guarantee}}}'
+    return EstimateRecord.from_bytes(text.encode())
+
+
+def _text(body: Mapping[str, Any] | None) -> str:
+    return json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)

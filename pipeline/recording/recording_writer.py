@@ -18,8 +18,8 @@ import numpy as np
 from dpstream.pipeline.recording.recording_files import RecordingFolder, TableFile
 from dpstream.pipeline.recording.recording_index import (
     INDEX_FILE,
+    LogPosition,
     Missing,
-    Place,
     RecordingError,
     RecordingIndex,
     RecordKind,
@@ -131,7 +131,7 @@ class RecordingWriter:
         """Say that something could not be recorded."""
         self._missing = with_missing(self._missing, gap)
 
-    def commit(self, places: Iterable[Place]) -> None:
+    def commit(self, places: Iterable[LogPosition]) -> None:
         """Finish what was added and make it count: from here on it outlives any accident.
 
         Args:

@@ -33,8 +33,8 @@ import pyarrow.parquet as pq
 from dpstream.pipeline.recording.recording_files import RecordingFolder
 from dpstream.pipeline.recording.recording_index import (
     INDEX_FILE,
+    LogPosition,
     Missing,
-    Place,
     RecordingError,
     RecordingFile,
     RecordingIndex,
@@ -57,8 +57,8 @@ from dpstream.topics.words import Words
 
 __all__ = [
     "INDEX_FILE",
+    "LogPosition",
     "Missing",
-    "Place",
     "RecordKind",
     "RecordedEpoch",
     "RecordedEstimate",

@@ -10,7 +10,7 @@ from typing import Any
 from dpstream.aggregators.counts import NotAskedForError, NoValuesError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.results.epoch_counts import CountsCells, EpochCounts
-from dpstream.pipeline.results.kinds.registry import kind_of
+from dpstream.pipeline.results.kinds.known_kinds import kind_of
 from dpstream.pipeline.results.questions import (
     QUARTILES,
     Answers,
@@ -52,7 +52,7 @@ class Asked:
     def question(self, domain: ValueDomain) -> Question | None:
         """What it says about values of a domain; None if nothing is asked.
 
-        >>> from dpstream.pipeline.values.numbers import NumericDomain
+        >>> from dpstream.pipeline.values.numeric_values import NumericDomain
         >>> Asked(ranges=["10:40", "60:"]).question(NumericDomain(0, 80, 8))
         ... # doctest: +NORMALIZE_WHITESPACE
         Boxes(boxes=(Box(name='10:40', starts=(1,), ends=(4,)),

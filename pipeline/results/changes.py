@@ -10,10 +10,10 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from dpstream.aggregators.changes import ChangeErrors, KeptErrors
+from dpstream.aggregators.change_errors import ChangeErrors, KeptErrors
 from dpstream.pipeline.errors import DpstreamError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.results.kinds.registry import kind_of
+from dpstream.pipeline.results.kinds.known_kinds import kind_of
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 
 

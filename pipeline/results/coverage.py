@@ -14,9 +14,49 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.aggregators.estimate import Published
 from dpstream.pipeline.devices.change_log import ChangeLog
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.protocols.change_limits import ChangeLimit
+from dpstream.pipeline.stages.epoch_log import DecidedEpoch
+from dpstream.topics.manifests import Fate
+
+
+@dataclass(frozen=True, slots=True)
+class EpochResult:
+    """The final word on an epoch.
+
+    Attributes:
+        epoch: of the job.
+        fate: what became of its window.
+        contributors: devices in the window.
+        population: devices enrolled.
+        counts: `Aggregator.to_bytes` of its own reports; None for a window not released.
+        estimate: as published.
+    """
+
+    epoch: int
+    fate: Fate
+    contributors: int
+    population: int
+    counts: bytes | None
+    estimate: Published | None
+
+
+def result_of(job: DeployedJob, epoch: DecidedEpoch) -> EpochResult:
+    """The result of a published epoch."""
+    published, payload = epoch.estimate, epoch.counts
+    assert published is not None
+    counts = None if payload is None else job.aggregator_from_bytes(payload).to_bytes()
+    return EpochResult(
+        epoch=published.epoch,
+        fate=published.fate,
+        contributors=published.contributors,
+        population=published.population,
+        counts=counts,
+        estimate=published.estimate,
+    )
+
 
 _PARTS = 5
 

@@ -14,7 +14,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_words import period
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.plots import new_figure, save_figure, tidy
-from dpstream.pipeline.results.kinds.registry import kind_of
+from dpstream.pipeline.results.kinds.known_kinds import kind_of
 from dpstream.pipeline.results.phrases import capital
 from dpstream.pipeline.results.questions import Query, Question
 from dpstream.pipeline.stages.estimate_records import EstimateRecord

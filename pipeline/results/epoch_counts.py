@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from dpstream.aggregators.attendance import Attendance
-from dpstream.aggregators.counts import Window
+from dpstream.aggregators.counts import CountedWindow
+from dpstream.aggregators.estimate import Attendance
 from dpstream.pipeline.actions import Steps
 from dpstream.pipeline.errors import DpstreamError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
@@ -39,7 +39,7 @@ class CountsCells(typing.Protocol):
         """Whether they are those of a tree, which answer ranges and quantiles."""
         ...
 
-    def window(self, epochs: Sequence[int], attendance: Attendance) -> Window | None:
+    def window(self, epochs: Sequence[int], attendance: Attendance) -> CountedWindow | None:
         """The sum of some epochs' windows; None if one of them was withheld."""
         ...
 
@@ -94,7 +94,7 @@ class EpochCounts:
     withheld: tuple[Withheld, ...]
     contributors: int
     population: int
-    counts: Window | None
+    counts: CountedWindow | None
 
     def plus(self, later: EpochCounts) -> EpochCounts:
         """The sum with a later epoch: noise is drawn anew at each, so variances add up."""
@@ -113,19 +113,19 @@ class EpochCounts:
         )
 
 
-def window_of(aggregator: Aggregator, epoch: int, attendance: Attendance) -> Window | None:
+def window_of(aggregator: Aggregator, epoch: int, attendance: Attendance) -> CountedWindow | None:
     """What an aggregator says of an epoch of which it was given reports; None if too few."""
     if isinstance(aggregator, CountsCells):
         return aggregator.window([epoch], attendance)
     found = aggregator.estimate(epoch, attendance)
-    return found if isinstance(found, Window) else None
+    return found if isinstance(found, CountedWindow) else None
 
 
 def counts_of(job: DeployedJob, decided: DecidedEpoch) -> EpochCounts:
     """The counts of an epoch of a job whose protocol counts each epoch by itself."""
     epoch, manifest = decided.epoch, decided.manifest
     people = (manifest.contributors, manifest.population)
-    counts: Window | None = None
+    counts: CountedWindow | None = None
     if decided.counts is not None:
         local, attendance = (
             job.epochs.local(epoch),

@@ -17,10 +17,10 @@ from typing import TypeAlias
 from dpstream.pipeline.devices.truths import Truths
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_times import EpochSpans
-from dpstream.pipeline.results.kinds.registry import kind_of
+from dpstream.pipeline.results.kinds.known_kinds import kind_of
 from dpstream.pipeline.results.questions import Answer, Query
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
-from dpstream.pipeline.values.instants import iso_moment, moment_of
+from dpstream.pipeline.values.times import iso_moment, moment_of
 
 Cell: TypeAlias = str | int | float | datetime | tuple[str, ...] | None
 

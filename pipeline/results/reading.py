@@ -14,7 +14,7 @@ from dpstream.pipeline.jobs.wording import KEYS as WORDS
 from dpstream.pipeline.jobs.wording import Wording
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import find_cluster
-from dpstream.pipeline.results.estimate_files import table_of
+from dpstream.pipeline.results.file_formats import table_of
 from dpstream.pipeline.results.follow import EstimateReader
 from dpstream.pipeline.results.published_rows import PublishedRows
 from dpstream.topics.names import JOBS_TOPIC

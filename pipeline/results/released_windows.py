@@ -13,8 +13,8 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.stages.admission import Refusal
 from dpstream.pipeline.stages.attempts import Attempt, Attempts, read_chunk
 from dpstream.pipeline.stages.boxes_of_windows import distinct
+from dpstream.pipeline.stages.environment import Scratch, temporary_file
 from dpstream.pipeline.stages.multisets import WordMultiset
-from dpstream.pipeline.stages.scratch import Scratch, temporary_file
 from dpstream.topics.chunks import Chunk
 from dpstream.topics.names import Role
 from dpstream.topics.words import Words
@@ -28,7 +28,7 @@ class _Size:
 
 
 @dataclass(slots=True)
-class _Partition:
+class _ReleasedPartition:
     """A partition, as far as it has been read; the starts of windows that are not passed over.
 
     `parts` are the first complete attempts of each shuffle instance, of windows that lack one.
@@ -89,11 +89,11 @@ class WindowIndex:
         self._next = first
         self._checks = job.aggregator()
         self.places: dict[int, WindowPlace] = {}
-        self._partitions: dict[int, _Partition] = {}
+        self._partitions: dict[int, _ReleasedPartition] = {}
         for number in range(job.topics.partitions):
             cursor = job.cursor(Role.SHUFFLED, partial(self._take_in, number), number)
             cursor.position = max(cursor.position, (floors or {}).get(number, 0))
-            self._partitions[number] = _Partition(cursor, Attempts(_Size, _count))
+            self._partitions[number] = _ReleasedPartition(cursor, Attempts(_Size, _count))
 
     @property
     def floors(self) -> dict[int, int]:

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 
 from dpstream.aggregators.estimate import GAP
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.kafka.workers.published_numbers import PublishedNumber, PublishedNumbers
+from dpstream.pipeline.kafka.workers.worker_facts import PublishedNumber, PublishedNumbers
 from dpstream.pipeline.results.changes import Changes, has_changes
-from dpstream.pipeline.results.kinds.registry import kind_of
+from dpstream.pipeline.results.kinds.known_kinds import kind_of
 from dpstream.pipeline.results.questions import Answer, Query
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 

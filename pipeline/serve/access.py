@@ -106,7 +106,7 @@ def _end_of(body: str) -> int:
 
 
 @dataclass(eq=False)
-class Attempts:
+class LoginAttempts:
     """Wrong passwords of the last minute, of each address; of IPv6, of each network of 64 bits.
 
     Attributes:

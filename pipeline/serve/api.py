@@ -172,16 +172,16 @@ from typing import Any, TypeAlias
 from aiohttp import hdrs, web
 from kafka.errors import KafkaError
 
+from dpstream.pipeline.errors import error_line
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_words import period
 from dpstream.pipeline.kafka.cluster import ClusterError
-from dpstream.pipeline.printable import error_line
 from dpstream.pipeline.results.changes import ChangeError
 from dpstream.pipeline.results.series import SeriesError
 from dpstream.pipeline.serve import curve_view, views
 from dpstream.pipeline.serve.assets import Asset, load_assets
 from dpstream.pipeline.serve.board import Board, encode
-from dpstream.pipeline.serve.connections import Gate
+from dpstream.pipeline.serve.connections import ConnectionLimiter
 from dpstream.pipeline.serve.downloads import TYPES, Download, Format
 from dpstream.pipeline.serve.figures import MOST_CURVES, Theme, curves
 from dpstream.pipeline.serve.history import Point
@@ -195,7 +195,7 @@ from dpstream.pipeline.serve.query_strings import (
     whole,
 )
 from dpstream.pipeline.serve.security import Gatekeeper, headers_for
-from dpstream.pipeline.serve.sockets import Sockets, View
+from dpstream.pipeline.serve.sockets import Sockets, ViewerRequest
 from dpstream.pipeline.serve.views import JobState
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 
@@ -285,7 +285,7 @@ class Api:
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         gate = None if request.transport is None else request.transport.get_protocol()
-        if isinstance(gate, Gate):
+        if isinstance(gate, ConnectionLimiter):
             gate.started()
         self._begun[id(request)] = False
         try:
@@ -321,7 +321,7 @@ class Api:
             return _problem(500, "the server failed to answer this; its log says why")
         finally:
             del self._begun[id(request)]
-            if isinstance(gate, Gate):
+            if isinstance(gate, ConnectionLimiter):
                 gate.finished()
 
     async def _begin(self, request: web.BaseRequest, response: web.StreamResponse) -> None:
@@ -464,7 +464,9 @@ class Api:
         query = request.query
         ids, after = series_ids(query), whole(query, "after") or 0
         name = query.get("job") or None
-        view = View(name, after, query.get("start") or None, ids, query.get("deployment") or None)
+        view = ViewerRequest(
+            name, after, query.get("start") or None, ids, query.get("deployment") or None
+        )
         board = self._board
         # After a start of the server, jobs are known as soon as Kafka has answered.
         outdated = board.answers and view.outdated(board) is not None

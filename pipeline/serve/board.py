@@ -18,7 +18,7 @@ from typing import Any
 from dpstream.pipeline.devices.truths import Truths
 from dpstream.pipeline.jobs.budgets import Charge
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.phases import Phase
+from dpstream.pipeline.jobs.job_phases import Phase
 from dpstream.pipeline.jobs.stated_budgets import StatedBudget
 from dpstream.pipeline.json_values import json_text
 from dpstream.pipeline.results.changes import Changes, has_changes

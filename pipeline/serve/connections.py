@@ -1,9 +1,9 @@
 """Keeps idle connections from using up what a server has.
 
-`Gate` stands before the protocol of every connection. It hands a request over only when its head
-is complete, which has to be soon, and the connections that have been idle for longest make room for
-new ones. So who opens a thousand connections and says nothing, or says it a byte at a time, holds
-nothing that anybody else would need.
+`ConnectionLimiter` stands before the protocol of every connection. It hands a request over only
+when its head is complete, which has to be soon, and the connections that have been idle for longest
+make room for new ones. So who opens a thousand connections and says nothing, or says it a byte at a
+time, holds nothing that anybody else would need.
 """
 
 from __future__ import annotations
@@ -11,10 +11,36 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import cast
 
-from dpstream.pipeline.serve.limits import Limits
 from dpstream.pipeline.serve.security import HEADERS, LONGEST_TARGET
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What viewers may use.
+
+    Attributes:
+        connections: how many may be open at once.
+        viewers: how many WebSockets of them.
+        head_seconds: for a request to be complete.
+        idle_seconds: between two requests of a connection.
+        heartbeat_seconds: between two heartbeats of a WebSocket.
+        news_seconds: between two messages about pipelines and the list of jobs.
+        blocked_seconds: after which a viewer that takes nothing is dropped.
+        downloads: how many there may be at once.
+    """
+
+    connections: int = 3_000
+    viewers: int = 2_000
+    head_seconds: float = 10.0
+    idle_seconds: float = 60.0
+    heartbeat_seconds: float = 10.0
+    news_seconds: float = 1.0
+    blocked_seconds: float = 2.0
+    downloads: int = 4
+
 
 _LONGEST_HEAD = 16_384
 _END = b"\r\n\r\n"
@@ -35,12 +61,12 @@ class Connections:
         self.make = make
         self.limits = limits
         # In the order in which they became idle.
-        self.idle: dict[Gate, None] = {}
-        self.open: set[Gate] = set()
+        self.idle: dict[ConnectionLimiter, None] = {}
+        self.open: set[ConnectionLimiter] = set()
 
-    def __call__(self) -> Gate:
+    def __call__(self) -> ConnectionLimiter:
         """The protocol of a new connection."""
-        return Gate(self)
+        return ConnectionLimiter(self)
 
     def make_room(self) -> bool:
         """Close the one that is idle for longest, if there are too many; False if none is."""
@@ -53,7 +79,7 @@ class Connections:
         return True
 
 
-class Gate(asyncio.Protocol):
+class ConnectionLimiter(asyncio.Protocol):
     """One connection: passes requests on that are complete, and everything after an upgrade."""
 
     def __init__(self, connections: Connections) -> None:

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.pipeline.results.series import Series
-from dpstream.pipeline.serve.reduction import envelope, reduce_curve
-from dpstream.pipeline.serve.simultaneous import Simultaneous
+from dpstream.pipeline.serve.reduction import Simultaneous, envelope, reduce_curve
 from dpstream.pipeline.serve.views import (
     CHOSEN,
     JobState,

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from dpstream.pipeline.devices.truths import Truths
+from dpstream.pipeline.errors import error_line
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.printable import error_line
-from dpstream.pipeline.results.estimate_files import parquet_of
+from dpstream.pipeline.results.file_formats import parquet_of
 from dpstream.pipeline.results.published_rows import PublishedRows
 from dpstream.pipeline.results.series import Series
 from dpstream.pipeline.serve.history import Point, check_estimate

@@ -22,8 +22,8 @@ from dpstream.pipeline.jobs.budgets import Charge
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.stated_budgets import StatedBudget
 from dpstream.pipeline.kafka.cluster import CLIENT_ID, METADATA_PAUSE_MS, Cluster
+from dpstream.pipeline.kafka.cluster_errors import AccessError, ClusterError, refused_kind
 from dpstream.pipeline.kafka.connection import Connection
-from dpstream.pipeline.kafka.errors import AccessError, ClusterError, refused_kind
 from dpstream.pipeline.ledger.spending import Spending
 from dpstream.pipeline.serve.board import Jobs
 from dpstream.pipeline.serve.history import MOST_EPOCHS, Point, check_estimate
@@ -45,7 +45,7 @@ _FETCH_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class NewlyPublished:
     """Epochs of a deployment that were published.
 
     Attributes:
@@ -62,7 +62,7 @@ class Published:
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class BrokerAvailability:
     """Whether Kafka answers."""
 
     answers: bool
@@ -75,7 +75,7 @@ class Refused:
     message: str
 
 
-News: TypeAlias = Jobs | Published | Answers | Refused
+News: TypeAlias = Jobs | NewlyPublished | BrokerAvailability | Refused
 
 
 class Reader:
@@ -128,7 +128,7 @@ class Reader:
                 job, points = reader.job, reader.take(records)
                 if not points:
                     return None
-                return Published(job.name, job.deployment, points, reader.first_epoch)
+                return NewlyPublished(job.name, job.deployment, points, reader.first_epoch)
         return None
 
     def _jobs_now(self) -> Jobs:
@@ -327,7 +327,7 @@ class KafkaSource:
             self._assigned = frozenset()
 
 
-class Follower(threading.Thread):
+class JobFollower(threading.Thread):
     """Reads until it is stopped, and hands over what is new.
 
     Args:
@@ -367,7 +367,7 @@ class Follower(threading.Thread):
                     self._tell(news)
             behind = polled.behind
             if answers != before:
-                self._tell(Answers(answers))
+                self._tell(BrokerAvailability(answers))
         self._source.close()
 
     def end(self) -> None:

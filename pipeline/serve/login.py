@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, quote
 
 from aiohttp import hdrs, web
 
-from dpstream.pipeline.serve.access import AccessSettings, Attempts, Sessions
+from dpstream.pipeline.serve.access import AccessSettings, LoginAttempts, Sessions
 from dpstream.pipeline.serve.passwords import LONGEST
 
 PATH = "/login"
@@ -44,7 +44,7 @@ class LoginDesk:
         self._secure = secure
         self._cookie = "__Host-dpstream" if secure else "dpstream"
         self._sessions = Sessions()
-        self._attempts = Attempts()
+        self._attempts = LoginAttempts()
         self._looking = asyncio.Semaphore(_AT_ONCE)
 
     def takes(self, request: web.Request) -> bool:

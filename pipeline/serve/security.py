@@ -65,7 +65,7 @@ LONGEST_TARGET = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RequestRejection:
     """Why a request is not answered.
 
     Attributes:
@@ -95,7 +95,7 @@ class Gatekeeper:
 
     def refuse(
         self, method: str, target: str, headers: Mapping[str, str], *, has_body: bool
-    ) -> Refusal | None:
+    ) -> RequestRejection | None:
         """What is wrong with a request; None if nothing is.
 
         >>> gate = Gatekeeper.of(["stats.example.org"])
@@ -113,25 +113,25 @@ class Gatekeeper:
             has_body: whether it has one.
         """
         if len(target) > LONGEST_TARGET:
-            return Refusal(
+            return RequestRejection(
                 414,
                 f"the address has {len(target):,} characters, at most {LONGEST_TARGET:,} are "
                 "allowed",
             )
         if method not in ("GET", "HEAD"):
-            return Refusal(405, "this server is read-only: ask with GET or HEAD")
+            return RequestRejection(405, "this server is read-only: ask with GET or HEAD")
         if has_body:
-            return Refusal(413, "requests have no body here")
+            return RequestRejection(413, "requests have no body here")
         host = headers.get("Host", "")
         if not self._is_ours(host):
-            return Refusal(
+            return RequestRejection(
                 421,
                 f"this server is not known as {host[:100]!a}: name it with "
                 "dpstream serve --allow-host NAME if it should be",
             )
         origin = headers.get("Origin")
         if origin is not None and not self._same_origin(origin, host):
-            return Refusal(403, "pages of other sites may not read this one")
+            return RequestRejection(403, "pages of other sites may not read this one")
         return None
 
     def _is_ours(self, host: str) -> bool:

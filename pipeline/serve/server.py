@@ -16,12 +16,11 @@ from typing import Any, TypeVar, cast
 from aiohttp import web
 
 from dpstream.pipeline.devices.item_log import ValueLog
-from dpstream.pipeline.errors import WRONG_INPUT, DpstreamError
+from dpstream.pipeline.errors import WRONG_INPUT, DpstreamError, error_line
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.open_files import room_for_files
-from dpstream.pipeline.printable import error_line
 from dpstream.pipeline.results.follow import EstimateReader
 from dpstream.pipeline.results.smoothing import SmoothedHorizon
 from dpstream.pipeline.serve.access import AccessSettings
@@ -29,17 +28,16 @@ from dpstream.pipeline.serve.api import Api
 from dpstream.pipeline.serve.assets import load_login_page
 from dpstream.pipeline.serve.background import Background, Shown
 from dpstream.pipeline.serve.board import Board, Jobs
-from dpstream.pipeline.serve.connections import Connections
+from dpstream.pipeline.serve.connections import Connections, Limits
 from dpstream.pipeline.serve.follower import (
-    Answers,
-    Follower,
+    BrokerAvailability,
+    JobFollower,
     KafkaSource,
+    NewlyPublished,
     News,
-    Published,
     Reader,
     Refused,
 )
-from dpstream.pipeline.serve.limits import Limits
 from dpstream.pipeline.serve.login import LoginDesk
 from dpstream.pipeline.serve.security import Gatekeeper
 from dpstream.pipeline.serve.sockets import Sockets
@@ -209,11 +207,11 @@ class Site:
     def pipeline(
         self, job: DeployedJob, body: dict[str, Any], problems: tuple[str, ...], behind: float
     ) -> None:
-        """As of `dpstream.pipeline.serve.background.Listener`."""
+        """As of `dpstream.pipeline.serve.background.BackgroundListener`."""
         self._call(self.board.set_pipeline, job.name, job.deployment, body, problems, behind)
 
     def smoothed(self, job: DeployedJob, number: int, horizon: SmoothedHorizon) -> None:
-        """As of `dpstream.pipeline.serve.background.Listener`."""
+        """As of `dpstream.pipeline.serve.background.BackgroundListener`."""
         self._call(self.board.set_smoothed, job.name, job.deployment, number, horizon)
 
     def look_who_watches(self) -> None:
@@ -240,17 +238,17 @@ class Site:
                 self.board.set_jobs(news)
                 self._load_truths()
                 self._tell_who_is_missing()
-            case Published():
+            case NewlyPublished():
                 self.board.add_points(news.job, news.deployment, news.points, news.first_epoch)
             case Refused(message):
                 self.refused(message)
-            case Answers():
+            case BrokerAvailability():
                 self.board.set_answers(news.answers)
                 if not news.answers:
                     self._notify("Kafka does not answer; the page says so, and waits for it")
 
     def refused(self, message: str) -> None:
-        """As of `dpstream.pipeline.serve.background.Listener`: said once."""
+        """As of `dpstream.pipeline.serve.background.BackgroundListener`: said once."""
         if message not in self._refusals:
             self._refusals.add(message)
             self._call(self._notify, message)
@@ -332,7 +330,7 @@ async def serve(
     """
     site = Site(settings, lambda: Cluster(connection), load, notify, _limits())
     address = await site.start()
-    follower = Follower(KafkaSource(connection), Reader(settings.jobs), site.tell)
+    follower = JobFollower(KafkaSource(connection), Reader(settings.jobs), site.tell)
     background = Background(lambda: Cluster(connection), site.shown, site, site.board.clock)
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()

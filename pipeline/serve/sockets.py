@@ -16,7 +16,7 @@ from typing import Any
 from aiohttp import WSCloseCode, web
 
 from dpstream.pipeline.serve.board import Board, encode
-from dpstream.pipeline.serve.limits import Limits
+from dpstream.pipeline.serve.connections import Limits
 
 _LONGEST_MESSAGE = 1_024
 _ANOTHER = "the job was deployed anew, or is gone"
@@ -27,7 +27,7 @@ class BlockedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class ViewerRequest:
     """What a viewer wants.
 
     Attributes:
@@ -80,7 +80,7 @@ class Sockets:
         """Whether there may be no more of them."""
         return len(self._open) >= self._limits.viewers
 
-    async def serve(self, request: web.Request, view: View) -> web.WebSocketResponse:
+    async def serve(self, request: web.Request, view: ViewerRequest) -> web.WebSocketResponse:
         """Serve one viewer until it goes; `request` asks for it."""
         socket = web.WebSocketResponse(
             heartbeat=self._limits.heartbeat_seconds,
@@ -125,7 +125,7 @@ class Sockets:
 
 class _Viewer:
     def __init__(
-        self, board: Board, socket: web.WebSocketResponse, view: View, limits: Limits
+        self, board: Board, socket: web.WebSocketResponse, view: ViewerRequest, limits: Limits
     ) -> None:
         self._board = board
         self._socket = socket

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from dpstream.pipeline.devices.truths import ChangedTruths, Truths
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_words import at_midnight, epoch_name, period
-from dpstream.pipeline.jobs.phases import Phase
+from dpstream.pipeline.jobs.job_phases import Phase
 from dpstream.pipeline.results.changes import Changes, changes
-from dpstream.pipeline.results.kinds.registry import kind_of
+from dpstream.pipeline.results.kinds.known_kinds import kind_of
 from dpstream.pipeline.results.phrases import assumption
 from dpstream.pipeline.results.privacy_sentences import budget_line, exposure_body, guarantee_words
 from dpstream.pipeline.results.sentences import (
@@ -34,10 +34,10 @@ from dpstream.pipeline.results.series import (
 )
 from dpstream.pipeline.results.smoothing import SmoothedHorizon
 from dpstream.pipeline.serve.history import History, Point
-from dpstream.pipeline.serve.simultaneous import Simultaneous
+from dpstream.pipeline.serve.reduction import Simultaneous
 from dpstream.pipeline.serve.trust_view import trust_body
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
-from dpstream.pipeline.values.numbers import NumericDomain
+from dpstream.pipeline.values.numeric_values import NumericDomain
 from dpstream.pipeline.values.times import EpochCalendar, microseconds
 
 NOT_PRIVATE = "not private: the truth, taken from the input of a demonstration"

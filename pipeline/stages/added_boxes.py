@@ -11,12 +11,11 @@ from dpstream.pipeline.jobs.key_ring import KeyRing
 from dpstream.pipeline.jobs.sealed import AGGREGATE
 from dpstream.pipeline.protocols.protocol import Aggregator
 from dpstream.pipeline.stages.added_devices import AddedDevices
-from dpstream.pipeline.stages.added_reports import merged
 from dpstream.pipeline.stages.boxes_of_windows import IncreasingBoxes, ReportReader
+from dpstream.pipeline.stages.environment import Scratch
 from dpstream.pipeline.stages.multisets import WordMultiset
 from dpstream.pipeline.stages.partial_log import append_partial
-from dpstream.pipeline.stages.scratch import Scratch
-from dpstream.pipeline.stages.window_transform import WindowTransform
+from dpstream.pipeline.stages.window_transform import WindowTransform, merged
 from dpstream.topics.chunks import Chunk
 from dpstream.topics.manifests import Manifest
 from dpstream.topics.words import Words

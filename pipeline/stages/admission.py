@@ -13,7 +13,7 @@ from dpstream.pipeline.actions import Append
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_range import place_problem
 from dpstream.topics.batches import Batch, Punctuation, decode_batch, decode_punctuation
-from dpstream.topics.frames import CodecError, Kind, OversizedError, VersionError, kind_of
+from dpstream.topics.frames import CodecError, OversizedError, RecordType, VersionError, kind_of
 from dpstream.topics.names import Role
 from dpstream.topics.records import DeadLetter, Reason
 
@@ -90,14 +90,14 @@ def identity_refusal(job: DeployedJob, record: Addressed) -> Refusal | None:
 def decode_raw(value: bytes) -> Batch | SealedBatch | Punctuation:
     """A record of the raw topic."""
     kind = kind_of(value)
-    if kind is Kind.BATCH:
+    if kind is RecordType.BATCH:
         return decode_batch(value)
-    if kind is Kind.SEALED_BATCH:
+    if kind is RecordType.SEALED_BATCH:
         # Few jobs have any.
         from dpstream.topics.sealed_batches import decode_sealed_batch
 
         return decode_sealed_batch(value)
-    if kind is Kind.PUNCTUATION:
+    if kind is RecordType.PUNCTUATION:
         return decode_punctuation(value)
     raise CodecError(f"a {kind.name.lower()} has no place in this topic")
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from dpstream.pipeline.actions import Rest, Steps
+from dpstream.pipeline.actions import Steps, Yield
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.key_files import WrongKeyError
 from dpstream.pipeline.jobs.key_ring import KeyRing
@@ -21,7 +21,7 @@ from dpstream.pipeline.protocols.protocol import Aggregator
 from dpstream.pipeline.stages.multisets import WordMultiset, distinct_of_all
 from dpstream.pipeline.stages.ordered_pieces import Pieces
 from dpstream.pipeline.stages.window_writer import WindowRelease
-from dpstream.topics.sealed_words import (
+from dpstream.topics.sealed_batches import (
     NAME_WORDS,
     open_named_rows,
     open_rows,
@@ -30,8 +30,7 @@ from dpstream.topics.sealed_words import (
     unpack_reports,
 )
 from dpstream.topics.sealing import key_id, unseal_all
-from dpstream.topics.word_forms import WordForm
-from dpstream.topics.words import WordArray, Words, split_words
+from dpstream.topics.words import WordArray, WordForm, Words, split_words
 
 
 @dataclass(slots=True)
@@ -180,7 +179,7 @@ class ReportReader:
         for block in distinct_of_all(parts):
             for piece in split_words(Words(block.values[:, NAME_WORDS:])):
                 reports += self._add_opened(aggregator, epoch, piece.values)
-            yield Rest()
+            yield Yield()
         return reports
 
     def _add_opened(self, aggregator: Aggregator, epoch: int, rows: WordArray) -> int:

@@ -21,8 +21,8 @@ from dpstream.pipeline.stages.admission import Refusal, dead_letter
 from dpstream.pipeline.stages.attempts import Attempt, Attempts, read_chunk
 from dpstream.pipeline.stages.complete_partials import CompletePartials
 from dpstream.pipeline.stages.deleted_records import needs_below
-from dpstream.pipeline.stages.epochs import EpochSet
-from dpstream.pipeline.stages.finished_windows import FinishedWindow, WindowListener
+from dpstream.pipeline.stages.environment import FinishedWindow, WindowListener
+from dpstream.pipeline.stages.epoch_sets import EpochSet
 from dpstream.pipeline.stages.window_transform import Content, WindowTransform
 from dpstream.topics.chunks import Chunk
 from dpstream.topics.manifests import Fate
@@ -33,7 +33,7 @@ _LONG_SECONDS = 30.0
 
 
 @dataclass(slots=True)
-class _Partition(Generic[Content]):
+class _ChunkPartition(Generic[Content]):
     """What the stage knows of a partition it owns.
 
     `parts` holds the first complete attempt of every shuffle instance, of epochs that are not
@@ -65,7 +65,7 @@ class ChunkStage(Generic[Content]):
         self._transform = transform
         self._listener = listener
         self._instances = job.window_parts if self.role is job.decided_role else 1
-        self._partitions: dict[int, _Partition[Content]] = {}
+        self._partitions: dict[int, _ChunkPartition[Content]] = {}
         self._partials = CompletePartials(job, transform.partials)
         self._unflushed = False
         self.counts = transform.counts
@@ -80,7 +80,7 @@ class ChunkStage(Generic[Content]):
             yield from self._partials.read_back()
         made = self._transform
         attempts = Attempts(made.begin, made.add, made.end)
-        self._partitions[partition] = _Partition(partition, floor, floor, attempts)
+        self._partitions[partition] = _ChunkPartition(partition, floor, floor, attempts)
         return floor
 
     def needs(self, partition: int, below: int) -> Steps[bool]:
@@ -170,23 +170,23 @@ class ChunkStage(Generic[Content]):
                 return epoch
         return None
 
-    def _waits(self, state: _Partition[Content], now: float) -> bool:
+    def _waits(self, state: _ChunkPartition[Content], now: float) -> bool:
         """Whether a window has been incomplete for long: perhaps it has a partial since long."""
         began = state.attempts.began
         return began is not None and now - began >= _LONG_SECONDS
 
-    def _through(self, state: _Partition[Content], epoch: int) -> bool:
+    def _through(self, state: _ChunkPartition[Content], epoch: int) -> bool:
         written = self._transform.writes_once and epoch in state.written
         return written or epoch in self._partials.complete
 
     def _refuse(
-        self, state: _Partition[Content], offset: int, value: bytes, refusal: Refusal
+        self, state: _ChunkPartition[Content], offset: int, value: bytes, refusal: Refusal
     ) -> Steps[None]:
         self._unflushed = True
         self.counts[f"dead letters {refusal.reason.value}"] += 1
         yield dead_letter(self._job, self.role, state.number, offset, value, refusal)
 
-    def _commit_floor(self, state: _Partition[Content]) -> Steps[None]:
+    def _commit_floor(self, state: _ChunkPartition[Content]) -> Steps[None]:
         """Commit the first offset of the oldest attempt that may still be the window."""
         state.attempts.drop(lambda epoch: self._through(state, epoch))
         for epoch in [each for each in state.parts if self._through(state, each)]:

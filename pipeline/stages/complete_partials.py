@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from dpstream.pipeline.actions import Steps, places_near
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.stages.epochs import EpochSet
+from dpstream.pipeline.stages.epoch_sets import EpochSet
 from dpstream.pipeline.stages.partial_log import PartialLog
 from dpstream.topics.names import Role
 

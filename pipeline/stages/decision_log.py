@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dpstream.pipeline.actions import LogRecord, Steps, record_at
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_range import EPOCHS_AHEAD, epoch_problem
-from dpstream.pipeline.stages.epochs import EpochSet
+from dpstream.pipeline.stages.epoch_sets import EpochSet
 from dpstream.pipeline.stages.latest_windows import FEW, LatestWindows
 from dpstream.topics.frames import CodecError
 from dpstream.topics.manifest_rows import ManifestRows, membership_of, read_rows
@@ -46,7 +46,7 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Outcome:
+class RememberedDecision:
     """What is remembered of a decision: a bit for each producer, however many devices they have.
 
     Attributes:
@@ -160,7 +160,7 @@ class DecisionLog:
         by_rows = on_decision is None or on_decisions is not None
         self._by_rows = by_rows and not job.short_manifests
         self._reader = manifest_reader(job)
-        self._recent: dict[int, Outcome] = {}
+        self._recent: dict[int, RememberedDecision] = {}
         self._order: deque[int] = deque()
         self._inside: Sequence[bool] | None = None
         self._bits = b""
@@ -240,7 +240,7 @@ class DecisionLog:
         numbers = rows.epochs, rows.fates, rows.first_offsets, rows.cut_offsets
         offsets = tuple(record.offset for record in records)
         for epoch, fate, first, cut in zip(*(each.tolist() for each in numbers), strict=True):
-            self._note(epoch, Outcome(DECIDED_FATES[fate], first, cut, bits))
+            self._note(epoch, RememberedDecision(DECIDED_FATES[fate], first, cut, bits))
         # The same are in with all of them.
         self._latest.note(latest)
         if self._on_decisions is not None:
@@ -277,7 +277,9 @@ class DecisionLog:
     def _remember(self, decision: Decision) -> None:
         manifest = decision.manifest
         bits = self._bits_of(manifest)
-        outcome = Outcome(manifest.fate, manifest.first_offset, manifest.cut_offset, bits)
+        outcome = RememberedDecision(
+            manifest.fate, manifest.first_offset, manifest.cut_offset, bits
+        )
         self._note(manifest.epoch, outcome)
         self._latest.note(manifest)
 
@@ -290,7 +292,7 @@ class DecisionLog:
             self._bits = self._bits if bits == self._bits else bits
         return self._bits
 
-    def _note(self, epoch: int, outcome: Outcome) -> None:
+    def _note(self, epoch: int, outcome: RememberedDecision) -> None:
         self._recent[epoch] = outcome
         self._order.append(epoch)
         if len(self._order) > EPOCHS_AHEAD:
@@ -300,7 +302,7 @@ class DecisionLog:
         """Whether the deployment has an epoch: the first manifest says with which it begins."""
         return self.first_epoch is None or epoch >= self.first_epoch
 
-    def recent(self, epoch: int) -> Outcome | None:
+    def recent(self, epoch: int) -> RememberedDecision | None:
         """What was decided of an epoch, if it is among the last `EPOCHS_AHEAD` decisions."""
         return self._recent.get(epoch)
 
@@ -346,7 +348,7 @@ class DecisionLog:
             return np.zeros(producers, np.bool_)
         return ~seen & (first_epochs <= latest[-1][0])
 
-    def latest_before(self, epoch: int) -> tuple[tuple[int, Outcome | None], ...]:
+    def latest_before(self, epoch: int) -> tuple[tuple[int, RememberedDecision | None], ...]:
         """The last `PATIENCE` decided epochs before `epoch`, latest first, and what was decided.
 
         Of what is not remembered everybody is taken to have been in.

@@ -14,7 +14,7 @@ from dpstream.pipeline.jobs.key_files import WrongKeyError
 from dpstream.pipeline.jobs.key_ring import NO_KEYS, KeyRing
 from dpstream.pipeline.stages.admission import Refusal, identity_refusal, readable
 from dpstream.topics.batches import Batch, Punctuation
-from dpstream.topics.frames import CodecError, Kind, kind_of
+from dpstream.topics.frames import CodecError, RecordType, kind_of
 from dpstream.topics.loose_batches import (
     LooseBatch,
     Watermark,
@@ -49,9 +49,9 @@ class AdmittedReports:
 def decode_collected(value: bytes) -> LooseBatch | Watermark:
     """A record of the raw topic of a job whose devices report for themselves."""
     kind = kind_of(value)
-    if kind is Kind.LOOSE_BATCH:
+    if kind is RecordType.LOOSE_BATCH:
         return decode_loose_batch(value)
-    if kind is Kind.WATERMARK:
+    if kind is RecordType.WATERMARK:
         return decode_watermark(value)
     raise CodecError(f"a {kind.name.lower()} has no place in this topic")
 

@@ -18,9 +18,9 @@ from dpstream.pipeline.stages.decision_log import DecisionLog
 from dpstream.pipeline.stages.device_admission import AdmittedReports, DeviceAdmission
 from dpstream.pipeline.stages.device_decision import Collectors, DeviceDecision
 from dpstream.pipeline.stages.device_windows import DeviceWindow, DeviceWindows
+from dpstream.pipeline.stages.environment import Scratch
 from dpstream.pipeline.stages.multisets import WordMultiset
 from dpstream.pipeline.stages.populations import Population
-from dpstream.pipeline.stages.scratch import Scratch
 from dpstream.pipeline.stages.timeline import Timeline
 from dpstream.pipeline.stages.window_source import WindowSource
 from dpstream.topics.loose_batches import Watermark

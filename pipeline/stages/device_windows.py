@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from dpstream.pipeline.actions import LogRecord, Steps, end_offset, scan
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.stages.device_admission import AdmittedReports, DeviceAdmission, used_words
+from dpstream.pipeline.stages.environment import Scratch
 from dpstream.pipeline.stages.multisets import WordMultiset
-from dpstream.pipeline.stages.scratch import Scratch
 from dpstream.pipeline.stages.tagged_contents import TaggedContents
 from dpstream.pipeline.stages.windows import OpenWindow
 from dpstream.topics.envelopes import ContentForm

@@ -14,7 +14,7 @@ from dpstream.aggregators.estimate import Estimate, Published
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_times import LAST_MOMENT
 from dpstream.pipeline.jobs.job_range import EPOCHS_AHEAD, epoch_problem
-from dpstream.pipeline.stages.epochs import EpochSet
+from dpstream.pipeline.stages.epoch_sets import EpochSet
 from dpstream.topics.frames import CodecError
 from dpstream.topics.manifests import Fate
 

@@ -14,8 +14,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.attendance import Attendance
-from dpstream.aggregators.estimate import OUTSIDE, Estimate, Published
+from dpstream.aggregators.estimate import OUTSIDE, Attendance, Estimate, Published
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.protocols.protocol import Aggregator, LearningAggregator, ResumableAggregator
 from dpstream.topics.manifests import Fate, Manifest

@@ -29,9 +29,8 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_range import EPOCHS_AHEAD
 from dpstream.pipeline.stages.admission import Admission, Refusal
 from dpstream.pipeline.stages.decision_log import Decision, DecisionLog, manifest_at, own_part
-from dpstream.pipeline.stages.environment import Environment
-from dpstream.pipeline.stages.epochs import EpochSet
-from dpstream.pipeline.stages.finished_windows import FinishedWindow
+from dpstream.pipeline.stages.environment import Environment, FinishedWindow
+from dpstream.pipeline.stages.epoch_sets import EpochSet
 from dpstream.pipeline.stages.multisets import WordMultiset
 from dpstream.pipeline.stages.raw_stage import Owed, RawPartition, RawStage
 from dpstream.pipeline.stages.window_writer import ProducerWindows, WindowRelease, drawings_in
@@ -47,7 +46,7 @@ _EPOCHS_AHEAD = 2 * EPOCHS_AHEAD
 
 
 @dataclass(slots=True)
-class _Partition(RawPartition[Window]):
+class _InstancePartition(RawPartition[Window]):
     """What the stage knows of a partition it owns; what is owed are manifests of this instance.
 
     Attributes:
@@ -59,7 +58,7 @@ class _Partition(RawPartition[Window]):
     ends: dict[int, int] = field(default_factory=dict)
 
 
-class InstanceStage(RawStage[_Partition, Window]):
+class InstanceStage(RawStage[_InstancePartition, Window]):
     """Turns the batches of ``<job>.reports-2`` and so on into chunks of ``<job>.shuffled``.
 
     Args:
@@ -142,8 +141,8 @@ class InstanceStage(RawStage[_Partition, Window]):
             "counts": dict(self.counts),
         }
 
-    def _own(self, partition: int, floor: int) -> _Partition:
-        return _Partition(partition, position=floor, floor=floor)
+    def _own(self, partition: int, floor: int) -> _InstancePartition:
+        return _InstancePartition(partition, position=floor, floor=floor)
 
     def _begin_logs(self) -> None:
         self._decisions = DecisionLog(self._job, self._decide)
@@ -192,7 +191,7 @@ class InstanceStage(RawStage[_Partition, Window]):
         return self._decisions.oldest_undecided(self._roster.first_epoch)
 
     def _place(
-        self, state: _Partition, offset: int, record: Batch | Punctuation, now: float
+        self, state: _InstancePartition, offset: int, record: Batch | Punctuation, now: float
     ) -> Steps[Refusal | None]:
         """Put a record into its window, or say why it has none.
 
@@ -220,7 +219,7 @@ class InstanceStage(RawStage[_Partition, Window]):
             self.counts["reports"] += public_size(record, hides_messages=self._hides_messages)
         return None
 
-    def _through(self, state: _Partition, epoch: int) -> bool:
+    def _through(self, state: _InstancePartition, epoch: int) -> bool:
         """Whether an epoch's records are not collected: decided, and its part has a manifest."""
         return epoch in self._decisions.decided and epoch not in state.decided
 
@@ -244,13 +243,13 @@ class InstanceStage(RawStage[_Partition, Window]):
             )
         return None
 
-    def _write_what_is_read(self, state: _Partition) -> Steps[None]:
+    def _write_what_is_read(self, state: _InstancePartition) -> Steps[None]:
         """Say what the part is of windows that are all there, and write it."""
         for epoch in sorted(each for each, end in state.ends.items() if state.position >= end):
             if epoch in state.ends:
                 yield from self._write_part(state, epoch)
 
-    def _write_part(self, state: _Partition, epoch: int) -> Steps[None]:
+    def _write_part(self, state: _InstancePartition, epoch: int) -> Steps[None]:
         window = state.windows.get(epoch)
         first = None if window is None else window.first_offset
         decided_at = state.decided[epoch]
@@ -283,11 +282,13 @@ class InstanceStage(RawStage[_Partition, Window]):
         }
         return not window.set_aside and complete == drawings_in(part, self._roster)
 
-    def _write(self, state: _Partition, decision: Decision, words: WordMultiset) -> Steps[None]:
+    def _write(
+        self, state: _InstancePartition, decision: Decision, words: WordMultiset
+    ) -> Steps[None]:
         yield from super()._write(state, decision, words)
         self.counts["windows"] += 1
 
-    def _forget(self, state: _Partition, epoch: int) -> None:
+    def _forget(self, state: _InstancePartition, epoch: int) -> None:
         window = state.windows.pop(epoch, None)
         if window is not None:
             window.close()

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.pipeline.actions import Steps
+from dpstream.pipeline.stages.environment import BLOCK_BYTES, Scratch, temporary_file
 from dpstream.pipeline.stages.ordered_pieces import (
     Pieces,
     ordered_pieces,
@@ -16,11 +17,10 @@ from dpstream.pipeline.stages.ordered_pieces import (
     recut,
     written_out,
 )
-from dpstream.pipeline.stages.scratch import BLOCK_BYTES, Scratch, temporary_file
 from dpstream.topics.frames import PAYLOAD_TARGET
-from dpstream.topics.word_forms import WordForm
 from dpstream.topics.words import (
     WordArray,
+    WordForm,
     Words,
     pairs_are_smaller,
     rows_of_a_piece,

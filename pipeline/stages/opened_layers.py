@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from dpstream.pipeline.actions import Rest, Steps
+from dpstream.pipeline.actions import Steps, Yield
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.sealed import input_role, output_role, stage_party
 from dpstream.pipeline.stages.added_devices import AddedDevices
@@ -82,7 +82,7 @@ class OpenedLayers(WindowTransform[Opened]):
         (content,) = parts
         for added in self._added.boxes(chunk.epoch, self._output):
             content.words.add(Words(added))
-            yield Rest()
+            yield Yield()
         pieces = yield from boxes_in_order(content.words)
         yield from chunks_of_attempt(
             self._job,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpstream.pipeline.actions import Rest, Steps
+from dpstream.pipeline.actions import Steps, Yield
 from dpstream.topics.frames import PAYLOAD_TARGET
 from dpstream.topics.words import (
     Words,
@@ -62,7 +62,7 @@ def ordered_pieces(
             return Pieces(-(-messages // rows), recut(written_out(distinct(), rows), rows))
         often = block.occurrences > largest_count(rows, rows)
         frequent.append(Words(block.values[often], block.occurrences[often]))
-        yield Rest()
+        yield Yield()
     largest = largest_count(found, rows)
     further = list(_further_pieces(frequent, largest, rows))
     return Pieces(-(-found // rows) + len(further), _counted(distinct(), largest, rows, further))
@@ -81,7 +81,7 @@ def pieces_once(
     found = 0
     for block in distinct():
         found += block.rows
-        yield Rest()
+        yield Yield()
     rows = rows_of_a_piece(row_bytes, payload_bytes)
     return Pieces(-(-found // rows), recut((Words(block.values) for block in distinct()), rows))
 

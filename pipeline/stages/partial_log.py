@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dpstream.pipeline.actions import Append, LogRecord, Steps
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_range import epoch_problem
-from dpstream.pipeline.stages.epochs import EpochSet
+from dpstream.pipeline.stages.epoch_sets import EpochSet
 from dpstream.topics.frames import CodecError
 from dpstream.topics.names import SUMS, Role
 from dpstream.topics.partials import (

@@ -18,6 +18,7 @@ from dpstream.pipeline.actions import Append, Flush, LogCursor, LogRecord, Steps
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.stages import checkpoints
 from dpstream.pipeline.stages.checkpoints import Checkpoint, own_checkpoint, resumed
+from dpstream.pipeline.stages.environment import FinishedWindow, WindowListener, ignore_window
 from dpstream.pipeline.stages.epoch_log import DecidedEpoch, EpochLog
 from dpstream.pipeline.stages.estimate_records import (
     EstimateListener,
@@ -25,7 +26,6 @@ from dpstream.pipeline.stages.estimate_records import (
     FirstEstimates,
 )
 from dpstream.pipeline.stages.estimation import Estimation
-from dpstream.pipeline.stages.finished_windows import FinishedWindow, WindowListener, ignore_window
 from dpstream.pipeline.stages.published_epochs import place_of_latest
 from dpstream.pipeline.stages.result_documents import ResultDocuments, WrittenDocuments
 from dpstream.pipeline.stages.single_writer import SingleWriter

@@ -8,8 +8,8 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.pipeline.actions import Rest, Steps
-from dpstream.pipeline.stages.scratch import Scratch
+from dpstream.pipeline.actions import Steps, Yield
+from dpstream.pipeline.stages.environment import Scratch
 from dpstream.topics.words import WordArray
 
 
@@ -43,7 +43,7 @@ def in_random_order(
         begins.append(file.tell() + row_bytes * np.concatenate([[0], np.cumsum(sizes)]))
         file.write(ordered.data)
         form = block.dtype, block.shape[1]
-        yield Rest()
+        yield Yield()
     return _permuted(file, np.array(begins), form, generator)
 
 

@@ -21,7 +21,7 @@ from dpstream.pipeline.stages.admission import Refusal, dead_letter
 from dpstream.pipeline.stages.decision_log import Decision, manifest_at
 from dpstream.pipeline.stages.deleted_records import needs_below
 from dpstream.pipeline.stages.environment import Environment
-from dpstream.pipeline.stages.epochs import EpochSet
+from dpstream.pipeline.stages.epoch_sets import EpochSet
 from dpstream.pipeline.stages.multisets import WordMultiset
 from dpstream.pipeline.stages.window_writer import WindowRelease, WindowsAgain, WindowWriter
 from dpstream.pipeline.stages.windows import OpenWindow

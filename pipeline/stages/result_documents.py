@@ -24,7 +24,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_times import EpochSpans
 from dpstream.pipeline.jobs.job_range import epoch_problem
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
-from dpstream.pipeline.values.instants import iso
+from dpstream.pipeline.values.times import iso
 from dpstream.topics.names import Role
 
 DOCUMENT_VERSION = 1

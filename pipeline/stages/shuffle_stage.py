@@ -25,8 +25,7 @@ from dpstream.pipeline.actions import Append, LogRecord, Steps, end_offset
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.stages.admission import Refusal
 from dpstream.pipeline.stages.decision_log import Decision, DecisionLog, Decisions
-from dpstream.pipeline.stages.environment import Environment
-from dpstream.pipeline.stages.finished_windows import FinishedWindow
+from dpstream.pipeline.stages.environment import Environment, FinishedWindow
 from dpstream.pipeline.stages.raw_stage import Owed, RawPartition, RawStage
 from dpstream.pipeline.stages.tallies import Tally
 from dpstream.pipeline.stages.timeline import Timeline

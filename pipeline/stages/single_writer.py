@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from dpstream.pipeline.actions import Commit, Steps
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.stages.finished_windows import WindowListener
+from dpstream.pipeline.stages.environment import WindowListener
 from dpstream.topics.names import Role
 
 

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.pipeline.stages.scratch import BLOCK_BYTES, SCRATCH_FILE_BYTES, Scratch
+from dpstream.pipeline.stages.environment import BLOCK_BYTES, SCRATCH_FILE_BYTES, Scratch
 from dpstream.topics.words import WordArray, Words, first_of_equal_rows, sorted_rows
 
 PAGE_BYTES: Final = 1 << 14
@@ -27,7 +27,7 @@ _COPIED_BYTES = 1 << 26
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class _SortedRun:
     """Sorted rows in a file.
 
     Attributes:
@@ -46,7 +46,7 @@ class _ScratchFile:
     """Sorted runs, one after the other."""
 
     file: BinaryIO
-    runs: list[_Run] = field(default_factory=list)
+    runs: list[_SortedRun] = field(default_factory=list)
 
     @property
     def rows(self) -> int:
@@ -89,7 +89,7 @@ class SortedRuns:
         ordered = np.ascontiguousarray(sorted_rows(values))
         start = held.file.seek(0, 2)
         held.file.write(ordered.data)
-        held.runs.append(_Run(start, len(ordered), ordered[:: self._page_rows].copy()))
+        held.runs.append(_SortedRun(start, len(ordered), ordered[:: self._page_rows].copy()))
 
     def take(self, other: SortedRuns) -> None:
         """Take over all runs of another over the same words; it ends empty."""
@@ -177,7 +177,7 @@ class SortedRuns:
     def _readers(self) -> list[_Reader]:
         return [self._reader(held, run) for held in self._files for run in held.runs]
 
-    def _reader(self, held: _ScratchFile, run: _Run) -> _Reader:
+    def _reader(self, held: _ScratchFile, run: _SortedRun) -> _Reader:
         return _Reader(held.file, run, self._dtype, self._width)
 
 
@@ -209,7 +209,7 @@ class _Reader:
     """
 
     def __init__(
-        self, file: BinaryIO, run: _Run, dtype: np.dtype[np.unsignedinteger], width: int
+        self, file: BinaryIO, run: _SortedRun, dtype: np.dtype[np.unsignedinteger], width: int
     ) -> None:
         self._file = file
         self._position = run.start

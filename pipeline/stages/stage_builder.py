@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.key_ring import NO_KEYS, KeyRing
-from dpstream.pipeline.stages.added_reports import AddedReports
 from dpstream.pipeline.stages.admission import Admission
 from dpstream.pipeline.stages.chunk_stage import ChunkStage
 from dpstream.pipeline.stages.environment import Environment
@@ -21,7 +20,7 @@ from dpstream.pipeline.stages.producer_source import ProducerSource
 from dpstream.pipeline.stages.publish_stage import PublishStage
 from dpstream.pipeline.stages.shuffle_stage import ShuffleStage
 from dpstream.pipeline.stages.stage import Stage
-from dpstream.pipeline.stages.window_transform import WindowTransform
+from dpstream.pipeline.stages.window_transform import AddedReports, WindowTransform
 from dpstream.pipeline.stages.window_writer import WindowRelease
 from dpstream.topics.manifests import Manifest
 from dpstream.topics.names import Role

@@ -10,7 +10,7 @@ import numpy as np
 from dpstream.pipeline.actions import Steps
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.key_files import NoiseKey, WrongKeyError
-from dpstream.pipeline.stages.crowds import left_of_crowds
+from dpstream.pipeline.stages.crowd_deletion import left_of_crowds
 from dpstream.pipeline.stages.environment import Environment
 from dpstream.pipeline.stages.multisets import WordMultiset
 from dpstream.pipeline.stages.ordered_pieces import Pieces

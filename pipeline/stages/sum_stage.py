@@ -14,7 +14,7 @@ from dpstream.pipeline.actions import Steps, catch_up
 from dpstream.pipeline.jobs.deployed_job import IDENTIFIER_BYTES, DeployedJob
 from dpstream.pipeline.stages.added_shares import window_payload
 from dpstream.pipeline.stages.decision_log import Decision, DecisionLog, manifest_at
-from dpstream.pipeline.stages.finished_windows import FinishedWindow, WindowListener, ignore_window
+from dpstream.pipeline.stages.environment import FinishedWindow, WindowListener, ignore_window
 from dpstream.pipeline.stages.partial_log import PartialLog, append_partial
 from dpstream.pipeline.stages.single_writer import SingleWriter
 from dpstream.topics.manifests import Fate, Manifest

@@ -13,7 +13,7 @@ from typing import BinaryIO, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.pipeline.stages.scratch import SCRATCH_FILE_BYTES, Scratch, temporary_file
+from dpstream.pipeline.stages.environment import SCRATCH_FILE_BYTES, Scratch, temporary_file
 from dpstream.topics.loose_batches import TAG_BYTES
 
 _MEMORY_LIMIT: Final = 1 << 22

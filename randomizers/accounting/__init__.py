@@ -20,6 +20,8 @@ if TYPE_CHECKING:
         of_randomized_response as of_randomized_response,
     )
     from dpstream.randomizers.accounting.connected_dots import laplace_losses as laplace_losses
+    from dpstream.randomizers.accounting.connected_dots import normal_delta as normal_delta
+    from dpstream.randomizers.accounting.connected_dots import normal_deviation as normal_deviation
     from dpstream.randomizers.accounting.connected_dots import normal_losses as normal_losses
     from dpstream.randomizers.accounting.dp_accounting_events import losses_of as losses_of
     from dpstream.randomizers.accounting.dp_accounting_events import (
@@ -30,8 +32,6 @@ if TYPE_CHECKING:
     )
     from dpstream.randomizers.accounting.loss_distributions import Losses as Losses
     from dpstream.randomizers.accounting.loss_distributions import composed as composed
-    from dpstream.randomizers.accounting.normal_loss import normal_delta as normal_delta
-    from dpstream.randomizers.accounting.normal_loss import normal_deviation as normal_deviation
     from dpstream.randomizers.accounting.whole_streams import charged_once as charged_once
     from dpstream.randomizers.accounting.whole_streams import (
         epsilon_of_streams as epsilon_of_streams,
@@ -55,8 +55,8 @@ PUBLIC = {
     "LossDistribution": "loss_distributions",
     "Losses": "loss_distributions",
     "composed": "loss_distributions",
-    "normal_delta": "normal_loss",
-    "normal_deviation": "normal_loss",
+    "normal_delta": "connected_dots",
+    "normal_deviation": "connected_dots",
     "charged_once": "whole_streams",
     "epsilon_of_streams": "whole_streams",
     "local_loss_of_streams": "whole_streams",

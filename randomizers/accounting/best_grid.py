@@ -43,7 +43,7 @@ def best_grid(
     Raises:
         ValueError: none is affordable, or an axis has fewer than two values.
 
-    >>> from dpstream.randomizers.accounting.shared_cells import poisson_for_code
+    >>> from dpstream.randomizers.accounting.shuffled_oracles import poisson_for_code
     >>> best_levels(1024, lambda *shape: poisson_for_code(1.0, 1e-6, *shape).mean)
     Levels(size=1024, branching=(7, 3, 3, 3, 3, 2))
     """

@@ -49,7 +49,7 @@ _LOST = 64 * rounding.UNIT
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class MechanismCost:
     """What one mechanism costs.
 
     Attributes:
@@ -118,19 +118,19 @@ class Filter:
         rooms = [(self.epsilon - step_to_epsilon(order, self.own)) / order for order in _ORDERS]
         return float(_ORDERS[int(np.argmax(rooms))])
 
-    def epsilon_of(self, charges: Iterable[Spent]) -> float:
+    def epsilon_of(self, charges: Iterable[MechanismCost]) -> float:
         """The epsilon that charges come to at the budget's delta, rounded up."""
         parts = [each.times * divergence(each.epsilon, self.order) for each in charges]
         total = math.fsum(parts) * (1 + rounding.of_sum(2))
         figure = total + step_to_epsilon(self.order, self.own)
         return max(0.0, figure + (total + abs(figure)) * _LOST)
 
-    def admits(self, charges: Sequence[Spent]) -> bool:
+    def admits(self, charges: Sequence[MechanismCost]) -> bool:
         """Whether all of them together are within the budget; their own deltas have to be, too."""
         return self.epsilon_of(charges) <= self.epsilon
 
 
-def composed_epsilon(charges: Iterable[Spent], delta: float) -> float:
+def composed_epsilon(charges: Iterable[MechanismCost], delta: float) -> float:
     """The epsilon of charges at a delta, had all been fixed in advance; rounded up.
 
     Infinite where the charges' own deltas are more than that.

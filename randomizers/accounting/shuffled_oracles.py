@@ -6,6 +6,13 @@ message less and another one has one more: 2 tau k shifted cells (Algorithm 2 of
 Multiple Anonymous Messages", Ghazi, Golowich, Kumar, Pagh, Velingker 2019, where the constants are
 31 to 874 times larger). The noise must be there without those who are absent or do not take part,
 so it is sized on the least number of contributors.
+
+How much noise cells need when some of them are raised by every item, whichever it is.
+
+Exchanging a user's items for others does not shift such cells; only exchanging them for none does,
+and then all shifts have one direction. So there are two kinds of neighbours to guard against, and
+neither is always the worse one: with large epsilon all that matters is that a cell may be left
+without a dummy, and one direction has one cell more.
 """
 
 from __future__ import annotations
@@ -190,3 +197,40 @@ def _messages(rows: int, items: int, epochs: int) -> int:
 def _normal_guess(epsilon: float, delta: float, messages: int) -> float:
     check_target(epsilon, delta)
     return 2 * messages * (math.log(1 / delta) / epsilon**2 + 1 / epsilon)
+
+
+def poisson_for_code(
+    epsilon: float, delta: float, messages: int, shared: int, items: int = 1
+) -> PoissonNoise:
+    """The least Poisson noise with which one epoch of a cell code is (epsilon, delta)-private.
+
+    Over several epochs a user may do now the one and now the other; for these
+    `dpstream.randomizers.accounting.shuffled_oracles.row_shifts` with all messages as rows is a
+    bound.
+
+    Args:
+        epsilon: wanted.
+        delta: wanted.
+        messages: the most cells of an item.
+        shared: how many of them are those of every item, and sent once by whoever holds any.
+        items: k, the most that a user holds.
+
+    Raises:
+        ValueError: something is out of range.
+
+    >>> round(poisson_for_code(1.0, 1e-6, messages=6, shared=1).mean, 1)  # as for 5 rows
+    180.3
+    >>> round(poisson_for_code(4.0, 1e-6, messages=3, shared=1).mean, 1)  # 2 rows: 14.5
+    14.9
+    """
+    if not 0 <= shared < messages:
+        raise ValueError(f"{shared} of {messages} messages are shared, must be some but not all")
+    exchanged = poisson_for_rows(epsilon, delta, messages - shared, items).mean
+    if not shared:
+        return PoissonNoise(exchanged)
+    most = (messages - shared) * items + shared
+
+    def without_items(mean: float) -> list[ShiftedCells]:
+        return [ShiftedCells(PoissonNoise(mean), 1, most)]
+
+    return PoissonNoise(max(exchanged, least_mean(epsilon, delta, without_items, exchanged)))

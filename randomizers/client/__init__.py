@@ -59,9 +59,9 @@ When a device asks, what it asks and how long its requests are follow from when 
 from the statement. The value changes the bytes of contents, and nothing else.
 """
 
-from dpstream.randomizers.client.account import Entry, Limit
-from dpstream.randomizers.client.device import Device, Report, Sending, Spent
-from dpstream.randomizers.client.errors import (
+from dpstream.randomizers.client.account import AccountEntry, Limit
+from dpstream.randomizers.client.device import Device, Report, Sending, SpentBudget
+from dpstream.randomizers.client.device_errors import (
     ClosedError,
     DeviceError,
     LimitError,
@@ -73,14 +73,13 @@ from dpstream.randomizers.client.errors import (
 )
 from dpstream.randomizers.client.store import FileStore, Store
 from dpstream.randomizers.client.terms import Terms
-from dpstream.randomizers.client.transport import Answer, HttpTransport, Transport
+from dpstream.randomizers.client.transport import HttpTransport, ServerResponse, Transport
 
 __all__ = [
-    "Answer",
+    "AccountEntry",
     "ClosedError",
     "Device",
     "DeviceError",
-    "Entry",
     "FileStore",
     "HttpTransport",
     "Limit",
@@ -88,7 +87,8 @@ __all__ = [
     "NotJoinedError",
     "Report",
     "Sending",
-    "Spent",
+    "ServerResponse",
+    "SpentBudget",
     "StatementError",
     "Store",
     "StoreError",

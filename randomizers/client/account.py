@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from dpstream.randomizers.client.amounts import DELTA_DIGITS, EPSILON_DIGITS, allowed, read, written
-from dpstream.randomizers.client.errors import DeviceError, LimitError
+from dpstream.randomizers.client.device_errors import DeviceError, LimitError
 from dpstream.randomizers.client.statements import Statement
 
 
@@ -37,7 +37,7 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class AccountEntry:
     """What one deployment has cost.
 
     Attributes:
@@ -117,7 +117,7 @@ class Account:
         entries: in the order in which they were joined.
     """
 
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[AccountEntry, ...] = ()
 
     def spent(self, population: str) -> Limit:
         """What a population's jobs have cost so far."""
@@ -127,7 +127,7 @@ class Account:
             sum(entry.delta * entry.charges for entry in own),
         )
 
-    def entry(self, deployment: bytes) -> Entry | None:
+    def entry(self, deployment: bytes) -> AccountEntry | None:
         """What a deployment has cost; None if it was never joined."""
         name = deployment.hex()
         return next((entry for entry in self.entries if entry.deployment == name), None)
@@ -146,7 +146,7 @@ class Account:
             LimitError: there is no room for one charge.
         """
         self.check_room(statement, limit)
-        entry = Entry(
+        entry = AccountEntry(
             statement.population,
             statement.job,
             statement.deployment.hex(),

@@ -13,13 +13,13 @@ from typing import Any, Final
 
 from dpstream.randomizers.byte_generator import ReadBytes
 from dpstream.randomizers.client import steps
-from dpstream.randomizers.client.account import Account, Entry, Limit
+from dpstream.randomizers.client.account import Account, AccountEntry, Limit
+from dpstream.randomizers.client.device_errors import DeviceError, StatementError, UnreachableError
 from dpstream.randomizers.client.document import Document, Membership, Waiting
-from dpstream.randomizers.client.errors import DeviceError, StatementError, UnreachableError
 from dpstream.randomizers.client.statements import Statement, read_statement, signed_statement
 from dpstream.randomizers.client.store import FileStore, Store
 from dpstream.randomizers.client.terms import Terms, terms_of
-from dpstream.randomizers.client.transport import Answer, HttpTransport, Transport
+from dpstream.randomizers.client.transport import HttpTransport, ServerResponse, Transport
 from dpstream.randomizers.client.values import Value
 from dpstream.topics.envelopes import CONTENT_TYPE, IDENTITY_BYTES
 
@@ -58,7 +58,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class SpentBudget:
     """A device's account of a population; as text it is for people to read.
 
     Attributes:
@@ -71,7 +71,7 @@ class Spent:
     population: str
     spent: Limit
     limit: Limit
-    entries: tuple[Entry, ...] = field(default=())
+    entries: tuple[AccountEntry, ...] = field(default=())
 
     def __str__(self) -> str:
         lines = [f"population {self.population}: {self.spent} spent, {self.limit} allowed"]
@@ -258,11 +258,11 @@ class Device:
         """
         self._change(lambda document: steps.left(document, self.job))
 
-    def account(self) -> Spent:
+    def account(self) -> SpentBudget:
         """What the device has spent, of what it is allowed."""
         account: Account = self._document().account
         entries = tuple(each for each in account.entries if each.population == self.population)
-        return Spent(self.population, account.spent(self.population), self.limit, entries)
+        return SpentBudget(self.population, account.spent(self.population), self.limit, entries)
 
     def _signed(self) -> bytes:
         return signed_statement(self._ask(f"/v1/jobs/{self.job}").body, self._signers)
@@ -288,9 +288,9 @@ class Device:
     def _settle(self, waiting: Waiting, kind: str) -> None:
         self._change(lambda document: steps.settled(document, self.job, waiting, kind))
 
-    def _send_one(self, waiting: Waiting) -> tuple[steps.Outcome, float | None]:
+    def _send_one(self, waiting: Waiting) -> tuple[steps.ReportOutcome, float | None]:
         headers = {"Content-Type": CONTENT_TYPE}
-        later = steps.Outcome("again", others=False), None
+        later = steps.ReportOutcome("again", others=False), None
         if self._token is not None:
             try:
                 token = self._token()
@@ -315,7 +315,7 @@ class Device:
             return None
         return told if type(told) is int else None
 
-    def _ask(self, path: str) -> Answer:
+    def _ask(self, path: str) -> ServerResponse:
         answer = self._transport.request("GET", path, None, {})
         if answer.status != 200:
             raise UnreachableError(f"the server answers {answer.status} to a question about a job")
@@ -355,7 +355,7 @@ def _sealing() -> steps.Seal:
     return sealed
 
 
-def _json(answer: Answer) -> Mapping[str, Any]:
+def _json(answer: ServerResponse) -> Mapping[str, Any]:
     try:
         body = json.loads(answer.body)
     except (ValueError, RecursionError):
@@ -363,7 +363,7 @@ def _json(answer: Answer) -> Mapping[str, Any]:
     return body if isinstance(body, dict) else {}
 
 
-def _seconds(answer: Answer) -> float | None:
+def _seconds(answer: ServerResponse) -> float | None:
     """Of Retry-After; a date, which collectors do not write, is not read."""
     text = answer.headers.get("retry-after", "")
     return float(text) if re.fullmatch(r"\d{1,9}", text, re.ASCII) else None

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, Self
 
-from dpstream.randomizers.client.account import Account, Entry
-from dpstream.randomizers.client.errors import StoreError
+from dpstream.randomizers.client.account import Account, AccountEntry
+from dpstream.randomizers.client.device_errors import StoreError
 from dpstream.randomizers.client.statements import Statement, read_statement
 
 DOCUMENT_VERSION: Final = 1
@@ -150,7 +150,7 @@ class Document:
                     "what the device keeps was written by a later version of the app: update it"
                 )
             return cls(
-                Account(tuple(map(Entry.from_json, body["account"]))),
+                Account(tuple(map(AccountEntry.from_json, body["account"]))),
                 {
                     job: None if member is None else Membership.from_json(member)
                     for job, member in body["members"].items()

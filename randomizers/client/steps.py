@@ -12,13 +12,13 @@ from typing import Any, Final
 
 from dpstream.randomizers.byte_generator import ReadBytes
 from dpstream.randomizers.client.account import Limit
-from dpstream.randomizers.client.document import Document, Membership, Waiting
-from dpstream.randomizers.client.errors import (
+from dpstream.randomizers.client.device_errors import (
     ClosedError,
     DeviceError,
     NotJoinedError,
     StatementError,
 )
+from dpstream.randomizers.client.document import Document, Membership, Waiting
 from dpstream.randomizers.client.statements import Statement
 from dpstream.randomizers.least_delta import SLACK
 from dpstream.randomizers.one_device import OneDevice
@@ -302,7 +302,7 @@ def sealing_info(statement: Statement, epoch: int, report: bytes) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ReportOutcome:
     """What an answer means for a report.
 
     Attributes:
@@ -317,7 +317,7 @@ class Outcome:
     begins: int | None = None
 
 
-def outcome_of(status: int, problem: Mapping[str, object]) -> Outcome:
+def outcome_of(status: int, problem: Mapping[str, object]) -> ReportOutcome:
     """What an answer means.
 
     Only what a collector says is final: what has no type of its problems may be of anybody on the
@@ -331,21 +331,21 @@ def outcome_of(status: int, problem: Mapping[str, object]) -> Outcome:
     kind = told.removeprefix(_PROBLEMS) if isinstance(told, str) else ""
     known = kind != "" and kind != told
     if status == 202:
-        return Outcome("acknowledged", others=True)
+        return ReportOutcome("acknowledged", others=True)
     if status == 410:
-        return Outcome("gone", others=False)
+        return ReportOutcome("gone", others=False)
     if known and (status in _REFUSALS or (status == 409 and kind in _REFUSED_CONFLICTS)):
-        return Outcome("refused", others=True)
+        return ReportOutcome("refused", others=True)
     begins: Any = problem.get("begins")
     timed = type(begins) is int and 0 <= begins <= LAST_MOMENT
     if status == 409 and kind == "early" and known and timed:
-        return Outcome("early", others=True, begins=begins)
+        return ReportOutcome("early", others=True, begins=begins)
     # What is wrong with this one need not be wrong with the next.
-    return Outcome("again", others=status in (400, 403, 409, 413, 415))
+    return ReportOutcome("again", others=status in (400, 403, 409, 413, 415))
 
 
 def settled(document: Document, job: str, waiting: Waiting, kind: str) -> Document:
-    """A report is done with, as `Outcome.kind` says; nothing for "again" and "early"."""
+    """A report is done with, as `ReportOutcome.kind` says; nothing for "again" and "early"."""
     member = document.member(job)
     if member is None or waiting not in member.waiting or kind in ("again", "early"):
         return document

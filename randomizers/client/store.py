@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
-from dpstream.randomizers.client.errors import StoreError
+from dpstream.randomizers.client.device_errors import StoreError
 
 
 class Store(Protocol):

@@ -13,7 +13,7 @@ from email.message import Message
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
-from dpstream.randomizers.client.errors import UnreachableError
+from dpstream.randomizers.client.device_errors import UnreachableError
 
 ANSWER_MAX: Final = 8 * 1024 * 1024
 """Bytes of an answer; of longer ones no more is read."""
@@ -21,7 +21,7 @@ _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ServerResponse:
     """Of a server.
 
     Attributes:
@@ -40,7 +40,7 @@ class Transport(Protocol):
 
     def request(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
-    ) -> Answer:
+    ) -> ServerResponse:
         """Ask once, without a retry.
 
         Args:
@@ -77,7 +77,7 @@ class HttpTransport:
 
     def request(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
-    ) -> Answer:
+    ) -> ServerResponse:
         """See `Transport.request`."""
         request = urllib.request.Request(
             self._url + path,
@@ -95,7 +95,7 @@ class HttpTransport:
                     if size > ANSWER_MAX or time.monotonic() > deadline:
                         raise UnreachableError("the server's answer has no end")
                 fields = {name.lower(): value for name, value in response.headers.items()}
-                return Answer(response.status, b"".join(parts), fields)
+                return ServerResponse(response.status, b"".join(parts), fields)
         except (OSError, http.client.HTTPException, ValueError) as error:
             # Its text may name the address.
             reason = error.reason if isinstance(error, urllib.error.URLError) else error

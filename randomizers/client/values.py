@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Self, TypeAlias
 from unicodedata import normalize
 
-from dpstream.randomizers.client.errors import ValueRefusedError
+from dpstream.randomizers.client.device_errors import ValueRefusedError
 from dpstream.randomizers.equal_buckets import EqualBuckets
 
 Value: TypeAlias = bool | int | float | str | Sequence[int | str] | Set[int | str] | None

@@ -8,7 +8,7 @@ from dpstream.randomizers.accounting.cell_noise import noise_of_cells
 from dpstream.randomizers.accounting.table_distances import FOR_TABLES, check_tables
 from dpstream.randomizers.count_min import CountMinLaw, CountMinParameters
 from dpstream.randomizers.count_min.cell_choice import choose_code
-from dpstream.randomizers.count_min.cell_noise import (
+from dpstream.randomizers.count_min.code_noise import (
     cells_epsilon,
     noise_for,
     stream_epsilon,

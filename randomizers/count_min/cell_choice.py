@@ -9,14 +9,14 @@ import numpy as np
 
 from dpstream.randomizers.accounting.best_grid import best_grid, best_levels
 from dpstream.randomizers.accounting.prefix_levels import plan_prefixes
-from dpstream.randomizers.accounting.shared_cells import poisson_for_code
+from dpstream.randomizers.accounting.shuffled_oracles import poisson_for_code
 from dpstream.randomizers.cell_codes.codes import CellCode
 from dpstream.randomizers.cell_codes.grid import Grid
 from dpstream.randomizers.cell_codes.hashed_rows import HashedRows
 from dpstream.randomizers.cell_codes.kept_nodes import KeptNodes
 from dpstream.randomizers.cell_codes.prefixes import PrefixCells
 from dpstream.randomizers.count_min import CountMinParameters, OneSided, Queries
-from dpstream.randomizers.count_min.cell_noise import noise_for
+from dpstream.randomizers.count_min.code_noise import noise_for
 from dpstream.randomizers.count_min.one_sided import allowance
 from dpstream.randomizers.item_domains import Bits, Numbers, Points, Strings, domain_size
 from dpstream.randomizers.row_errors import error_samples, zipf_counts

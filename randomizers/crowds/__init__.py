@@ -8,7 +8,7 @@ Of n messages max(0, min(n, n + Z - shift)) are left, uniformly drawn, where Z i
 P(z) is in proportion to decay^|z|.
 
 Here is what devices run, and the law. Which messages are deleted is drawn by
-`dpstream.pipeline.stages.crowds`.
+`dpstream.pipeline.stages.crowd_deletion`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dpstream.randomizers.devices import Devices
 from dpstream.randomizers.given_values import check_epoch
 from dpstream.randomizers.guarantee import Guarantee
 from dpstream.randomizers.parameter_checks import MOST_CROWDS
-from dpstream.topics.word_forms import WordForm
+from dpstream.topics.words import WordForm
 
 
 class ContentsLaw(Protocol):

@@ -32,7 +32,7 @@ from dpstream.randomizers.composed import ComposedLaw, log_rounded_up
 from dpstream.randomizers.counted_words import CountedWords
 from dpstream.randomizers.devices import Devices
 from dpstream.randomizers.dummies import MISFIT
-from dpstream.randomizers.flipped_bits import FlippedBits
+from dpstream.randomizers.given_sets import set_rows
 from dpstream.randomizers.given_values import check_epoch
 from dpstream.randomizers.guarantee import (
     Guarantee,
@@ -44,10 +44,9 @@ from dpstream.randomizers.guarantee import (
 from dpstream.randomizers.item_domains import ItemDomain, domain_size
 from dpstream.randomizers.laws import Constants
 from dpstream.randomizers.parameter_checks import check_approximate, check_domain, check_items_held
-from dpstream.randomizers.permanent_bits import KEY_BYTES, WORD_BITS, PermanentBits
+from dpstream.randomizers.permanent_bits import KEY_BYTES, WORD_BITS, FlippedBits, PermanentBits
 from dpstream.randomizers.permanent_loss import stream_loss, unchanged_loss
-from dpstream.randomizers.set_rows import set_rows
-from dpstream.topics.word_forms import WordForm, narrowest
+from dpstream.topics.words import WordForm, narrowest
 
 Calibration: TypeAlias = Literal["exact", "published"]
 """Sized on the exact privacy loss of the blanket; or by the paper's closed formula."""

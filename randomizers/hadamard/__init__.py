@@ -23,13 +23,13 @@ from numpy.typing import NDArray
 
 from dpstream.randomizers.devices import Devices
 from dpstream.randomizers.dummies import PoissonDummies
+from dpstream.randomizers.given_sets import set_rows
 from dpstream.randomizers.given_values import check_epoch
 from dpstream.randomizers.guarantee import Guarantee, held_by_a_user
 from dpstream.randomizers.item_domains import ItemDomain, domain_size
 from dpstream.randomizers.laws import Constants
 from dpstream.randomizers.parameter_checks import check_approximate, check_domain, check_items_held
-from dpstream.randomizers.set_rows import set_rows
-from dpstream.topics.word_forms import WordForm, narrowest
+from dpstream.topics.words import WordForm, narrowest
 
 MAX_ROWS = 40
 """The most columns of a message: more change nothing for any number of users."""

@@ -11,9 +11,10 @@ an example would have given, the one reported is either with odds of at most e^e
 gradient may be computed in floating point. What follows from it is whole numbers, and so is
 reproducible.
 
-Here v is 4096 times a normal vector, rounded, of which a seed of 128 bits is sent (`directions`).
-The mean of sgn<z, v> v is sqrt(2 / pi) z, for a unit vector z and in whatever dimension. (With unit
-vectors Algorithm 5 has a constant that lacks the dimension, and its steps lack 1 / sqrt(t).)
+Here v is 4096 times a normal vector, rounded, of which a seed of 128 bits is sent
+(`gradient_directions`). The mean of sgn<z, v> v is sqrt(2 / pi) z, for a unit vector z and in
+whatever dimension. (With unit vectors Algorithm 5 has a constant that lacks the dimension, and its
+steps lack 1 / sqrt(t).)
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ from dpstream.randomizers.given_values import check_epoch
 from dpstream.randomizers.guarantee import Guarantee, of_messages_apart, shuffle_and_others
 from dpstream.randomizers.labelled_examples import FEATURE_UNIT, check_examples, unpacked_examples
 from dpstream.randomizers.laws import Constants
-from dpstream.randomizers.ldp_sgd.directions import MAX_SEED_BITS, directions, draw_seeds
+from dpstream.randomizers.ldp_sgd.gradient_directions import MAX_SEED_BITS, directions, draw_seeds
 from dpstream.randomizers.parameter_checks import check_approximate
-from dpstream.topics.word_forms import WordForm
+from dpstream.topics.words import WordForm
 
 MAX_DIMENSIONS: Final = 1 << 16
 """Of a model: a record of it then has 512 KiB, and Kafka takes no record above 1 MB."""

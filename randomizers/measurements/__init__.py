@@ -53,6 +53,7 @@ from dpstream.randomizers.clamped_noise import ClampedNoise
 from dpstream.randomizers.composed import ComposedLaw
 from dpstream.randomizers.devices import Devices
 from dpstream.randomizers.draws import draw_categories, random_bits
+from dpstream.randomizers.given_sets import set_rows
 from dpstream.randomizers.given_values import check_epoch
 from dpstream.randomizers.guarantee import Guarantee, held_by_a_user, held_or_nothing
 from dpstream.randomizers.item_domains import ItemDomain, domain_size
@@ -66,8 +67,7 @@ from dpstream.randomizers.public_matrices import (
     distinct_rows,
     nonzero_rows,
 )
-from dpstream.randomizers.set_rows import set_rows
-from dpstream.topics.word_forms import WordForm, narrowest
+from dpstream.topics.words import WordForm, narrowest
 
 Calibration: TypeAlias = Literal["published", "replacement", "sampled"]
 """The paper's noise; enough of it for users who replace their item by another; or one measurement

@@ -29,6 +29,7 @@ from dpstream.randomizers.cell_codes.prefixes import PrefixCells
 from dpstream.randomizers.composed import ComposedLaw, log_rounded_up
 from dpstream.randomizers.devices import Devices
 from dpstream.randomizers.draws import draw_categories
+from dpstream.randomizers.given_sets import set_rows
 from dpstream.randomizers.given_values import check_epoch
 from dpstream.randomizers.guarantee import Guarantee, held_by_a_user, shuffle_to_mix
 from dpstream.randomizers.item_domains import Bits, ItemDomain, Strings, domain_size
@@ -40,8 +41,7 @@ from dpstream.randomizers.parameter_checks import (
     check_items_held,
 )
 from dpstream.randomizers.projective_geometry.points import PointSpace
-from dpstream.randomizers.set_rows import set_rows
-from dpstream.topics.word_forms import WordForm, narrowest
+from dpstream.topics.words import WordForm, narrowest
 
 # Of the local loss: what shuffling has to bring it down to, to be stated besides.
 _WORTH_SAYING = 0.99

@@ -25,13 +25,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.randomizers import least_delta
-from dpstream.randomizers.cell_dummies import (
+from dpstream.randomizers.cell_noise_law import (
+    CellNoiseLaw,
     DummyKind,
     ItemCells,
     dummies_in_cell,
     stage_dummies_in_cell,
+    trusted,
 )
-from dpstream.randomizers.cell_noise_law import CellNoiseLaw, trusted
 from dpstream.randomizers.counted_words import CountedWords
 from dpstream.randomizers.devices import Devices
 from dpstream.randomizers.given_values import check_epoch, checked_booleans
@@ -43,7 +44,7 @@ from dpstream.randomizers.parameter_checks import (
     check_item_cells,
     check_shuffled_parameters,
 )
-from dpstream.topics.word_forms import WordForm
+from dpstream.topics.words import WordForm
 
 Calibration: TypeAlias = Literal["rigorous", "exact"]
 """By a proven bound; or, without a boost, exact."""

@@ -21,8 +21,7 @@ from dpstream.randomizers.accounting.continual_counts import (
 )
 from dpstream.randomizers.accounting.renyi_shift import renyi_epsilon
 from dpstream.randomizers.accounting.table_distances import FOR_TABLES, check_tables
-from dpstream.randomizers.cell_dummies import DummyKind
-from dpstream.randomizers.cell_noise_law import CellNoiseLaw, too_many
+from dpstream.randomizers.cell_noise_law import CellNoiseLaw, DummyKind, too_many
 from dpstream.randomizers.shuffled_counts import (
     Calibration,
     ShuffledCountsLaw,

@@ -24,6 +24,7 @@ from dpstream.randomizers import least_delta
 from dpstream.randomizers.composed import ComposedLaw, log_rounded_up
 from dpstream.randomizers.devices import Devices
 from dpstream.randomizers.draws import draw_categories
+from dpstream.randomizers.given_sets import set_rows
 from dpstream.randomizers.given_values import check_epoch
 from dpstream.randomizers.guarantee import (
     Guarantee,
@@ -34,8 +35,7 @@ from dpstream.randomizers.guarantee import (
 from dpstream.randomizers.item_domains import ItemDomain, domain_size
 from dpstream.randomizers.laws import Constants
 from dpstream.randomizers.parameter_checks import check_approximate, check_domain, check_items_held
-from dpstream.randomizers.set_rows import set_rows
-from dpstream.topics.word_forms import WordForm, narrowest
+from dpstream.topics.words import WordForm, narrowest
 
 Response = Literal["randomized_response", "rappor"]
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpstream.aggregators.attendance import Attendance
 from dpstream.aggregators.count_min import CountMinAggregator
+from dpstream.aggregators.estimate import Attendance
 from dpstream.randomizers.count_min import CountMin, CountMinLaw, CountMinParameters
 from dpstream.randomizers.count_min.calibration import calibrate
 from dpstream.randomizers.counted_words import written_out

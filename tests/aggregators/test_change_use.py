@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dpstream.aggregators.attendance import Attendance
 from dpstream.aggregators.change_use import ChangeUse, band
-from dpstream.aggregators.estimate import CHANGES_USED
+from dpstream.aggregators.estimate import CHANGES_USED, Attendance
 from dpstream.aggregators.value_stream import ValueStreamAggregator
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.randomizers.value_stream import ValueStream, ValueStreamLaw, ValueStreamParameters

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpstream.aggregators.attendance import Attendance
-from dpstream.aggregators.changes import ChangeErrors, FollowedChanges
-from dpstream.aggregators.estimate import NORMAL_95, Estimate
+from dpstream.aggregators.change_errors import ChangeErrors, FollowedChanges
+from dpstream.aggregators.estimate import NORMAL_95, Attendance, Estimate
 from dpstream.aggregators.value_stream import LetterSums, ValueStreamAggregator
 from dpstream.pipeline.protocols.value_stream import PROTOCOL
 from dpstream.randomizers.randomness import seeded_generator

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpstream.aggregators.attendance import Attendance
 from dpstream.aggregators.crowd_estimates import CrowdEstimates
-from dpstream.aggregators.crowds import CrowdsAggregator, half_width_of_noise
+from dpstream.aggregators.crowd_items import CrowdsAggregator, half_width_of_noise
+from dpstream.aggregators.estimate import Attendance
 from dpstream.aggregators.single_message import SingleMessageAggregator
 from dpstream.randomizers.crowds import CrowdDevices, CrowdsLaw
 from dpstream.randomizers.crowds.calibration import calibrate

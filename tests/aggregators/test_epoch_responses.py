@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpstream.aggregators.attendance import Attendance
 from dpstream.aggregators.epoch_responses import EpochResponsesAggregator, response_variance
+from dpstream.aggregators.estimate import Attendance
 from dpstream.randomizers.baselines import SplitBudget, SplitBudgetParameters
 from dpstream.randomizers.baselines.calibration import calibrate
 from dpstream.randomizers.randomness import seeded_generator

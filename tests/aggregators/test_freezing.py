@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.estimate import Attendance
 from dpstream.aggregators.freezing import LONGEST, FreezingModel
 from dpstream.aggregators.future_rand import Estimator, FutureRandAggregator, predicted_variances
 from dpstream.randomizers.dyadic import FutureRandLaw

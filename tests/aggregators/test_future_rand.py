@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpstream.aggregators.attendance import Attendance
-from dpstream.aggregators.estimate import GAP, NORMAL_95
+from dpstream.aggregators.estimate import GAP, NORMAL_95, Attendance
 from dpstream.aggregators.future_rand import Estimator, FutureRandAggregator
 from dpstream.randomizers.dyadic import FutureRandLaw
 from dpstream.randomizers.future_rand import NEWCOMER, FutureRand, FutureRandParameters

@@ -9,8 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.linalg import hadamard
 
-from dpstream.aggregators.attendance import Attendance
-from dpstream.aggregators.estimate import NORMAL_95
+from dpstream.aggregators.estimate import NORMAL_95, Attendance
 from dpstream.aggregators.hadamard_values import HadamardValuesAggregator
 from dpstream.pipeline.protocols.followed_forecasts import HadamardValuesForecast
 from dpstream.randomizers.randomness import seeded_generator

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.estimate import Attendance
 from dpstream.aggregators.fragments import FragmentsAggregator
 from dpstream.aggregators.hadamard import HadamardAggregator
 from dpstream.aggregators.item_counts import spoken_for_variance

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.estimate import Attendance
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.aggregators.measurements import MeasurementsAggregator, solved, sum_variance
 from dpstream.pipeline.protocols.measurements import MeasurementsForecast

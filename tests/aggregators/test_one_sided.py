@@ -10,9 +10,9 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from dpstream.aggregators.attendance import Attendance
 from dpstream.aggregators.cell_window import CellWindow
 from dpstream.aggregators.count_min import CountMinAggregator
+from dpstream.aggregators.estimate import Attendance
 from dpstream.aggregators.row_estimates import RowEstimates
 from dpstream.pipeline.results.epoch_counts import CountsCells
 from dpstream.randomizers.cell_noise_law import CellNoiseLaw

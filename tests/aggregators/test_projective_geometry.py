@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from dpstream.aggregators.attendance import Attendance
 from dpstream.aggregators.cell_window import CellWindow
+from dpstream.aggregators.estimate import Attendance
 from dpstream.aggregators.found_items import FoundItems
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.aggregators.projective_geometry import (

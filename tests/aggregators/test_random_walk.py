@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dpstream.aggregators import random_walk as module
-from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.estimate import Attendance
 from dpstream.aggregators.random_walk import random_walk
 from dpstream.aggregators.shuffled_value_stream import ShuffledValueStreamAggregator
 from dpstream.aggregators.value_stream import LetterSums, ValueStreamAggregator

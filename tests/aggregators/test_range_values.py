@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.estimate import Attendance
 from dpstream.aggregators.range_estimates import RangeEstimates
 from dpstream.aggregators.range_values import RangeValuesAggregator
 from dpstream.pipeline.protocols.range_values import RangeValuesForecast

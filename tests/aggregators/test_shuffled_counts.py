@@ -7,8 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from dpstream.aggregators.attendance import Attendance
-from dpstream.aggregators.estimate import GAP, NORMAL_95
+from dpstream.aggregators.estimate import GAP, NORMAL_95, Attendance
 from dpstream.aggregators.shuffled_counts import ShuffledCountsAggregator, predicted_deviations
 from dpstream.randomizers.accounting.boosted_counts import BoostedReports
 from dpstream.randomizers.cell_noise_law import CellNoiseLaw, DummyLaw

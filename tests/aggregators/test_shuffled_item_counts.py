@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.attendance import Attendance
-from dpstream.aggregators.estimate import GAP
+from dpstream.aggregators.estimate import GAP, Attendance
 from dpstream.aggregators.shuffled_item_counts import (
     ShuffledItemCountsAggregator,
 )

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpstream.aggregators.attendance import Attendance
-from dpstream.aggregators.estimate import GAP
+from dpstream.aggregators.estimate import GAP, Attendance
 from dpstream.aggregators.level_estimates import LevelEstimates
 from dpstream.aggregators.shuffled_level_counts import (
     ShuffledLevelCountsAggregator,

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpstream.aggregators.attendance import Attendance
-from dpstream.aggregators.estimate import GAP, Estimate
+from dpstream.aggregators.estimate import GAP, Attendance, Estimate
 from dpstream.aggregators.shuffled_value_stream import (
     ShuffledValueStreamAggregator,
 )

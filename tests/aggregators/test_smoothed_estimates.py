@@ -9,8 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from dpstream.aggregators.attendance import Attendance
-from dpstream.aggregators.estimate import GAP, NORMAL_95
+from dpstream.aggregators.estimate import GAP, NORMAL_95, Attendance
 from dpstream.aggregators.future_rand import Estimator, FutureRandAggregator
 from dpstream.randomizers.dyadic import FutureRandLaw, orders_due
 from dpstream.randomizers.future_rand import FutureRand, FutureRandParameters

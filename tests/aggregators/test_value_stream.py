@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpstream.aggregators.attendance import Attendance
-from dpstream.aggregators.estimate import GAP
+from dpstream.aggregators.estimate import GAP, Attendance
 from dpstream.aggregators.followed import unseen_deviation
 from dpstream.aggregators.value_stream import LetterSums, ValueStreamAggregator
 from dpstream.pipeline.protocols.followed_forecasts import ValueStreamForecast

@@ -17,9 +17,9 @@ from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from dpstream.pipeline.collector.answers import Answer
-from dpstream.pipeline.collector.gathering import Gathering, Room
+from dpstream.pipeline.collector.batch_writer import Gathering, Room
 from dpstream.pipeline.collector.intake import Intake
+from dpstream.pipeline.collector.responses import HttpResponse
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_times import times_of
 from dpstream.pipeline.jobs.key_files import CollectorKey, WrongKeyError
@@ -91,7 +91,7 @@ class _Collected:
         written: how many of these there were when a body had come, and no time had passed.
     """
 
-    answers: list[Answer]
+    answers: list[HttpResponse]
     records: list[tuple[str, bytes]]
     written: list[int]
 
@@ -140,7 +140,7 @@ def _collected(
     intake = Intake(job.model_copy(update={"collector_key": key.digest}), key)
     topics = Topics(appended)
     now = noon(job, epoch)
-    answers: dict[int, Answer] = {}
+    answers: dict[int, HttpResponse] = {}
     written: list[int] = []
 
     async def offered() -> None:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.descriptions import statement_of
-from dpstream.randomizers.client import Answer, Device, DeviceError, Limit, UnreachableError
+from dpstream.randomizers.client import Device, DeviceError, Limit, ServerResponse, UnreachableError
 from dpstream.topics.envelopes import IDENTITY_BYTES, decode_body
 from tests.attacks.attacked_devices import EPOCHS, device_job, noon
 from tests.attacks.promises import broken
@@ -67,14 +67,14 @@ class Server:
 
     def request(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
-    ) -> Answer:
+    ) -> ServerResponse:
         """See `dpstream.randomizers.client.transport.Transport`."""
         if body is None:
-            return Answer(200, json.dumps({"time": self.now}).encode())
+            return ServerResponse(200, json.dumps({"time": self.now}).encode())
         self.bodies.append(body)
         if self.dead:
             raise UnreachableError("nobody answers")
-        return Answer(202, b"{}")
+        return ServerResponse(202, b"{}")
 
 
 @dataclass

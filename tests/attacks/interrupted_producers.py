@@ -19,7 +19,7 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.pipeline.audit.subjects import job_of
+from dpstream.pipeline.audit.plans import job_of
 from dpstream.pipeline.conformance.cases import Case
 from dpstream.pipeline.devices.producer import Producer, ProducerError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job

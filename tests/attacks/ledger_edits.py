@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from dpstream.pipeline.jobs.budgets import Charge
 from dpstream.pipeline.ledger.chain import Chain
-from dpstream.pipeline.ledger.entries import GENESIS, Draft, Kind, hash_of
+from dpstream.pipeline.ledger.entries import GENESIS, Draft, EntryKind, hash_of
 from dpstream.pipeline.ledger.spending import Spending
 from dpstream.pipeline.ledger.verification import verify
 from tests.attacks.promises import broken
@@ -40,7 +40,7 @@ def _charge(number: int) -> Charge:
 
 
 def _entry(number: int, previous: str) -> bytes:
-    draft = Draft(Kind.CHARGE, number, (_charge(number),))
+    draft = Draft(EntryKind.CHARGE, number, (_charge(number),))
     return draft.under(previous, nonce=str(number), software="audit")
 
 

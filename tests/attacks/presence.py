@@ -16,7 +16,7 @@ from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.batches import decode_punctuation
-from dpstream.topics.frames import Kind, kind_of
+from dpstream.topics.frames import RecordType, kind_of
 from dpstream.topics.names import Role
 from tests.attacks.promises import broken
 
@@ -73,7 +73,7 @@ class _Watched:
             value
             for partition in range(len(self._job.start_offsets[Role.REPORTS]))
             for value in self._log.values(Role.REPORTS, partition)
-            if kind_of(value) is Kind.PUNCTUATION
+            if kind_of(value) is RecordType.PUNCTUATION
         ]
         found = sorted(map(decode_punctuation, values), key=lambda each: each.epoch)
         return [(each.contributors, each.population) for each in found]

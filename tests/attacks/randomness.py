@@ -13,7 +13,7 @@ import numpy as np
 from randomgen import AESCounter
 
 from dpstream.pipeline.actions import Append
-from dpstream.pipeline.audit.subjects import job_of
+from dpstream.pipeline.audit.plans import job_of
 from dpstream.pipeline.conformance.cases import Case
 from dpstream.pipeline.conformance.running import DoesNotConformError, restored_devices_go_on
 from dpstream.pipeline.devices.producer import Producer, ProducerError, cryptographic_generators

@@ -13,14 +13,14 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.pipeline.audit.subjects import job_of
+from dpstream.pipeline.audit.plans import job_of
 from dpstream.pipeline.conformance.cases import Case
 from dpstream.pipeline.devices.producer import Producer, ProducerError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.jobs.key_ring import KeyRing
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog, with_own_keys
-from dpstream.topics.frames import Kind, kind_of
+from dpstream.topics.frames import RecordType, kind_of
 from dpstream.topics.sealed_batches import decode_sealed_batch, open_batch
 from tests.attacks.promises import broken
 
@@ -104,7 +104,7 @@ def _opened(
     """How many boxes there are in each batch."""
     locks = {role.value: job.locks.of_batch(role, 1) for role in job.report_roles}
     for role, _, value in records:
-        if kind_of(value) is Kind.SEALED_BATCH:
+        if kind_of(value) is RecordType.SEALED_BATCH:
             key = keys.find(locks[role].public_key)
             assert key is not None
             yield role, open_batch(decode_sealed_batch(value), key, locks[role].context).words.rows

@@ -25,7 +25,7 @@ from dpstream.pipeline.stages.environment import Environment
 from dpstream.pipeline.stages.stage_builder import build_stage
 from dpstream.topics.batches import Punctuation, decode_batch, decode_punctuation
 from dpstream.topics.chunks import decode_chunk
-from dpstream.topics.frames import Kind, kind_of
+from dpstream.topics.frames import RecordType, kind_of
 from dpstream.topics.manifests import Manifest, decode_manifest
 from dpstream.topics.names import Role
 from dpstream.topics.words import Words
@@ -124,12 +124,14 @@ def draw(
 
 def batches_of(records: Sequence[bytes]) -> list[Words]:
     """The words of the batches among records."""
-    return [decode_batch(each).words for each in records if kind_of(each) is Kind.BATCH]
+    return [decode_batch(each).words for each in records if kind_of(each) is RecordType.BATCH]
 
 
 def punctuation_of(records: Sequence[bytes]) -> Punctuation:
     """The punctuation among records."""
-    (found,) = (decode_punctuation(each) for each in records if kind_of(each) is Kind.PUNCTUATION)
+    (found,) = (
+        decode_punctuation(each) for each in records if kind_of(each) is RecordType.PUNCTUATION
+    )
     return found
 
 

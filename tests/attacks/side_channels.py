@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.pipeline.actions import Append, LogRecord
-from dpstream.pipeline.audit.subjects import job_of
+from dpstream.pipeline.audit.plans import job_of
 from dpstream.pipeline.conformance.cases import Case
 from dpstream.pipeline.devices.producer import Generators, Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
@@ -28,7 +28,7 @@ from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog, SimulatedClu
 from dpstream.pipeline.kafka.workers.log_lines import LogLines
 from dpstream.pipeline.kafka.workers.metrics import WorkerSnapshot, metrics_text
 from dpstream.pipeline.kafka.workers.observer import WindowTally
-from dpstream.pipeline.stages.finished_windows import FinishedWindow, WindowListener
+from dpstream.pipeline.stages.environment import FinishedWindow, WindowListener
 from dpstream.pipeline.stages.topic_uses import hides_messages
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.names import Role

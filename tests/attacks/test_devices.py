@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from dpstream.pipeline.collector import intake
-from dpstream.pipeline.collector.answers import Answer, Problem
-from dpstream.pipeline.collector.gathering import Gathering
-from dpstream.pipeline.collector.intake import Gate, Intake, Taken
-from dpstream.pipeline.collector.tags import Tagger
+from dpstream.pipeline.collector.batch_writer import Gathering
+from dpstream.pipeline.collector.intake import Intake, IntakeRules, Taken
+from dpstream.pipeline.collector.responses import HttpResponse, RequestProblem
+from dpstream.pipeline.collector.tokens import Tagger
 from dpstream.pipeline.conformance.finding import find_cases
 from dpstream.pipeline.devices import sealed_records
 from dpstream.pipeline.devices.producer import Producer, ProducerError
@@ -31,8 +31,8 @@ from dpstream.randomizers.client.amounts import allowed
 from dpstream.randomizers.client.document import Document
 from dpstream.topics import fixed_sizes
 from dpstream.topics.envelopes import encode_envelope
-from dpstream.topics.fixed_sizes import FixedSize, Table, split_fixed
-from dpstream.topics.sealed_words import pack_reports
+from dpstream.topics.fixed_sizes import CountTable, FixedSize, split_fixed
+from dpstream.topics.sealed_batches import pack_reports
 from dpstream.topics.words import Words
 from tests.attacks import collected_reports, kept_files
 from tests.attacks.collected_reports import attack_collector
@@ -76,7 +76,7 @@ def written_as_they_come(patch: Patch) -> str:
 
     class AtOnce(Intake):
         def take(
-            self, gate: Gate, bodies: Sequence[bytes], subjects: Sequence[str | None]
+            self, gate: IntakeRules, bodies: Sequence[bytes], subjects: Sequence[str | None]
         ) -> Taken:
             each = [
                 super(AtOnce, self).take(gate, [body], [subject])
@@ -131,11 +131,11 @@ def refused_by_name(patch: Patch) -> str:
 
     class Talking(Intake):
         def take(
-            self, gate: Gate, bodies: Sequence[bytes], subjects: Sequence[str | None]
+            self, gate: IntakeRules, bodies: Sequence[bytes], subjects: Sequence[str | None]
         ) -> Taken:
             taken = super().take(gate, bodies, subjects)
             refusals = [
-                None if refusal is None else Problem.FOREIGN.answer(word=body[-1])
+                None if refusal is None else RequestProblem.FOREIGN.answer(word=body[-1])
                 for refusal, body in zip(taken.refusals, bodies, strict=True)
             ]
             return Taken(refusals, taken.enrolments, taken.batches, taken.reports)
@@ -146,7 +146,7 @@ def refused_by_name(patch: Patch) -> str:
 
 def written_when_it_says_1(patch: Patch) -> str:
     class Hasty(Gathering):
-        def offer(self, body: bytes, *rest: Any) -> Answer | None:
+        def offer(self, body: bytes, *rest: Any) -> HttpResponse | None:
             answer = super().offer(body, *rest)
             for gate, group in list(self._groups.items()) if body[-1] else []:
                 self._seal(gate, group)
@@ -158,7 +158,7 @@ def written_when_it_says_1(patch: Patch) -> str:
 
 def acknowledged_in_any_case(patch: Patch) -> str:
     class Sure(Gathering):
-        async def _write(self, gate: Gate, taken: Taken) -> None:
+        async def _write(self, gate: IntakeRules, taken: Taken) -> None:
             await super()._write(gate, taken)
 
     patch.setattr(collected_reports, "Gathering", Sure)
@@ -363,7 +363,7 @@ def test_whoever_is_there_by_value_is_convicted(monkeypatch: pytest.MonkeyPatch)
 
 def test_sizes_that_follow_from_values_are_convicted(monkeypatch: pytest.MonkeyPatch) -> None:
     def as_wide_as_the_largest(words: Words, size: FixedSize) -> Any:
-        assert isinstance(size, Table)
+        assert isinstance(size, CountTable)
         assert words.counts is not None
         width = np.min_scalar_type(int(words.counts.max(initial=1))).itemsize
         return split_fixed(words, replace(size, count_bytes=width))

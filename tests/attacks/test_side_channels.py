@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpstream.pipeline.audit.subjects import job_of
+from dpstream.pipeline.audit.plans import job_of
 from dpstream.pipeline.devices import epoch_records
 from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.stages.producer_source import ProducerSource

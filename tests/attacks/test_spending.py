@@ -11,7 +11,7 @@ import pytest
 from dpstream.pipeline.jobs import budgets
 from dpstream.pipeline.jobs.budgets import Charge
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.ledger.chain import Chain, Problem
+from dpstream.pipeline.ledger.chain import Chain, ChainProblem
 from dpstream.pipeline.ledger.spending import Spending
 from tests.attacks.ledger_edits import attack_ledger
 from tests.attacks.spending import attack_spending
@@ -61,8 +61,8 @@ def constants_unread(patch: Patch) -> None:
 def edits_unnoticed(patch: Patch) -> None:
     note = Chain._note
 
-    def lenient(chain: Chain, problem: Problem, *where: Any) -> None:
-        if problem is not Problem.UNCHAINED:
+    def lenient(chain: Chain, problem: ChainProblem, *where: Any) -> None:
+        if problem is not ChainProblem.UNCHAINED:
             note(chain, problem, *where)
 
     patch.setattr(Chain, "_note", lenient)

@@ -11,7 +11,7 @@ import pytest
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.key_files import NoiseKey
-from dpstream.pipeline.stages import crowds, window_writer
+from dpstream.pipeline.stages import crowd_deletion, window_writer
 from dpstream.pipeline.stages.decision_log import DecisionLog
 from dpstream.pipeline.stages.device_windows import DeviceWindow
 from dpstream.pipeline.stages.shuffle_stage import ShuffleStage
@@ -24,7 +24,7 @@ from dpstream.randomizers.randomness import (
     keyed_generator,
     seeded_generator,
 )
-from dpstream.topics import sealed_words
+from dpstream.topics import sealed_batches
 from dpstream.topics.manifests import Fate
 from dpstream.topics.shares import ShareSum
 from tests.attacks.boxes_and_shares import attack_boxes_and_shares
@@ -160,7 +160,7 @@ def copies_of_boxes(patch: Patch) -> None:
 
 
 def boxes_as_they_came(patch: Patch) -> None:
-    patch.setattr(sealed_words, "sorted", list, raising=False)
+    patch.setattr(sealed_batches, "sorted", list, raising=False)
 
 
 def seeds_alike(patch: Patch) -> None:
@@ -207,19 +207,19 @@ def test_a_broken_promise_is_found(
 
 
 def half_the_noise(patch: Patch) -> None:
-    numbers = crowds.numbers_left
+    numbers = crowd_deletion.numbers_left
 
     def quiet(counts: Any, sizes: Any, generator: Any) -> Any:
         half = replace(counts, decay=(counts.decay[0] ** 2, counts.decay[1] ** 2))
         return numbers(half, sizes, generator)
 
-    patch.setattr(crowds, "numbers_left", quiet)
+    patch.setattr(crowd_deletion, "numbers_left", quiet)
 
 
 def small_ones_released(patch: Patch) -> None:
-    numbers = crowds.numbers_left
+    numbers = crowd_deletion.numbers_left
     patch.setattr(
-        crowds,
+        crowd_deletion,
         "numbers_left",
         lambda counts, sizes, generator: np.maximum(numbers(counts, sizes, generator), MINIMUM),
     )
@@ -229,7 +229,7 @@ def first_ones_deleted(patch: Patch) -> None:
     def first(counts: Any, chosen: int, generator: Any) -> Any:
         return np.clip(chosen - (np.cumsum(counts) - counts), 0, counts)
 
-    patch.setattr(crowds, "uniform_choice", first)
+    patch.setattr(crowd_deletion, "uniform_choice", first)
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.attendance import Attendance
 from dpstream.aggregators.cell_window import FOUND
+from dpstream.aggregators.estimate import Attendance
 from dpstream.aggregators.found_items import FoundItems
 from dpstream.aggregators.measurements import most_named
 from dpstream.pipeline.protocols.registry import PROTOCOLS

@@ -33,9 +33,8 @@ from dpstream.pipeline.actions import Action, Append, LogSlice
 from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryWorker
-from dpstream.pipeline.stages.environment import Environment
+from dpstream.pipeline.stages.environment import Environment, temporary_file
 from dpstream.pipeline.stages.multisets import _MEMORY_LIMIT
-from dpstream.pipeline.stages.scratch import temporary_file
 from dpstream.pipeline.stages.sorted_runs import PAGE_BYTES
 from dpstream.pipeline.stages.stage import Stage
 from dpstream.pipeline.stages.stage_builder import build_stage

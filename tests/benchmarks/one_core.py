@@ -10,15 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.estimate import Attendance
 from dpstream.aggregators.projective_geometry import ProjectiveGeometryAggregator
 from dpstream.aggregators.row_estimates import RowEstimates
 from dpstream.pipeline.actions import Append
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
-from dpstream.pipeline.stages.environment import Environment
-from dpstream.pipeline.stages.scratch import Scratch, temporary_file
+from dpstream.pipeline.stages.environment import Environment, Scratch, temporary_file
 from dpstream.pipeline.stages.stage import Stage
 from dpstream.pipeline.stages.stage_builder import build_stage
 from dpstream.randomizers.cell_codes.hashed_rows import HashedRows

@@ -21,9 +21,9 @@ from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.jobs.marked_yaml import dotted
 from dpstream.pipeline.json_values import json_fields
+from dpstream.pipeline.planning.job_plan import plan
 from dpstream.pipeline.planning.outlook import contributor_curve
 from dpstream.pipeline.planning.parties import party_guarantees
-from dpstream.pipeline.planning.plan import plan
 from tests.conformance.golden import flattened
 
 FILE: Final = Path(__file__).parent / "promises.json"

@@ -24,7 +24,7 @@ from dpstream.randomizers.hadamard import Hadamard
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.batches import Batch, decode_batch
 from dpstream.topics.fixed_sizes import table_cells
-from dpstream.topics.frames import Kind, kind_of
+from dpstream.topics.frames import RecordType, kind_of
 from dpstream.topics.names import Role
 from dpstream.topics.shares import MOST_SHARED, table_of
 from tests.conformance.cases import CASES, Case
@@ -153,7 +153,7 @@ def test_messages_of_a_batch_are_in_canonical_order(case: Case) -> None:
     for seed, values in enumerate(streams(case, 30)):
         epochs: dict[int, list[Batch]] = {}
         for record in records_of(job, values, seed):
-            if kind_of(record) is Kind.BATCH:
+            if kind_of(record) is RecordType.BATCH:
                 batch = decode_batch(record)
                 epochs.setdefault(batch.epoch, []).append(batch)
         for batches in epochs.values():

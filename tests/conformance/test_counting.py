@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.estimate import Attendance
 from dpstream.pipeline.protocols.protocol import Aggregator, ResumableAggregator
 from tests.conformance.cases import CASES, Case, WordArray, every_case
 

@@ -18,11 +18,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from dpstream.pipeline.actions import Append
-from dpstream.pipeline.collector.intake import Gate, Intake
+from dpstream.pipeline.collector.intake import Intake, IntakeRules
 from dpstream.pipeline.jobs.descriptions import described, signer_of
 from dpstream.pipeline.jobs.key_files import CollectorKey
 from dpstream.pipeline.jobs.key_ring import KeyRing
-from dpstream.randomizers.client import Answer, Device, Limit
+from dpstream.randomizers.client import Device, Limit, ServerResponse
 from dpstream.topics.envelopes import ENVELOPE_OVERHEAD, HEADER_BYTES, IDENTITY_BYTES
 from dpstream.topics.names import Role
 from tests.support.device_world import EPOCH, GRACE, DeviceWorld, device_job
@@ -71,7 +71,7 @@ class Run:
 
     def request(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
-    ) -> Answer:
+    ) -> ServerResponse:
         """See `dpstream.randomizers.client.Transport`: what an access log would have, and more."""
         job = self.world.job
         answer = self._answer(path, body)
@@ -87,27 +87,27 @@ class Run:
         assert job.signed_description is not None
         return answer
 
-    def _answer(self, path: str, body: bytes | None) -> Answer:
+    def _answer(self, path: str, body: bytes | None) -> ServerResponse:
         job, now = self.world.job, self.world.broker_time()
         assert job.signed_description is not None
         if body is None:
             told: object = (
                 {"time": now} if path.endswith("/time") else job.signed_description.told()
             )
-            return Answer(200, json.dumps(told).encode())
+            return ServerResponse(200, json.dumps(told).encode())
         gate = self.intake.gate(body)
-        assert isinstance(gate, Gate)
+        assert isinstance(gate, IntakeRules)
         refusal = gate.refusal(len(body), now)
         assert refusal is None
         (refusal,) = self.intake.take(gate, [body], [None]).refusals
         assert refusal is None
         self.gathered.append(body)
-        return Answer(202, b'{"accepted":1}')
+        return ServerResponse(202, b'{"accepted":1}')
 
     def write(self) -> None:
         """What a collector writes of the requests it has gathered."""
         gate = self.intake.gate(self.gathered[0])
-        assert isinstance(gate, Gate)
+        assert isinstance(gate, IntakeRules)
         taken = self.intake.take(gate, self.gathered, [None] * len(self.gathered))
         for record in taken.enrolments:
             self.seen.append(("enrolments", record))

@@ -14,8 +14,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from dpstream.aggregators.attendance import Attendance
-from dpstream.aggregators.estimate import Estimate, Published
+from dpstream.aggregators.estimate import Attendance, Estimate, Published
 from dpstream.randomizers.counted_words import written_out
 from tests.conformance.cases import FALSE_ALARM, Case, every_estimated_case
 

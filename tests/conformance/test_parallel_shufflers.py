@@ -10,7 +10,7 @@ from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.batches import decode_batch
-from dpstream.topics.frames import Kind, kind_of
+from dpstream.topics.frames import RecordType, kind_of
 
 REPORTS = 200
 
@@ -40,7 +40,7 @@ def test_every_message_goes_to_an_instance_of_its_own_draw(enrolment: bytes, wor
             sum(
                 decode_batch(record).words.messages
                 for record in records
-                if kind_of(record) is Kind.BATCH
+                if kind_of(record) is RecordType.BATCH
             )
             for _, records in drawn.records(reports, rng)
         ]

@@ -19,8 +19,8 @@ from prometheus_client import CollectorRegistry
 from dpstream.pipeline.cli.verbs import build_command
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.jobs.key_files import CollectorKey, NoiseKey, WrongKeyError
-from dpstream.pipeline.kafka.workers.health import Health
 from dpstream.pipeline.kafka.workers.monitor import MonitorAddress, serve
+from dpstream.pipeline.kafka.workers.watchdog import Health
 from dpstream.pipeline.serve.login import PATH as LOGIN_PATH
 from dpstream.pipeline.state import (
     collector_key_file,

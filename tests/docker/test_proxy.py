@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dpstream.pipeline.addresses import networks
-from dpstream.pipeline.collector.rates import Rates
+from dpstream.pipeline.collector.http_limits import Rates
 from dpstream.pipeline.collector.service import Access
 from dpstream.topics.envelopes import BODY_MAX, CONTENT_TYPE
 from tests.pipeline.collector.test_http import APP, run

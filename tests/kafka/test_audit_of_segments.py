@@ -9,7 +9,7 @@ import pytest
 
 from dpstream.pipeline.kafka.local_kafka import LocalKafka
 from dpstream.topics.batches import decode_batch
-from dpstream.topics.frames import CodecError, Kind, kind_of
+from dpstream.topics.frames import CodecError, RecordType, kind_of
 from dpstream.topics.names import Role
 from tests.conformance.cases import CASES, Case
 from tests.support.commands import Commands
@@ -94,6 +94,6 @@ def seen(record: StoredRecord) -> tuple[object, ...]:
 
 def is_batch(record: StoredRecord) -> bool:
     try:
-        return kind_of(record.value) is Kind.BATCH
+        return kind_of(record.value) is RecordType.BATCH
     except CodecError:
         return False

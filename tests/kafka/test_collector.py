@@ -23,7 +23,7 @@ from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.operations.deployments import deploy
 from dpstream.pipeline.state import collector_key_file
 from dpstream.topics.envelopes import CONTENT_TYPE
-from dpstream.topics.frames import Kind, kind_of
+from dpstream.topics.frames import RecordType, kind_of
 from dpstream.topics.loose_batches import (
     decode_enrolments,
     decode_loose_batch,
@@ -118,7 +118,7 @@ def test_what_is_acknowledged_is_in_the_log(servers: str, job_name: str, start: 
         tags = {
             row[:8].tobytes()
             for record in cluster.read(job.topic(Role.REPORTS), job.topics.partition_of(1))
-            if kind_of(record.value) is Kind.LOOSE_BATCH
+            if kind_of(record.value) is RecordType.LOOSE_BATCH
             for row in decode_loose_batch(record.value).rows
         }
         enrolled = {
@@ -199,7 +199,7 @@ def test_a_collector_that_wakes_up_does_not_say_that_late_reports_were_taken(
         below = {
             row[:8].tobytes()
             for each in records()
-            if each.offset < cut and kind_of(each.value) is Kind.LOOSE_BATCH
+            if each.offset < cut and kind_of(each.value) is RecordType.LOOSE_BATCH
             for row in decode_loose_batch(each.value).rows
         }
     taken = [each for each, status in statuses.items() if status == 202]
@@ -212,4 +212,7 @@ def test_a_collector_that_wakes_up_does_not_say_that_late_reports_were_taken(
 
 def marks_end(record: LogRecord, epoch: int) -> bool:
     """Whether it is a watermark of an epoch."""
-    return kind_of(record.value) is Kind.WATERMARK and decode_watermark(record.value).epoch == epoch
+    return (
+        kind_of(record.value) is RecordType.WATERMARK
+        and decode_watermark(record.value).epoch == epoch
+    )

@@ -22,7 +22,7 @@ from dpstream.pipeline.jobs.key_files import NoiseKey
 from dpstream.pipeline.kafka.cluster import Cluster, KafkaTransport
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.operations.deployments import deploy
-from dpstream.pipeline.stages.crowds import numbers_left
+from dpstream.pipeline.stages.crowd_deletion import numbers_left
 from dpstream.pipeline.state import noise_key_file
 from dpstream.topics.chunks import decode_chunk
 from dpstream.topics.manifests import decode_manifest

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dpstream.pipeline.connect import open_producer
-from dpstream.pipeline.demo.one_device import report_values
+from dpstream.pipeline.demo.thermostat import report_values
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.kafka.cluster import Cluster
@@ -19,7 +19,7 @@ from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.local_kafka import LocalKafka
 from dpstream.pipeline.operations.deployments import deploy
 from dpstream.topics.batches import decode_batch, decode_punctuation
-from dpstream.topics.frames import Kind, kind_of
+from dpstream.topics.frames import RecordType, kind_of
 from dpstream.topics.names import Role
 
 
@@ -54,12 +54,12 @@ def test_the_example_of_one_device(
     assert report_values(job_name, "thermostat", tmp_path / "state", [1, 1, 0]) == 3
     assert report_values(job_name, "thermostat", tmp_path / "state", [0, 0, 1, 1, 1]) == 8
     records = raw_records(cluster, job)
-    epochs = [decode_punctuation(r).epoch for r in records if kind_of(r) is Kind.PUNCTUATION]
+    epochs = [decode_punctuation(r).epoch for r in records if kind_of(r) is RecordType.PUNCTUATION]
     assert epochs == list(range(1, 9))
     words = [
         int(word)
         for record in records
-        if kind_of(record) is Kind.BATCH
+        if kind_of(record) is RecordType.BATCH
         for word in decode_batch(record).words.values[:, 0]
     ]
     (order,) = {word // 2 for word in words}
@@ -96,7 +96,7 @@ def test_a_broker_that_goes_away_is_waited_for(tmp_path: Path, job_name: str) ->
                 punctuated = [
                     decode_punctuation(record).epoch
                     for record in raw_records(cluster, job)
-                    if kind_of(record) is Kind.PUNCTUATION
+                    if kind_of(record) is RecordType.PUNCTUATION
                 ]
         assert punctuated == [1, 2]
         assert [message.startswith("Kafka is back") for message in told] == [False, True]

@@ -17,7 +17,7 @@ from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.local_kafka import LocalKafka
-from dpstream.pipeline.operations.dead_letters import dismiss
+from dpstream.pipeline.operations.dead_letter_log import dismiss
 from dpstream.pipeline.operations.deployments import deploy
 from dpstream.topics.batches import decode_batch
 from dpstream.topics.names import Role

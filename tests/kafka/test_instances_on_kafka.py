@@ -15,7 +15,7 @@ from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.operations.deployments import deploy
-from dpstream.pipeline.operations.status.gathering import gather_status
+from dpstream.pipeline.operations.status.collection import gather_status
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.pipeline.stages.topic_uses import stages_of
 from dpstream.topics.chunks import decode_chunk

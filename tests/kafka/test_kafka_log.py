@@ -11,9 +11,8 @@ from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
 
 from dpstream.pipeline.actions import Append, LogRecord
+from dpstream.pipeline.kafka.cluster_errors import PositionDeletedError, RecordTooLargeError
 from dpstream.pipeline.kafka.connection import Connection
-from dpstream.pipeline.kafka.errors import RecordTooLargeError
-from dpstream.pipeline.kafka.workers.errors import PositionDeletedError
 from dpstream.pipeline.kafka.workers.kafka_log import SLICE_BYTES, KafkaLog
 from dpstream.topics.names import Role, job_topics, topic_name
 from tests.support.waiting import PATIENCE

@@ -21,16 +21,15 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_files import load_job
 from dpstream.pipeline.kafka.broker_clock import own_milliseconds
 from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.cluster_errors import AccessError
 from dpstream.pipeline.kafka.deployed_jobs import find_deployed
-from dpstream.pipeline.kafka.errors import AccessError
 from dpstream.pipeline.kafka.memory import MemoryLog, MemoryWorker
 from dpstream.pipeline.kafka.topic_reader import read_roster
 from dpstream.pipeline.ledger.ledger_topic import read_spending
 from dpstream.pipeline.operations.deployments import deploy
-from dpstream.pipeline.operations.status.gathering import gather_status
-from dpstream.pipeline.privileges.bindings import Binding
-from dpstream.pipeline.privileges.cluster_acls import ClusterAcls
-from dpstream.pipeline.privileges.table import Kind, Operation, Resource, roles_of
+from dpstream.pipeline.operations.status.collection import gather_status
+from dpstream.pipeline.privileges.cluster_acls import Binding, ClusterAcls
+from dpstream.pipeline.privileges.table import Operation, Resource, ResourceKind, roles_of
 from dpstream.pipeline.stages.environment import Environment
 from dpstream.pipeline.stages.stage_builder import build_stage, stages_after_release
 from dpstream.topics.envelopes import CONTENT_TYPE
@@ -254,7 +253,7 @@ def test_who_has_registered_needs_no_right_to_and_without_it_ends_nobody(
     produce = made.as_role("producer", "produce", name, "--input", changes, "--json")
     assert dpstream(*produce, "--to-epoch", 3).json["closed_epoch"] == 3
 
-    producers = Resource(Kind.TOPIC, topic_name(name, Role.PRODUCERS))
+    producers = Resource(ResourceKind.TOPIC, topic_name(name, Role.PRODUCERS))
     right = Binding(made.principal("producer"), producers, Operation.WRITE)
     with made.cluster("admin") as admin:
         ClusterAcls(admin).remove([right])

@@ -29,9 +29,9 @@ from dpstream.pipeline.privileges.table import (
     PAGE,
     PRODUCER,
     RECORDER,
-    Kind,
     Operation,
     Resource,
+    ResourceKind,
     may,
     roles_of,
 )
@@ -431,7 +431,7 @@ def refused_truly(origin: SecuredJob, role: str, said: Result) -> bool:
     if said.code != 1 or found is None:
         return False
     principal, action, kind, name, job, replay, wanted = found.groups()
-    resource, operation = Resource(Kind(kind), name), _OPERATIONS[action.partition(" ")[0]]
+    resource, operation = Resource(ResourceKind(kind), name), _OPERATIONS[action.partition(" ")[0]]
     asked = origin.job if replay is None else planned_replay(origin, STOLEN)
     return (
         principal == origin.principal(role)

@@ -11,8 +11,8 @@ import pytest
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.deployed_jobs import read_jobs
-from dpstream.pipeline.ledger.chain import Problem
-from dpstream.pipeline.ledger.entries import Draft, Kind
+from dpstream.pipeline.ledger.chain import ChainProblem
+from dpstream.pipeline.ledger.entries import Draft, EntryKind
 from dpstream.pipeline.ledger.ledger_report import report_on
 from dpstream.pipeline.ledger.ledger_topic import read_spending
 from dpstream.pipeline.ledger.spending import Spending
@@ -70,13 +70,13 @@ def test_a_forged_record_and_deleted_records_are_found(
     cluster.create_topics([type(settings)(name, 1, 1, settings.configs)])
     for number in range(4):
         head = chain_as_on(cluster, name).chain.head
-        entry = Draft(Kind.ENDED, number, facts={"job": f"{number}"})
+        entry = Draft(EntryKind.ENDED, number, facts={"job": f"{number}"})
         cluster.append(name, entry.under(head, nonce=f"{number}", software="1"))
     assert chain_as_on(cluster, name).damage is None
-    forged = Draft(Kind.ENDED, 9).under("ab" * 32, nonce="x", software="1")
+    forged = Draft(EntryKind.ENDED, 9).under("ab" * 32, nonce="x", software="1")
     at = cluster.append(name, forged)
     (oddity,) = chain_as_on(cluster, name).chain.oddities
-    assert (oddity.problem, oddity.offset) == (Problem.UNCHAINED, at)
+    assert (oddity.problem, oddity.offset) == (ChainProblem.UNCHAINED, at)
     cluster.delete_below(name, 2)
     first, *_ = chain_as_on(cluster, name).chain.oddities
-    assert (first.problem, first.offset) == (Problem.CUT, 2)
+    assert (first.problem, first.offset) == (ChainProblem.CUT, 2)

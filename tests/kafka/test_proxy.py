@@ -12,7 +12,7 @@ import pytest
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.state import collector_key_file
-from dpstream.topics.frames import Kind, kind_of
+from dpstream.topics.frames import RecordType, kind_of
 from dpstream.topics.loose_batches import decode_loose_batch, report_tag, subject_of_device
 from dpstream.topics.names import Role
 from tests.kafka.conftest import PATIENCE
@@ -74,7 +74,7 @@ def test_a_collector_that_is_killed_costs_no_report(
         tags = {
             row[:8].tobytes()
             for record in cluster.read(job.topic(Role.REPORTS), job.topics.partition_of(1))
-            if kind_of(record.value) is Kind.LOOSE_BATCH
+            if kind_of(record.value) is RecordType.LOOSE_BATCH
             for row in decode_loose_batch(record.value).rows
         }
     assert {

@@ -13,11 +13,11 @@ import pytest
 
 from dpstream.pipeline.connect import open_producer
 from dpstream.pipeline.devices.change_log import load_change_log
-from dpstream.pipeline.devices.produce import produce_change_log
+from dpstream.pipeline.devices.producer_input import produce_change_log
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.deployed_jobs import find_deployed
-from dpstream.pipeline.recording.estimate_rows import published_estimate
+from dpstream.pipeline.recording.recording_tables import published_estimate
 from dpstream.pipeline.recording.recordings import Recording
 from dpstream.topics.names import Role
 from tests.support.commands import Commands

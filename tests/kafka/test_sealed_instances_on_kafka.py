@@ -26,10 +26,10 @@ from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.stages.stage_builder import producer_admission
 from dpstream.topics.batches import Batch
 from dpstream.topics.chunks import decode_chunk
-from dpstream.topics.frames import Kind, kind_of
+from dpstream.topics.frames import RecordType, kind_of
 from dpstream.topics.manifests import Fate
 from dpstream.topics.names import Role
-from dpstream.topics.sealed_words import open_rows, unpack_reports
+from dpstream.topics.sealed_batches import open_rows, unpack_reports
 from tests.support.commands import Commands
 from tests.support.keyed_workers import PATIENCE, wait_for, worker, workers
 
@@ -121,8 +121,8 @@ def opened_by_instances(
     """The boxes that each instance finds in its topic, where another one's key opens nothing."""
     drawn: dict[Role, Boxes] = {}
     for role, party in zip(job.report_roles, ("first", "second"), strict=True):
-        batches = [value for value in raw[role] if kind_of(value) is not Kind.PUNCTUATION]
-        assert {kind_of(value) for value in batches} == {Kind.SEALED_BATCH}
+        batches = [value for value in raw[role] if kind_of(value) is not RecordType.PUNCTUATION]
+        assert {kind_of(value) for value in batches} == {RecordType.SEALED_BATCH}
         sizes = [len(value) for value in batches]
         quarter = len(sizes) // (2 * EPOCHS)
         assert sizes == sizes[:quarter] * 2 * EPOCHS, "records tell no sizes"

@@ -21,11 +21,16 @@ from dpstream.pipeline.kafka.local_kafka import LocalKafka
 from dpstream.pipeline.operations.deployments import deploy
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.topics.chunks import decode_chunk
-from dpstream.topics.frames import CodecError, Kind, kind_of
+from dpstream.topics.frames import CodecError, RecordType, kind_of
 from dpstream.topics.manifests import Fate
 from dpstream.topics.names import Role
-from dpstream.topics.sealed_batches import SealedBatch, decode_sealed_batch, open_batch
-from dpstream.topics.sealed_words import open_rows, unpack_reports
+from dpstream.topics.sealed_batches import (
+    SealedBatch,
+    decode_sealed_batch,
+    open_batch,
+    open_rows,
+    unpack_reports,
+)
 from dpstream.topics.words import WordArray
 from tests.support.commands import Commands
 from tests.support.keyed_workers import wait_for, worker, workers
@@ -78,7 +83,9 @@ def test_neither_a_stage_nor_who_adds_up_reads_a_report_alone(
             for role in (Role.HOP_1, Role.SHUFFLED)
         }
     check_sizes(raw)
-    batches = [decode_sealed_batch(value) for value in raw if kind_of(value) is Kind.SEALED_BATCH]
+    batches = [
+        decode_sealed_batch(value) for value in raw if kind_of(value) is RecordType.SEALED_BATCH
+    ]
     hop, shuffled = (
         {(chunk.epoch, row.tobytes()) for chunk in chunks for row in chunk.words.values}
         for chunks in passed.values()
@@ -123,7 +130,7 @@ def send(cluster: Cluster, job: DeployedJob, folder: Path, epoch: int = 1) -> li
 
 def check_sizes(raw: list[bytes]) -> None:
     """What the gateways send is as long, record by record, whatever their users hold."""
-    sizes = [len(value) for value in raw if kind_of(value) is Kind.SEALED_BATCH]
+    sizes = [len(value) for value in raw if kind_of(value) is RecordType.SEALED_BATCH]
     half = len(sizes) // 4
     assert sizes[:half] == sizes[half : 2 * half] == sizes[2 * half : 3 * half]
 

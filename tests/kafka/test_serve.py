@@ -21,7 +21,7 @@ from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.local_kafka import LocalKafka
 from dpstream.pipeline.operations.deployments import deploy
 from dpstream.pipeline.serve.board import Jobs
-from dpstream.pipeline.serve.follower import Follower, KafkaSource, News, Reader
+from dpstream.pipeline.serve.follower import JobFollower, KafkaSource, News, Reader
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.topics.manifests import Fate
 from dpstream.topics.names import JOBS_TOPIC, Role, jobs_topic
@@ -58,7 +58,7 @@ def test_a_job_behind_a_long_history_of_others_is_never_said_not_to_be_deployed(
             each.get(20)
         deploy(cluster, parse_job(job_text(job_name)), deployment=secrets.token_bytes(16), now=0)
     told: Queue[News] = Queue()
-    follower = Follower(KafkaSource(connection), Reader([job_name]), told.put)
+    follower = JobFollower(KafkaSource(connection), Reader([job_name]), told.put)
     follower.start()
     try:
         while not isinstance(first := told.get(timeout=30), Jobs):

@@ -20,8 +20,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.jobs.job_phases import Phase
 from dpstream.pipeline.jobs.key_files import NoiseKey
-from dpstream.pipeline.jobs.phases import Phase
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.deployed_jobs import set_phase

@@ -23,7 +23,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.operations.deployments import deploy
-from dpstream.pipeline.operations.status.gathering import gather_status
+from dpstream.pipeline.operations.status.collection import gather_status
 from dpstream.pipeline.stages.decision_log import DecisionLog
 from dpstream.topics.manifests import Fate, Manifest, encode_manifest
 from dpstream.topics.names import LOG_APPEND_TIME, TIMESTAMP_TYPE, Role

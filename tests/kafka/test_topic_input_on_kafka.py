@@ -19,7 +19,7 @@ from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.memory import SimulatedCluster, seeded_generators
 from dpstream.pipeline.operations.deployments import deploy
-from dpstream.pipeline.simulation.simulate import simulate
+from dpstream.pipeline.simulation.simulated_job import simulate
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.topics.names import Role, TopicSettings
 from tests.kafka.conftest import ROOT

@@ -19,14 +19,14 @@ from dpstream.pipeline.actions import Append, Flush, Steps
 from dpstream.pipeline.connect import open_producer
 from dpstream.pipeline.jobs.job_files import Job, make_job
 from dpstream.pipeline.kafka.cluster import Cluster, ClusterError, KafkaTransport
+from dpstream.pipeline.kafka.cluster_errors import RecordTooLargeError
 from dpstream.pipeline.kafka.deployed_jobs import read_jobs
-from dpstream.pipeline.kafka.errors import RecordTooLargeError
 from dpstream.pipeline.kafka.kept_state import ContradictionError
 from dpstream.pipeline.kafka.many_topics import ManyTopics
 from dpstream.pipeline.operations.deployments import deploy
 from dpstream.pipeline.operations.drains import begin_drain
-from dpstream.pipeline.operations.status.gathering import JobWatch, gather_status
-from dpstream.pipeline.operations.status.looking_ahead import look_ahead
+from dpstream.pipeline.operations.status.collection import JobWatch, gather_status
+from dpstream.pipeline.operations.status.lags import look_ahead
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.topics.manifests import Fate
 from dpstream.topics.names import BATCH_BYTES_MAX, Role

@@ -18,7 +18,7 @@ from dpstream.pipeline.cli.verbs import build_command
 from dpstream.pipeline.demo import demo_job_file, demo_shuffled_job_file, demo_stream_job_file
 from dpstream.pipeline.jobs.job_files import load_job, make_job
 from dpstream.pipeline.jobs.job_sections import Topics
-from dpstream.pipeline.planning.plan import plan
+from dpstream.pipeline.planning.job_plan import plan
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from experiments.command import build_command as build_experiments
 from experiments.evaluation.experiment import load_experiment

@@ -15,7 +15,7 @@ import dpstream.pipeline
 import dpstream.randomizers
 import dpstream.topics
 from dpstream.aggregators.counts import NotAskedForError
-from dpstream.pipeline.cli.errors import explain
+from dpstream.pipeline.cli.command_errors import explain
 from dpstream.pipeline.errors import FAILED, WRONG_INPUT, DpstreamError
 from dpstream.pipeline.jobs.job_problems import JobError, Problem
 
@@ -55,20 +55,20 @@ HANDLED_BEFORE = {
     "dpstream.pipeline.stages.windows.PunctuationError": (
         "the stage sends the record to dead letters"
     ),
-    "dpstream.pipeline.kafka.workers.errors.AbandonedError": (
+    "dpstream.pipeline.kafka.cluster_errors.AbandonedError": (
         "a worker goes on with its next assignment"
     ),
-    "dpstream.pipeline.collector.gathering.WriteError": "answered over HTTP, with status 503",
+    "dpstream.pipeline.collector.batch_writer.WriteError": "answered over HTTP, with status 503",
     "dpstream.pipeline.collector.tokens.TokenError": "answered over HTTP, with status 401",
     "dpstream.topics.envelopes.EnvelopeError": "answered over HTTP, with status 400",
-    "dpstream.randomizers.client.errors.DeviceError": "told to the app, as all of these",
-    "dpstream.randomizers.client.errors.StatementError": "as DeviceError",
-    "dpstream.randomizers.client.errors.LimitError": "as DeviceError",
-    "dpstream.randomizers.client.errors.NotJoinedError": "as DeviceError",
-    "dpstream.randomizers.client.errors.ClosedError": "as DeviceError",
-    "dpstream.randomizers.client.errors.ValueRefusedError": "as DeviceError",
-    "dpstream.randomizers.client.errors.StoreError": "as DeviceError",
-    "dpstream.randomizers.client.errors.UnreachableError": "as DeviceError",
+    "dpstream.randomizers.client.device_errors.DeviceError": "told to the app, as all of these",
+    "dpstream.randomizers.client.device_errors.StatementError": "as DeviceError",
+    "dpstream.randomizers.client.device_errors.LimitError": "as DeviceError",
+    "dpstream.randomizers.client.device_errors.NotJoinedError": "as DeviceError",
+    "dpstream.randomizers.client.device_errors.ClosedError": "as DeviceError",
+    "dpstream.randomizers.client.device_errors.ValueRefusedError": "as DeviceError",
+    "dpstream.randomizers.client.device_errors.StoreError": "as DeviceError",
+    "dpstream.randomizers.client.device_errors.UnreachableError": "as DeviceError",
 }
 
 

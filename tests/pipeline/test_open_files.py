@@ -8,7 +8,7 @@ import sys
 PROGRAM = """
 import resource, sys
 from dpstream.pipeline.open_files import room_for_files
-from dpstream.pipeline.stages.scratch import temporary_file
+from dpstream.pipeline.stages.environment import temporary_file
 
 hard = int(sys.argv[1])
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))

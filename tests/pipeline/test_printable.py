@@ -12,10 +12,10 @@ import pytest
 from rich.text import Text
 
 from dpstream.pipeline.cli.output import PrintableConsole
+from dpstream.pipeline.errors import one_line, printable, printable_json
 from dpstream.pipeline.jobs.budgets import Charge
 from dpstream.pipeline.jobs.stated_budgets import StatedBudget
 from dpstream.pipeline.operations.supervisor.lines import Lines
-from dpstream.pipeline.printable import one_line, printable, printable_json
 from dpstream.topics.names import JOBS_TOPIC, Role
 from dpstream.topics.records import DeadLetter, Reason
 from tests.support.commands import Commands, Result

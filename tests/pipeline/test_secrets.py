@@ -17,8 +17,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from dpstream.pipeline.cli.verbs import build_command
-from dpstream.pipeline.collector.accepting import listen
 from dpstream.pipeline.collector.collector import CollectorSettings
+from dpstream.pipeline.collector.http_connections import listen
 from dpstream.pipeline.devices.producer import Producer, ProducerError
 from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.descriptions import signing_key_at
@@ -27,10 +27,10 @@ from dpstream.pipeline.jobs.key_files import CollectorKey, NoiseKey, WrongKeyErr
 from dpstream.pipeline.jobs.sealing_keys import make_key_pair, read_private_key
 from dpstream.pipeline.kafka.local_kafka.broker import HOST
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
-from dpstream.pipeline.kafka.workers.health import Health
 from dpstream.pipeline.kafka.workers.monitor import MonitorAddress, serve
+from dpstream.pipeline.kafka.workers.watchdog import Health
 from dpstream.pipeline.state import FolderLock, private_folder
-from dpstream.randomizers.client.errors import StoreError
+from dpstream.randomizers.client.device_errors import StoreError
 from dpstream.randomizers.client.store import FileStore
 from tests.support.live_page import live_page
 from tests.support.memory_cluster import MemoryCluster
@@ -151,8 +151,8 @@ def test_whatever_listens_does_so_on_loopback_by_default() -> None:
 
 
 LISTENERS = {
-    "pipeline/collector/accepting.py",
-    "pipeline/demo/devices/page.py",
+    "pipeline/collector/http_connections.py",
+    "pipeline/demo/devices/visitor_page.py",
     "pipeline/kafka/local_kafka/broker.py",
     "pipeline/kafka/workers/monitor.py",
     "pipeline/operations/supervisor/children.py",
@@ -217,7 +217,7 @@ def test_the_page_is_served_on_loopback() -> None:
     [
         "pipeline/operations/supervisor/children.py",
         "pipeline/operations/up/page.py",
-        "pipeline/demo/devices/page.py",
+        "pipeline/demo/devices/visitor_page.py",
     ],
 )
 def test_what_listens_on_its_own_account_names_loopback(path: str) -> None:

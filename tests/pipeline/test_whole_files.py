@@ -21,7 +21,7 @@ from dpstream.pipeline.jobs.key_files import CollectorKey, NoiseKey, WrongKeyErr
 from dpstream.pipeline.jobs.sealing_keys import read_private_key, read_public_key
 from dpstream.pipeline.kafka.client_properties import read_client_properties
 from dpstream.pipeline.kafka.connection import ConnectionSettingsError
-from dpstream.pipeline.planning.changes import read_changes_histogram
+from dpstream.pipeline.planning.change_budgets import read_changes_histogram
 from dpstream.pipeline.whole_files import (
     WholeFileError,
     read_whole_file,

@@ -10,7 +10,7 @@ from dpstream.randomizers.accounting.best_grid import (
     best_shapes,
     mean_deviation,
 )
-from dpstream.randomizers.accounting.shared_cells import poisson_for_code
+from dpstream.randomizers.accounting.shuffled_oracles import poisson_for_code
 from dpstream.randomizers.cell_codes.grid import Grid
 from tests.support.box_error import box_error
 

@@ -16,7 +16,7 @@ from scipy import stats
 
 from dpstream.randomizers.accounting.charges import (
     Filter,
-    Spent,
+    MechanismCost,
     composed_epsilon,
     divergence,
     step_to_epsilon,
@@ -26,7 +26,7 @@ from dpstream.randomizers.accounting.charges import (
 class Exact:
     """Randomized responses, each telling the truth with its delta: all of their sums."""
 
-    def __init__(self, charges: list[Spent]) -> None:
+    def __init__(self, charges: list[MechanismCost]) -> None:
         self.added = sum(each.epsilon * each.times for each in charges)
         self.certain, self.pairs = mpmath.mpf(1), [(mpmath.mpf(1), mpmath.mpf(1))]
         with mpmath.workdps(40):
@@ -70,26 +70,26 @@ class Exact:
 def test_identical_charges_are_composed_to_what_their_binomial_says(
     times: int, epsilon: float, delta: float, golden: float
 ) -> None:
-    charges = [Spent(epsilon, 0.0, times)]
+    charges = [MechanismCost(epsilon, 0.0, times)]
     exact = Exact(charges)
     figure = composed_epsilon(charges, delta)
     assert exact.delta(figure) <= delta
     assert figure <= exact.epsilon(delta) + 1e-9
     assert figure == pytest.approx(golden, rel=1e-4)
-    apart = composed_epsilon([Spent(epsilon, 0.0)] * times, delta)
+    apart = composed_epsilon([MechanismCost(epsilon, 0.0)] * times, delta)
     assert apart == figure, "in whatever pieces"
 
 
 @pytest.mark.parametrize(
     ("charges", "delta"),
     [
-        ([Spent(1.0, 1e-7, 3), Spent(0.3, 0.0, 7), Spent(2.0, 1e-8)], 1e-6),
-        ([Spent(0.7, 0.0, 5), Spent(math.pi / 10, 1e-6, 5)], 1e-4),
-        ([Spent(0.11, 0.0, 20), Spent(0.07, 1e-9, 20)], 1e-5),
+        ([MechanismCost(1.0, 1e-7, 3), MechanismCost(0.3, 0.0, 7), MechanismCost(2.0, 1e-8)], 1e-6),
+        ([MechanismCost(0.7, 0.0, 5), MechanismCost(math.pi / 10, 1e-6, 5)], 1e-4),
+        ([MechanismCost(0.11, 0.0, 20), MechanismCost(0.07, 1e-9, 20)], 1e-5),
     ],
 )
 def test_different_charges_are_composed_no_lower_than_the_truth_and_close_to_it(
-    charges: list[Spent], delta: float
+    charges: list[MechanismCost], delta: float
 ) -> None:
     exact, figure = Exact(charges), composed_epsilon(charges, delta)
     assert exact.delta(figure) <= delta
@@ -100,19 +100,19 @@ def test_more_charges_are_composed_than_a_grid_has_points() -> None:
     times, epsilon, delta = 5_000, 0.01, 1e-6
     ups, kept = np.arange(times + 1), 1 / (1 + math.exp(-epsilon))
     one, other = stats.binom.pmf(ups, times, kept), stats.binom.pmf(ups, times, 1 - kept)
-    figure = composed_epsilon([Spent(epsilon, 0.0, times)], delta)
+    figure = composed_epsilon([MechanismCost(epsilon, 0.0, times)], delta)
     close = figure * (1 - 1e-3)
     spent, more = (np.maximum(0, one - math.exp(e) * other).sum() for e in (figure, close))
     assert spent <= delta < more
 
 
 def test_own_deltas_count() -> None:
-    assert composed_epsilon([Spent(1.0, 1e-6)], 1e-7) == math.inf
-    assert composed_epsilon([Spent(0.0, 1e-6)], 1e-7) == math.inf
-    assert composed_epsilon([Spent(0.0, 1e-7, 9)], 1e-6) == 0
+    assert composed_epsilon([MechanismCost(1.0, 1e-6)], 1e-7) == math.inf
+    assert composed_epsilon([MechanismCost(0.0, 1e-6)], 1e-7) == math.inf
+    assert composed_epsilon([MechanismCost(0.0, 1e-7, 9)], 1e-6) == 0
     assert composed_epsilon([], 0.0) == 0
-    assert 1 <= composed_epsilon([Spent(1.0, 1e-6)], 1e-6) <= 1 + 1e-9
-    assert composed_epsilon([Spent(1.0, 0.0, 3)], 0.0) == pytest.approx(3, rel=1e-12)
+    assert 1 <= composed_epsilon([MechanismCost(1.0, 1e-6)], 1e-6) <= 1 + 1e-9
+    assert composed_epsilon([MechanismCost(1.0, 0.0, 3)], 0.0) == pytest.approx(3, rel=1e-12)
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 1e-9, 0.01, 0.5, 1.0, 4.0, 30.0])
@@ -157,7 +157,9 @@ def test_the_step_to_epsilon_is_the_exact_one_rounded_up() -> None:
 
 def test_a_filter_takes_its_order_from_the_budget_alone() -> None:
     one, same = Filter(8.0, 1e-6), Filter(8.0, 1e-6)
-    assert one.epsilon_of([Spent(0.1, 0.0)] * 3) < one.epsilon_of([Spent(0.1, 0.0)] * 4)
+    assert one.epsilon_of([MechanismCost(0.1, 0.0)] * 3) < one.epsilon_of(
+        [MechanismCost(0.1, 0.0)] * 4
+    )
     assert one.order == same.order
     assert one.own == 5e-7
     assert Filter(8.0, 1e-9).order > one.order > Filter(80.0, 1e-6).order > 1
@@ -165,14 +167,18 @@ def test_a_filter_takes_its_order_from_the_budget_alone() -> None:
 
 @given(
     st.lists(
-        st.builds(Spent, st.floats(0.01, 1.0), st.sampled_from([0.0, 1e-9]), st.integers(1, 5)),
+        st.builds(
+            MechanismCost, st.floats(0.01, 1.0), st.sampled_from([0.0, 1e-9]), st.integers(1, 5)
+        ),
         min_size=1,
         max_size=3,
     ),
     st.sampled_from([1e-3, 1e-6]),
 )
 @settings(max_examples=40, deadline=None)
-def test_what_a_filter_admits_is_within_the_budget(charges: list[Spent], delta: float) -> None:
+def test_what_a_filter_admits_is_within_the_budget(
+    charges: list[MechanismCost], delta: float
+) -> None:
     """Exactly, for charges fixed in advance; those that are not are bounded by the same filter."""
     total = sum(each.epsilon * each.times for each in charges)
     budget = Filter(max(1.0, total), delta)
@@ -195,7 +201,7 @@ def test_adaptive_charges_that_either_accounting_admits_stay_within_the_budget()
 
     def admitted(spent: tuple[float, ...]) -> bool:
         return sum(map(Fraction, spent)) <= Fraction(epsilon) or budget.admits(
-            [Spent(size, 0.0) for size in spent]
+            [MechanismCost(size, 0.0) for size in spent]
         )
 
     longest = 0

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpstream.aggregators.attendance import Attendance
 from dpstream.aggregators.count_mean_sketch import (
     CountMeanSketchAggregator,
     bits_variance,
     shared_variance,
 )
+from dpstream.aggregators.estimate import Attendance
 from dpstream.aggregators.found_items import FoundItems
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.pipeline.results.epoch_counts import window_of

@@ -17,7 +17,7 @@ from dpstream.randomizers.accounting.shuffled_oracles import poisson_for_rows
 from dpstream.randomizers.cell_codes.hashed_rows import HashedRows
 from dpstream.randomizers.count_min import CountMin, CountMinLaw, CountMinParameters
 from dpstream.randomizers.count_min.calibration import calibrate, epsilon_with
-from dpstream.randomizers.count_min.cell_noise import (
+from dpstream.randomizers.count_min.code_noise import (
     differing_cells,
     noise_for,
     stream_epsilon,

@@ -8,7 +8,7 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
-from dpstream.pipeline.values.numbers import NumericDomain
+from dpstream.pipeline.values.numeric_values import NumericDomain
 from dpstream.randomizers.client.values import DeviceValues
 from dpstream.randomizers.equal_buckets import EqualBuckets
 

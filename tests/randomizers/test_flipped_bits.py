@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpstream.randomizers import flipped_bits
-from dpstream.randomizers.flipped_bits import MOST_TRIALS, FlippedBits
+from dpstream.randomizers import permanent_bits
 from dpstream.randomizers.noise_tables import binomial_table
+from dpstream.randomizers.permanent_bits import MOST_TRIALS, FlippedBits
 from dpstream.randomizers.randomness import seeded_generator
 
 FALSE_ALARM = 1e-10
@@ -56,10 +56,10 @@ def test_cells_of_different_sizes_are_drawn_each_by_its_own() -> None:
 
 
 def test_many_trials_are_made_of_several_draws(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flipped_bits, "_TABLE_DIGITS", 3)
-    flipped_bits._table.cache_clear()
+    monkeypatch.setattr(permanent_bits, "_TABLE_DIGITS", 3)
+    permanent_bits._table.cache_clear()
     drawn = FlippedBits(Fraction(1, 4)).reversed(np.full(CELLS, 37), seeded_generator(92))
-    flipped_bits._table.cache_clear()
+    permanent_bits._table.cache_clear()
     expected = CELLS * stats.binom.pmf(np.arange(38), 37, 0.25)
     assert fit(np.bincount(drawn, minlength=38), expected) > FALSE_ALARM
 
@@ -72,11 +72,11 @@ def test_tables_are_far_closer_to_their_laws_than_any_delta() -> None:
 def test_what_all_draws_of_a_number_are_off_is_added_up(
     digits: int, draws: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flipped_bits, "_TABLE_DIGITS", digits)
-    flipped_bits._table.cache_clear()
+    monkeypatch.setattr(permanent_bits, "_TABLE_DIGITS", digits)
+    permanent_bits._table.cache_clear()
     probability = Fraction(1, 3)
     stated = FlippedBits(probability).distance(11)
-    flipped_bits._table.cache_clear()
+    permanent_bits._table.cache_clear()
     tables = [binomial_table(1 << min(place, digits), probability) for place in range(4)]
     all_of_them = sum(table.distance * times for table, times in zip(tables, draws, strict=True))
     assert 0 < all_of_them <= stated <= all_of_them * (1 + 1e-12)

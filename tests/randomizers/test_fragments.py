@@ -21,7 +21,6 @@ from dpstream.randomizers.accounting.shifted_noise import delta_of_tables
 from dpstream.randomizers.accounting.table_distances import FOR_TABLES
 from dpstream.randomizers.composed import ComposedLaw
 from dpstream.randomizers.counted_words import CountedWords, written_out
-from dpstream.randomizers.flipped_bits import FlippedBits
 from dpstream.randomizers.fragments import (
     Fragments,
     FragmentsLaw,
@@ -35,6 +34,7 @@ from dpstream.randomizers.fragments.calibration import (
     loss_of_report,
     published_loss,
 )
+from dpstream.randomizers.permanent_bits import FlippedBits
 from dpstream.randomizers.randomness import seeded_generator
 from tests.support.thinned import thinned
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpstream.randomizers.given_sets import checked_sets
-from dpstream.randomizers.set_rows import set_rows
+from dpstream.randomizers.given_sets import checked_sets, set_rows
 
 
 def test_a_device_that_holds_more_items_than_are_charged_for_is_named() -> None:

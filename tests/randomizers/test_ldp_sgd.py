@@ -20,7 +20,12 @@ from dpstream.randomizers.labelled_examples import (
 )
 from dpstream.randomizers.ldp_sgd import LdpSgd, LdpSgdParameters
 from dpstream.randomizers.ldp_sgd.calibration import calibrate, epsilon_with
-from dpstream.randomizers.ldp_sgd.directions import UNIT, directions, draw_seeds, normal_table
+from dpstream.randomizers.ldp_sgd.gradient_directions import (
+    UNIT,
+    directions,
+    draw_seeds,
+    normal_table,
+)
 from dpstream.randomizers.randomness import seeded_generator
 
 ASKED = LdpSgdParameters(1.9, 1e-5, features=65, classes=10, groups=30)

@@ -22,8 +22,8 @@ from dpstream.randomizers.accounting.level_streams import (
     poisson_for_levels,
     shifted_up_and_down,
 )
-from dpstream.randomizers.accounting.shared_cells import poisson_for_code
 from dpstream.randomizers.accounting.shifted_noise import delta_of_tables
+from dpstream.randomizers.accounting.shuffled_oracles import poisson_for_code
 from dpstream.randomizers.cell_codes.levels import Levels
 from dpstream.randomizers.cell_noise_law import CellNoiseLaw
 from dpstream.randomizers.counted_words import written_out

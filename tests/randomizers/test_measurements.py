@@ -15,15 +15,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.estimate import Attendance
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.aggregators.measurements import (
     MeasurementsAggregator,
     sum_variance,
 )
-from dpstream.pipeline.conformance.laws.measurements import ExactLaw
+from dpstream.pipeline.conformance.laws.measurements import ExactMeasurements
 from dpstream.pipeline.jobs.job_files import parse_job
-from dpstream.pipeline.planning.plan import plan
+from dpstream.pipeline.planning.job_plan import plan
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.clamped_noise import ClampedNoise
 from dpstream.randomizers.composed import log_rounded_up
@@ -106,7 +106,7 @@ def test_the_loss_of_all_pairs_of_items_is_what_is_stated(
     """By enumeration: of six items some are opposite in all rows. Half of the noise is noticed."""
     asked = JlHhParameters(epsilon, tuple("abcdef"), delta, measurements, calibration)
     law = calibrate(asked, 1)
-    views = ExactLaw(law, 1)
+    views = ExactMeasurements(law, 1)
     held = [(0,), *((item,) for item in range(1, 7))]
     pairs = combinations(held, 2) if calibration == "replacement" else [(held[0], x) for x in held]
     ratios = []

@@ -9,7 +9,7 @@ import pytest
 from mpmath import mp, mpf
 from scipy import stats
 
-from dpstream.randomizers.accounting.normal_loss import normal_delta, normal_deviation
+from dpstream.randomizers.accounting.connected_dots import normal_delta, normal_deviation
 from dpstream.randomizers.normal_noise import NormalNoise
 from dpstream.randomizers.randomness import seeded_generator
 

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.estimate import Attendance
 from dpstream.aggregators.fragments import FragmentsAggregator, lasting_variance, noise_variance
 from dpstream.pipeline.conformance.divergences import divergence, exponential
-from dpstream.pipeline.conformance.laws.fragments import ExactLaw
+from dpstream.pipeline.conformance.laws.fragments import ExactFragments
 from dpstream.randomizers.accounting.amplification import amplified_delta, of_randomized_response
 from dpstream.randomizers.composed import ComposedLaw
 from dpstream.randomizers.counted_words import written_out
@@ -170,7 +170,7 @@ def test_shuffled_backstops_are_no_bound_where_other_epochs_tell_them() -> None:
     """
     law = law_of(WORDS // 4, (EXACTLY, 1), epochs=2, items=1, minimum=4)
     assert law.backstop is not None
-    exact = ExactLaw(law, 2)
+    exact = ExactFragments(law, 2)
     seen, other = exact.views(((0,), (0,))), exact.views(((0,), (1,)))
     epsilon = 0.5
     spent = float(divergence(seen, other, exponential(epsilon, rounded_up=True)))

@@ -7,9 +7,8 @@ from itertools import combinations
 import pytest
 
 from dpstream.randomizers.accounting.cell_noise import PoissonNoise
-from dpstream.randomizers.accounting.shared_cells import poisson_for_code
 from dpstream.randomizers.accounting.shifted_noise import ShiftedCells, delta_spent
-from dpstream.randomizers.accounting.shuffled_oracles import poisson_for_rows
+from dpstream.randomizers.accounting.shuffled_oracles import poisson_for_code, poisson_for_rows
 from dpstream.randomizers.cell_codes.grid import AxisCode, Grid
 from dpstream.randomizers.cell_codes.kept_nodes import KeptNodes
 from dpstream.randomizers.cell_codes.levels import Levels

@@ -15,8 +15,7 @@ import pytest
 from scipy import stats
 
 from dpstream.randomizers.accounting.boosted_counts import BoostedReports
-from dpstream.randomizers.cell_dummies import dummies_in_cell
-from dpstream.randomizers.cell_noise_law import CellNoiseLaw
+from dpstream.randomizers.cell_noise_law import CellNoiseLaw, dummies_in_cell
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.randomizers.shuffled_counts import (
     ShuffledCounts,

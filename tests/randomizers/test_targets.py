@@ -20,13 +20,12 @@ from dpstream.randomizers.accounting import (
     amplification,
     boosted_counts,
     charges,
+    connected_dots,
     continual_counts,
     item_streams,
     level_streams,
-    normal_loss,
     overlapping_cells,
     renyi_shift,
-    shared_cells,
     shifted_noise,
     shuffled_oracles,
     whole_streams,
@@ -66,12 +65,12 @@ NOISE_FOR: dict[str, Callable[[float, float], float]] = {
     "level_streams.poisson_for_levels": lambda epsilon, delta: level_streams.poisson_for_levels(
         epsilon, delta, 4, 2
     ),
-    "normal_loss.normal_deviation": normal_loss.normal_deviation,
+    "normal_loss.normal_deviation": connected_dots.normal_deviation,
     "overlapping_cells.poisson_for_overlapping": (
         lambda epsilon, delta: overlapping_cells.poisson_for_overlapping(epsilon, delta, 0.1)
     ),
-    "shared_cells.poisson_for_code": lambda epsilon, delta: (
-        shared_cells.poisson_for_code(epsilon, delta, 3, 1).mean
+    "shuffled_oracles.poisson_for_code": lambda epsilon, delta: (
+        shuffled_oracles.poisson_for_code(epsilon, delta, 3, 1).mean
     ),
     "shifted_noise.least_mean": lambda epsilon, delta: shifted_noise.least_mean(
         epsilon, delta, lambda mean: cells(PoissonNoise(mean)), 100.0
@@ -112,7 +111,7 @@ EPSILON_FOR: dict[str, Callable[[float], float]] = {
     ),
     "charges.step_to_epsilon": lambda delta: charges.step_to_epsilon(8.0, delta),
     "charges.composed_epsilon": lambda delta: charges.composed_epsilon(
-        [charges.Spent(0.1, 0.0)] * 20, delta
+        [charges.MechanismCost(0.1, 0.0)] * 20, delta
     ),
     "continual_counts.epsilon_for_epochs": lambda delta: continual_counts.epsilon_for_epochs(
         NOISE, delta, 4

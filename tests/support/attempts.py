@@ -23,8 +23,8 @@ from kafka.admin import (
 from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata
 
+from dpstream.pipeline.kafka.cluster_errors import refused_kind
 from dpstream.pipeline.kafka.connection import Connection
-from dpstream.pipeline.kafka.errors import refused_kind
 
 TOPIC_OPERATIONS = (
     *("READ", "WRITE", "CREATE", "DELETE", "ALTER"),

@@ -13,13 +13,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.attendance import Attendance
-from dpstream.aggregators.estimate import Estimate
+from dpstream.aggregators.estimate import Attendance, Estimate
 from dpstream.pipeline.protocols.protocol import Aggregation, Protocol
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.devices import Devices
 from dpstream.randomizers.guarantee import Guarantee
-from dpstream.topics.word_forms import WordForm
+from dpstream.topics.words import WordForm
 
 NAME = "cells"
 

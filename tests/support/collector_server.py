@@ -9,12 +9,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from dpstream.pipeline.collector.accepting import Listener, listen
-from dpstream.pipeline.collector.gathering import Gathering, Room
-from dpstream.pipeline.collector.http_connections import Connections
-from dpstream.pipeline.collector.http_limits import HttpLimits
+from dpstream.pipeline.collector.batch_writer import Gathering, Room
+from dpstream.pipeline.collector.http_connections import HttpConnections, Listener, listen
+from dpstream.pipeline.collector.http_limits import HttpLimits, Rates
 from dpstream.pipeline.collector.intake import Intake
-from dpstream.pipeline.collector.rates import Rates
 from dpstream.pipeline.collector.service import Access, Served, Service
 from dpstream.pipeline.collector.tokens import TokenCheck
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
@@ -78,7 +76,7 @@ class Client:
 @dataclass
 class Server:
     service: Service
-    connections: Connections
+    connections: HttpConnections
     writer: MemoryWriter
     port: int
     failed: list[Exception]
@@ -117,7 +115,7 @@ async def collecting(
     service = Service(clock, access or Access(), rates)
     service.jobs = {job.name: Served(job, gathering, tokens)}
     service.informed = True
-    connections = Connections(
+    connections = HttpConnections(
         service.handle,
         service.look,
         service.allowed,

@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from dpstream.pipeline.cli.standard_streams import make_streams_usable
+from dpstream.pipeline.cli import make_streams_usable
 from dpstream.pipeline.lifeline import VARIABLE, follow, tell
 from dpstream.randomizers.randomness import cryptographic_generator
 

@@ -14,17 +14,16 @@ from types import MappingProxyType
 
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.kafka.cluster import Cluster
-from dpstream.pipeline.privileges.bindings import bindings_of, principals_of
-from dpstream.pipeline.privileges.cluster_acls import ClusterAcls
+from dpstream.pipeline.privileges.cluster_acls import ClusterAcls, bindings_of, principals_of
 from dpstream.pipeline.privileges.table import (
     ANALYST,
     OPERATOR,
     PAGE,
     PRODUCER,
     RECORDER,
-    Kind,
     Operation,
     Resource,
+    ResourceKind,
     group_prefix,
     may,
     privileges_of,
@@ -101,7 +100,7 @@ class SecuredJob:
             Asked(
                 self.principal(role),
                 Operation.READ.value,
-                Kind.TOPIC.value,
+                ResourceKind.TOPIC.value,
                 topic_name(self.job.name, topic),
             )
             for role, topic in ((PRODUCER, Role.REPORTS), (PAGE, Role.DEAD_LETTERS))
@@ -159,7 +158,7 @@ class SecuredJob:
             with Attempts(self.kafka.connection(self.users[role])) as attempts:
                 for topic in topics:
                     for operation in TOPIC_OPERATIONS:
-                        if (Resource(Kind.TOPIC, topic), operation) not in allowed:
+                        if (Resource(ResourceKind.TOPIC, topic), operation) not in allowed:
                             tried += 1
                             if not attempts.topic(operation, topic):
                                 let.append((role, operation, topic))
@@ -274,6 +273,8 @@ def _may_on_group(
     allowed: frozenset[tuple[Resource, Operation]], operation: str, group: str
 ) -> bool:
     return any(
-        resource.kind is Kind.GROUP and held == operation and group.startswith(resource.name)
+        resource.kind is ResourceKind.GROUP
+        and held == operation
+        and group.startswith(resource.name)
         for resource, held in allowed
     )

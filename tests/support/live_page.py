@@ -21,8 +21,8 @@ from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.operations.deployments import deploy
 from dpstream.pipeline.serve.access import AccessSettings
 from dpstream.pipeline.serve.background import Background
-from dpstream.pipeline.serve.follower import Answers, Reader
-from dpstream.pipeline.serve.limits import Limits
+from dpstream.pipeline.serve.connections import Limits
+from dpstream.pipeline.serve.follower import BrokerAvailability, Reader
 from dpstream.pipeline.serve.server import Site, SiteSettings
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.topics.manifests import Fate
@@ -168,7 +168,7 @@ async def live_page(
         page = LivePage(site, address, cluster, client, told, Reader(jobs))
         try:
             if not unread:
-                site.take(Answers(True))
+                site.take(BrokerAvailability(True))
                 page.read()
             yield page
         finally:

@@ -29,13 +29,12 @@ from dpstream.pipeline.kafka.deployed_jobs import find_deployed
 from dpstream.pipeline.kafka.memory import MemoryLog, MemoryWorker
 from dpstream.pipeline.kafka.workers.execution import Execution
 from dpstream.pipeline.kafka.workers.groups import Committed, group_name
-from dpstream.pipeline.kafka.workers.heartbeats import heartbeat
-from dpstream.pipeline.kafka.workers.job_facts import JobFacts
 from dpstream.pipeline.kafka.workers.log_lines import LogLines
 from dpstream.pipeline.kafka.workers.metrics import WorkerSnapshot, metric_families
 from dpstream.pipeline.kafka.workers.observer import Observer, WindowTally
+from dpstream.pipeline.kafka.workers.worker_facts import JobFacts, heartbeat
 from dpstream.pipeline.results.watched_estimates import WatchedEstimates
-from dpstream.pipeline.stages.finished_windows import FinishedWindow
+from dpstream.pipeline.stages.environment import FinishedWindow
 from dpstream.pipeline.stages.topic_uses import hides_messages, stages_of
 from dpstream.topics.names import SUMS, Role
 from tests.support.commands import Commands

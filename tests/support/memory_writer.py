@@ -1,7 +1,7 @@
 import asyncio
 from collections.abc import Callable, Collection
 
-from dpstream.pipeline.collector.gathering import WriteError
+from dpstream.pipeline.collector.batch_writer import WriteError
 
 
 class MemoryWriter:

@@ -12,7 +12,7 @@ import yaml
 from numpy.typing import NDArray
 
 from dpstream.pipeline.values.examples import ExampleDomain
-from dpstream.pipeline.values.numbers import NumericDomain
+from dpstream.pipeline.values.numeric_values import NumericDomain
 from dpstream.pipeline.values.value_domains import ValueDomain
 from dpstream.randomizers.labelled_examples import FEATURE_UNIT
 from tests.conformance.cases import Case

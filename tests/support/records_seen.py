@@ -8,7 +8,7 @@ from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.topics.batches import decode_batch
 from dpstream.topics.chunks import decode_chunk
-from dpstream.topics.frames import CodecError, Kind, kind_of
+from dpstream.topics.frames import CodecError, RecordType, kind_of
 from dpstream.topics.sealed_batches import decode_sealed_batch
 
 
@@ -19,10 +19,10 @@ def seen_record(job: DeployedJob, record: LogRecord, *, timed: bool) -> tuple[ob
         kind = kind_of(record.value)
     except CodecError:
         return (*about, record.value)
-    if kind is Kind.SEALED_BATCH:
+    if kind is RecordType.SEALED_BATCH:
         sealed = decode_sealed_batch(record.value)
         return (*about, len(record.value), replace(sealed, box=bytes(len(sealed.box))))
-    if kind is not Kind.BATCH:
+    if kind is not RecordType.BATCH:
         return (*about, record.value)
     batch = decode_batch(record.value)
     # How many words there are is part of the view where their room is fixed.

@@ -20,11 +20,11 @@ from dpstream.pipeline.jobs.key_files import KEY_BYTES, NoiseKey
 from dpstream.pipeline.jobs.replays import deploy_replay, replayed_job
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog, MemoryWorker
 from dpstream.pipeline.protocols.protocol import Example
-from dpstream.pipeline.recording.record import Recorder, open_recording
+from dpstream.pipeline.recording.recorder import Recorder, open_recording
 from dpstream.pipeline.recording.recordings import Recording, RecordingFolder
 from dpstream.pipeline.recording.replay.in_memory import MemoryReplay
-from dpstream.pipeline.recording.replay.plan import Wanted, plan_replay
 from dpstream.pipeline.recording.replay.recording_source import RecordingSource
+from dpstream.pipeline.recording.replay.replay_plan import Wanted, plan_replay
 from dpstream.pipeline.recording.replay.sources import ReplaySource
 from dpstream.pipeline.recording.replay.topic_source import TopicSource
 from dpstream.pipeline.stages.environment import Environment

@@ -8,8 +8,8 @@ from dpstream.pipeline.cli.inputs import load_truth
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.serve.background import Background
-from dpstream.pipeline.serve.follower import Follower, KafkaSource, Reader
-from dpstream.pipeline.serve.limits import Limits
+from dpstream.pipeline.serve.connections import Limits
+from dpstream.pipeline.serve.follower import JobFollower, KafkaSource, Reader
 from dpstream.pipeline.serve.server import Site, SiteSettings
 
 
@@ -20,7 +20,7 @@ class Served:
         self.site = Site(
             SiteSettings(jobs=(job,)), lambda: Cluster(connection), load_truth, print, Limits()
         )
-        self.follower = Follower(KafkaSource(connection), Reader([job]), self.site.tell)
+        self.follower = JobFollower(KafkaSource(connection), Reader([job]), self.site.tell)
         self.background = Background(
             lambda: Cluster(connection), self.site.shown, self.site, self.site.board.clock
         )

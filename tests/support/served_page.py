@@ -13,12 +13,12 @@ from dpstream.aggregators.estimate import Published
 from dpstream.pipeline.jobs.budgets import Charge
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
-from dpstream.pipeline.jobs.phases import JobPhase, Phase
+from dpstream.pipeline.jobs.job_phases import JobPhase, Phase
 from dpstream.pipeline.jobs.stated_budgets import StatedBudget
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.local_kafka.broker import free_port
+from dpstream.pipeline.serve.connections import Limits
 from dpstream.pipeline.serve.follower import Reader
-from dpstream.pipeline.serve.limits import Limits
 from dpstream.pipeline.serve.server import Site, SiteSettings
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.topics.manifests import Fate

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job, fingerprint_of
 from dpstream.pipeline.jobs.descriptions import described, signer_of
 from dpstream.pipeline.jobs.job_files import make_job, validate
-from dpstream.randomizers.client import Answer, UnreachableError
+from dpstream.randomizers.client import ServerResponse, UnreachableError
 from dpstream.topics.envelopes import decode_body
 
 OPERATOR = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
@@ -73,11 +73,11 @@ def description_of(job: DeployedJob) -> bytes:
     return json.dumps(told.told()).encode()
 
 
-def problem(status: int, kind: str, *, begins: object = None, **headers: str) -> Answer:
+def problem(status: int, kind: str, *, begins: object = None, **headers: str) -> ServerResponse:
     """A refusal."""
     told = {"type": f"/problems/{kind}", "status": status}
     more = {} if begins is None else {"begins": begins}
-    return Answer(status, json.dumps({**told, **more}).encode(), headers)
+    return ServerResponse(status, json.dumps({**told, **more}).encode(), headers)
 
 
 @dataclass
@@ -98,7 +98,7 @@ class SmallCollector:
 
     job: DeployedJob
     time: int = START
-    answer: Callable[[Answer], Answer] = lambda answer: answer
+    answer: Callable[[ServerResponse], ServerResponse] = lambda answer: answer
     tell: Callable[[int], object] = lambda time: time
     dead: bool = False
     requests: list[tuple[str, str, dict[str, str], bytes]] = field(default_factory=list)
@@ -108,16 +108,16 @@ class SmallCollector:
 
     def request(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
-    ) -> Answer:
+    ) -> ServerResponse:
         """See `Transport.request`."""
         self.requests.append((method, path, dict(headers), body or b""))
         if self.dead:
             raise UnreachableError("nobody is there")
         root = f"/v1/jobs/{self.job.name}"
         if (method, path) == ("GET", root):
-            return Answer(200, description_of(self.job))
+            return ServerResponse(200, description_of(self.job))
         if (method, path) == ("GET", f"{root}/time"):
-            return Answer(200, json.dumps({"time": self.tell(self.time)}).encode())
+            return ServerResponse(200, json.dumps({"time": self.tell(self.time)}).encode())
         if (method, path) == ("POST", f"{root}/reports"):
             assert body is not None
             return self.answer(self._take(body))
@@ -131,7 +131,7 @@ class SmallCollector:
         assert length is not None
         return length.epoch_of(start, datetime.fromtimestamp(self.time / 1000, UTC))
 
-    def _take(self, body: bytes) -> Answer:
+    def _take(self, body: bytes) -> ServerResponse:
         envelopes = decode_body(body)
         device, report = envelopes.devices[0].tobytes(), envelopes.reports[0].tobytes()
         # Whatever it answers, it has seen what was drawn.
@@ -149,7 +149,7 @@ class SmallCollector:
             begins = length.epoch_start(start, envelopes.epoch)
             return problem(409, "early", begins=int(begins.timestamp() * 1000))
         self.taken.setdefault((envelopes.epoch, device), body)
-        return Answer(202, json.dumps({"accepted": 1, "epoch": envelopes.epoch}).encode())
+        return ServerResponse(202, json.dumps({"accepted": 1, "epoch": envelopes.epoch}).encode())
 
 
 @dataclass

@@ -26,9 +26,8 @@ from dpstream.pipeline.jobs.roster import Roster
 from dpstream.pipeline.jobs.sealed import SHARERS
 from dpstream.pipeline.kafka.memory import DeletedError, MemoryDriver, MemoryLog, MemoryWorker
 from dpstream.pipeline.stages.decision_log import DecisionLog
-from dpstream.pipeline.stages.environment import Environment
+from dpstream.pipeline.stages.environment import Environment, WindowListener, ignore_window
 from dpstream.pipeline.stages.estimate_records import EstimateRecord, FirstEstimates
-from dpstream.pipeline.stages.finished_windows import WindowListener, ignore_window
 from dpstream.pipeline.stages.partial_log import PartialLog
 from dpstream.pipeline.stages.stage import Stage
 from dpstream.pipeline.stages.stage_builder import build_stage

@@ -18,7 +18,7 @@ from dpstream.topics.batches import (
     encode_punctuation,
 )
 from dpstream.topics.chunks import Chunk, decode_chunk, encode_chunk
-from dpstream.topics.frames import Kind
+from dpstream.topics.frames import RecordType
 from dpstream.topics.loose_batches import (
     Enrolments,
     LooseBatch,
@@ -45,18 +45,18 @@ ROWS = np.arange(2 * 27, dtype=np.uint8).reshape(2, 27)
 
 
 @pytest.fixture(scope="session")
-def codecs() -> dict[Kind, Codec]:
+def codecs() -> dict[RecordType, Codec]:
     """Encoder and decoder of every kind."""
     return {
-        Kind.BATCH: (encode_batch, decode_batch),
-        Kind.PUNCTUATION: (encode_punctuation, decode_punctuation),
-        Kind.MANIFEST: (encode_manifest, decode_manifest),
-        Kind.CHUNK: (encode_chunk, decode_chunk),
-        Kind.PARTIAL: (encode_partial, decode_partial),
-        Kind.SEALED_BATCH: (encode_sealed_batch, decode_sealed_batch),
-        Kind.LOOSE_BATCH: (encode_loose_batch, decode_loose_batch),
-        Kind.ENROLMENTS: (encode_enrolments, decode_enrolments),
-        Kind.WATERMARK: (encode_watermark, decode_watermark),
+        RecordType.BATCH: (encode_batch, decode_batch),
+        RecordType.PUNCTUATION: (encode_punctuation, decode_punctuation),
+        RecordType.MANIFEST: (encode_manifest, decode_manifest),
+        RecordType.CHUNK: (encode_chunk, decode_chunk),
+        RecordType.PARTIAL: (encode_partial, decode_partial),
+        RecordType.SEALED_BATCH: (encode_sealed_batch, decode_sealed_batch),
+        RecordType.LOOSE_BATCH: (encode_loose_batch, decode_loose_batch),
+        RecordType.ENROLMENTS: (encode_enrolments, decode_enrolments),
+        RecordType.WATERMARK: (encode_watermark, decode_watermark),
     }
 
 

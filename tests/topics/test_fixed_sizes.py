@@ -12,16 +12,15 @@ from numpy.typing import NDArray
 
 from dpstream.topics.batches import Batch, decode_batch, encode_batch
 from dpstream.topics.fixed_sizes import (
+    CountTable,
     FixedSize,
     Slots,
-    Table,
     fixed_size,
     pack_sized,
     split_fixed,
 )
 from dpstream.topics.frames import RECORD_TARGET, U4_MAX, CodecError
-from dpstream.topics.word_forms import WordForm
-from dpstream.topics.words import WORD_TYPES, Words
+from dpstream.topics.words import WORD_TYPES, WordForm, Words
 
 IDENTITY = bytes(range(16))
 
@@ -60,7 +59,7 @@ def test_counts_take_as_much_room_however_large_they_are() -> None:
     sizes = set()
     for count in (1, 255, 256, 65_535):
         words = Words(np.array([[2]], np.uint8), np.array([count], np.uint32))
-        (piece,) = split_fixed(words, Table(0, 4, 2))
+        (piece,) = split_fixed(words, CountTable(0, 4, 2))
         sizes.add(len(encode_batch(batch_of(*piece))))
     assert len(sizes) == 1
 
@@ -109,14 +108,14 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(CodecError, match="3 reports, there is room for 2"):
         list(split_fixed(three, Slots(2)))
     with pytest.raises(CodecError, match="words from 1 to 3 in a table"):
-        list(split_fixed(three, Table(0, 3, 1)))
+        list(split_fixed(three, CountTable(0, 3, 1)))
     with pytest.raises(CodecError, match="3 rows of words for 2 slots"):
         pack_sized(three, Slots(2))
     many = Words(three.values, np.array([1, 256, 1], np.uint32))
     with pytest.raises(CodecError, match="no room for"):
-        pack_sized(many, Table(0, 4, 1))
+        pack_sized(many, CountTable(0, 4, 1))
     with pytest.raises(CodecError, match="no room for"):
-        pack_sized(many, Table(2, 4, 2))
+        pack_sized(many, CountTable(2, 4, 2))
 
 
 def test_a_record_has_one_spelling(forge: Any) -> None:
@@ -127,7 +126,7 @@ def test_a_record_has_one_spelling(forge: Any) -> None:
         with pytest.raises(CodecError, match="not used are not zero"):
             decode_batch(forge(slots, (len(slots) + place, byte)))
     table = encode_batch(
-        batch_of(Words(words.values, np.array([1, 2, 1], np.uint32)), Table(0, 4, 1))
+        batch_of(Words(words.values, np.array([1, 2, 1], np.uint32)), CountTable(0, 4, 1))
     )
     assert decode_batch(table).words.messages == 4
     with pytest.raises(CodecError, match="5 messages in the payload, its header says 4"):

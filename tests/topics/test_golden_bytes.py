@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpstream.topics.frames import Kind, kind_of
+from dpstream.topics.frames import RecordType, kind_of
 from dpstream.topics.records import DeadLetter, Dismissal, Drain, Farewell, Reason, Registration
 
 # Magic, version, kind and header length; then as each kind's header goes; payload length and
@@ -106,7 +106,9 @@ def _fields(record: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", _GOLDEN)
-def test_bytes_are_pinned(name: str, examples: dict[str, Any], codecs: dict[Kind, Any]) -> None:
+def test_bytes_are_pinned(
+    name: str, examples: dict[str, Any], codecs: dict[RecordType, Any]
+) -> None:
     golden = bytes.fromhex(_GOLDEN[name])
     encode, decode = codecs[kind_of(golden)]
     assert encode(examples[name]).hex() == golden.hex()

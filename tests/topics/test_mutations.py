@@ -20,7 +20,7 @@ import pytest
 
 from dpstream.topics.batches import Batch, Punctuation
 from dpstream.topics.chunks import Chunk
-from dpstream.topics.frames import RECORD_CAP, CodecError, Kind, kind_of
+from dpstream.topics.frames import RECORD_CAP, CodecError, RecordType, kind_of
 from dpstream.topics.loose_batches import Enrolments, LooseBatch, Watermark
 from dpstream.topics.manifests import PRODUCERS_MAX, Manifest
 from dpstream.topics.partials import PartialPart
@@ -35,7 +35,7 @@ _WORDS_HEADER = 80
 
 
 @pytest.fixture(scope="module")
-def records(examples: dict[str, Any], codecs: dict[Kind, Any]) -> list[bytes]:
+def records(examples: dict[str, Any], codecs: dict[RecordType, Any]) -> list[bytes]:
     """Small records of every kind, some of 64 KiB, and an empty one."""
     rng = np.random.default_rng(7)
     batch, chunk = examples["plain batch"], examples["chunk"]
@@ -52,16 +52,16 @@ def records(examples: dict[str, Any], codecs: dict[Kind, Any]) -> list[bytes]:
     return [codecs[_KINDS[type(record)]][0](record) for record in [*examples.values(), *more]]
 
 
-_KINDS: dict[type, Kind] = {
-    Batch: Kind.BATCH,
-    Punctuation: Kind.PUNCTUATION,
-    Chunk: Kind.CHUNK,
-    Manifest: Kind.MANIFEST,
-    PartialPart: Kind.PARTIAL,
-    SealedBatch: Kind.SEALED_BATCH,
-    LooseBatch: Kind.LOOSE_BATCH,
-    Enrolments: Kind.ENROLMENTS,
-    Watermark: Kind.WATERMARK,
+_KINDS: dict[type, RecordType] = {
+    Batch: RecordType.BATCH,
+    Punctuation: RecordType.PUNCTUATION,
+    Chunk: RecordType.CHUNK,
+    Manifest: RecordType.MANIFEST,
+    PartialPart: RecordType.PARTIAL,
+    SealedBatch: RecordType.SEALED_BATCH,
+    LooseBatch: RecordType.LOOSE_BATCH,
+    Enrolments: RecordType.ENROLMENTS,
+    Watermark: RecordType.WATERMARK,
 }
 
 
@@ -96,7 +96,7 @@ def _forged(rng: random.Random, records: list[bytes], forge: Forge) -> bytes:
     match rng.randrange(4):
         case 0:
             edits = [_edit(rng, data, size) for _ in range(rng.choice([1, 1, 2]))]
-        case 1 if kind in (Kind.BATCH, Kind.CHUNK):
+        case 1 if kind in (RecordType.BATCH, RecordType.CHUNK):
             edits = [_reshape(rng, len(data) - size)]
         case 2 if len(data) > size:
             place = rng.randrange(size, len(data))
@@ -134,17 +134,17 @@ def _reshape(rng: random.Random, payload_bytes: int) -> tuple[int, bytes]:
 
 
 def _decode(
-    rng: random.Random, data: bytes, codecs: dict[Kind, Any]
+    rng: random.Random, data: bytes, codecs: dict[RecordType, Any]
 ) -> tuple[Callable[[Any], bytes], Any]:
     """Read a record as what it claims to be, and now and then as something else."""
     kind = kind_of(data)
     if rng.random() < 0.05:
-        kind = rng.choice(list(Kind))
+        kind = rng.choice(list(RecordType))
     encode, decode = codecs[kind]
     return encode, decode(data)
 
 
-def test_damage_never_goes_unnoticed(records: list[bytes], codecs: dict[Kind, Any]) -> None:
+def test_damage_never_goes_unnoticed(records: list[bytes], codecs: dict[RecordType, Any]) -> None:
     rng = random.Random(1)
     intact, refused = 0, 0
     originals = set(records)
@@ -164,7 +164,7 @@ def test_damage_never_goes_unnoticed(records: list[bytes], codecs: dict[Kind, An
 
 
 def test_forgeries_are_valid_or_refused(
-    records: list[bytes], codecs: dict[Kind, Any], forge: Forge
+    records: list[bytes], codecs: dict[RecordType, Any], forge: Forge
 ) -> None:
     rng = random.Random(2)
     accepted = 0
@@ -204,7 +204,7 @@ def test_forgeries_are_valid_or_refused(
 
 
 def test_no_header_makes_a_decoder_allocate_much(
-    records: list[bytes], examples: dict[str, Any], codecs: dict[Kind, Any], forge: Forge
+    records: list[bytes], examples: dict[str, Any], codecs: dict[RecordType, Any], forge: Forge
 ) -> None:
     """The dearest record is a manifest with all its producers in: 100 bytes for each of them."""
     rng = random.Random(4)
@@ -217,10 +217,10 @@ def test_no_header_makes_a_decoder_allocate_much(
         populations=(2**30,) * PRODUCERS_MAX,
         population=2**30 * PRODUCERS_MAX,
     )
-    dear = [codecs[Kind.BATCH][0](largest), codecs[Kind.MANIFEST][0](everyone)]
+    dear = [codecs[RecordType.BATCH][0](largest), codecs[RecordType.MANIFEST][0](everyone)]
     inputs = dear + [_forged(rng, dear, forge) for _ in range(40)]
     inputs += [_forged(rng, records, forge) for _ in range(500)]
-    peaks = dict.fromkeys(Kind, 0)
+    peaks = dict.fromkeys(RecordType, 0)
     tracemalloc.start()
     try:
         for data in inputs:
@@ -233,5 +233,5 @@ def test_no_header_makes_a_decoder_allocate_much(
             peaks[kind] = max(peaks[kind], peak - before)
     finally:
         tracemalloc.stop()
-    assert peaks.pop(Kind.MANIFEST) < 100 * PRODUCERS_MAX
+    assert peaks.pop(RecordType.MANIFEST) < 100 * PRODUCERS_MAX
     assert max(peaks.values()) < 4 * RECORD_CAP

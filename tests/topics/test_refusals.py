@@ -18,8 +18,8 @@ from dpstream.topics.frames import (
     RECORD_CAP,
     U4_MAX,
     CodecError,
-    Kind,
     OversizedError,
+    RecordType,
     VersionError,
     kind_of,
 )
@@ -68,7 +68,7 @@ def test_a_record_shorter_than_its_header_is_refused(plain: bytes) -> None:
             read(plain[:5])
     with pytest.raises(CodecError, match="batch of 103 bytes ends within its 104-byte header"):
         decode_batch(plain[:103])
-    assert kind_of(plain[:6]) is Kind.BATCH
+    assert kind_of(plain[:6]) is RecordType.BATCH
 
 
 def test_another_magic_number_is_refused(plain: bytes) -> None:
@@ -84,13 +84,13 @@ def test_version_names_what_was_found_and_what_is_understood(plain: bytes) -> No
 
 
 def test_an_unknown_or_unexpected_kind_is_refused(
-    plain: bytes, examples: dict[str, Any], codecs: dict[Kind, Any]
+    plain: bytes, examples: dict[str, Any], codecs: dict[RecordType, Any]
 ) -> None:
     for read in (kind_of, decode_batch):
         for kind in (0, 10):
             with pytest.raises(CodecError, match=f"unknown kind {kind}, known are 1 to 9"):
                 read(plain[:5] + bytes([kind]) + plain[6:])
-    punctuation = codecs[Kind.PUNCTUATION][0](examples["punctuation"])
+    punctuation = codecs[RecordType.PUNCTUATION][0](examples["punctuation"])
     with pytest.raises(CodecError, match="record is a punctuation, expected a batch"):
         decode_batch(punctuation)
 
@@ -167,31 +167,31 @@ def test_a_batch_beyond_the_cap_is_not_written(examples: dict[str, Any]) -> None
 )
 def test_fields_of_other_records_out_of_range_are_refused(
     examples: dict[str, Any],
-    codecs: dict[Kind, Any],
+    codecs: dict[RecordType, Any],
     forge: Forge,
     name: str,
     place: int,
     content: bytes,
     message: str,
 ) -> None:
-    kind = Kind[name.upper()]
+    kind = RecordType[name.upper()]
     encode, decode = codecs[kind]
     with pytest.raises(CodecError, match=message):
         decode(forge(encode(examples[name]), (place, content)))
 
 
 def test_a_punctuation_has_no_payload(
-    examples: dict[str, Any], codecs: dict[Kind, Any], forge: Forge
+    examples: dict[str, Any], codecs: dict[RecordType, Any], forge: Forge
 ) -> None:
-    encode, decode = codecs[Kind.PUNCTUATION]
+    encode, decode = codecs[RecordType.PUNCTUATION]
     with pytest.raises(CodecError, match="punctuation with 3 bytes of payload"):
         decode(forge(encode(examples["punctuation"]) + b"abc", (92, u4(3))))
 
 
 def test_a_punctuation_of_another_version_or_drawing_is_refused(
-    examples: dict[str, Any], codecs: dict[Kind, Any], forge: Forge
+    examples: dict[str, Any], codecs: dict[RecordType, Any], forge: Forge
 ) -> None:
-    encode, decode = codecs[Kind.PUNCTUATION]
+    encode, decode = codecs[RecordType.PUNCTUATION]
     with pytest.raises(VersionError, match="of version 2, this program understands 1 only"):
         decode(forge(encode(examples["punctuation"]), (4, b"\x02")))
     with pytest.raises(CodecError, match="drawing has 7 bytes, must have 8"):
@@ -199,14 +199,14 @@ def test_a_punctuation_of_another_version_or_drawing_is_refused(
 
 
 def test_what_is_said_of_instances_alone_is_said_in_one_form(
-    examples: dict[str, Any], codecs: dict[Kind, Any], forge: Forge
+    examples: dict[str, Any], codecs: dict[RecordType, Any], forge: Forge
 ) -> None:
-    encode, decode = codecs[Kind.CHUNK]
+    encode, decode = codecs[RecordType.CHUNK]
     data = encode(examples["chunk of an instance"])
     for number, message in ((1, "of the first instance"), (0, "instance is 0, must be 1")):
         with pytest.raises(CodecError, match=message):
             decode(forge(data, (80, u4(number))))
-    encode, decode = codecs[Kind.MANIFEST]
+    encode, decode = codecs[RecordType.MANIFEST]
     manifest = examples["manifest of an instance"]
     data = encode(manifest)
     with pytest.raises(CodecError, match="instance is 0, must be 1"):

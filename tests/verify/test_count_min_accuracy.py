@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpstream.aggregators.attendance import Attendance
 from dpstream.aggregators.count_min import CountMinAggregator
+from dpstream.aggregators.estimate import Attendance
 from dpstream.aggregators.row_estimates import ESTIMATORS, RowEstimates, together
 from dpstream.randomizers.accounting.shuffled_oracles import published_mean
 from dpstream.randomizers.cell_codes.hashed_rows import HashedRows

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpstream.aggregators.attendance import Attendance
 from dpstream.aggregators.count_mean_sketch import CountMeanSketchAggregator
+from dpstream.aggregators.estimate import Attendance
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.randomizers.accounting.calibration import optimal

@@ -17,7 +17,7 @@ from dpstream.aggregators.ldp_sgd import accuracy
 from dpstream.pipeline.devices.example_log import load_example_log
 from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
-from dpstream.pipeline.simulation.simulate import simulate
+from dpstream.pipeline.simulation.simulated_job import simulate
 from dpstream.pipeline.values.examples import ExampleDomain
 from dpstream.randomizers.ldp_sgd import LdpSgd, LdpSgdParameters
 from dpstream.randomizers.ldp_sgd.calibration import calibrate

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpstream.pipeline.audit.draws import compare_draws
+from dpstream.pipeline.audit.draw_comparison import compare_draws
 from dpstream.pipeline.audit.exact import enumerate_losses
 from dpstream.pipeline.audit.hockey_stick import Sights
+from dpstream.pipeline.audit.plans import job_of
 from dpstream.pipeline.audit.sampling import Sample
-from dpstream.pipeline.audit.subjects import job_of
 from dpstream.pipeline.conformance.cases import Stream
 from dpstream.pipeline.conformance.finding import cases_of, find_cases
 from dpstream.randomizers.given_values import check_epoch, checked_booleans

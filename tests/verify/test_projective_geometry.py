@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.estimate import Attendance
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.accounting.calibration import optimal
 from dpstream.randomizers.count_min import CountMinParameters

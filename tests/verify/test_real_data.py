@@ -18,7 +18,7 @@ from dpstream.pipeline.demo import demo_change_log
 from dpstream.pipeline.devices.change_log import load_change_log
 from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
-from dpstream.pipeline.simulation.simulate import Simulation, column_errors
+from dpstream.pipeline.simulation.simulated_job import Simulation, column_errors
 from dpstream.pipeline.simulation.trials import run_trials
 from experiments import prepare_askubuntu
 from tests.verify.tables import print_table

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from dpstream.pipeline.jobs.job_files import make_job
-from dpstream.pipeline.planning.plan import plan
-from dpstream.pipeline.protocols.dyadic import FutureRandForecast
+from dpstream.pipeline.planning.job_plan import plan
+from dpstream.pipeline.protocols.dyadic_variants import FutureRandForecast
 from dpstream.randomizers.accounting.calibration import optimal, published
 from dpstream.randomizers.dyadic import FutureRandLaw
 from tests.verify.tables import print_table

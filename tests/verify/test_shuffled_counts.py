@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.estimate import Attendance
 from dpstream.pipeline.demo import demo_change_log
 from dpstream.pipeline.devices.change_log import load_change_log
 from dpstream.pipeline.protocols.registry import PROTOCOLS
-from dpstream.randomizers.cell_dummies import dummies_in_cell
+from dpstream.randomizers.cell_noise_law import dummies_in_cell
 from dpstream.randomizers.counted_words import CountedWords
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.randomizers.shuffled_counts import ShuffledCountsLaw, ShuffledCountsParameters

@@ -12,7 +12,7 @@ from dpstream.pipeline.devices.change_log import load_change_log
 from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.protocols.registry import PROTOCOLS
-from dpstream.pipeline.simulation.simulate import column_errors, coverage
+from dpstream.pipeline.simulation.simulated_job import column_errors, coverage
 from dpstream.pipeline.simulation.trials import run_trials
 from dpstream.randomizers.shuffled_counts.shuffled_value_stream import ShuffledValueStreamLaw
 from tests.verify.tables import print_table

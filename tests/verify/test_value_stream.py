@@ -8,14 +8,14 @@ import sys
 import numpy as np
 import pytest
 
-from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.estimate import Attendance
 from dpstream.aggregators.value_stream import ValueStreamAggregator
 from dpstream.pipeline.demo import demo_change_log
 from dpstream.pipeline.devices.change_log import ChangeLog, load_change_log
 from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.protocols.followed_forecasts import ValueStreamForecast
-from dpstream.pipeline.simulation.simulate import column_errors, coverage
+from dpstream.pipeline.simulation.simulated_job import column_errors, coverage
 from dpstream.pipeline.simulation.trials import run_trials
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.randomizers.value_stream import ValueStream, ValueStreamParameters

@@ -14,11 +14,11 @@ from fractions import Fraction
 
 from scipy import stats
 
-from dpstream.pipeline.audit.findings import Finding
+from dpstream.pipeline.audit.audits import Finding
 from dpstream.pipeline.audit.recomputed.small_laws import finding
 from dpstream.pipeline.conformance.divergences import exponential
 from dpstream.randomizers.accounting.calibration import optimal
-from dpstream.randomizers.accounting.normal_loss import normal_deviation
+from dpstream.randomizers.accounting.connected_dots import normal_deviation
 from dpstream.randomizers.cell_noise_law import CellNoiseLaw
 from dpstream.randomizers.composed import log_rounded_up
 from dpstream.randomizers.dummies import (

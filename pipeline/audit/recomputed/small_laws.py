@@ -14,7 +14,7 @@ from fractions import Fraction
 from itertools import product
 from typing import Final, TypeAlias
 
-from dpstream.pipeline.audit.findings import Finding, Verdict
+from dpstream.pipeline.audit.audits import AuditOutcome, Finding
 from dpstream.pipeline.conformance.divergences import exponential
 from dpstream.randomizers.accounting.cell_noise import (
     BinomialNoise,
@@ -38,7 +38,7 @@ _LEAST: Final = UNIT >> 36
 def finding(attack: str, what: str, reasons: Iterable[str]) -> Finding:
     """What came of a recomputation: convicted for the first reason, if there is any."""
     reason = next((each for each in reasons if each), "")
-    verdict = Verdict.CONVICTED if reason else Verdict.EXACT
+    verdict = AuditOutcome.CONVICTED if reason else AuditOutcome.EXACT
     return Finding(SUBJECT, attack, what, verdict, reason=reason)
 
 

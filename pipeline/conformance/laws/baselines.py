@@ -12,19 +12,18 @@ from itertools import product
 from math import prod
 
 from dpstream.pipeline.conformance import cases
-from dpstream.pipeline.conformance.cases import Stream, View
+from dpstream.pipeline.conformance.cases import Stream, View, independent
 from dpstream.pipeline.conformance.laws import future_rand
-from dpstream.pipeline.conformance.laws.independent import independent
 from dpstream.randomizers.baselines import MemoizedResponseLaw, SplitBudgetLaw
 from dpstream.randomizers.composed import ComposedLaw
 from dpstream.randomizers.dyadic import FutureRandLaw
 
 
-def ExactLaw(law: object, last_epoch: int) -> cases.ExactLaw:  # noqa: N802
+def exact_law(law: object, last_epoch: int) -> cases.ExactLaw:
     """Make the exact law that belongs to the class of a law."""
     match law:
         case FutureRandLaw():
-            return future_rand.ExactLaw(law, last_epoch)
+            return future_rand.ExactFutureRand(law, last_epoch)
         case SplitBudgetLaw():
             return SplitResponses(law)
         case MemoizedResponseLaw():

@@ -9,12 +9,11 @@ from math import comb
 
 import numpy as np
 
-from dpstream.pipeline.conformance.cases import Report, Stream, View
-from dpstream.pipeline.conformance.laws.independent import independent
+from dpstream.pipeline.conformance.cases import Report, Stream, View, independent
 from dpstream.randomizers.fragments.count_mean_sketch import CountMeanSketchLaw
 
 
-class ExactLaw:
+class ExactCountMeanSketch:
     """By enumeration of all rows of all devices, and of how many bits of each cell are 1."""
 
     def __init__(self, law: CountMeanSketchLaw, last_epoch: int) -> None:
@@ -66,3 +65,6 @@ class ExactLaw:
 
     def _binomial(self, trials: int, count: int) -> Fraction:
         return comb(trials, count) * self.reversed**count * (1 - self.reversed) ** (trials - count)
+
+
+exact_law = ExactCountMeanSketch

@@ -15,8 +15,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from dpstream.pipeline.conformance.cases import Report, Stream, View
-from dpstream.pipeline.conformance.laws.independent import independent
+from dpstream.pipeline.conformance.cases import Report, Stream, View, independent
 from dpstream.randomizers.cell_codes.hashed_rows import HashedRows
 from dpstream.randomizers.count_min import CountMinLaw
 from dpstream.randomizers.dummies import BernoulliDummies, PoissonDummies
@@ -26,7 +25,7 @@ Counts: TypeAlias = tuple[int, ...]
 """Messages of each cell."""
 
 
-class ExactLaw:
+class ExactCountMin:
     """By enumeration of how many dummies each cell may have."""
 
     def __init__(self, law: CountMinLaw, last_epoch: int) -> None:
@@ -100,3 +99,6 @@ def spread_over(number: int, cells: int) -> Iterator[Counts]:
     for first in range(number + 1):
         for others in spread_over(number - first, cells - 1):
             yield (first, *others)
+
+
+exact_law = ExactCountMin

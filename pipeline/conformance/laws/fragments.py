@@ -12,15 +12,14 @@ from itertools import product
 from math import comb
 from typing import TypeAlias
 
-from dpstream.pipeline.conformance.cases import Report, Stream, View
-from dpstream.pipeline.conformance.laws.independent import independent
+from dpstream.pipeline.conformance.cases import Report, Stream, View, independent
 from dpstream.randomizers.fragments import FragmentsLaw
 
 Counts: TypeAlias = tuple[int, ...]
 """Bits of a cell that are 1, in each report."""
 
 
-class ExactLaw:
+class ExactFragments:
     """By enumeration of how many bits are reversed, first for all reports and then in each."""
 
     def __init__(self, law: FragmentsLaw, last_epoch: int) -> None:
@@ -114,3 +113,6 @@ def _reversed(weights: tuple[int, ...]) -> Fraction:
 
 def _binomial(trials: int, count: int, probability: Fraction) -> Fraction:
     return comb(trials, count) * probability**count * (1 - probability) ** (trials - count)
+
+
+exact_law = ExactFragments

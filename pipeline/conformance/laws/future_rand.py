@@ -19,7 +19,7 @@ from dpstream.randomizers.dyadic import FutureRandLaw
 from dpstream.randomizers.future_rand import FutureRand
 
 
-class ExactLaw:
+class ExactFutureRand:
     """By enumeration of orders, sign vectors and coins."""
 
     devices = 1
@@ -104,3 +104,6 @@ class Coins:
         padded = np.zeros(64 * size, np.uint8)
         padded[: len(self.coins)] = self.coins[: len(padded)]
         return np.packbits(padded).view("<u8").astype(np.uint64)
+
+
+exact_law = ExactFutureRand

@@ -12,12 +12,11 @@ from math import factorial, prod
 
 from scipy.linalg import hadamard
 
-from dpstream.pipeline.conformance.cases import Report, Stream, View
-from dpstream.pipeline.conformance.laws.independent import independent
+from dpstream.pipeline.conformance.cases import Report, Stream, View, independent
 from dpstream.randomizers.hadamard import HadamardLaw
 
 
-class ExactLaw:
+class ExactHadamard:
     """By enumeration of everything that can be drawn."""
 
     def __init__(self, law: HadamardLaw, last_epoch: int) -> None:
@@ -52,3 +51,6 @@ class ExactLaw:
     def _tuples(self, row: int) -> list[Report]:
         columns = [column for column in range(self.law.columns) if self.matrix[row, column] == 1]
         return list(product(columns, repeat=self.law.rows))
+
+
+exact_law = ExactHadamard

@@ -16,13 +16,13 @@ from dpstream.pipeline.conformance.laws import value_stream
 from dpstream.randomizers.value_stream.hadamard_values import HadamardValuesLaw
 
 
-class ExactLaw:
+class ExactHadamardValues:
     """By going through rows, and through all letters."""
 
     devices = 1
 
     def __init__(self, law: HadamardValuesLaw, last_epoch: int) -> None:
-        self.booleans = value_stream.ExactLaw(law.booleans, last_epoch)
+        self.booleans = value_stream.ExactValueStream(law.booleans, last_epoch)
         self.matrix = hadamard(law.rows)
         # No item is followed as 0 by every row.
         self.matrix[:, 0] = -1
@@ -44,3 +44,6 @@ class ExactLaw:
 
     def _tracked(self, stream: Stream) -> list[Stream]:
         return [tuple(row) for row in ((self.matrix[:, np.array(stream)] + 1) // 2).tolist()]
+
+
+exact_law = ExactHadamardValues

@@ -10,13 +10,12 @@ from itertools import product
 
 import numpy as np
 
-from dpstream.pipeline.conformance.cases import Report, Stream, View
-from dpstream.pipeline.conformance.laws.independent import independent
+from dpstream.pipeline.conformance.cases import Report, Stream, View, independent
 from dpstream.randomizers.ldp_sgd import LdpSgdLaw
-from dpstream.randomizers.ldp_sgd.directions import directions
+from dpstream.randomizers.ldp_sgd.gradient_directions import directions
 
 
-class ExactLaw:
+class ExactLdpSgd:
     """By enumeration of all seeds and signs of all devices; there are few, as seeds are short."""
 
     def __init__(self, law: LdpSgdLaw, last_epoch: int) -> None:
@@ -65,3 +64,6 @@ class ExactLaw:
             for sign, share in ((0, 1 - one), (1, one)):
                 likely[seed, sign] = share / (1 << law.seed_bits)
         return likely
+
+
+exact_law = ExactLdpSgd

@@ -12,8 +12,7 @@ from itertools import pairwise
 import numpy as np
 from scipy.linalg import hadamard
 
-from dpstream.pipeline.conformance.cases import Report, Stream, View
-from dpstream.pipeline.conformance.laws.independent import independent
+from dpstream.pipeline.conformance.cases import Report, Stream, View, independent
 from dpstream.randomizers.measurements import (
     BucketLaw,
     JlHhLaw,
@@ -24,7 +23,7 @@ from dpstream.randomizers.measurements import (
 from dpstream.randomizers.noise_tables import TABLE_BITS
 
 
-class ExactLaw:
+class ExactMeasurements:
     """By enumeration of the noise of every entry, or of all rows and bits."""
 
     devices = 1
@@ -92,3 +91,6 @@ def _tested_column(law: SparseRecoveryLaw, item: int) -> list[int]:
     sign, own = int(matrix.signs_of(number)[0]), int(matrix.buckets_of(number)[0])
     tests = [1] + [-1 if item >> bit & 1 else 1 for bit in range(law.items.bit_length())]
     return [sign * test if bucket == own else 0 for bucket in range(law.buckets) for test in tests]
+
+
+exact_law = ExactMeasurements

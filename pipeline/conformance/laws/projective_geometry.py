@@ -6,14 +6,13 @@ from collections import defaultdict
 from fractions import Fraction
 from itertools import product
 
-from dpstream.pipeline.conformance.cases import Report, Stream, View
-from dpstream.pipeline.conformance.laws.independent import independent
+from dpstream.pipeline.conformance.cases import Report, Stream, View, independent
 from dpstream.randomizers.projective_geometry import ProjectiveGeometryLaw
 
 Vector = tuple[int, ...]
 
 
-class ExactLaw:
+class ExactProjectiveGeometry:
     """By enumeration of all vectors."""
 
     devices = 1
@@ -73,3 +72,6 @@ def last(vector: Vector) -> int:
 def orthogonal(one: Vector, other: Vector, order: int) -> bool:
     """Whether the product is 0."""
     return sum(a * b for a, b in zip(one, other, strict=True)) % order == 0
+
+
+exact_law = ExactProjectiveGeometry

@@ -6,20 +6,20 @@ from collections import defaultdict
 from fractions import Fraction
 
 from dpstream.pipeline.conformance.cases import Stream, View
-from dpstream.pipeline.conformance.laws import hadamard_values
+from dpstream.pipeline.conformance.laws.hadamard_values import ExactHadamardValues
 from dpstream.randomizers.value_stream.range_values import RangeValuesLaw
 
 SHIFT = 24
 
 
-class ExactLaw:
+class ExactRangeValues:
     """By enumeration of levels, and of what may be sent of the nodes of each."""
 
     devices = 1
 
     def __init__(self, law: RangeValuesLaw, last_epoch: int) -> None:
         self.law = law
-        self.nodes = [hadamard_values.ExactLaw(level, last_epoch) for level in law.levels]
+        self.nodes = [ExactHadamardValues(level, last_epoch) for level in law.levels]
 
     def followed(self, stream: Stream) -> bool:
         """Always a value, and at most as many flips as can be followed, whatever the level."""
@@ -51,3 +51,6 @@ class ExactLaw:
         while len(above) < len(self.law.levels):
             above.append(tuple(-(-node // 2) for node in above[-1]))
         return above[::-1]
+
+
+exact_law = ExactRangeValues

@@ -16,7 +16,7 @@ from dpstream.randomizers.shuffled_counts.shuffled_level_counts import ShuffledL
 from dpstream.randomizers.shuffled_counts.shuffled_value_stream import ShuffledValueStreamLaw
 
 
-def ExactLaw(  # noqa: N802 - stands for a class, of either kind of law
+def exact_law(
     law: ShuffledCountsLaw
     | ShuffledItemCountsLaw
     | ShuffledLevelCountsLaw

@@ -7,12 +7,11 @@ from fractions import Fraction
 from itertools import product
 from math import prod
 
-from dpstream.pipeline.conformance.cases import Report, Stream, View
-from dpstream.pipeline.conformance.laws.independent import independent
+from dpstream.pipeline.conformance.cases import Report, Stream, View, independent
 from dpstream.randomizers.single_message import SingleMessageLaw
 
 
-class ExactLaw:
+class ExactSingleMessage:
     """By enumeration of all messages of all devices."""
 
     def __init__(self, law: SingleMessageLaw, last_epoch: int) -> None:
@@ -54,3 +53,6 @@ class ExactLaw:
                 probability *= (self.own if right else self.other) / (self.own + self.other)
             likely[(word,)] = probability
         return likely
+
+
+exact_law = ExactSingleMessage

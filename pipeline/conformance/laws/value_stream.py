@@ -22,7 +22,7 @@ BODY_AND_TAIL = 32
 
 
 @dataclass(frozen=True)
-class State:
+class DeviceState:
     """Of a device that is not noise: f, s, what is left of its clock, and changes made."""
 
     followed: float
@@ -31,7 +31,7 @@ class State:
     made: int = 0
 
 
-class ExactLaw:
+class ExactValueStream:
     """By going through all letters, epoch by epoch."""
 
     devices = 1
@@ -49,8 +49,10 @@ class ExactLaw:
         noise, unit = self.law.noise, 1 << 64
         # By letters sent: the weight of noise and that of all others, each over its own total, and
         # the state of the others.
-        begun = State(0.0, 0.0, self.law.clock)
-        paths: dict[View, tuple[int, int, int, State]] = {(): (noise, unit - noise, unit, begun)}
+        begun = DeviceState(0.0, 0.0, self.law.clock)
+        paths: dict[View, tuple[int, int, int, DeviceState]] = {
+            (): (noise, unit - noise, unit, begun)
+        }
         before, places = 0, unit
         for value in stream:
             places <<= 62
@@ -70,7 +72,9 @@ class ExactLaw:
             for sent, (of_noise, of_others, total, _) in paths.items()
         }
 
-    def _letters(self, state: State, before: int, value: int) -> list[tuple[int, int, int, State]]:
+    def _letters(
+        self, state: DeviceState, before: int, value: int
+    ) -> list[tuple[int, int, int, DeviceState]]:
         """Each letter, its mass, that of all letters, and the state after it."""
         law, made = self.law, state.made
         followed = law.decay * state.followed
@@ -103,3 +107,6 @@ class ExactLaw:
             (letter, mass, total, replace(after, moved=place))
             for letter, mass, place in zip(LETTERS.tolist(), masses, moved.tolist(), strict=True)
         ]
+
+
+exact_law = ExactValueStream

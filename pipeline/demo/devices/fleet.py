@@ -7,6 +7,10 @@ became of their reports.
 Every device sends a request of its own, keeps its report until it is acknowledged, and sends it
 again, unchanged, to any of the collectors. What all of them draw is drawn at once: a population is
 what as many single devices are.
+
+What the devices of the demonstration are asked, every quarter of a minute.
+
+``python -m dpstream.pipeline.demo.devices.fleet`` prints the job file.
 """
 
 from __future__ import annotations
@@ -21,18 +25,65 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import aiohttp
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.pipeline.demo.devices.job import NAME
 from dpstream.pipeline.lifeline import follow
 from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.pipeline.results.known_digits import known_count
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.randomizers.counted_words import written_out
 from dpstream.randomizers.randomness import cryptographic_generator
 from dpstream.topics.envelopes import CONTENT_TYPE, ContentForm, encode_body, encode_envelope
+
+NAME: Final = "dark-mode"
+EPOCH_SECONDS: Final = 15
+EPOCHS: Final = 240
+"""An hour."""
+CHANGES: Final = 17
+"""As many as a device of the fleet makes in that time; tests count them."""
+DEVICES: Final = 10_000
+COLLECTORS: Final = 2
+
+
+def job_text(now: datetime) -> str:
+    """The job file, of a calendar that begins with the next minute's quarter.
+
+    >>> print(job_text(datetime(2026, 1, 1, 12, 0, 7, tzinfo=UTC)).splitlines()[3])
+    epochs: {count: 240, start: "2026-01-01T12:00:00Z", length: PT15S}
+    """
+    second = now.second // EPOCH_SECONDS * EPOCH_SECONDS
+    start = now.astimezone(UTC).replace(second=second, microsecond=0)
+    return f"""\
+name: {NAME}
+protocol: value_stream
+parameters: {{epsilon: 4, changes: {CHANGES}}}
+epochs: {{count: {EPOCHS}, start: "{start:%Y-%m-%dT%H:%M:%SZ}", length: PT{EPOCH_SECONDS}S}}
+shuffle: {{minimum: 100, grace: PT8S}}
+devices: {{late: PT4S}}
+"""
+
+
+def have_it_on(record: EstimateRecord) -> str | None:
+    """How many have it on, and no more than is known of them; None without an estimate."""
+    estimate = record.headline
+    if estimate is None or estimate.value is None:
+        return None
+    assert estimate.low is not None
+    assert estimate.high is not None
+    known = known_count(estimate.value, estimate.low, estimate.high, record.population)
+    between = "" if known.may_be_none else f", between {known.low:,} and {known.high:,}"
+    about, number = known.words
+    return f"{about.lower()} {number} of {record.population:,} have it on{between}"
+
+
+if __name__ == "__main__":
+    print(job_text(datetime.now(UTC)), end="")
+
 
 CONNECTIONS: Final = 16
 """That a part of the fleet keeps open."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from queue import Empty, Queue
 from typing import Final
 
-from dpstream.pipeline.demo.devices.job import (
+from dpstream.pipeline.demo.devices.fleet import (
     COLLECTORS,
     DEVICES,
     EPOCH_SECONDS,
@@ -194,7 +194,7 @@ class _Demo:
             "the visitors' page",
             [
                 *python_module(
-                    "dpstream.pipeline.demo.devices.page", str(page), json.dumps(visited)
+                    "dpstream.pipeline.demo.devices.visitor_page", str(page), json.dumps(visited)
                 ),
                 *where,
             ],

@@ -1,6 +1,6 @@
 """A real Apache Kafka on this machine, without Docker and without a Java or Maven installation."""
 
 from dpstream.pipeline.kafka.local_kafka.broker import KafkaStatus, LocalKafka
-from dpstream.pipeline.kafka.local_kafka.errors import LocalKafkaError
+from dpstream.pipeline.kafka.local_kafka.jars import LocalKafkaError
 
 __all__ = ["KafkaStatus", "LocalKafka", "LocalKafkaError"]

@@ -24,9 +24,8 @@ from pathlib import Path
 
 import psutil
 
-from dpstream.pipeline.kafka.java_properties import ENCODING, Property, parse_properties
-from dpstream.pipeline.kafka.local_kafka.errors import LocalKafkaError
-from dpstream.pipeline.kafka.local_kafka.jars import Progress, kafka_jars
+from dpstream.pipeline.kafka.client_properties import ENCODING, Property, parse_properties
+from dpstream.pipeline.kafka.local_kafka.jars import LocalKafkaError, Progress, kafka_jars
 from dpstream.pipeline.state import FolderLock, private_folder
 from dpstream.pipeline.whole_files import NO_ROOM
 

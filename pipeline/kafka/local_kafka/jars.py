@@ -18,8 +18,13 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
-from dpstream.pipeline.kafka.local_kafka.errors import LocalKafkaError
+from dpstream.pipeline.errors import DpstreamError
 from dpstream.pipeline.state import FolderLock, cache_home
+
+
+class LocalKafkaError(DpstreamError):
+    """The local broker cannot be had; the message says why and what to do."""
+
 
 Progress = Callable[[str], None]
 

@@ -26,11 +26,15 @@ from dpstream.pipeline.actions import (
     LogRecord,
     LogSlice,
     ReadRange,
-    Rest,
     Steps,
+    Yield,
 )
-from dpstream.pipeline.kafka.errors import AccessError
-from dpstream.pipeline.kafka.workers.errors import AbandonedError, PositionDeletedError, WorkerError
+from dpstream.pipeline.kafka.cluster_errors import (
+    AbandonedError,
+    AccessError,
+    PositionDeletedError,
+    WorkerError,
+)
 from dpstream.pipeline.kafka.workers.groups import Committed
 from dpstream.pipeline.stages.stage import Stage
 from dpstream.topics.names import Role
@@ -71,7 +75,7 @@ class Log(Protocol):
         """Delete a partition's records below `offset`; raises `KafkaError` if that fails."""
 
 
-class Membership(Protocol):
+class WorkerMembership(Protocol):
     """The worker's place in its consumer group."""
 
     async def committed(self, partition: int) -> Committed | None:
@@ -104,7 +108,7 @@ class Execution:
         clock: seconds, of any origin.
     """
 
-    membership: Membership
+    membership: WorkerMembership
 
     def __init__(
         self,
@@ -378,7 +382,7 @@ class Execution:
                 await self._commit(role, partition, offset)
             case DeleteBelow(role, partition, offset):
                 self._delete_below(role, partition, offset)
-            case Rest():
+            case Yield():
                 await asyncio.sleep(0)
         return None
 

@@ -24,7 +24,7 @@ from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, Consumer
 from faust.types import TP, AppT, Message
 from mode import Service
 
-from dpstream.pipeline.kafka.errors import refused_kind
+from dpstream.pipeline.kafka.cluster_errors import refused_kind
 from dpstream.pipeline.kafka.workers.timings import Timings
 
 _POLL_SECONDS = 0.02

@@ -3,13 +3,20 @@
 One idempotent producer and one consumer without a group, both kept open. A broker that is away is
 waited for: what can be repeated is repeated until it is back, and the producer keeps what it was
 given. Only errors that waiting does not cure are raised.
+
+What a worker knows of partitions that it is going to read: of that it asks no broker.
+
+A record that was acknowledged, or shown to the stage, is what everybody reads at its offset. So a
+stage that goes on under the first record of an epoch, its own or another's, need not have its own
+one sent back to it, nor one that has woken it a second time.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -21,18 +28,59 @@ from aiokafka.structs import ConsumerRecord
 
 from dpstream.pipeline.actions import Append, Ends, LogRecord, LogSlice
 from dpstream.pipeline.kafka.broker_clock import BrokerClock
-from dpstream.pipeline.kafka.errors import (
+from dpstream.pipeline.kafka.cluster_errors import (
     AccessError,
+    PositionDeletedError,
     RecordTooLargeError,
     is_too_large,
     refused_kind,
 )
 from dpstream.pipeline.kafka.topic_ids import ask_ids
-from dpstream.pipeline.kafka.workers.errors import PositionDeletedError
 from dpstream.pipeline.kafka.workers.internals import NarrowAdmin, never_give_up
-from dpstream.pipeline.kafka.workers.known_records import KnownRecords
 from dpstream.pipeline.kafka.workers.patience import patiently
 from dpstream.topics.names import BATCH_BYTES_MAX, COMPACTED, TIMESTAMP_TYPE, Role
+
+
+@dataclass(slots=True)
+class _RecordRun:
+    """Records that follow on each other, and the bytes of their values."""
+
+    records: list[LogRecord] = field(default_factory=list)
+    size: int = 0
+
+
+class KnownRecords:
+    """Keeps, of each partition that is read, the latest records in a row that have come.
+
+    Args:
+        most: bytes that are kept of a partition; of what is longer, the end.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._rows: dict[tuple[object, int], _RecordRun] = {}
+
+    def note(self, place: tuple[object, int], record: LogRecord) -> None:
+        """A record of a partition was acknowledged, or shown."""
+        row = self._rows.get(place)
+        if row is None:
+            return
+        follows = not row.records or row.records[-1].offset + 1 == record.offset
+        if not follows or row.size >= self._most:
+            row = self._rows[place] = _RecordRun()
+        row.records.append(record)
+        row.size += len(record.value)
+
+    def take(self, place: tuple[object, int], start: int, stop: int) -> Sequence[LogRecord]:
+        """The records from `start` to before `stop`, or the first of them; none if they are others.
+
+        They are not kept any longer. Before a partition is first asked for, nothing is kept of it.
+        """
+        records = self._rows.get(place, _RecordRun()).records
+        self._rows[place] = _RecordRun()
+        first = start - records[0].offset if records else 0
+        return records[first : max(first, first + stop - start)] if first >= 0 else ()
+
 
 # The client counts the records of a batch, the topic what is around them too.
 BATCH_BYTES = BATCH_BYTES_MAX - 4096

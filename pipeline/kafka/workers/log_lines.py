@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TextIO
 
-from dpstream.pipeline.printable import one_line
-from dpstream.pipeline.stages.finished_windows import FinishedWindow
+from dpstream.pipeline.errors import one_line
+from dpstream.pipeline.stages.environment import FinishedWindow
 from dpstream.topics.manifests import Fate
 
 

@@ -16,14 +16,38 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
-from dpstream.pipeline.kafka.workers.job_facts import JobFacts
-from dpstream.pipeline.kafka.workers.published_numbers import PublishedNumber, PublishedNumbers
-from dpstream.pipeline.kafka.workers.registries import registry_with
+from dpstream.pipeline.kafka.workers.worker_facts import JobFacts, PublishedNumber, PublishedNumbers
 from dpstream.topics.manifests import Fate
 from dpstream.topics.records import Reason
+
+
+class _Families(Collector):
+    def __init__(self, families: Callable[[], Iterator[Metric]]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterator[Metric]:
+        return self._families()
+
+
+def registry_with(
+    families: Callable[[], Iterator[Metric]], process: str | None = None
+) -> CollectorRegistry:
+    """A registry of some metrics, and of those of this process.
+
+    Args:
+        families: gives the metrics; any thread may call it.
+        process: what begins the names of those of the process; None: these are left out.
+    """
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Families(families))
+    if process is not None:
+        ProcessCollector(namespace=process, registry=registry)
+    return registry
+
 
 _PREFIX = "dpstream_"
 

@@ -16,10 +16,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
-from dpstream.pipeline.kafka.workers.errors import WorkerError
-from dpstream.pipeline.kafka.workers.health import Health
-from dpstream.pipeline.kafka.workers.job_facts import JobFacts
-from dpstream.pipeline.kafka.workers.published_numbers import PublishedNumbers
+from dpstream.pipeline.kafka.cluster_errors import WorkerError
+from dpstream.pipeline.kafka.workers.watchdog import Health
+from dpstream.pipeline.kafka.workers.worker_facts import JobFacts, PublishedNumbers
 
 # A client that is slower than this, in seconds, is hung up on.
 _PATIENCE = 5.0

@@ -3,10 +3,51 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from aiokafka.errors import KafkaError, KafkaTimeoutError
+
+
+class Outage:
+    """Whether the broker answers; told of every attempt to ask it something.
+
+    >>> outage = Outage("127.0.0.1:9092", print, clock=iter([0.0, 40.0]).__next__)
+    >>> outage.asked(answered=False)  # doctest: +ELLIPSIS
+    broker 127.0.0.1:9092 not reachable since ..., waiting
+    >>> outage.asked(answered=False)
+    >>> outage.asked(answered=True)
+    broker is back after 40 s
+    """
+
+    def __init__(
+        self,
+        servers: str,
+        report: Callable[[str], None],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._servers = servers
+        self._report = report
+        self._clock = clock
+        self._since: float | None = None
+
+    @property
+    def over(self) -> bool:
+        """Whether the broker answered when it was last asked."""
+        return self._since is None
+
+    def asked(self, *, answered: bool) -> None:
+        """The broker was asked something, and answered or did not."""
+        if not answered and self._since is None:
+            self._since = self._clock()
+            now = time.strftime("%H:%M:%S")
+            self._report(f"broker {self._servers} not reachable since {now}, waiting")
+        elif answered and self._since is not None:
+            self._report(f"broker is back after {self._clock() - self._since:.0f} s")
+            self._since = None
+
 
 RETRY_SECONDS = 0.5
 

@@ -2,8 +2,8 @@
 
 A worker that has had nothing to do for some time, and sees that nothing is left for its stage to
 do, says so in ``<job>.status``, leaves a note in its folder and ends. The note says what wakes it:
-see `dpstream.pipeline.stages.rests`. Whoever watches over it reads the note, says again now and
-then that it rests, and starts it when it is woken.
+see `dpstream.pipeline.stages.idle_condition`. Whoever watches over it reads the note, says again
+now and then that it rests, and starts it when it is woken.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from dpstream.pipeline.stages.rests import Rest
+from dpstream.pipeline.stages.idle_condition import IdleCondition
 from dpstream.pipeline.whole_files import naming, read_whole_file
 from dpstream.topics.names import Role
 
@@ -99,7 +99,7 @@ class RestNote:
         since: when it was written, in seconds since 1970 by this machine's clock.
     """
 
-    rest: Rest
+    rest: IdleCondition
     version: str
     words: Mapping[str, object]
     metrics: str = ""

@@ -4,6 +4,11 @@ Faust and its Kafka client can hang in ways that raise nothing. A thread of its 
 seconds during which something that should happen did not, and ends the process: whoever supervises
 it starts another, and nothing is lost. Seconds count only while this process runs, so being
 suspended is no fault, and the last two only while the broker answers, so an outage is none either.
+
+The pulse of a worker: a file whose time changes as long as its event loop goes round.
+
+A worker that hangs ends itself, unless what hangs is the interpreter itself, or the process was
+stopped. Whoever has started it sees it by this.
 """
 
 from __future__ import annotations
@@ -12,9 +17,39 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from dpstream.pipeline.kafka.workers.timings import Timings
+
+PULSE_SECONDS = 5.0
+_FILE = "pulse"
+
+
+class FilePulse:
+    """Touches a file in a worker's folder now and then; without room for it nothing happens."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / _FILE
+        self._last = float("-inf")
+
+    def beat(self, now: float) -> None:
+        """The event loop goes round; `now` in seconds that never go back."""
+        if now >= self._last + PULSE_SECONDS:
+            self._last = now
+            with suppress(OSError):
+                self._file.touch(mode=0o600)
+                os.utime(self._file)
+
+
+def pulse_of(folder: Path) -> int | None:
+    """What changes with every beat; None before the first."""
+    try:
+        return (folder / _FILE).stat().st_mtime_ns
+    except OSError:
+        return None
+
 
 _INTERVAL = 0.5
 """Seconds between two checks, or longer, where the event loop ticks less often."""
@@ -123,3 +158,42 @@ def guard(watchdog: Watchdog, report: Callable[[str], None]) -> None:
                 os._exit(1)
 
     threading.Thread(target=watch, name="watchdog", daemon=True).start()
+
+
+# Health is denied after half of the watchdog's patience: whoever watches sees it before the end.
+_SHARE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """An answer: yes or no, and why."""
+
+    good: bool
+    line: str
+
+
+def liveness(watchdog: Watchdog) -> Health:
+    """Whether the event loop ticks and what could be read is read.
+
+    Neither a stream without records nor a broker that is away is held against the worker.
+    """
+    fault = watchdog.fault(_SHARE)
+    if fault is not None:
+        return Health(False, fault)
+    return Health(True, "alive" if watchdog.pulse.broker_answers else "alive, without a broker")
+
+
+def readiness(watchdog: Watchdog) -> Health:
+    """Whether partitions are assigned, and restored from all logs that the stage needs.
+
+    A worker to which the group gave no partition stands by, and is ready for one.
+    """
+    alive, pulse = liveness(watchdog), watchdog.pulse
+    if not alive.good:
+        return alive
+    if not pulse.broker_answers:
+        return Health(False, "the broker is not reachable")
+    if not pulse.restored:
+        return Health(False, "partitions are being assigned or restored")
+    owned = ", ".join(map(str, sorted(pulse.positions)))
+    return Health(True, f"ready, partitions: {owned}" if owned else "standing by, no partitions")

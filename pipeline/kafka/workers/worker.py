@@ -28,35 +28,39 @@ from faust.types import AppT
 
 from dpstream.pipeline.actions import Append
 from dpstream.pipeline.kafka.broker_clock import BrokerClock, own_milliseconds
-from dpstream.pipeline.kafka.connection import Connection
-from dpstream.pipeline.kafka.errors import (
+from dpstream.pipeline.kafka.cluster_errors import (
     AccessError,
     RecordTooLargeError,
+    WorkerError,
     access_problem,
     refused_kind,
 )
+from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.silent_peers import close_silent_connections
 from dpstream.pipeline.kafka.workers import groups, topic_watch
 from dpstream.pipeline.kafka.workers.app import build_app
-from dpstream.pipeline.kafka.workers.errors import WorkerError
 from dpstream.pipeline.kafka.workers.execution import Execution
-from dpstream.pipeline.kafka.workers.group_watch import GroupWatch, UnassignedError
 from dpstream.pipeline.kafka.workers.groups import group_name as group_name
-from dpstream.pipeline.kafka.workers.health import liveness, readiness
-from dpstream.pipeline.kafka.workers.heartbeats import heartbeat
 from dpstream.pipeline.kafka.workers.internals import refusal_of
 from dpstream.pipeline.kafka.workers.kafka_log import KafkaLog
 from dpstream.pipeline.kafka.workers.log_lines import LogLines
 from dpstream.pipeline.kafka.workers.metrics import WorkerSnapshot, metrics_text, registry_of
 from dpstream.pipeline.kafka.workers.monitor import MonitorAddress, serve
 from dpstream.pipeline.kafka.workers.observer import Observer, WindowTally
-from dpstream.pipeline.kafka.workers.outage import Outage
-from dpstream.pipeline.kafka.workers.pulses import FilePulse
+from dpstream.pipeline.kafka.workers.patience import Outage
 from dpstream.pipeline.kafka.workers.resting import Quiet, Resting, RestNote, told_at_rest
 from dpstream.pipeline.kafka.workers.timings import Timings
-from dpstream.pipeline.kafka.workers.topic_watch import TopicWatch
-from dpstream.pipeline.kafka.workers.watchdog import Pulse, Watchdog, guard
-from dpstream.pipeline.stages.rests import Rest
+from dpstream.pipeline.kafka.workers.topic_watch import GroupWatch, TopicWatch, UnassignedError
+from dpstream.pipeline.kafka.workers.watchdog import (
+    FilePulse,
+    Pulse,
+    Watchdog,
+    guard,
+    liveness,
+    readiness,
+)
+from dpstream.pipeline.kafka.workers.worker_facts import heartbeat
+from dpstream.pipeline.stages.idle_condition import IdleCondition
 from dpstream.pipeline.stages.stage import Stage
 from dpstream.pipeline.state import FolderInUse, FolderLock
 from dpstream.pipeline.whole_files import naming
@@ -68,13 +72,13 @@ _STOP_SECONDS = 3.0
 _GOODBYE_SECONDS = 1.0
 
 
-class Job(topic_watch.Job, groups.Deployment, Protocol):
+class WorkerJob(topic_watch.WatchedJob, groups.Deployment, Protocol):
     """What a worker needs to know of a `dpstream.pipeline.jobs.deployed_job.DeployedJob`."""
 
 
 def run_worker(
     stage: Stage,
-    job: Job,
+    job: WorkerJob,
     connection: Connection,
     *,
     stage_name: str,
@@ -152,7 +156,7 @@ class _FaustWorker(faust.Worker):
 @dataclass(slots=True)
 class _Process:
     stage: Stage
-    job: Job
+    job: WorkerJob
     connection: Connection
     stage_name: str
     worker: str
@@ -162,7 +166,7 @@ class _Process:
     clock: BrokerClock
     used: Collection[Role] = ()
     resting: Resting | None = None
-    rest: Rest | None = None
+    rest: IdleCondition | None = None
     ends: dict[int, int] = field(default_factory=dict)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     faust: _FaustWorker | None = None
@@ -363,7 +367,7 @@ class _Process:
         positions = self.execution.positions
         return bool(positions) and all(ends.get(each) == at for each, at in positions.items())
 
-    async def _find_rest(self, roles: Collection[Role]) -> Rest | None:
+    async def _find_rest(self, roles: Collection[Role]) -> IdleCondition | None:
         """See whether nothing is left to do, of any partition; what wakes whoever rests then."""
         starts, role = self.job.start_offsets, self.stage.role
         try:
@@ -385,7 +389,7 @@ class _Process:
             return None
         # In the order of the partitions, and not of the answers.
         told = {each: tuple(end for _, end in sorted(ends[each].items())) for each in roles}
-        return Rest(told, seconds)
+        return IdleCondition(told, seconds)
 
     async def _tick(self) -> None:
         while True:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from dpstream.pipeline.jobs.phases import Phase
+from dpstream.pipeline.jobs.job_phases import Phase
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 
 # A worker whose last heartbeat is older than this, in seconds, is gone.
@@ -17,7 +17,7 @@ RESTING_SILENCE = 180.0
 
 
 @dataclass(frozen=True, slots=True)
-class OpenWindow:
+class OpenWindowStatus:
     """A window of the shuffle stage that is not decided yet.
 
     Attributes:
@@ -70,7 +70,7 @@ class WorkerStatus:
     partitions: tuple[int, ...]
     records_per_second: float | None
     reports_per_second: float | None
-    windows: tuple[OpenWindow, ...]
+    windows: tuple[OpenWindowStatus, ...]
     open_windows: int
     late_reports: int = 0
     busy: bool = False

@@ -11,7 +11,11 @@ from typing import Any, NamedTuple
 
 from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.operations.status.facts import CollectorStatus, OpenWindow, WorkerStatus
+from dpstream.pipeline.operations.status.facts import (
+    CollectorStatus,
+    OpenWindowStatus,
+    WorkerStatus,
+)
 from dpstream.pipeline.stages.device_decision import COLLECT
 from dpstream.pipeline.stages.tallies import Tally
 
@@ -134,9 +138,9 @@ def _worker(job: DeployedJob, beats: Sequence[_Beat], now: int) -> WorkerStatus:
     )
 
 
-def _window(job: DeployedJob, window: Mapping[str, Any], age: float) -> OpenWindow:
+def _window(job: DeployedJob, window: Mapping[str, Any], age: float) -> OpenWindowStatus:
     left, calendar = window.get("grace_left"), job.epochs.calendar
-    return OpenWindow(
+    return OpenWindowStatus(
         epoch=window["epoch"],
         reports=window.get("reports"),
         waits_for=tuple(window["waits_for"]),

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dpstream.aggregators.estimate import CHANGES_USED
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_times import CLOCK_TOLERANCE
-from dpstream.pipeline.jobs.phases import Phase
+from dpstream.pipeline.jobs.job_phases import Phase
 from dpstream.pipeline.kafka.broker_clock import off_by
 from dpstream.pipeline.kafka.kept_state import begin_anew
 from dpstream.pipeline.operations.status.facts import (

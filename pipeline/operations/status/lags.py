@@ -1,15 +1,89 @@
-"""How far the committed offsets of a stage are behind what was written."""
+"""How far the committed offsets of a stage are behind what was written.
+
+How far the clock of the machine that looks is off the broker's.
+
+Whoever only reads is never told what time it is by a broker. But every record is stamped by the
+broker's clock, and workers write one every second: what appears between two looks was written
+between them, and nothing was ever written in the future.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.epoch_times import CLOCK_TOLERANCE
+from dpstream.pipeline.kafka.broker_clock import steady_seconds
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.kept_state import StageOffsets
+from dpstream.pipeline.kafka.many_topics import ManyTopics, Tail
 from dpstream.pipeline.kafka.workers.groups import floor_of, group_name
-from dpstream.topics.names import Role
+from dpstream.pipeline.stages.topic_uses import stages_of
+from dpstream.topics.names import SUMS, Role
+
+
+class ComparedClock:
+    """Compares this machine's clock with the stamps of what others write.
+
+    Args:
+        steady: seconds of any origin, never set.
+
+    Attributes:
+        ahead: by how many seconds this machine's clock is ahead, at least; negative if behind, 0
+            within the tolerance, None while it is not known.
+    """
+
+    def __init__(self, steady: Callable[[], float] = steady_seconds) -> None:
+        self._steady = steady
+        self._compared: float | None = None
+        self.ahead: float | None = None
+
+    def compare(self, now: int, newest: int | None) -> None:
+        """Compare once more.
+
+        Args:
+            now: this machine's clock, in milliseconds since 1970.
+            newest: the latest stamp among the records that are new since the last time; None if
+                there are none.
+        """
+        moment = self._steady()
+        since, self._compared = self._compared, moment
+        if newest is None:
+            return
+        most = (now - newest) / 1000
+        if abs(most) <= CLOCK_TOLERANCE:
+            self.ahead = 0.0
+        elif most < 0:
+            self.ahead = most
+        elif since is not None:
+            least = most - (moment - since)
+            self.ahead = least if least > CLOCK_TOLERANCE else 0.0
+
+    def broker_time(self, now: int) -> int:
+        """What the broker's clock says, as far as it is known, when this machine's says `now`."""
+        return now - int(1000 * (self.ahead or 0.0))
+
+
+HEARTBEATS_READ = 300
+"""Of each of many jobs; who has said nothing for longer than these last is not told of."""
+_LATEST = 64
+_READ = (Role.PRODUCERS, Role.MANIFESTS, Role.ESTIMATES, Role.PARTIALS, *SUMS, Role.DEAD_LETTERS)
+
+
+def look_ahead(cluster: ManyTopics, jobs: Iterable[DeployedJob]) -> None:
+    """Ask at once what a `JobWatch` of each of these jobs is going to ask."""
+    topics: list[str] = []
+    groups: dict[str, str] = {}
+    tails: dict[str, Tail] = {}
+    for job in jobs:
+        topics += map(job.topic, job.start_offsets)
+        groups |= {group_name(job, stage): job.topic(at) for stage, at in stages_of(job).items()}
+        for role in (Role.STATUS, *_READ):
+            if role in job.start_offsets:
+                at_most = HEARTBEATS_READ if role is Role.STATUS else _LATEST
+                tails[job.topic(role)] = Tail(job.start_offset(role), at_most)
+    cluster.look(topics, groups, tails)
 
 
 @dataclass(frozen=True, slots=True)

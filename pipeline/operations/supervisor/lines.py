@@ -7,8 +7,8 @@ import threading
 from dataclasses import dataclass, field
 from typing import TextIO
 
+from dpstream.pipeline.errors import one_line
 from dpstream.pipeline.kafka.workers.log_lines import LogLines
-from dpstream.pipeline.printable import one_line
 
 _TEXT = re.compile(r"\d\d:\d\d:\d\d [^:]*: .*")
 

@@ -24,7 +24,7 @@ from dpstream.pipeline.kafka.broker_clock import own_milliseconds
 from dpstream.pipeline.kafka.cluster import Cluster, ClusterError
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.workers.resting import RestNote, told_at_rest
-from dpstream.pipeline.stages.rests import Rest, rest_before_all
+from dpstream.pipeline.stages.idle_condition import IdleCondition, rest_before_all
 from dpstream.pipeline.state import worker_folder
 from dpstream.topics.names import Role
 
@@ -51,7 +51,7 @@ class RestingJob:
     """
 
     job: DeployedJob
-    rest: Rest
+    rest: IdleCondition
     words: Mapping[str, object]
     metrics: str
     until: float

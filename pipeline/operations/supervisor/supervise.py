@@ -15,12 +15,12 @@ from functools import partial
 from pathlib import Path
 from queue import Empty, Queue
 
+from dpstream.pipeline.jobs.job_phases import Phase
 from dpstream.pipeline.jobs.key_files import NoiseKey, WrongKeyError
-from dpstream.pipeline.jobs.phases import Phase
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.jobs_follower import Away, Follower
 from dpstream.pipeline.kafka.workers.monitor import MonitorAddress, serve
-from dpstream.pipeline.kafka.workers.pulses import PULSE_SECONDS, pulse_of
+from dpstream.pipeline.kafka.workers.watchdog import PULSE_SECONDS, pulse_of
 from dpstream.pipeline.operations.forks import Forks
 from dpstream.pipeline.operations.processes import Starter, how_it_ended, start_process
 from dpstream.pipeline.operations.signals import Signals

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_phases import Phase
 from dpstream.pipeline.jobs.listed_jobs import ListedJobs
-from dpstream.pipeline.jobs.phases import Phase
 from dpstream.pipeline.stages.topic_uses import stages_of
 
 SHUFFLE = "shuffle"

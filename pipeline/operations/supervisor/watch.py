@@ -16,7 +16,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from dpstream.pipeline.kafka.workers.health import Health
+from dpstream.pipeline.kafka.workers.watchdog import Health
 
 _ANSWER_SECONDS = 2.0
 _AT_ONCE = 16

@@ -11,7 +11,7 @@ import numpy as np
 from dpstream.pipeline.operations.up.outcome import NOT_PRIVATE, Outcome
 from dpstream.pipeline.plots import new_figure, save_figure, tidy
 from dpstream.pipeline.results.curves import name_time_axis, positions
-from dpstream.pipeline.results.kinds.registry import kind_of
+from dpstream.pipeline.results.kinds.known_kinds import kind_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

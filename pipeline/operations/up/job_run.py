@@ -14,7 +14,12 @@ from pathlib import Path
 from kafka.errors import KafkaError
 
 from dpstream.pipeline.devices.item_log import ValueLog
-from dpstream.pipeline.devices.produce import enrolment, input_notices, load_input, value_notices
+from dpstream.pipeline.devices.producer_input import (
+    enrolment,
+    input_notices,
+    load_input,
+    value_notices,
+)
 from dpstream.pipeline.devices.truths import Truths
 from dpstream.pipeline.devices.users import load_users
 from dpstream.pipeline.jobs.deployed_job import IDENTIFIER_BYTES, DeployedJob
@@ -27,7 +32,7 @@ from dpstream.pipeline.operations.restarted_processes import Child, RestartedPro
 from dpstream.pipeline.operations.up.observation import Seen, begin, look_back, observe
 from dpstream.pipeline.operations.up.outcome import Outcome
 from dpstream.pipeline.operations.up.progress import Progress
-from dpstream.pipeline.operations.up.screen import Part, View
+from dpstream.pipeline.operations.up.screen import Part, ScreenState
 from dpstream.pipeline.results.smoothing import SmoothedHorizon
 from dpstream.pipeline.stages.topic_uses import stages_of
 from dpstream.pipeline.state import producer_folder, worker_folder
@@ -190,9 +195,9 @@ class JobRun:
             smoothed=self._look_back(self._progress.job, rows[-1].epoch),
         )
 
-    def view(self, *more: Part) -> View:
+    def view(self, *more: Part) -> ScreenState:
         """The present state, after other parts."""
-        return View(
+        return ScreenState(
             title=self._title,
             activity=self._activity,
             parts=(*more, *map(self._part, self._children)),

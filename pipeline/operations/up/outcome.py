@@ -25,12 +25,12 @@ from dpstream.pipeline.results.coverage import (
     expected_coverage,
 )
 from dpstream.pipeline.results.expected_errors import predicted_rmse
-from dpstream.pipeline.results.kinds.registry import kind_of
+from dpstream.pipeline.results.kinds.known_kinds import kind_of
 from dpstream.pipeline.results.known_digits import percent
 from dpstream.pipeline.results.sentences import sentence_of
 from dpstream.pipeline.results.smoothing import SmoothedHorizon, columns
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
-from dpstream.pipeline.values.relative_errors import relative_error_lines
+from dpstream.pipeline.values.numeric_values import relative_error_lines
 from dpstream.pipeline.whole_files import replaced_whole
 
 NOT_PRIVATE = "demo: not private"

@@ -23,7 +23,7 @@ from dpstream.pipeline.results.curves import (
     positions,
     title_lines,
 )
-from dpstream.pipeline.results.kinds.registry import kind_of
+from dpstream.pipeline.results.kinds.known_kinds import kind_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -14,7 +14,7 @@ from dpstream.aggregators.estimate import OUTSIDE, Estimate
 from dpstream.pipeline.devices.truths import Truths
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.results.kinds.headline import Headline
-from dpstream.pipeline.results.kinds.registry import kind_of
+from dpstream.pipeline.results.kinds.known_kinds import kind_of
 from dpstream.pipeline.stages.estimate_records import EstimateRecord, FirstEstimates
 from dpstream.pipeline.values.value_domains import BOOLEAN, ValueDomain
 from dpstream.topics.chunks import decode_chunk

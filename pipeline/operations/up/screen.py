@@ -48,7 +48,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class ScreenState:
     """All there is to show at a moment.
 
     Attributes:
@@ -95,7 +95,7 @@ class Screen(ABC):
         """Tell something that shall stay to be read."""
 
     @abstractmethod
-    def show(self, *views: View) -> None:
+    def show(self, *views: ScreenState) -> None:
         """Show the present state of every job; called many times a second."""
 
 
@@ -106,7 +106,7 @@ class LiveScreen(Screen):
         super().__init__(console)
         self._live = Live(console=console, auto_refresh=False)
         self._activity: list[str] = []
-        self._views: tuple[View, ...] = ()
+        self._views: tuple[ScreenState, ...] = ()
         self._drawn_at = 0.0
 
     def __enter__(self) -> Self:
@@ -122,7 +122,7 @@ class LiveScreen(Screen):
         """Print above the table."""
         self._console.print(Text(sentence, "yellow"))
 
-    def show(self, *views: View) -> None:
+    def show(self, *views: ScreenState) -> None:
         """Draw the tables anew, unless they have just been drawn."""
         self._views = views
         now, activity = time.monotonic(), [view.activity for view in views]
@@ -147,7 +147,7 @@ class LineScreen(Screen):
         """Print a line."""
         self._console.print(Text(sentence), soft_wrap=True)
 
-    def show(self, *views: View) -> None:
+    def show(self, *views: ScreenState) -> None:
         """Print what is new and due."""
         for number, view in enumerate(views):
             name = f"{view.name}: " if len(views) > 1 else ""
@@ -195,7 +195,7 @@ def line_of(row: Row, job: Job | None = None) -> str:
     )
 
 
-def render_all(views: Sequence[View], width: int, height: int) -> RenderableType:
+def render_all(views: Sequence[ScreenState], width: int, height: int) -> RenderableType:
     """The pictures of several jobs, one below the other."""
     share = height // len(views)
     pictures: list[RenderableType] = []
@@ -204,7 +204,7 @@ def render_all(views: Sequence[View], width: int, height: int) -> RenderableType
     return Group(*pictures)
 
 
-def render(view: View, width: int, height: int) -> RenderableType:
+def render(view: ScreenState, width: int, height: int) -> RenderableType:
     """The picture of a view on a terminal of so many columns and lines."""
     lines: list[RenderableType] = [Text(view.title, "bold", no_wrap=True, overflow="ellipsis")]
     if view.parts:

@@ -24,7 +24,7 @@ from dpstream.pipeline.actions import (
 from dpstream.pipeline.jobs.deployed_job import IDENTIFIER_BYTES, DeployedJob
 from dpstream.pipeline.jobs.job_differences import describe_difference
 from dpstream.pipeline.jobs.job_files import Job
-from dpstream.pipeline.jobs.phases import Phase
+from dpstream.pipeline.jobs.job_phases import Phase
 from dpstream.pipeline.jobs.replays import ReplayError, deploy_replay
 from dpstream.pipeline.kafka.cluster import Cluster, KafkaTransport
 from dpstream.pipeline.kafka.deployed_jobs import read_jobs, set_phase
@@ -34,9 +34,8 @@ from dpstream.pipeline.ledger.ledger_topic import write_entries
 from dpstream.pipeline.ledger.writing import of_replay
 from dpstream.pipeline.operations.processes import dpstream_command
 from dpstream.pipeline.operations.restarted_processes import RestartedProcesses
-from dpstream.pipeline.recording.replay.pace import Pace, Speed
-from dpstream.pipeline.recording.replay.plan import ReplayPlan
-from dpstream.pipeline.recording.replay.progress import Progress
+from dpstream.pipeline.recording.replay.pace import Pace, ReplayProgress, Speed
+from dpstream.pipeline.recording.replay.replay_plan import ReplayPlan
 from dpstream.pipeline.recording.replay.sources import ReplaySource
 from dpstream.pipeline.recording.replay.writer import ReplayWriter
 from dpstream.pipeline.results.follow import EstimateReader
@@ -127,7 +126,7 @@ class ClusterReplay:
         self._source = source
         self._plan = plan
         self._tell = tell
-        self._progress = Progress(plan.last, tell)
+        self._progress = ReplayProgress(plan.last, tell)
         self._transport = KafkaTransport(cluster, job.name, tell)
         self._writer = ReplayWriter(
             job,

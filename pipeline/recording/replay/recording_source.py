@@ -11,7 +11,7 @@ from dpstream.pipeline.jobs.replays import ReplayError
 from dpstream.pipeline.recording.recording_index import RecordingFile, RecordKind
 from dpstream.pipeline.recording.recordings import Recording, RecordingError
 from dpstream.pipeline.recording.replay.sources import Stored, in_words
-from dpstream.pipeline.stages.epochs import EpochSet
+from dpstream.pipeline.stages.epoch_sets import EpochSet
 from dpstream.topics.manifests import Fate, Manifest
 from dpstream.topics.names import Role
 from dpstream.topics.words import Words, pairs_are_smaller

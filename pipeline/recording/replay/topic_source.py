@@ -15,8 +15,8 @@ from dpstream.pipeline.jobs.replays import ReplayError
 from dpstream.pipeline.recording.replay.sources import Stored, in_words
 from dpstream.pipeline.results.released_windows import WindowIndex
 from dpstream.pipeline.stages.decision_log import DecisionLog
+from dpstream.pipeline.stages.environment import Scratch, temporary_file
 from dpstream.pipeline.stages.partial_log import PartialLog
-from dpstream.pipeline.stages.scratch import Scratch, temporary_file
 from dpstream.topics.manifests import Manifest
 from dpstream.topics.names import Role
 from dpstream.topics.words import Words

@@ -14,7 +14,7 @@ from dataclasses import replace
 from dpstream.pipeline.actions import Append, Flush, Steps
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.replays import ReplayError
-from dpstream.pipeline.recording.replay.plan import ReplayPlan
+from dpstream.pipeline.recording.replay.replay_plan import ReplayPlan
 from dpstream.pipeline.recording.replay.sources import ReplaySource
 from dpstream.pipeline.results.released_windows import WindowIndex
 from dpstream.pipeline.stages.attempts import chunks_of_attempt

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dpstream.pipeline.values.numbers import NumericDomain
+from dpstream.pipeline.values.numeric_values import NumericDomain
 from dpstream.randomizers.equal_buckets import edge_text, rounded_text
 
 

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from dpstream.randomizers.counted_words import CountedWords
 from dpstream.randomizers.devices import Devices
 from dpstream.randomizers.fragments import FragmentsLaw, Neighbours
+from dpstream.randomizers.given_sets import set_rows
 from dpstream.randomizers.given_values import check_epoch
 from dpstream.randomizers.guarantee import (
     Guarantee,
@@ -34,8 +35,7 @@ from dpstream.randomizers.item_domains import ItemDomain, domain_size
 from dpstream.randomizers.laws import Constants
 from dpstream.randomizers.pairwise_hash import PairwiseHash
 from dpstream.randomizers.parameter_checks import check_approximate, check_domain, check_items_held
-from dpstream.randomizers.set_rows import set_rows
-from dpstream.topics.word_forms import WordForm, narrowest
+from dpstream.topics.words import WordForm, narrowest
 
 ROWS: Final = 1 << 10
 BUCKETS: Final = 1 << 16

@@ -1,5 +1,5 @@
 /**
- * The normal distribution function, bit by bit that of `randomizers/value_stream/normal.py`: made of
+ * The normal distribution function, bit by bit that of `randomizers/value_stream/tilt.py`: made of
  * additions, multiplications and divisions in the same order, and of nothing else.
  */
 

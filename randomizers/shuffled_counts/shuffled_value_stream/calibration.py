@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from dpstream.randomizers.accounting.boosted_counts import least_varying
-from dpstream.randomizers.accounting.normal_loss import normal_deviation
+from dpstream.randomizers.accounting.connected_dots import normal_deviation
 from dpstream.randomizers.accounting.shifted_noise import delta_of_tables
 from dpstream.randomizers.accounting.table_distances import FOR_TABLES
 from dpstream.randomizers.change_kernel import Kernel

@@ -14,7 +14,7 @@ from urllib.error import URLError
 from urllib.parse import quote
 from urllib.request import urlopen
 
-from dpstream.pipeline.demo.devices.job import NAME as DEVICES_JOB
+from dpstream.pipeline.demo.devices.fleet import NAME as DEVICES_JOB
 from tests.docker.rehearsal.engine import Podman, RehearsalError
 from tests.docker.rehearsal.images import image_names
 

@@ -13,14 +13,19 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
-from dpstream.pipeline.audit.deployed_laws import attack_law, with_constants_of
-from dpstream.pipeline.audit.draws import compare_draws
+from dpstream.pipeline.audit.audits import AuditOutcome, Finding
+from dpstream.pipeline.audit.draw_comparison import compare_draws
 from dpstream.pipeline.audit.exact import enumerate_losses, largest_loss
-from dpstream.pipeline.audit.findings import Finding, Verdict
-from dpstream.pipeline.audit.plans import FULL, WINDOWS, noise_of_stage
+from dpstream.pipeline.audit.plans import (
+    FULL,
+    WINDOWS,
+    attack_law,
+    job_of,
+    noise_of_stage,
+    with_constants_of,
+)
 from dpstream.pipeline.audit.sampling import Sample
-from dpstream.pipeline.audit.subjects import job_of
-from dpstream.pipeline.audit.targets import History, Windows
+from dpstream.pipeline.audit.targets import DeviceHistory, Windows
 from dpstream.pipeline.conformance.cases import Case
 from dpstream.pipeline.jobs.descriptions import described
 from dpstream.pipeline.json_values import json_fields
@@ -39,7 +44,7 @@ def claiming(case: Case, **changed: Any) -> Any:
 @pytest.mark.parametrize(("name", "claimed"), [("future_rand", 1.0), ("split_budget", 1.0)])
 def test_an_exact_guarantee_is_observed(name: str, claimed: float) -> None:
     (finding,) = enumerate_losses(case_of(name))
-    assert finding.verdict is Verdict.EXACT
+    assert finding.verdict is AuditOutcome.EXACT
     assert finding.observed == pytest.approx(claimed, abs=1e-9)
     assert finding.false_alarm == 0
 
@@ -204,7 +209,7 @@ def test_a_loss_1_3_times_as_large_as_claimed_is_convicted_by_samples(
     honest = job.guarantee
     for factor, convicted in ((1.3, True), (1.0, False)):
         claimed = replace(honest, epsilon=honest.epsilon / factor)
-        sample = Sample("it", ("reports",), job, History(job), claimed, FULL.together // 4)
+        sample = Sample("it", ("reports",), job, DeviceHistory(job), claimed, FULL.together // 4)
         (finding,) = sample.run(seeded_generator(10), ALARM)
         assert finding.convicted == convicted
 

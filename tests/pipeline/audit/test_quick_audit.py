@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from dpstream.pipeline.audit.audits import FALSE_ALARM, Attack, Audit, run_attacks
-from dpstream.pipeline.audit.plans import QUICK, attacks_on_protocol
-from dpstream.pipeline.audit.recomputed.attacks import attacks_on_accounting
+from dpstream.pipeline.audit.plans import QUICK, attacks_on_accounting, attacks_on_protocol
 from dpstream.pipeline.conformance.finding import find_cases
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from dpstream.pipeline.audit.findings import Finding
-from dpstream.pipeline.audit.recomputed import compositions, sets
+from dpstream.pipeline.audit.audits import Finding
+from dpstream.pipeline.audit.recomputed import compositions, item_sets
 from dpstream.pipeline.audit.recomputed.small_laws import (
     UNIT,
     excess,
@@ -91,18 +91,18 @@ def test_a_delta_is_the_least_whichever_world_is_the_true_one(shift: int) -> Non
 
 
 def test_sets_that_are_charged_like_an_item_are_convicted(monkeypatch: pytest.MonkeyPatch) -> None:
-    calibrate = installed(sets, "calibrate")
+    calibrate = installed(item_sets, "calibrate")
 
     def of_one(parameters: Any, last_epoch: int, minimum: int) -> Any:
         return calibrate(replace(parameters, items=1), last_epoch, minimum)
 
-    overlapping = installed(sets, "epsilon_for_overlapping")
-    monkeypatch.setattr(sets, "calibrate", of_one)
+    overlapping = installed(item_sets, "epsilon_for_overlapping")
+    monkeypatch.setattr(item_sets, "calibrate", of_one)
     monkeypatch.setattr(
-        sets,
+        item_sets,
         "epsilon_for_overlapping",
         lambda mean, delta, overlap, items: overlapping(mean, delta, overlap / 3, items),
     )
-    found = reasons(sets.sets_of_items())
+    found = reasons(item_sets.sets_of_items())
     assert "for two items with" in found
     assert "told with their items" in found

@@ -10,14 +10,11 @@ import numpy as np
 import pytest
 
 from dpstream.pipeline.audit import targets
-from dpstream.pipeline.audit.audits import FALSE_ALARM, Attack, run_attacks
-from dpstream.pipeline.audit.findings import Finding, Verdict
+from dpstream.pipeline.audit.audits import FALSE_ALARM, Attack, AuditOutcome, Finding, run_attacks
 from dpstream.pipeline.audit.hockey_stick import Reports, Sight, Sights
-from dpstream.pipeline.audit.neighbours import candidate_pairs
-from dpstream.pipeline.audit.plans import QUICK, attacks_on_protocol
-from dpstream.pipeline.audit.sampling import Sample
-from dpstream.pipeline.audit.subjects import job_of
-from dpstream.pipeline.audit.targets import History, Windows
+from dpstream.pipeline.audit.plans import QUICK, attacks_on_protocol, job_of
+from dpstream.pipeline.audit.sampling import Sample, candidate_pairs
+from dpstream.pipeline.audit.targets import DeviceHistory, Windows
 from dpstream.pipeline.conformance.cases import Stream
 from dpstream.pipeline.conformance.finding import find_cases
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
@@ -86,7 +83,7 @@ def test_attacks_that_draw_share_the_probability_of_a_false_alarm() -> None:
 
     def run(coins: np.random.Generator, share: float) -> list[Finding]:
         shares.append(share)
-        return [Finding("it", "one", "", Verdict.CONSISTENT, false_alarm=share)]
+        return [Finding("it", "one", "", AuditOutcome.CONSISTENT, false_alarm=share)]
 
     attacks = [Attack("it", "one", 1, run)] * 4
     attacks += [Attack("it", "sure", 0, lambda coins, share: [])]
@@ -103,7 +100,7 @@ RUNS = 100
 def test_a_hundred_clean_runs_are_acquitted() -> None:
     """Of attacks that draw: the others cannot convict by chance."""
     job = job_of(find_cases("split_budget")[0], epochs=1, minimum=1)
-    sample = Sample("it", ("local reports",), job, History(job), job.guarantee, 1_000)
+    sample = Sample("it", ("local reports",), job, DeviceHistory(job), job.guarantee, 1_000)
     attacks = [
         attack
         for name in ("split_budget", "single_message")
@@ -163,7 +160,7 @@ def test_of_each_trial_its_own_epochs_are_seen(
 
 def test_devices_that_are_run_as_one_are_each_seen_alone() -> None:
     stream = (1, 0, 0, 1)
-    (sights,) = History(loud_job(4)).sights(stream, 40_500, seeded_generator(3))
+    (sights,) = DeviceHistory(loud_job(4)).sights(stream, 40_500, seeded_generator(3))
     assert sights.trials == 40_500
     # Of hundreds of thousands of bits a few are turned round.
     wrong = sum(

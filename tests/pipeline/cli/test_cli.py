@@ -18,7 +18,7 @@ from kafka.errors import KafkaTimeoutError
 
 from dpstream.pipeline import cli
 from dpstream.pipeline.cli import main
-from dpstream.pipeline.cli.errors import UsageProblem, explain, run_command
+from dpstream.pipeline.cli.command_errors import UsageProblem, explain, run_command
 from dpstream.pipeline.cli.verbs import build_command, installed_verbs
 from dpstream.pipeline.devices.producer import ProducerError
 from dpstream.pipeline.devices.rows import InputError
@@ -80,7 +80,7 @@ def test_ctrl_c_while_it_loads_is_an_interruption(monkeypatch: pytest.MonkeyPatc
     # What is loaded before `main` can catch it is next to nothing.
     program = "import sys; from dpstream.pipeline.cli import main; print(*sys.modules)"
     loaded = subprocess.check_output([sys.executable, "-c", program], text=True).split()
-    assert not {"typer", "numpy", "pydantic", "dpstream.pipeline.cli.errors"} & {*loaded}
+    assert not {"typer", "numpy", "pydantic", "dpstream.pipeline.cli.command_errors"} & {*loaded}
 
     def interrupted() -> None:
         raise KeyboardInterrupt

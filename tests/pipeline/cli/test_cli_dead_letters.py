@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dpstream.pipeline.actions import LogRecord
-from dpstream.pipeline.operations.dead_letters import header_of
+from dpstream.pipeline.operations.dead_letter_log import header_of
 from dpstream.topics.batches import Batch, Punctuation, encode_batch, encode_punctuation
 from dpstream.topics.chunks import Chunk, encode_chunk
 from dpstream.topics.records import DeadLetter, Dismissal, Reason

@@ -13,11 +13,11 @@ import pytest
 from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.jobs.budgets import Charge
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, Origin
+from dpstream.pipeline.jobs.job_phases import Phase
 from dpstream.pipeline.jobs.jobs_topic import JobsTopic
 from dpstream.pipeline.jobs.listed_jobs import RECEIPT_KEY
-from dpstream.pipeline.jobs.phases import Phase
 from dpstream.pipeline.ledger.chain import Chain
-from dpstream.pipeline.ledger.entries import Draft, Kind
+from dpstream.pipeline.ledger.entries import Draft, EntryKind
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.topics.manifests import Fate, Manifest, encode_manifest
 from dpstream.topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role, TopicSettings
@@ -237,7 +237,7 @@ def test_of_two_who_deploy_at_once_the_budget_bears_only_one(
 
     def race(topic: str, value: bytes | None, key: bytes | None = None) -> int:
         while others:
-            entry = Draft(Kind.CHARGE, 5, (others.pop(),))
+            entry = Draft(EntryKind.CHARGE, 5, (others.pop(),))
             ledger = Chain()
             for record in cluster.records[LEDGER_TOPIC, 0]:
                 ledger.apply(record.offset, record.value or b"")

@@ -9,7 +9,7 @@ import pytest
 from pyarrow import parquet
 
 from dpstream.aggregators.estimate import Estimate, Published
-from dpstream.pipeline.results.estimate_files import PIECES
+from dpstream.pipeline.results.file_formats import PIECES
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.topics.manifests import Fate
 from dpstream.topics.names import Role

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dpstream.pipeline.cli.errors import explain
+from dpstream.pipeline.cli.command_errors import explain
 from dpstream.pipeline.errors import FAILED
 from dpstream.pipeline.jobs.descriptions import signing_key_at
 from dpstream.pipeline.jobs.key_files import CollectorKey, NoiseKey, WrongKeyError

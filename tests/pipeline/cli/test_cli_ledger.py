@@ -18,7 +18,7 @@ from dpstream.pipeline.jobs.jobs_topic import JobsTopic
 from dpstream.pipeline.jobs.replays import replayed_job
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.deployed_jobs import read_jobs
-from dpstream.pipeline.ledger.entries import Draft, Kind
+from dpstream.pipeline.ledger.entries import Draft, EntryKind
 from dpstream.pipeline.ledger.ledger_topic import read_spending, write_entries
 from dpstream.pipeline.ledger.spending import Spending
 from dpstream.pipeline.operations.deployments import deploy
@@ -243,7 +243,7 @@ def test_what_is_done_to_the_log_is_found(
 
 def _charging(state: Spending, charge: Charge) -> Draft | None:
     charged = charge.deployment in state.written_charges
-    return None if charged else Draft(Kind.CHARGE, charge.at, (charge,))
+    return None if charged else Draft(EntryKind.CHARGE, charge.at, (charge,))
 
 
 def test_a_job_that_nobody_is_charged_for_is_found(

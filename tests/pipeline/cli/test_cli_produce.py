@@ -11,8 +11,8 @@ import pytest
 
 from dpstream.pipeline.devices.change_log import ChangeLog, load_change_log
 from dpstream.pipeline.devices.live import LiveSource
-from dpstream.pipeline.devices.produce import LiveProducer, produce_change_log, produce_live
 from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.devices.producer_input import LiveProducer, produce_change_log, produce_live
 from dpstream.pipeline.devices.rows import InputError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job

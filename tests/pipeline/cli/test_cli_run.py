@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dpstream.pipeline.cli import cluster_and_jobs
-from dpstream.pipeline.kafka.errors import BrokerAwayError
+from dpstream.pipeline.kafka.cluster_errors import BrokerAwayError
 from dpstream.pipeline.state import FolderLock, supervisor_folder
 from tests.support.commands import Commands
 from tests.support.memory_cluster import use_memory_cluster

@@ -12,22 +12,22 @@ import pytest
 from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, Origin, deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
-from dpstream.pipeline.jobs.phases import Phase
+from dpstream.pipeline.jobs.job_phases import Phase
 from dpstream.pipeline.jobs.sealed import stage_roles
 from dpstream.pipeline.json_values import json_text
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.deployed_jobs import DeploymentError
 from dpstream.pipeline.kafka.workers.groups import Committed
 from dpstream.pipeline.operations.registrations import Registrations
+from dpstream.pipeline.operations.status.collection import JobWatch, gather_status
 from dpstream.pipeline.operations.status.facts import (
     SILENCE,
     JobStatus,
-    OpenWindow,
+    OpenWindowStatus,
     StageStatus,
     TopicStatus,
     WorkerStatus,
 )
-from dpstream.pipeline.operations.status.gathering import JobWatch, gather_status
 from dpstream.pipeline.operations.status.judging import PATIENCE, find_notes, find_problems
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.topics.manifests import Fate, Manifest, encode_manifest
@@ -138,7 +138,7 @@ def test_lag_is_stuck_when_it_is_old_and_nobody_reads(stage: str) -> None:
 
 def test_stage_is_not_stuck_while_a_producer_is_ahead_of_time() -> None:
     def found(grace_left: float | None) -> list[str]:
-        window = OpenWindow(epoch=1, reports=5, waits_for=("p",), grace_left=grace_left)
+        window = OpenWindowStatus(epoch=1, reports=5, waits_for=("p",), grace_left=grace_left)
         ahead = worker("shuffle", ahead={"gateway": 3_000}, windows=(window,))
         return problems(stages(shuffle=StageStatus("shuffle", (ahead,), 5, PATIENCE + 31.0)))
 

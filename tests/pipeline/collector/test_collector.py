@@ -14,20 +14,19 @@ from prometheus_client.exposition import generate_latest
 
 from dpstream.pipeline.addresses import is_within, networks
 from dpstream.pipeline.collector import collector as collector_module
-from dpstream.pipeline.collector import rates as rates_module
-from dpstream.pipeline.collector.answers import Answer
+from dpstream.pipeline.collector import http_limits as rates_module
+from dpstream.pipeline.collector.batch_writer import Watermarks
 from dpstream.pipeline.collector.collector import Collector, CollectorSettings
-from dpstream.pipeline.collector.following import WantedJob, WantedJobs
-from dpstream.pipeline.collector.intake import Intake
-from dpstream.pipeline.collector.metrics import registry_of
-from dpstream.pipeline.collector.rates import Rates
-from dpstream.pipeline.collector.watermarks import Watermarks
+from dpstream.pipeline.collector.collector_metrics import registry_of
+from dpstream.pipeline.collector.http_limits import Rates
+from dpstream.pipeline.collector.intake import Intake, WantedJob, WantedJobs
+from dpstream.pipeline.collector.responses import HttpResponse
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.phases import Phase
+from dpstream.pipeline.jobs.job_phases import Phase
 from dpstream.pipeline.kafka.broker_clock import BrokerClock
 from dpstream.pipeline.kafka.jobs_follower import Away
 from dpstream.pipeline.kafka.workers.log_lines import LogLines
-from dpstream.topics.frames import Kind, kind_of
+from dpstream.topics.frames import RecordType, kind_of
 from dpstream.topics.loose_batches import Watermark, decode_watermark
 from dpstream.topics.names import Role
 from tests.support.collector_server import Client, report
@@ -74,7 +73,7 @@ class World:
         return [
             decode_watermark(value)
             for value in self.writer.of("phones.reports")
-            if kind_of(value) is Kind.WATERMARK
+            if kind_of(value) is RecordType.WATERMARK
         ]
 
 
@@ -130,16 +129,16 @@ async def test_a_watermark_waits_for_what_is_on_its_way(job: DeployedJob, key_fi
     assert (await client.report(body(job))).status == 202
     gathering = world.collector.served[0].gathering
     world.writer.gate = asyncio.Event()
-    replies: list[Answer] = []
+    replies: list[HttpResponse] = []
     assert gathering.offer(body(job), None, BEGIN + 1000, replies.append) is None
     world.clock.note(BEGIN + DAY + LATE + SETTLING, 0.0)
     await until(lambda: gathering._first_open == 2)
     await asyncio.sleep(0)
-    assert Kind.WATERMARK not in map(kind_of, filter(is_ours, world.writer.asked))
+    assert RecordType.WATERMARK not in map(kind_of, filter(is_ours, world.writer.asked))
     world.writer.gate.set()
     await until(lambda: bool(world.watermarks()))
     kinds = [kind_of(value) for value in world.writer.of("phones.reports")]
-    assert kinds == [Kind.LOOSE_BATCH, Kind.LOOSE_BATCH, Kind.WATERMARK]
+    assert kinds == [RecordType.LOOSE_BATCH, RecordType.LOOSE_BATCH, RecordType.WATERMARK]
     # And what was on its way may be below the cut of a window without it.
     assert [reply.status for reply in replies] == [409]
     await world.collector.stop()

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from dpstream.pipeline.collector.answers import Answer
-from dpstream.pipeline.collector.gathering import Gathering, Room
+from dpstream.pipeline.collector.batch_writer import Gathering, Room
 from dpstream.pipeline.collector.intake import Intake
+from dpstream.pipeline.collector.responses import HttpResponse
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.topics.loose_batches import decode_loose_batch
 from tests.support.device_jobs import BEGIN, DAY, KEY, LATE, SETTLING, body, device_job, envelope
@@ -28,7 +28,7 @@ class World:
         self.writer = MemoryWriter()
         self.room = room or Room()
         self.failed: list[Exception] = []
-        self.answers: list[Answer] = []
+        self.answers: list[HttpResponse] = []
         self.now: int | None = NOW
         self.gathering = Gathering(
             Intake(job, KEY),
@@ -40,7 +40,7 @@ class World:
             patience,
         )
 
-    def offer(self, data: bytes, now: int = NOW) -> Answer | None:
+    def offer(self, data: bytes, now: int = NOW) -> HttpResponse | None:
         return self.gathering.offer(data, None, now, self.answers.append)
 
     @property

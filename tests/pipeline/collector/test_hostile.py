@@ -13,9 +13,8 @@ import pytest
 import uvloop
 
 from dpstream.pipeline.addresses import networks
-from dpstream.pipeline.collector.answers import Answer, written
-from dpstream.pipeline.collector.http_limits import HttpLimits
-from dpstream.pipeline.collector.rates import Rates
+from dpstream.pipeline.collector.http_limits import HttpLimits, Rates
+from dpstream.pipeline.collector.responses import HttpResponse, written
 from dpstream.pipeline.collector.service import Access
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.topics.envelopes import CONTENT_TYPE
@@ -66,7 +65,7 @@ async def test_one_answer_that_fails_is_one(
     async with collecting(job) as server:
         before, bad, after = [await server.connect() for _ in range(3)]
 
-        def broken(answer: Answer, more: object, **how: bool) -> bytes:
+        def broken(answer: HttpResponse, more: object, **how: bool) -> bytes:
             if answer.status == 202 and not failed:
                 failed.append(True)
                 raise ValueError("private")
@@ -86,9 +85,9 @@ async def test_one_answer_that_fails_is_one(
 
 async def test_a_reply_that_fails_does_not_end_the_others(job: DeployedJob) -> None:
     async with collecting(job) as server:
-        answers: list[Answer] = []
+        answers: list[HttpResponse] = []
 
-        def broken(answer: Answer) -> None:
+        def broken(answer: HttpResponse) -> None:
             raise RuntimeError
 
         for reply in (answers.append, broken, answers.append):

@@ -11,12 +11,11 @@ import pytest
 from openapi_spec_validator import validate
 
 from dpstream.pipeline.addresses import networks
-from dpstream.pipeline.collector.http_limits import HttpLimits
+from dpstream.pipeline.collector.http_limits import HttpLimits, Rates
 from dpstream.pipeline.collector.openapi import DESCRIPTION
-from dpstream.pipeline.collector.rates import Rates
 from dpstream.pipeline.collector.service import Access
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.phases import Phase
+from dpstream.pipeline.jobs.job_phases import Phase
 from dpstream.topics.envelopes import BODY_MAX, CONTENT_TYPE
 from dpstream.topics.loose_batches import decode_loose_batch
 from tests.support.collector_server import Client, collecting, report, request

@@ -5,8 +5,8 @@ import secrets
 import numpy as np
 import pytest
 
-from dpstream.pipeline.collector.answers import Answer, Problem
-from dpstream.pipeline.collector.intake import Gate, Intake, Taken
+from dpstream.pipeline.collector.intake import Intake, IntakeRules, Taken
+from dpstream.pipeline.collector.responses import HttpResponse, RequestProblem
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.key_files import CollectorKey, WrongKeyError
 from dpstream.topics.envelopes import HEADER_BYTES, encode_body, encode_envelope
@@ -40,9 +40,9 @@ def sealing() -> DeployedJob:
     return device_job(seal=list(PUBLIC_KEYS), rotate=2)
 
 
-def passed(intake: Intake, data: bytes, now: int = NOW) -> Gate:
+def passed(intake: Intake, data: bytes, now: int = NOW) -> IntakeRules:
     gate = intake.gate(data)
-    assert isinstance(gate, Gate), gate
+    assert isinstance(gate, IntakeRules), gate
     assert gate.refusal(len(data), now) is None
     return gate
 
@@ -52,8 +52,8 @@ def taken(intake: Intake, *bodies: bytes, subjects: list[str | None] | None = No
     return intake.take(gate, bodies, subjects or [None] * len(bodies))
 
 
-def said(answer: Answer | Gate | None) -> tuple[int, str] | None:
-    return (answer.status, answer.reason or "") if isinstance(answer, Answer) else None
+def said(answer: HttpResponse | IntakeRules | None) -> tuple[int, str] | None:
+    return (answer.status, answer.reason or "") if isinstance(answer, HttpResponse) else None
 
 
 def test_open_reports_become_tags_with_contents(job: DeployedJob) -> None:
@@ -137,7 +137,7 @@ def test_who_sent_no_token_is_not_taken_for_another() -> None:
 
 def test_reports_settle_before_the_stage_may_cut(job: DeployedJob) -> None:
     gate = Intake(job, KEY).gate(body(job))
-    assert isinstance(gate, Gate)
+    assert isinstance(gate, IntakeRules)
     assert gate.settles - gate.closes == 1000
     for late, settling in ((3600.0, 0), (3599.0, 500), (3598.9, 550), (3590.0, 1000)):
         assert job.devices is not None
@@ -164,7 +164,7 @@ def test_sealed_reports_keep_their_ids_and_boxes(sealing: DeployedJob) -> None:
 def test_a_gate_opens_and_closes_by_the_clock(job: DeployedJob) -> None:
     data = body(job, 2)
     gate = Intake(job, KEY).gate(data)
-    assert isinstance(gate, Gate)
+    assert isinstance(gate, IntakeRules)
     begins = BEGIN + DAY
     early = gate.refusal(len(data), begins - 60_001)
     assert said(early) == (409, "early")
@@ -183,7 +183,7 @@ def test_what_is_not_of_this_job_passes_no_gate(job: DeployedJob, sealing: Deplo
     other = secrets.token_bytes(16)
     gone = intake.gate(of(other, job.fingerprint, 1, None, one))
     assert said(gone) == (410, "deployment")
-    assert isinstance(gone, Answer)
+    assert isinstance(gone, HttpResponse)
     assert job.deployment.hex().encode() in gone.body
     assert other.hex().encode() not in gone.body
     assert said(intake.gate(of(job.deployment, other, 1, None, one))) == (409, "fingerprint")
@@ -208,7 +208,7 @@ def test_what_is_not_of_this_job_passes_no_gate(job: DeployedJob, sealing: Deplo
 def test_epochs_before_the_deployment_are_late(job: DeployedJob) -> None:
     later = job.model_copy(update={"deployed_at": BEGIN + 3 * DAY})
     assert said(Intake(later, KEY).gate(body(later, 3))) == (409, "late")
-    assert isinstance(Intake(later, KEY).gate(body(later, 4)), Gate)
+    assert isinstance(Intake(later, KEY).gate(body(later, 4)), IntakeRules)
 
 
 def test_a_known_header_says_nothing_of_what_follows(job: DeployedJob) -> None:
@@ -216,7 +216,7 @@ def test_a_known_header_says_nothing_of_what_follows(job: DeployedJob) -> None:
     data = body(job)
     gate = passed(intake, data)
     for wrong in (data[:HEADER_BYTES], data[:-1], data + b"\0"):
-        assert intake.gate(wrong) in (gate, Problem.MALFORMED.answer())
+        assert intake.gate(wrong) in (gate, RequestProblem.MALFORMED.answer())
         assert said(gate.refusal(len(wrong), NOW)) == (400, "malformed")
 
 
@@ -263,7 +263,7 @@ def test_a_refusal_says_nothing_of_what_is_refused(job: DeployedJob) -> None:
         )
         for w in (77, 99)
     ]
-    assert list(taken(Intake(job, KEY), *bodies).refusals) == [Problem.FOREIGN.answer()] * 2
+    assert list(taken(Intake(job, KEY), *bodies).refusals) == [RequestProblem.FOREIGN.answer()] * 2
 
 
 def test_nothing_is_written_of_nothing(job: DeployedJob) -> None:
@@ -359,8 +359,8 @@ def test_twenty_thousand_mutated_bodies(job: DeployedJob, sealing: DeployedJob) 
                 data += generator.bytes(int(generator.integers(1, 300)))
             whole = bytes(data)
             gate = intake.gate(whole)
-            refusal = gate if isinstance(gate, Answer) else gate.refusal(len(whole), NOW)
-            if isinstance(gate, Gate) and refusal is None:
+            refusal = gate if isinstance(gate, HttpResponse) else gate.refusal(len(whole), NOW)
+            if isinstance(gate, IntakeRules) and refusal is None:
                 found = intake.take(gate, [whole], [None])
                 (refusal,) = found.refusals
                 if refusal is None:

@@ -15,20 +15,21 @@ from aiohttp.test_utils import TestClient, TestServer
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from dpstream.aggregators.estimate import Estimate
-from dpstream.pipeline.collector.intake import Gate, Intake
+from dpstream.pipeline.collector.intake import Intake, IntakeRules
 from dpstream.pipeline.demo import (
     demo_change_log,
     demo_job_file,
     demo_shuffled_job_file,
     demo_stream_job_file,
 )
-from dpstream.pipeline.demo.devices.fleet import Fleet, Told
-from dpstream.pipeline.demo.devices.job import (
+from dpstream.pipeline.demo.devices.fleet import (
     EPOCH_SECONDS,
     NAME,
+    Fleet,
+    Told,
     job_text,
 )
-from dpstream.pipeline.demo.devices.page import application
+from dpstream.pipeline.demo.devices.visitor_page import application
 from dpstream.pipeline.demo.story import (
     PEOPLE,
     STUDENT,
@@ -70,7 +71,7 @@ def test_the_fleet_sends_what_a_collector_takes_and_enrols_once() -> None:
         bodies = dict(fleet.draw(epoch, values))
         assert len({len(body) for body in bodies.values()}) == 1
         gate = intake.gate(bodies[0])
-        assert isinstance(gate, Gate)
+        assert isinstance(gate, IntakeRules)
         assert gate.refusal(len(bodies[0]), int(1000 * told.begins(epoch)) + 1) is None
         taken = intake.take(gate, list(bodies.values()), [None] * 50)
         assert taken.refusals == [None] * 50

@@ -19,7 +19,7 @@ from dpstream.pipeline.devices.bounded_lines import (
     EndlessLineError,
 )
 from dpstream.pipeline.devices.change_log import load_change_log
-from dpstream.pipeline.devices.item_counts import counts_in
+from dpstream.pipeline.devices.item_shares import counts_in
 from dpstream.pipeline.devices.rows import BadRow, BadRowsError, InputError, read_records
 
 MEBIBYTE = 1 << 20

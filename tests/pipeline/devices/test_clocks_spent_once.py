@@ -15,14 +15,14 @@ import pytest
 from numpy.typing import NDArray
 
 from dpstream.pipeline.actions import Append, Flush, Result, Steps
-from dpstream.pipeline.devices.producer import Producer, ProducerError, Transport
+from dpstream.pipeline.devices.producer import Producer, ProducerError, ProducerTransport
 from dpstream.pipeline.devices.producer_store import ProducerStore
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.kafka.memory import MemoryLog
 from dpstream.randomizers.value_stream import ValueStream, ValueStreamLaw
 from dpstream.topics.batches import decode_batch
-from dpstream.topics.frames import Kind, kind_of
+from dpstream.topics.frames import RecordType, kind_of
 from dpstream.topics.names import Role
 from tests.support.gateway import open_producer, seeded
 
@@ -74,7 +74,9 @@ def assert_same(one: State, other: State) -> None:
 def sent(log: MemoryLog) -> list[bytes]:
     """The words of every batch, each once, however often it arrived."""
     batches = [
-        decode_batch(value) for value in log.values(Role.REPORTS) if kind_of(value) is Kind.BATCH
+        decode_batch(value)
+        for value in log.values(Role.REPORTS)
+        if kind_of(value) is RecordType.BATCH
     ]
     return list({batch.batch: batch.words.values.tobytes() for batch in batches}.values())
 
@@ -133,7 +135,7 @@ def test_a_crash_between_drawing_and_sending_spends_a_clock_once(
             if name == "undisturbed":
                 producer.close(2)
             else:
-                transport: Transport = KilledAfter(log, taken)
+                transport: ProducerTransport = KilledAfter(log, taken)
                 producer._transport = transport
                 with pytest.raises(ConnectionError):
                     producer.close(2)

@@ -11,15 +11,15 @@ import pytest
 
 from dpstream.pipeline.devices.example_log import ExampleLog, load_example_log
 from dpstream.pipeline.devices.item_log import load_value_log
-from dpstream.pipeline.devices.produce import LiveProducer
 from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.devices.producer_input import LiveProducer
 from dpstream.pipeline.devices.rows import BadRowsError, InputError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
-from dpstream.pipeline.results.kinds.registry import kind_of
-from dpstream.pipeline.simulation.simulate import simulate
+from dpstream.pipeline.results.kinds.known_kinds import kind_of
+from dpstream.pipeline.simulation.simulated_job import simulate
 from dpstream.pipeline.values.examples import ExampleDomain
 from dpstream.randomizers.labelled_examples import unpacked_examples
 

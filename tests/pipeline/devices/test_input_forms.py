@@ -22,7 +22,7 @@ from dpstream.pipeline.devices.live import Change, LiveSource
 from dpstream.pipeline.devices.rows import BadRowsError, InputError
 from dpstream.pipeline.jobs.input_forms import InputForm
 from dpstream.pipeline.values.durations import parse_duration
-from dpstream.pipeline.values.numbers import NumericDomain
+from dpstream.pipeline.values.numeric_values import NumericDomain
 from dpstream.pipeline.values.sets import SetDomain
 from dpstream.pipeline.values.times import EpochCalendar
 from dpstream.pipeline.values.value_domains import BOOLEAN, CategoryDomain, ValueDomain

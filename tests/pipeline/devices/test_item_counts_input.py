@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dpstream.pipeline.devices.item_counts import counts_in
+from dpstream.pipeline.devices.item_shares import counts_in
 from dpstream.pipeline.devices.rows import InputError
 
 

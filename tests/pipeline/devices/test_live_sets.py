@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from dpstream.pipeline.devices.live import CloseEpoch, Held, LiveSource
-from dpstream.pipeline.devices.produce import LiveProducer
 from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.devices.producer_input import LiveProducer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog

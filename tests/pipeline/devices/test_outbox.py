@@ -15,14 +15,14 @@ import numpy as np
 import pytest
 
 from dpstream.pipeline.actions import Append, Result, Steps
-from dpstream.pipeline.devices.producer import Producer, Transport
+from dpstream.pipeline.devices.producer import Producer, ProducerTransport
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.batches import decode_batch
-from dpstream.topics.frames import Kind, kind_of
+from dpstream.topics.frames import RecordType, kind_of
 from dpstream.topics.names import Role
 
 DEVICES = 40
@@ -107,7 +107,9 @@ def deployed(name: str) -> DeployedJob:
     )
 
 
-def open_producer(job: DeployedJob, folder: Path, transport: Transport, seed: int) -> Producer:
+def open_producer(
+    job: DeployedJob, folder: Path, transport: ProducerTransport, seed: int
+) -> Producer:
     return Producer(
         job,
         folder,
@@ -133,7 +135,7 @@ def reports(log: MemoryLog) -> list[tuple[bytes, bytes]]:
 def _by_batch(log: MemoryLog) -> Iterator[tuple[bytes, bytes]]:
     seen = set()
     for value in log.values(Role.REPORTS):
-        if kind_of(value) is not Kind.BATCH:
+        if kind_of(value) is not RecordType.BATCH:
             continue
         batch = decode_batch(value)
         if batch.batch in seen:

@@ -20,7 +20,7 @@ from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
 from dpstream.pipeline.state import FolderInUse
 from dpstream.topics.batches import decode_batch, decode_punctuation
-from dpstream.topics.frames import Kind, kind_of
+from dpstream.topics.frames import RecordType, kind_of
 from dpstream.topics.names import Role
 from dpstream.topics.records import Registration
 from tests.support.gateway import open_producer
@@ -61,7 +61,7 @@ def job() -> DeployedJob:
 
 def words(log: MemoryLog) -> Iterator[list[int]]:
     for value in log.values(Role.REPORTS):
-        if kind_of(value) is Kind.BATCH:
+        if kind_of(value) is RecordType.BATCH:
             yield decode_batch(value).words.values[:, 0].tolist()
 
 
@@ -88,7 +88,7 @@ def test_one_device_reports_when_its_order_is_due(job: DeployedJob, log: MemoryL
     punctuations = [
         decode_punctuation(value)
         for value in log.values(Role.REPORTS)
-        if kind_of(value) is Kind.PUNCTUATION
+        if kind_of(value) is RecordType.PUNCTUATION
     ]
     assert [record.epoch for record in punctuations] == list(range(1, 9))
     assert {(record.contributors, record.population) for record in punctuations} == {(1, 1)}
@@ -213,7 +213,7 @@ def test_epochs_that_were_left_out_are_not_sent(job: DeployedJob, log: MemoryLog
     epochs = [
         decode_punctuation(value).epoch
         for value in log.values(Role.REPORTS)
-        if kind_of(value) is Kind.PUNCTUATION
+        if kind_of(value) is RecordType.PUNCTUATION
     ]
     assert epochs == [5]
 
@@ -227,7 +227,7 @@ def test_who_is_not_named_is_not_present(job: DeployedJob, log: MemoryLog) -> No
     records = [
         decode_punctuation(value)
         for value in log.values(Role.REPORTS)
-        if kind_of(value) is Kind.PUNCTUATION
+        if kind_of(value) is RecordType.PUNCTUATION
     ]
     assert [(record.contributors, record.population) for record in records] == [(1, 2), (0, 2)]
 
@@ -298,7 +298,7 @@ def test_a_disk_that_is_full_forgets_no_values(
     (contributors,) = [
         decode_punctuation(value).contributors
         for value in log.values(Role.REPORTS)
-        if kind_of(value) is Kind.PUNCTUATION
+        if kind_of(value) is RecordType.PUNCTUATION
     ]
     assert contributors == 2
 

@@ -28,20 +28,20 @@ from hypothesis import strategies as st
 
 from dpstream.pipeline.devices.change_log import ChangeLog
 from dpstream.pipeline.devices.live import LiveSource
-from dpstream.pipeline.devices.produce import (
+from dpstream.pipeline.devices.producer import Producer, ProducerError
+from dpstream.pipeline.devices.producer_input import (
     LiveProducer,
     load_input,
     produce_change_log,
     produce_live,
 )
-from dpstream.pipeline.devices.producer import Producer, ProducerError
 from dpstream.pipeline.devices.rows import InputError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.batches import decode_punctuation
-from dpstream.topics.frames import Kind, kind_of
+from dpstream.topics.frames import RecordType, kind_of
 from dpstream.topics.names import Role
 from tests.support.commands import Commands
 from tests.support.memory_cluster import MemoryCluster
@@ -106,7 +106,7 @@ def epochs_in(log: MemoryLog) -> dict[int, tuple[int, int]]:
         decode_punctuation(value)
         for partition in range(2)
         for value in log.values(Role.REPORTS, partition)
-        if kind_of(value) is Kind.PUNCTUATION
+        if kind_of(value) is RecordType.PUNCTUATION
     ]
     said.sort(key=lambda punctuation: punctuation.epoch)
     return {each.epoch: (each.population, each.contributors) for each in said}
@@ -514,7 +514,9 @@ def job_file(folder: Path, kind: str, name: str = "job", start: str = "2024-01-0
 
 def punctuations(cluster: MemoryCluster, job: str) -> list[tuple[int, int, int]]:
     records = chain.from_iterable(cluster.records[f"{job}.reports", each] for each in range(2))
-    said = [decode_punctuation(r.value) for r in records if kind_of(r.value) is Kind.PUNCTUATION]
+    said = [
+        decode_punctuation(r.value) for r in records if kind_of(r.value) is RecordType.PUNCTUATION
+    ]
     return sorted((each.epoch, each.population, each.contributors) for each in said)
 
 

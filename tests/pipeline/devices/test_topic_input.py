@@ -17,9 +17,9 @@ import pytest
 from dpstream.pipeline.actions import Action, LogRecord, LogSlice, Result, Steps, carry_out
 from dpstream.pipeline.devices import producer_store
 from dpstream.pipeline.devices.change_log import load_change_log
-from dpstream.pipeline.devices.produce import LiveProducer, produce_change_log
 from dpstream.pipeline.devices.produce_topic import produce_as_they_come, produce_to
 from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.devices.producer_input import LiveProducer, produce_change_log
 from dpstream.pipeline.devices.producer_store import ProducerStore
 from dpstream.pipeline.devices.row_reader import RowReader
 from dpstream.pipeline.devices.rows import BadRows, InputError
@@ -30,7 +30,7 @@ from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.batches import decode_batch
-from dpstream.topics.frames import Kind, kind_of
+from dpstream.topics.frames import RecordType, kind_of
 from dpstream.topics.names import Role
 
 EPOCHS = 4
@@ -207,7 +207,7 @@ def batches(log: MemoryLog) -> list[tuple[int, bytes]]:
     """What the batches of a log say, each once, whatever its number of copies."""
     found = {}
     for value in log.values(Role.REPORTS):
-        if kind_of(value) is Kind.BATCH:
+        if kind_of(value) is RecordType.BATCH:
             batch = decode_batch(value)
             found[batch.batch] = (batch.epoch, batch.words.values.tobytes())
     return sorted(found.values())

@@ -24,7 +24,7 @@ from dpstream.pipeline.jobs.stated_budgets import BY_COMMAND, StatedBudget, bind
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.deployed_jobs import read_jobs
 from dpstream.pipeline.operations.deployments import charges, deploy
-from dpstream.randomizers.accounting.charges import Spent
+from dpstream.randomizers.accounting.charges import MechanismCost
 from dpstream.topics.frames import CodecError
 from tests.support.memory_cluster import MemoryCluster
 
@@ -236,7 +236,7 @@ def test_a_charge_of_several_horizons_counts_as_often_under_a_filter() -> None:
     one = small(1)[0]
     for horizons in (1, 7, 100):
         renewed = [replace(one, horizons=horizons)]
-        assert spent_by(renewed) == [Spent(one.epsilon, one.delta, horizons)]
+        assert spent_by(renewed) == [MechanismCost(one.epsilon, one.delta, horizons)]
         together, apart = (
             accounts_for("students", charges, [COMPOSED])[0]
             for charges in (renewed, small(horizons))

@@ -9,8 +9,8 @@ import pytest
 from dpstream.pipeline.jobs.budgets import Charge
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.jobs.job_phases import JobPhase, Phase, phase_key
 from dpstream.pipeline.jobs.jobs_topic import JobsTopic
-from dpstream.pipeline.jobs.phases import JobPhase, Phase, phase_key
 from dpstream.topics.frames import CodecError
 from tests.support.small_run import job_text
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dpstream.pipeline.kafka.workers.group_watch import GroupWatch, UnassignedError
+from dpstream.pipeline.kafka.workers.topic_watch import GroupWatch, UnassignedError
 
 SESSION = 10.0
 ALL = (0, 1, 2)

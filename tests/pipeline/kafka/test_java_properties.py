@@ -2,7 +2,7 @@
 
 import pytest
 
-from dpstream.pipeline.kafka.java_properties import Property, parse_properties
+from dpstream.pipeline.kafka.client_properties import Property, parse_properties
 
 
 def test_a_setting_knows_the_line_on_which_it_begins() -> None:

@@ -1,7 +1,7 @@
 """What was written or shown is given back without asking, exactly where it lies."""
 
 from dpstream.pipeline.actions import LogRecord
-from dpstream.pipeline.kafka.workers.known_records import KnownRecords
+from dpstream.pipeline.kafka.workers.kafka_log import KnownRecords
 
 HERE, ELSEWHERE = ("log", 0), ("log", 1)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dpstream.pipeline.cli.errors import explain
+from dpstream.pipeline.cli.command_errors import explain
 from dpstream.pipeline.errors import FAILED
 from dpstream.pipeline.kafka.local_kafka import LocalKafka, LocalKafkaError
 

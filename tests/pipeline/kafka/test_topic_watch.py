@@ -8,9 +8,9 @@ import pytest
 
 from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
-from dpstream.pipeline.kafka.workers.errors import WorkerError
-from dpstream.pipeline.kafka.workers.heartbeats import heartbeat
+from dpstream.pipeline.kafka.cluster_errors import WorkerError
 from dpstream.pipeline.kafka.workers.topic_watch import TopicWatch
+from dpstream.pipeline.kafka.workers.worker_facts import heartbeat
 from dpstream.pipeline.stages.topic_uses import topic_uses
 from dpstream.topics.names import Role
 from tests.support.small_run import job_text

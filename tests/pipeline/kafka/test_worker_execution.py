@@ -16,7 +16,7 @@ from dpstream.pipeline.actions import (
     ReadRange,
     Steps,
 )
-from dpstream.pipeline.kafka.workers.errors import PositionDeletedError, WorkerError
+from dpstream.pipeline.kafka.cluster_errors import PositionDeletedError, WorkerError
 from dpstream.pipeline.kafka.workers.execution import Execution
 from dpstream.pipeline.kafka.workers.groups import Committed
 from dpstream.topics.names import Role

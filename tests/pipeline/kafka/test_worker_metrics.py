@@ -19,15 +19,13 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.jobs.key_files import NoiseKey
 from dpstream.pipeline.kafka.workers.execution import Execution, Log
-from dpstream.pipeline.kafka.workers.health import Health, liveness, readiness
-from dpstream.pipeline.kafka.workers.job_facts import JobFacts
-from dpstream.pipeline.kafka.workers.lag import EndHistory
 from dpstream.pipeline.kafka.workers.log_lines import LogLines
 from dpstream.pipeline.kafka.workers.metrics import WorkerSnapshot, metric_families, registry_of
 from dpstream.pipeline.kafka.workers.monitor import MonitorAddress, serve
-from dpstream.pipeline.kafka.workers.observer import Observer, WindowTally
+from dpstream.pipeline.kafka.workers.observer import EndHistory, Observer, WindowTally
 from dpstream.pipeline.kafka.workers.timings import Timings
-from dpstream.pipeline.kafka.workers.watchdog import Pulse, Watchdog
+from dpstream.pipeline.kafka.workers.watchdog import Health, Pulse, Watchdog, liveness, readiness
+from dpstream.pipeline.kafka.workers.worker_facts import JobFacts
 from dpstream.pipeline.results.watched_estimates import WatchedEstimates
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.topics.names import Role

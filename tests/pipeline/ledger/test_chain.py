@@ -11,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpstream.pipeline.jobs.budgets import Charge
-from dpstream.pipeline.ledger.chain import Chain, Problem
-from dpstream.pipeline.ledger.entries import GENESIS, Draft, Kind, hash_of, read_entry
-from dpstream.pipeline.ledger.presence import Presence
-from dpstream.pipeline.ledger.spending import Spending
+from dpstream.pipeline.ledger.chain import Chain, ChainProblem
+from dpstream.pipeline.ledger.entries import GENESIS, Draft, EntryKind, hash_of, read_entry
+from dpstream.pipeline.ledger.spending import Presence, Spending
 from dpstream.pipeline.ledger.writing import Writing, writing
 from dpstream.topics.frames import CodecError
 from dpstream.topics.manifests import Fate, Manifest
@@ -25,7 +24,7 @@ def charge(number: int, epsilon: float = 1.0) -> Charge:
 
 
 def draft(number: int) -> Draft:
-    return Draft(Kind.CHARGE, number, (charge(number),), facts={"protocol": "future_rand"})
+    return Draft(EntryKind.CHARGE, number, (charge(number),), facts={"protocol": "future_rand"})
 
 
 def chain_of(records: list[bytes], first: int = 0) -> Chain:
@@ -48,7 +47,7 @@ def charged(chain: Chain) -> list[int]:
     return [each.at for entry in chain.entries for each in entry.said.charges]
 
 
-def problems(chain: Chain) -> list[Problem]:
+def problems(chain: Chain) -> list[ChainProblem]:
     return [each.problem for each in chain.oddities]
 
 
@@ -161,7 +160,7 @@ def test_an_edit_of_one_byte_is_found_at_the_record_after_it() -> None:
     records = log_of(5)
     for place, changed in flipped(records):
         chain = chain_of(changed)
-        assert chain.oddities[0].problem is Problem.UNCHAINED
+        assert chain.oddities[0].problem is ChainProblem.UNCHAINED
         assert chain.oddities[0].offset == place + 1
         assert chain.damage
 
@@ -184,18 +183,18 @@ def test_a_cut_in_the_middle_is_found(place: int) -> None:
     records = log_of(5)
     del records[place]
     chain = chain_of(records)
-    assert (chain.oddities[0].problem, chain.oddities[0].offset) == (Problem.UNCHAINED, place)
-    assert set(problems(chain)[1:]) <= {Problem.FORKED}
+    assert (chain.oddities[0].problem, chain.oddities[0].offset) == (ChainProblem.UNCHAINED, place)
+    assert set(problems(chain)[1:]) <= {ChainProblem.FORKED}
 
 
 def test_a_cut_in_front_is_found_and_what_is_left_counts() -> None:
     records = log_of(5)
     chain = chain_of(records[2:], first=2)
-    assert problems(chain) == [Problem.CUT]
+    assert problems(chain) == [ChainProblem.CUT]
     assert charged(chain) == [2, 3, 4]
     assert chain.head == hash_of(records[-1])
     renumbered = chain_of(records[2:])
-    assert problems(renumbered)[0] is Problem.UNCHAINED
+    assert problems(renumbered)[0] is ChainProblem.UNCHAINED
 
 
 def test_a_cut_at_the_end_leaves_a_chain_without_the_head_that_was_kept() -> None:
@@ -220,7 +219,7 @@ def test_an_entry_that_is_there_twice_is_found_and_counts_once(place: int) -> No
     for later in range(place, 5):
         doubled = [*records[: later + 1], records[place], *records[later + 1 :]]
         chain = chain_of(doubled)
-        assert problems(chain) == [Problem.DOUBLED]
+        assert problems(chain) == [ChainProblem.DOUBLED]
         assert charged(chain) == [0, 1, 2, 3, 4]
 
 
@@ -231,22 +230,22 @@ def test_an_insertion_is_found(place: int) -> None:
     forged = draft(9).under(hash_of(records[place - 1]), nonce="x", software="1")
     chain = chain_of([*records[:place], forged, *records[place:]])
     if place < 4:
-        assert Problem.FORKED in problems(chain)
+        assert ChainProblem.FORKED in problems(chain)
         assert chain.damage
     assert not chain.has(hash_of(records[-1])), "receipts and the head that was kept tell"
     unchained = draft(9).under("b" * 64, nonce="x", software="1")
     chain = chain_of([*records[:place], unchained, *records[place:]])
-    assert problems(chain) == [Problem.UNCHAINED]
+    assert problems(chain) == [ChainProblem.UNCHAINED]
     assert charged(chain) == [0, 1, 2, 3, 4]
 
 
 def test_garbage_and_keys_are_told_and_count_nothing() -> None:
     records = log_of(2)
-    assert problems(chain_of([*records, b"garbage"])) == [Problem.UNREADABLE]
+    assert problems(chain_of([*records, b"garbage"])) == [ChainProblem.UNREADABLE]
     chain = chain_of(records)
     keyed = draft(9).under(chain.head, nonce="x", software="1")
     chain.apply(2, keyed, key=b"a")
-    assert problems(chain) == [Problem.KEYED]
+    assert problems(chain) == [ChainProblem.KEYED]
     assert charged(chain) == [0, 1]
     later = json.loads(log_of(3)[2]) | {"version": 2}
     body = json.dumps(later, sort_keys=True, separators=(",", ":")).encode()
@@ -258,7 +257,7 @@ def test_after_a_reopening_earlier_damage_stops_nobody_and_is_told_for_good() ->
     records = [*log_of(2), b"garbage"]
     chain = chain_of(records)
     assert chain.damage
-    reopened = Draft(Kind.REOPENED, 5, facts={"reason": "disk", "without": ["c" * 64]})
+    reopened = Draft(EntryKind.REOPENED, 5, facts={"reason": "disk", "without": ["c" * 64]})
     chain.apply(3, reopened.under(chain.head, nonce="x", software="1"))
     assert chain.damage == []
     assert chain.oddities

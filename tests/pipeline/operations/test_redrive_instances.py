@@ -12,7 +12,7 @@ import yaml
 from dpstream.pipeline.actions import Append
 from dpstream.pipeline.stages.admission import decode_raw
 from dpstream.topics.batches import decode_punctuation, encode_punctuation
-from dpstream.topics.frames import Kind, kind_of
+from dpstream.topics.frames import RecordType, kind_of
 from dpstream.topics.manifests import Fate
 from dpstream.topics.names import Role
 from dpstream.topics.redriven import Redriven
@@ -91,7 +91,7 @@ def test_nothing_goes_to_the_first_instance_whose_other_part_is_not_there(story:
     story.register()
     story.north(1)
     (missing, *_) = sent_by_south(story, Role.REPORTS_2)
-    assert kind_of(missing) is not Kind.PUNCTUATION
+    assert kind_of(missing) is not RecordType.PUNCTUATION
     # What comes to the other partition is refused everywhere; and some of it is lost.
     for role in reversed(story.job.report_roles):
         for value in sent_by_south(story, role):

@@ -13,12 +13,12 @@ from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.operations.status.facts import (
     CollectorStatus,
     JobStatus,
-    OpenWindow,
+    OpenWindowStatus,
     StageStatus,
     WorkerStatus,
 )
 from dpstream.pipeline.operations.status.heartbeats import Heartbeats
-from dpstream.pipeline.serve.pipeline_view import behind
+from dpstream.pipeline.serve.background import behind
 from dpstream.pipeline.stages.topic_uses import stages_of
 from tests.support.commands import Commands
 from tests.support.device_jobs import BEGIN, device_job
@@ -28,9 +28,9 @@ from tests.support.small_run import job_text
 JOB = device_job()
 ALIVE = CollectorStatus("1a2b3c4d" * 4, 1.0, 70, 60, {"late": 2, "malformed": 8}, 3, 12.5)
 WINDOWS = (
-    OpenWindow(1, None, ("collector 1a2b3c4d",), devices=40, grace_left=12.5),
-    OpenWindow(2, None, (), devices=7, grace_left=30.0),
-    OpenWindow(3, None, ("collector 1a2b3c4d",), devices=0),
+    OpenWindowStatus(1, None, ("collector 1a2b3c4d",), devices=40, grace_left=12.5),
+    OpenWindowStatus(2, None, (), devices=7, grace_left=30.0),
+    OpenWindowStatus(3, None, ("collector 1a2b3c4d",), devices=0),
 )
 FILE = """\
 name: phones

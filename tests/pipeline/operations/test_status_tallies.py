@@ -14,8 +14,8 @@ from dpstream.pipeline.actions import Append, LogRecord
 from dpstream.pipeline.cli.status_lines import status_lines
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.operations.status.collection import JobWatch
 from dpstream.pipeline.operations.status.facts import JobStatus
-from dpstream.pipeline.operations.status.gathering import JobWatch
 from dpstream.pipeline.stages.tallies import TalliedDecisions, Tally
 from dpstream.topics.manifests import (
     DECIDED_FATES,

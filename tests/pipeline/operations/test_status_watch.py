@@ -11,13 +11,13 @@ import pytest
 from kafka.errors import KafkaConnectionError
 
 from dpstream.pipeline.cli.status import Statuses, watch_status
-from dpstream.pipeline.jobs.phases import Phase
+from dpstream.pipeline.jobs.job_phases import Phase
 from dpstream.pipeline.jobs.sealed import stage_roles
 from dpstream.pipeline.kafka.cluster import AccessError
 from dpstream.pipeline.kafka.deployed_jobs import DeploymentError
 from dpstream.pipeline.operations.status.facts import (
     JobStatus,
-    OpenWindow,
+    OpenWindowStatus,
     StageStatus,
     WorkerStatus,
 )
@@ -80,8 +80,8 @@ def test_watching_with_json_is_refused(
 
 def status_of(problems: Sequence[str] = (), phase: Phase = Phase.RUNNING) -> JobStatus:
     windows = (
-        OpenWindow(5, None, ("gateway-2", "gateway-3"), devices=1_234, grace_left=12.5),
-        OpenWindow(6, None, (), devices=0),
+        OpenWindowStatus(5, None, ("gateway-2", "gateway-3"), devices=1_234, grace_left=12.5),
+        OpenWindowStatus(6, None, (), devices=0),
     )
     worker = WorkerStatus("shuffle", "w1", 0.5, (0, 1), None, None, windows, open_windows=9)
     shuffle = StageStatus("shuffle", (worker,), None, 61.0, epoch=4)

@@ -24,14 +24,14 @@ from dpstream.pipeline.operations.supervisor.rests import (
     noted_rest,
 )
 from dpstream.pipeline.operations.supervisor.wanted import Task
-from dpstream.pipeline.stages.rests import Rest
+from dpstream.pipeline.stages.idle_condition import IdleCondition
 from dpstream.pipeline.state import private_folder, worker_folder
 from dpstream.topics.names import Role
 from tests.support.small_run import job_text
 
 JOB = deploy_job(parse_job(job_text()), deployed_at=0, deployment=bytes(16))
 VERSION = Task.version_of(JOB)
-ENDS = Rest({Role.PARTIALS: (3,), Role.MANIFESTS: (4,)})
+ENDS = IdleCondition({Role.PARTIALS: (3,), Role.MANIFESTS: (4,)})
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +54,7 @@ def test_a_note_counts_for_the_version_it_was_left_by(folder: Path) -> None:
 
 @pytest.mark.parametrize("seconds", [5.5, math.inf])
 def test_a_note_is_read_as_it_was_written(folder: Path, seconds: float) -> None:
-    rest = Rest({Role.REPORTS: (3, 4), Role.PARTIALS: (1,)}, seconds)
+    rest = IdleCondition({Role.REPORTS: (3, 4), Role.PARTIALS: (1,)}, seconds)
     RestNote(rest, "version", {"words": [1, None]}).write(folder, "metrics")
     note = RestNote.read(folder)
     assert note is not None
@@ -81,7 +81,7 @@ def test_a_note_of_another_form_says_nothing(folder: Path, changed: dict[str, ob
 
 
 def test_time_goes_on_while_no_supervisor_runs(folder: Path) -> None:
-    RestNote(Rest({}, 500.0), VERSION.hex(), {}).write(folder, "")
+    RestNote(IdleCondition({}, 500.0), VERSION.hex(), {}).write(folder, "")
     body = json.loads((folder / NOTE).read_text())
     (folder / NOTE).write_text(json.dumps(body | {"since": body["since"] - 400}))
     rest = noted_rest(JOB, VERSION, "publish", "w")
@@ -115,7 +115,7 @@ class Broker:
         return {topic: ends for topic, ends in self.topics.items() if topic in partitions}
 
 
-def resting(rest: Rest = ENDS, seconds: float = math.inf) -> RestingJob:
+def resting(rest: IdleCondition = ENDS, seconds: float = math.inf) -> RestingJob:
     return RestingJob(JOB, rest, {"resting": True}, "", time.monotonic() + seconds)
 
 

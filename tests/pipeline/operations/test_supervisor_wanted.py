@@ -6,7 +6,7 @@ import pytest
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, Origin, deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
-from dpstream.pipeline.jobs.phases import Phase
+from dpstream.pipeline.jobs.job_phases import Phase
 from dpstream.pipeline.kafka.cluster import NoTopicError
 from dpstream.pipeline.kafka.deployed_jobs import set_phase
 from dpstream.pipeline.kafka.jobs_follower import JobsReader

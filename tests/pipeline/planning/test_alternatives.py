@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from dpstream.pipeline.jobs.job_files import Job, make_job
-from dpstream.pipeline.planning.alternatives import Alternative
-from dpstream.pipeline.planning.plan import Plan, plan
+from dpstream.pipeline.planning.job_plan import Plan, plan
+from dpstream.pipeline.planning.plan_alternatives import Alternative
 
 pytestmark = pytest.mark.slow
 

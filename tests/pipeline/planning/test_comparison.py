@@ -9,10 +9,10 @@ from typing import Any, get_args
 import pytest
 
 from dpstream.pipeline.jobs.job_files import Job, make_job
-from dpstream.pipeline.planning import comparison
-from dpstream.pipeline.planning.alternatives import Alternative, alternatives
-from dpstream.pipeline.planning.comparison import Compared, Trust, compare, recommend
+from dpstream.pipeline.planning import recommendation
 from dpstream.pipeline.planning.outlook import outlook
+from dpstream.pipeline.planning.plan_alternatives import Alternative, alternatives
+from dpstream.pipeline.planning.recommendation import Compared, Trust, compare, recommend
 from dpstream.pipeline.protocols.protocol import Law
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.accounting.whole_streams import epsilon_of_streams
@@ -103,7 +103,7 @@ def test_where_nobody_is_trusted_there_may_be_nothing() -> None:
 def test_no_protocol_is_recommended_over_itself_alone(
     monkeypatch: pytest.MonkeyPatch, case: Case
 ) -> None:
-    monkeypatch.setattr(comparison, "cpu_seconds", lambda *_: 1.0)
+    monkeypatch.setattr(recommendation, "cpu_seconds", lambda *_: 1.0)
     job = make_job(case_job_file(case))
     found = compare(job, job.calibrate(), 1_000)
     others = {each.expected.protocol for each in found} - {job.protocol}

@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpstream.aggregators.attendance import Attendance
-from dpstream.aggregators.estimate import Estimate
+from dpstream.aggregators.estimate import Attendance, Estimate
 from dpstream.pipeline.jobs.device_reports import Tokens
 from dpstream.pipeline.planning.influence import influence_of_one
-from dpstream.pipeline.planning.plan import _of_strangers, plan
+from dpstream.pipeline.planning.job_plan import _of_strangers, plan
 from dpstream.randomizers.counted_words import written_out
 from dpstream.randomizers.randomness import seeded_generator
 from tests.pipeline.stages.test_device_stage import JOB, finish

@@ -8,8 +8,13 @@ from typing import Any
 import pytest
 
 from dpstream.pipeline.jobs.job_files import Job, make_job, validate
-from dpstream.pipeline.planning.odds import best_guess, times_right
-from dpstream.pipeline.planning.parties import PartyGuarantee, party_guarantees, whole_loss
+from dpstream.pipeline.planning.parties import (
+    PartyGuarantee,
+    best_guess,
+    party_guarantees,
+    times_right,
+    whole_loss,
+)
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.guarantee import Guarantee
 from tests.support.sealing import public_key, sealed_section, shares_section

@@ -14,8 +14,8 @@ from dpstream.pipeline.devices.rows import InputError
 from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.job_files import Job, make_job
 from dpstream.pipeline.jobs.job_problems import JobError
-from dpstream.pipeline.planning.changes import read_changes_histogram
-from dpstream.pipeline.planning.plan import most_users, plan
+from dpstream.pipeline.planning.change_budgets import read_changes_histogram
+from dpstream.pipeline.planning.job_plan import most_users, plan
 from dpstream.pipeline.protocols.forecasts import Forecast
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.counted_words import written_out

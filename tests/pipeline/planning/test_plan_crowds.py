@@ -13,8 +13,8 @@ from dpstream.pipeline.devices.item_log import load_item_log
 from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.job_files import Job, make_job
 from dpstream.pipeline.planning.crowd_sizes import probability_below
-from dpstream.pipeline.planning.plan import plan
-from dpstream.pipeline.simulation.simulate import simulate
+from dpstream.pipeline.planning.job_plan import plan
+from dpstream.pipeline.simulation.simulated_job import simulate
 from dpstream.randomizers.crowds.calibration import calibrate
 from dpstream.randomizers.noise_tables import TABLE_BITS, discrete_laplace_table
 

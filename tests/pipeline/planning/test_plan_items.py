@@ -12,8 +12,8 @@ import pytest
 from dpstream.pipeline.devices.item_log import load_item_log
 from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.job_files import Job, make_job
-from dpstream.pipeline.planning.plan import plan
-from dpstream.pipeline.simulation.simulate import simulate
+from dpstream.pipeline.planning.job_plan import plan
+from dpstream.pipeline.simulation.simulated_job import simulate
 from dpstream.randomizers.row_errors import zipf_counts
 from tests.support.commands import Commands
 from tests.support.sealing import sealed_section, shares_section

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpstream.pipeline.jobs.job_files import Job, make_job
-from dpstream.pipeline.planning.plan import plan
+from dpstream.pipeline.planning.job_plan import plan
 
 ITEMS = ["a", "b", "c"]
 COUNTED = {"delta": 1e-6, "domain": ITEMS}

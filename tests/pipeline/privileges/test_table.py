@@ -9,14 +9,15 @@ from pathlib import Path
 import pytest
 
 from dpstream.pipeline.jobs.job_files import parse_job
-from dpstream.pipeline.privileges.bindings import (
+from dpstream.pipeline.privileges.cluster_acls import (
     Binding,
     PrincipalError,
     bindings_of,
+    compare,
     principals_of,
+    removable,
     tool_lines,
 )
-from dpstream.pipeline.privileges.comparison import compare, removable
 from dpstream.pipeline.privileges.table import (
     ANALYST,
     COLLECTOR,
@@ -24,9 +25,9 @@ from dpstream.pipeline.privileges.table import (
     PAGE,
     PRODUCER,
     RECORDER,
-    Kind,
     Operation,
     Resource,
+    ResourceKind,
     group_prefix,
     may,
     privileges_of,
@@ -41,7 +42,7 @@ READ, WRITE = Operation.READ, Operation.WRITE
 
 
 def topic(role: Role, job: str = "small") -> Resource:
-    return Resource(Kind.TOPIC, f"{job}.{role}")
+    return Resource(ResourceKind.TOPIC, f"{job}.{role}")
 
 
 def who_may(operation: Operation, role: Role) -> set[str]:
@@ -82,13 +83,15 @@ def test_groups_are_of_one_stage_and_of_no_job_whose_name_begins_alike() -> None
         each: {
             resource
             for resource, operation in may(JOB, each)
-            if resource.kind is Kind.GROUP and operation is READ
+            if resource.kind is ResourceKind.GROUP and operation is READ
         }
         for each in roles_of(JOB)
     }
     assert groups == {
         each: (
-            {Resource(Kind.GROUP, f"small.{each}.", prefixed=True)} if each in JOB.stages else set()
+            {Resource(ResourceKind.GROUP, f"small.{each}.", prefixed=True)}
+            if each in JOB.stages
+            else set()
         )
         for each in roles_of(JOB)
     }
@@ -103,11 +106,11 @@ def test_nobody_is_given_the_cluster_or_all_of_anything() -> None:
             assert own, each
             assert "*" not in each.resource.name
             assert each.why
-            assert not (each.resource.prefixed and each.resource.kind is Kind.TOPIC)
+            assert not (each.resource.prefixed and each.resource.kind is ResourceKind.TOPIC)
 
 
 def test_nobody_may_take_back_what_the_ledger_says() -> None:
-    ledger = Resource(Kind.TOPIC, LEDGER_TOPIC)
+    ledger = Resource(ResourceKind.TOPIC, LEDGER_TOPIC)
     allowed = {
         operation for each in roles_of(JOB) for on, operation in may(JOB, each) if on == ledger
     }
@@ -136,15 +139,15 @@ def test_the_page_lists_what_the_table_says() -> None:
                 each.resource.name.removeprefix(f"{job.name}.")
                 for each in privileges_of(job, role)
                 if each.operation is operation and each.resource.name.startswith(f"{job.name}.")
-                if each.resource.kind is Kind.TOPIC
+                if each.resource.kind is ResourceKind.TOPIC
             ]
             assert set(said.split(", ")) - {""} == set(names), (role, operation)
 
 
 ANN = "User:ann"
-JOBS = Binding(ANN, Resource(Kind.TOPIC, JOBS_TOPIC), Operation.READ)
-ESTIMATES = Binding(ANN, Resource(Kind.TOPIC, "small.estimates"), Operation.READ)
-RESULTS = Binding(ANN, Resource(Kind.TOPIC, "small.results"), Operation.READ)
+JOBS = Binding(ANN, Resource(ResourceKind.TOPIC, JOBS_TOPIC), Operation.READ)
+ESTIMATES = Binding(ANN, Resource(ResourceKind.TOPIC, "small.estimates"), Operation.READ)
+RESULTS = Binding(ANN, Resource(ResourceKind.TOPIC, "small.results"), Operation.READ)
 WANTED = tuple(bindings_of(JOB, principals_of(JOB, ["analyst"], [f"analyst={ANN}"])))
 
 
@@ -188,11 +191,11 @@ def test_kafkas_own_tool_is_told_the_same() -> None:
 
 
 def test_what_is_missing_and_what_is_too_much_is_found() -> None:
-    everything = Binding(ANN, Resource(Kind.TOPIC, "*"), Operation.READ)
-    prefix = Binding(ANN, Resource(Kind.TOPIC, "sma", prefixed=True), Operation.READ)
-    reports = Binding(ANN, Resource(Kind.TOPIC, "small.reports"), Operation.READ)
-    other = Binding(ANN, Resource(Kind.TOPIC, "small-2.reports"), Operation.READ)
-    literal = Binding(ANN, Resource(Kind.TOPIC, "sma"), Operation.READ)
+    everything = Binding(ANN, Resource(ResourceKind.TOPIC, "*"), Operation.READ)
+    prefix = Binding(ANN, Resource(ResourceKind.TOPIC, "sma", prefixed=True), Operation.READ)
+    reports = Binding(ANN, Resource(ResourceKind.TOPIC, "small.reports"), Operation.READ)
+    other = Binding(ANN, Resource(ResourceKind.TOPIC, "small-2.reports"), Operation.READ)
+    literal = Binding(ANN, Resource(ResourceKind.TOPIC, "sma"), Operation.READ)
     found = compare(JOB, WANTED, {JOBS, everything, prefix, reports, other, literal})
     assert found.there == (JOBS,)
     assert found.missing == (ESTIMATES, RESULTS)
@@ -200,7 +203,7 @@ def test_what_is_missing_and_what_is_too_much_is_found() -> None:
 
 
 def test_who_works_for_another_job_goes_on_reading_the_topic_of_jobs() -> None:
-    other = Binding(ANN, Resource(Kind.TOPIC, "other.estimates"), Operation.READ)
+    other = Binding(ANN, Resource(ResourceKind.TOPIC, "other.estimates"), Operation.READ)
     assert removable(JOB, WANTED, {JOBS, ESTIMATES}) == (JOBS, ESTIMATES)
     assert removable(JOB, WANTED, {JOBS, ESTIMATES, other}) == (ESTIMATES,)
     another = Binding("User:bob", other.resource, Operation.READ)

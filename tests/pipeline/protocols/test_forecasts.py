@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.estimate import Attendance
 from dpstream.aggregators.freezing import FreezingModel
 from dpstream.pipeline.protocols.forecasts import FreezingForecast
 from dpstream.pipeline.protocols.range_values import RangeValuesForecast

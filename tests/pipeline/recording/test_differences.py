@@ -24,7 +24,7 @@ from dpstream.pipeline.recording.differences import (
     compare,
     differences,
 )
-from dpstream.pipeline.results.epoch_results import EpochResult
+from dpstream.pipeline.results.coverage import EpochResult
 from dpstream.pipeline.stages.epoch_log import EpochLog, LostEpochError
 from dpstream.randomizers.cell_codes.levels import Levels
 from dpstream.topics.manifests import Fate

@@ -19,13 +19,13 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.jobs.key_files import NoiseKey
 from dpstream.pipeline.kafka.memory import MemoryLog
-from dpstream.pipeline.recording.estimate_rows import published_estimate
-from dpstream.pipeline.recording.record import Recorder, open_recording
 from dpstream.pipeline.recording.record_verify import verify
+from dpstream.pipeline.recording.recorder import Recorder, open_recording
+from dpstream.pipeline.recording.recording_tables import published_estimate
 from dpstream.pipeline.recording.recordings import (
     INDEX_FILE,
+    LogPosition,
     Missing,
-    Place,
     RecordedEpoch,
     Recording,
     RecordingError,
@@ -491,8 +491,8 @@ def write(
         for number in numbers:
             writer.add(epoch_of(number, form, rows))
             if number % every == 0:
-                writer.commit([Place(0, number)])
-        writer.commit([Place(0, numbers[-1])])
+                writer.commit([LogPosition(0, number)])
+        writer.commit([LogPosition(0, numbers[-1])])
 
 
 def multiset(words: Words) -> Counter[tuple[int, ...]]:
@@ -645,7 +645,7 @@ def test_an_index_names_only_files_of_a_recording(tmp_path: Path, path: str) -> 
     [
         {"word_bytes": 3},
         {"first_epoch": "1"},
-        {"places": (Place(0, -1),)},
+        {"places": (LogPosition(0, -1),)},
         {"missing": (Missing(None, 3, "gone"),)},  # type: ignore[arg-type]
     ],
 )
@@ -694,7 +694,7 @@ def record_all(folder: AccidentFolder) -> None:
         for number in range(writer.next_epoch or 1, 5):
             writer.add(epoch_of(number))
             if number % 2 == 0:
-                writer.commit([Place(0, number)])
+                writer.commit([LogPosition(0, number)])
     except OSError:
         writer.abandon()
         raise

@@ -13,7 +13,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.replays import ReplayError, deploy_replay, replayed_job
 from dpstream.pipeline.kafka.memory import MemoryLog, MemoryWorker
 from dpstream.pipeline.protocols.registry import PROTOCOLS
-from dpstream.pipeline.recording.replay.plan import ReplayPlan, Wanted, plan_replay
+from dpstream.pipeline.recording.replay.replay_plan import ReplayPlan, Wanted, plan_replay
 from dpstream.pipeline.recording.replay.sources import ReplaySource
 from dpstream.pipeline.recording.replay.writer import ReplayWriter
 from dpstream.pipeline.stages.environment import Environment

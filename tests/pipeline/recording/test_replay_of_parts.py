@@ -8,7 +8,7 @@ import pytest
 
 from dpstream.pipeline.operations.status.facts import JobStatus
 from dpstream.pipeline.operations.status.judging import find_problems
-from dpstream.pipeline.recording.estimate_rows import published_estimate
+from dpstream.pipeline.recording.recording_tables import published_estimate
 from dpstream.pipeline.recording.recordings import Recording
 from dpstream.topics.manifests import Fate
 from dpstream.topics.names import Role

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from dpstream.pipeline.jobs.job_files import Job
-from dpstream.pipeline.jobs.phases import Phase
+from dpstream.pipeline.jobs.job_phases import Phase
 from dpstream.pipeline.jobs.replays import ReplayError, replayed_job
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.deployed_jobs import find_deployed, set_phase
 from dpstream.pipeline.operations.deployments import charges
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.pipeline.recording.replay.on_cluster import begin_replay, find_replay
-from dpstream.pipeline.recording.replay.plan import Wanted, plan_replay
+from dpstream.pipeline.recording.replay.replay_plan import Wanted, plan_replay
 from dpstream.topics.names import Role
 from tests.support.memory_cluster import MemoryCluster
 from tests.support.replays import (

@@ -15,10 +15,9 @@ from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job, validate
 from dpstream.pipeline.kafka.cluster import Cluster
-from dpstream.pipeline.kafka.workers.published_numbers import PublishedNumbers
+from dpstream.pipeline.kafka.workers.worker_facts import PublishedNumbers
 from dpstream.pipeline.operations.deployments import deploy
 from dpstream.pipeline.results.asked import ask
-from dpstream.pipeline.results.composed_epochs import composed
 from dpstream.pipeline.results.epoch_counts import (
     EpochCounts,
     NoCountsError,
@@ -26,6 +25,7 @@ from dpstream.pipeline.results.epoch_counts import (
     read_counts,
     read_latest,
 )
+from dpstream.pipeline.results.expected_errors import composed
 from dpstream.pipeline.results.questions import Items, Top
 from dpstream.pipeline.results.watched_estimates import WatchedEstimates
 from dpstream.pipeline.stages.epoch_log import EpochLog

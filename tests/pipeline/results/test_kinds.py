@@ -16,12 +16,12 @@ from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.results.asked import Asked, make_query
-from dpstream.pipeline.results.kinds.registry import kind_of
+from dpstream.pipeline.results.kinds.known_kinds import kind_of
 from dpstream.pipeline.results.questions import Query
 from dpstream.pipeline.results.series import SeriesError, triples_of
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.values.boxes import QueryError
-from dpstream.pipeline.values.numbers import NumericDomain
+from dpstream.pipeline.values.numeric_values import NumericDomain
 from dpstream.pipeline.values.value_domains import BOOLEAN, CategoryDomain, ValueDomain
 from dpstream.topics.manifests import Fate
 from tests.support import shown_jobs

@@ -22,7 +22,7 @@ from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.results import read
-from dpstream.pipeline.results.estimate_files import PIECES, table_of
+from dpstream.pipeline.results.file_formats import PIECES, table_of
 from dpstream.pipeline.results.published_rows import PublishedRows
 from dpstream.pipeline.results.reading import ReadError
 from dpstream.pipeline.stages.estimate_records import EstimateRecord

@@ -21,8 +21,8 @@ from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.deployed_jobs import find_deployed
 from dpstream.pipeline.serve import views
 from dpstream.pipeline.serve.board import milliseconds
-from dpstream.pipeline.serve.follower import Answers
-from dpstream.pipeline.serve.limits import Limits
+from dpstream.pipeline.serve.connections import Limits
+from dpstream.pipeline.serve.follower import BrokerAvailability
 from dpstream.pipeline.serve.query_strings import LARGEST
 from dpstream.pipeline.serve.views import MOST_SERIES, NOT_PRIVATE
 from dpstream.topics.manifests import Fate
@@ -96,7 +96,7 @@ async def test_whoever_asks_before_the_first_look_waits_for_it(
         page.site.board.first_look = look  # type: ignore[method-assign]
         asked = asyncio.create_task(page.get("/api/jobs/count", 200 if answers else 404))
         await asyncio.wait_for(waiting.wait(), 60)
-        page.site.take(Answers(answers))
+        page.site.take(BrokerAvailability(answers))
         if answers:
             page.read()
         assert ("error" in await asked) != answers
@@ -296,7 +296,7 @@ async def test_what_nobody_expected_is_a_sentence_and_a_line(
         monkeypatch.setattr(views, "details", broken)
         assert "its log says why" in await refused(page, "/api/jobs/count", 500)
         monkeypatch.setattr(page.site, "take", broken)
-        page.site.tell(Answers(True))
+        page.site.tell(BrokerAvailability(True))
         await asyncio.sleep(0)
         await page.get("/api/jobs")
         assert page.told == ["something failed, and is passed over: RuntimeError: one two"]

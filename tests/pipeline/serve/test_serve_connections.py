@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dpstream.pipeline.serve.limits import Limits
+from dpstream.pipeline.serve.connections import Limits
 from tests.support.live_page import (
     Connection,
     LivePage,

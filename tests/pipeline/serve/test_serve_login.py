@@ -22,10 +22,10 @@ from dpstream.pipeline.serve.access import (
     SESSION_SECONDS,
     WINDOW_SECONDS,
     AccessSettings,
-    Attempts,
+    LoginAttempts,
     Sessions,
 )
-from dpstream.pipeline.serve.limits import Limits
+from dpstream.pipeline.serve.connections import Limits
 from dpstream.pipeline.serve.passwords import LONGEST, HashedPassword, PasswordError, write_password
 from dpstream.pipeline.serve.security import check_origin, headers_for
 from tests.support.commands import Commands
@@ -117,7 +117,7 @@ def test_sessions_end_and_cannot_be_made_up() -> None:
 
 def test_wrong_passwords_are_slowed_down_by_address_and_in_all() -> None:
     now = [0.0]
-    attempts = Attempts(lambda: now[0])
+    attempts = LoginAttempts(lambda: now[0])
     for _ in range(ATTEMPTS):
         assert attempts.wait("192.0.2.1") == 0
         attempts.begin("192.0.2.1")
@@ -139,7 +139,7 @@ def test_wrong_passwords_are_slowed_down_by_address_and_in_all() -> None:
 
 
 def test_whoever_has_a_network_has_no_more_attempts_than_others() -> None:
-    attempts = Attempts(lambda: 0.0)
+    attempts = LoginAttempts(lambda: 0.0)
     for number in range(ATTEMPTS):
         assert attempts.wait("2001:db8::1") == 0
         attempts.begin(f"2001:db8::{number:x}")

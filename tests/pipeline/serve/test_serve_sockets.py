@@ -11,8 +11,8 @@ import pytest
 from aiohttp import WSCloseCode, WSMsgType
 
 from dpstream.pipeline.jobs.budgets import Charge
-from dpstream.pipeline.serve.follower import Answers
-from dpstream.pipeline.serve.limits import Limits
+from dpstream.pipeline.serve.connections import Limits
+from dpstream.pipeline.serve.follower import BrokerAvailability
 from dpstream.topics.names import JOBS_TOPIC
 from tests.support.live_page import deploy_text, epochs, live_page, messages, publish, upgrade
 from tests.support.memory_cluster import MemoryCluster
@@ -112,10 +112,10 @@ async def test_viewers_are_told_when_kafka_is_away_and_when_it_is_back(
 ) -> None:
     async with live_page(cluster, limits=QUICK) as page, page.view("job=count") as viewer:
         assert (await messages(viewer, "hello"))["kafka"]["answers"] is True
-        page.site.take(Answers(False))
+        page.site.take(BrokerAvailability(False))
         assert (await messages(viewer, "kafka"))["answers"] is False
         assert "does not answer" in page.told[0]
-        page.site.take(Answers(True))
+        page.site.take(BrokerAvailability(True))
         assert (await messages(viewer, "kafka"))["answers"] is True
 
 

@@ -13,7 +13,7 @@ from kafka.errors import KafkaTimeoutError
 
 from dpstream.aggregators.estimate import Published as Estimated
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.phases import Phase
+from dpstream.pipeline.jobs.job_phases import Phase
 from dpstream.pipeline.jobs.stated_budgets import BY_COMMAND, StatedBudget
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.deployed_jobs import set_phase
@@ -24,10 +24,10 @@ from dpstream.pipeline.results.smoothing import SmoothedHorizon
 from dpstream.pipeline.serve.background import Background, Shown
 from dpstream.pipeline.serve.board import Jobs
 from dpstream.pipeline.serve.follower import (
-    Follower,
+    JobFollower,
+    NewlyPublished,
     News,
     Polled,
-    Published,
     Reader,
 )
 from dpstream.topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role
@@ -58,7 +58,7 @@ def test_a_reader_follows_deployments_as_they_come_and_go() -> None:
     assert isinstance(jobs, Jobs)
     assert jobs.phases == {"count": Phase.RUNNING}
     assert [charge.epsilon for charge in jobs.charges] == [job.guarantee.epsilon]
-    assert isinstance(published, Published)
+    assert isinstance(published, NewlyPublished)
     assert [point.epoch for point in published.points] == [1]
     set_phase(cast(Cluster, cluster), job, Phase.PAUSED, NOW)
     (paused,) = read_all(reader, cluster)
@@ -68,7 +68,7 @@ def test_a_reader_follows_deployments_as_they_come_and_go() -> None:
     publish(cluster, job, 2, count(7.0))
     publish(cluster, again, 1, count(6.0))
     _, published = read_all(reader, cluster)
-    assert isinstance(published, Published)
+    assert isinstance(published, NewlyPublished)
     assert published.deployment == again.deployment
     assert [point.epoch for point in published.points] == [1]
     undeploy(cast(Cluster, cluster), "count")
@@ -165,7 +165,7 @@ def test_which_jobs_there_are_is_told_when_their_topic_is_read_to_its_end(
         end = [Polled({JOBS_TOPIC: records[-1:]}, behind), Polled({})]
     source = Flaky([*parts[:1], KafkaTimeoutError("away"), *parts[1:], *end])
     told: list[News] = []
-    follower = Follower(source, Reader(), told.append)
+    follower = JobFollower(source, Reader(), told.append)
     follower.start()
     assert source.done.wait(20)
     follower.end()

@@ -7,12 +7,12 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.estimate import Attendance
 from dpstream.aggregators.future_rand import FutureRandAggregator
 from dpstream.pipeline.jobs.job_files import Job, parse_job
 from dpstream.pipeline.results.expected_errors import EXCEEDED, widening
 from dpstream.pipeline.results.series import QUARTILE_SERIES, VALUE
-from dpstream.pipeline.serve.simultaneous import Simultaneous
+from dpstream.pipeline.serve.reduction import Simultaneous
 from dpstream.randomizers.dyadic import FutureRandLaw
 from dpstream.randomizers.future_rand import FutureRand, FutureRandParameters
 from dpstream.randomizers.future_rand.calibration import calibrate

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.jobs.key_files import NoiseKey
-from dpstream.pipeline.stages import crowds as deletion
-from dpstream.pipeline.stages.crowds import left_of_crowds, numbers_left, uniform_choice
+from dpstream.pipeline.stages import crowd_deletion as deletion
+from dpstream.pipeline.stages.crowd_deletion import left_of_crowds, numbers_left, uniform_choice
 from dpstream.pipeline.stages.multisets import WordMultiset
 from dpstream.randomizers.crowds import CrowdCounts, CrowdsLaw
 from dpstream.randomizers.crowds.calibration import calibrate

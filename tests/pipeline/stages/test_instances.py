@@ -23,7 +23,7 @@ from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.batches import decode_punctuation, encode_punctuation
 from dpstream.topics.chunks import decode_chunk
-from dpstream.topics.frames import Kind, kind_of
+from dpstream.topics.frames import RecordType, kind_of
 from dpstream.topics.names import Role
 from dpstream.topics.records import DeadLetter, Reason
 from dpstream.topics.words import Words, split_words
@@ -215,7 +215,7 @@ def test_the_first_instance_gets_nothing_before_the_others_have_acknowledged_the
             acknowledged.update(waiting)
             waiting.clear()
         elif isinstance(action, Append) and action.role in job.report_roles:
-            if kind_of(action.value) is Kind.PUNCTUATION:
+            if kind_of(action.value) is RecordType.PUNCTUATION:
                 waiting.add((action.role, action.partition))
             if action.role is Role.REPORTS:
                 epochs.add(action.partition)
@@ -296,7 +296,7 @@ def test_what_one_instance_was_not_sent_is_missing_whenever_its_part_is_written(
     world.close_epoch("north", 1)
     held = [decode_punctuation(world.log.values(Role.REPORTS_2, 1)[-1])]
     records = world.log.values(Role.REPORTS_2, 1)
-    assert kind_of(records[-1]) is Kind.PUNCTUATION
+    assert kind_of(records[-1]) is RecordType.PUNCTUATION
     assert held[0].batches == len(records) - 1
     short = begun(job, folder / "short")
     for role in (Role.PRODUCERS, Role.REPORTS, Role.REPORTS_2):
@@ -387,7 +387,7 @@ def test_no_instance_sees_how_many_messages_there_are() -> None:
                 producer.close(1)
             shapes.add(tuple(tuple(map(len, log.values(role, 1))) for role in job.report_roles))
             for role in job.report_roles:
-                assert kind_of(log.values(role, 1)[0]) is Kind.BATCH
+                assert kind_of(log.values(role, 1)[0]) is RecordType.BATCH
         assert len(shapes) == 1
         assert len(set(next(iter(shapes)))) == 1, "and all of them the same"
 

@@ -16,7 +16,7 @@ from dpstream.randomizers.labelled_examples import packed_examples
 from dpstream.randomizers.ldp_sgd import LdpSgd
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.batches import Punctuation, decode_punctuation
-from dpstream.topics.frames import CodecError, Kind, kind_of
+from dpstream.topics.frames import CodecError, RecordType, kind_of
 from dpstream.topics.models import ModelRecord
 from dpstream.topics.names import Role
 from dpstream.topics.records import Registration
@@ -140,7 +140,7 @@ def opened(
 
 def punctuations(log: MemoryLog) -> list[Punctuation]:
     values = [value for partition in (0, 1) for value in log.values(Role.REPORTS, partition)]
-    found = [decode_punctuation(each) for each in values if kind_of(each) is Kind.PUNCTUATION]
+    found = [decode_punctuation(each) for each in values if kind_of(each) is RecordType.PUNCTUATION]
     return sorted(found, key=lambda each: each.epoch)
 
 

@@ -12,14 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dpstream.pipeline.actions import Action, Rest, Steps, carry_out
+from dpstream.pipeline.actions import Action, Steps, Yield, carry_out
 from dpstream.pipeline.stages import multisets, sorted_runs
 from dpstream.pipeline.stages.boxes_of_windows import distinct
 from dpstream.pipeline.stages.multisets import WordMultiset
 from dpstream.pipeline.stages.ordered_pieces import Pieces
 from dpstream.randomizers.randomness import seeded_generator
-from dpstream.topics.word_forms import WordForm
-from dpstream.topics.words import Words, pack_words, split_words
+from dpstream.topics.words import WordForm, Words, pack_words, split_words
 
 SHAPES = [("<u1", 1), ("<u2", 1), ("<u4", 1), ("<u8", 1), ("<u1", 3), ("<u4", 2)]
 FORMS = [
@@ -40,7 +39,7 @@ def in_one_go(steps: Steps[Pieces]) -> Pieces:
     """Nothing is asked in between but to let others have their turn."""
 
     def rest(action: Action) -> None:
-        assert action == Rest()
+        assert action == Yield()
 
     return carry_out(steps, rest)
 

@@ -27,7 +27,7 @@ from dpstream.topics.batches import (
     decode_punctuation,
     encode_punctuation,
 )
-from dpstream.topics.frames import Kind, kind_of
+from dpstream.topics.frames import RecordType, kind_of
 from dpstream.topics.names import Role
 from dpstream.topics.records import Reason
 from tests.support.gateway import open_producer, seeded
@@ -71,7 +71,7 @@ def batches(log: MemoryLog) -> dict[int, list[int]]:
     found: dict[int, list[int]] = {}
     for partition in range(2):
         for value in log.values(Role.REPORTS, partition):
-            if kind_of(value) is Kind.BATCH:
+            if kind_of(value) is RecordType.BATCH:
                 batch = decode_batch(value)
                 found.setdefault(batch.epoch, []).extend(batch.words.values[:, 0].tolist())
     return found
@@ -83,7 +83,7 @@ def punctuations(log: MemoryLog) -> list[Punctuation]:
         decode_punctuation(value)
         for partition in range(2)
         for value in log.values(Role.REPORTS, partition)
-        if kind_of(value) is Kind.PUNCTUATION
+        if kind_of(value) is RecordType.PUNCTUATION
     ]
     return sorted(found, key=lambda punctuation: punctuation.epoch)
 

@@ -13,7 +13,7 @@ from dpstream.pipeline.actions import Append
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.kafka.memory import MemoryWorker
-from dpstream.pipeline.stages.rests import Rest, rest_before_all, waking_roles
+from dpstream.pipeline.stages.idle_condition import IdleCondition, rest_before_all, waking_roles
 from dpstream.topics.chunks import Chunk, encode_chunk
 from dpstream.topics.names import Role
 from dpstream.topics.words import Words
@@ -50,7 +50,7 @@ class RestingWorkers:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.rests: dict[str, tuple[Rest, float]] = {}
+        self.rests: dict[str, tuple[IdleCondition, float]] = {}
         for stage in world.job.stages:
             rest = rest_before_all(world.job, stage)
             if rest is not None:
@@ -96,7 +96,7 @@ class RestingWorkers:
         )
         seconds = worker.stage.rests()
         if finished and seconds is not None:
-            self.rests[stage] = Rest(ends, seconds), self.world.now
+            self.rests[stage] = IdleCondition(ends, seconds), self.world.now
             self.world.kill(stage)
 
 
@@ -288,6 +288,6 @@ def test_stages_of_devices_rest_for_good_after_the_last_epoch() -> None:
 
 
 def test_more_partitions_wake_nobody_and_a_topic_that_is_gone_does() -> None:
-    rest = Rest({Role.REPORTS: (3, 4)}, math.inf)
+    rest = IdleCondition({Role.REPORTS: (3, 4)}, math.inf)
     assert rest.holds({Role.REPORTS: (3, 4, 9)})
     assert not rest.holds({Role.REPORTS: (3,)})

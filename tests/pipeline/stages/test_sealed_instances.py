@@ -28,11 +28,10 @@ from dpstream.pipeline.stages.stage_builder import producer_admission
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.batches import Batch
 from dpstream.topics.chunks import decode_chunk
-from dpstream.topics.frames import Kind, kind_of
+from dpstream.topics.frames import RecordType, kind_of
 from dpstream.topics.names import Role
 from dpstream.topics.records import Reason
-from dpstream.topics.sealed_batches import decode_sealed_batch, open_batch
-from dpstream.topics.sealed_words import seal_rows
+from dpstream.topics.sealed_batches import decode_sealed_batch, open_batch, seal_rows
 from dpstream.topics.sealing import Lock
 from dpstream.topics.words import WordArray, Words, split_words
 from tests.support.sealed_cells import CELLS, DEPLOYMENT, EPOCHS, begun, check, run, written_job
@@ -113,7 +112,7 @@ def found_by(job: DeployedJob, world: World, numbers: Sequence[int]) -> set[int]
             lock = job.locks.of(f"stage {index + 1}", epoch)
             private_key = keys.find(lock.public_key)
             for value in world.log.values(role, epoch % 2):
-                if private_key is None or kind_of(value) is not Kind.SEALED_BATCH:
+                if private_key is None or kind_of(value) is not RecordType.SEALED_BATCH:
                     continue
                 batch = open_batch(decode_sealed_batch(value), private_key, lock.context)
                 try:
@@ -139,7 +138,7 @@ def test_an_instance_opens_what_is_drawn_for_it_and_reads_no_report(folder: Path
     world = begun_and_sent(job, folder)
     for role in job.report_roles:
         kinds = {kind_of(value) for value in world.log.values(role, 1)}
-        assert kinds == {Kind.SEALED_BATCH, Kind.PUNCTUATION}
+        assert kinds == {RecordType.SEALED_BATCH, RecordType.PUNCTUATION}
     for numbers in ([], [1], [2], [3], [4], [2, 3, 4]):
         assert not found_by(job, world, numbers), numbers
     alone = [found_by(job, world, [1, number]) for number in (2, 3, 4)]
@@ -153,7 +152,7 @@ def test_the_key_of_another_instance_opens_no_batch(folder: Path) -> None:
     job = deployed()
     world = begun_and_sent(job, folder)
     for index, role in enumerate(job.report_roles):
-        batch = next(v for v in world.log.values(role, 1) if kind_of(v) is Kind.SEALED_BATCH)
+        batch = next(v for v in world.log.values(role, 1) if kind_of(v) is RecordType.SEALED_BATCH)
         assert isinstance(producer_admission(job, KEYS, role).admit(1, batch), Batch)
         other = job.report_roles[1 - index]
         refused = producer_admission(job, KEYS, other).admit(1, batch)

@@ -31,7 +31,7 @@ from dpstream.pipeline.stages.estimation import Estimation
 from dpstream.pipeline.stages.topic_uses import hides_messages, stages_of
 from dpstream.topics.batches import decode_batch
 from dpstream.topics.chunks import decode_chunk, encode_chunk
-from dpstream.topics.frames import Kind, kind_of
+from dpstream.topics.frames import RecordType, kind_of
 from dpstream.topics.manifests import Fate, Manifest
 from dpstream.topics.names import SUMS, Role
 from dpstream.topics.partials import decode_partial, spoiled_reason
@@ -475,7 +475,9 @@ def test_a_stage_that_passes_on_too_few_shares_learns_no_sum(folder: Path) -> No
     world = begun(job, folder)
     for name in ("north", "south"):
         world.close_epoch(name, 1)
-    raw = [decode_batch(v) for v in world.log.values(Role.REPORTS, 1) if kind_of(v) is Kind.BATCH]
+    raw = [
+        decode_batch(v) for v in world.log.values(Role.REPORTS, 1) if kind_of(v) is RecordType.BATCH
+    ]
     north = world.producer("north").enrolment
     alone = np.concatenate([each.words.values for each in raw if each.enrolment == north])
     world.settle(["shuffle"])

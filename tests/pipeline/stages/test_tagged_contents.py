@@ -15,9 +15,9 @@ from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.stages import populations, tagged_contents
 from dpstream.pipeline.stages.device_admission import AdmittedReports
 from dpstream.pipeline.stages.device_windows import DeviceWindow
+from dpstream.pipeline.stages.environment import temporary_file
 from dpstream.pipeline.stages.multisets import WordMultiset
 from dpstream.pipeline.stages.populations import Population
-from dpstream.pipeline.stages.scratch import temporary_file
 from dpstream.pipeline.stages.tagged_contents import TaggedContents
 from dpstream.topics.loose_batches import Enrolments, encode_enrolments, horizon_tag
 from tests.support.device_world import COLLECTOR_KEY, device_job

@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 
 from dpstream.pipeline.stages.attempts import Attempts
-from dpstream.pipeline.stages.epochs import EpochSet
+from dpstream.pipeline.stages.epoch_sets import EpochSet
 from dpstream.pipeline.stages.multisets import WordMultiset
 from dpstream.pipeline.stages.windows import PunctuationError, Window
 from dpstream.topics.batches import Batch, Punctuation, batch_id
 from dpstream.topics.chunks import Chunk
-from dpstream.topics.word_forms import WordForm
-from dpstream.topics.words import Words
+from dpstream.topics.words import WordForm, Words
 
 FORM = WordForm(np.dtype("u1"))
 ONE, OTHER = b"drawing1", b"drawing2"

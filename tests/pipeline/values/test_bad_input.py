@@ -14,7 +14,7 @@ from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.batches import decode_batch, decode_punctuation
-from dpstream.topics.frames import Kind, kind_of
+from dpstream.topics.frames import RecordType, kind_of
 from dpstream.topics.names import Role
 from tests.support.commands import Commands
 from tests.support.memory_cluster import MemoryCluster
@@ -142,7 +142,7 @@ class Wire:
         yield from self.log.values(Role.PRODUCERS)
         for partition in range(self.job.topics.partitions):
             for value in self.log.values(Role.REPORTS, partition):
-                if kind_of(value) is Kind.PUNCTUATION:
+                if kind_of(value) is RecordType.PUNCTUATION:
                     yield decode_punctuation(value)
                 else:
                     batch = decode_batch(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpstream.pipeline.values.numbers import NumericDomain
+from dpstream.pipeline.values.numeric_values import NumericDomain
 from dpstream.pipeline.values.sets import SetDomain
 from dpstream.randomizers.item_domains import (
     Bits,

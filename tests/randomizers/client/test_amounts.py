@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpstream.randomizers.client import DeviceError, Limit, LimitError
-from dpstream.randomizers.client.account import Account, Entry
+from dpstream.randomizers.client.account import Account, AccountEntry
 from dpstream.randomizers.client.amounts import allowed, read, spent, written
 from dpstream.randomizers.client.statements import read_statement
 from tests.support.small_collector import SETS, STREAM, deployed
@@ -95,9 +95,9 @@ def test_each_epoch_is_charged_for_exactly_once() -> None:
 def test_an_account_that_cannot_have_been_kept_is_refused(
     unit: str, charges: int, last: int
 ) -> None:
-    entry = Entry("people", "logins", "00" * 16, 5, unit, 1, 0, charges, last)
+    entry = AccountEntry("people", "logins", "00" * 16, 5, unit, 1, 0, charges, last)
     with pytest.raises(ValueError, match="charges"):
-        Entry.from_json(entry.to_json())
+        AccountEntry.from_json(entry.to_json())
 
 
 def test_deltas_have_a_limit_of_their_own() -> None:
@@ -123,4 +123,6 @@ def test_deployments_of_one_population_are_added_up() -> None:
             account = account.opened(statement, limit).charged(statement, 0, limit)
     assert account.spent("people") == limit
     assert str(account.entries[1]) == "job two, deployment 00000000: epsilon 1"
-    assert [Entry.from_json(each.to_json()) for each in account.entries] == [*account.entries]
+    assert [AccountEntry.from_json(each.to_json()) for each in account.entries] == [
+        *account.entries
+    ]

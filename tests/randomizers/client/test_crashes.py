@@ -18,7 +18,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from dpstream.randomizers.client import Answer, DeviceError, Limit, UnreachableError
+from dpstream.randomizers.client import DeviceError, Limit, ServerResponse, UnreachableError
 from dpstream.randomizers.client.document import Document
 from dpstream.topics.envelopes import decode_body
 from tests.randomizers.client.conftest import Phone
@@ -58,8 +58,10 @@ class Mortal:
 
     def request(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
-    ) -> Answer:
-        answer: Answer = self.carry_out(lambda: self.collector.request(method, path, body, headers))
+    ) -> ServerResponse:
+        answer: ServerResponse = self.carry_out(
+            lambda: self.collector.request(method, path, body, headers)
+        )
         return answer
 
     def read(self) -> tuple[int, str | None]:
@@ -202,7 +204,7 @@ class Lying(RuleBasedStateMachine):
     def lie(self, status: int) -> None:
         lies = {
             0: lambda answer: answer,
-            202: lambda _: Answer(202),
+            202: lambda _: ServerResponse(202),
             409: lambda _: problem(409, "late"),
         }
         self.collector.answer = lies.get(status, lambda _: problem(status, "odd"))

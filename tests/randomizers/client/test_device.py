@@ -15,13 +15,13 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.descriptions import described, restated
 from dpstream.randomizers.client import (
-    Answer,
     ClosedError,
     Device,
     DeviceError,
     Limit,
     LimitError,
     NotJoinedError,
+    ServerResponse,
     StatementError,
     StoreError,
     UnreachableError,
@@ -144,11 +144,11 @@ def test_offline_the_oldest_reports_are_given_up(phone: Phone) -> None:
 def test_one_report_that_is_refused_does_not_hold_up_the_next(phone: Phone) -> None:
     device = phone.start()
     device.join()
-    phone.collector.answer = lambda _: Answer(400, b"of a proxy")
+    phone.collector.answer = lambda _: ServerResponse(400, b"of a proxy")
     device.report(True)
     phone.wait(DAY)
     phone.collector.answer = lambda answer: (
-        answer if answer.status == 202 else Answer(403, b"of a proxy")
+        answer if answer.status == 202 else ServerResponse(403, b"of a proxy")
     )
     assert device.report(True).sending.waiting == 1
     assert 2 in [epoch for epoch, _ in phone.collector.taken]
@@ -698,16 +698,16 @@ def test_tokens_go_with_reports_alone(phone: Phone) -> None:
         (problem(503, "busy", **{"retry-after": "999999999"}), 95_040.0),
         (problem(503, "busy", **{"retry-after": "soon"}), 1.0),
         (problem(503, "busy", **{"retry-after": "-5"}), 1.0),
-        (Answer(202 + 1, b""), 1.0),
-        (Answer(301, b"", {"location": "https://elsewhere"}), 1.0),
-        (Answer(403, b"of a proxy"), 1.0),
-        (Answer(413, b'{"type": "about:blank"}'), 1.0),
-        (Answer(409, b"[" * 99_999), 1.0),
-        (Answer(409, b'{"type": 5}'), 1.0),
-        (Answer(500, b"\xff"), 1.0),
+        (ServerResponse(202 + 1, b""), 1.0),
+        (ServerResponse(301, b"", {"location": "https://elsewhere"}), 1.0),
+        (ServerResponse(403, b"of a proxy"), 1.0),
+        (ServerResponse(413, b'{"type": "about:blank"}'), 1.0),
+        (ServerResponse(409, b"[" * 99_999), 1.0),
+        (ServerResponse(409, b'{"type": 5}'), 1.0),
+        (ServerResponse(500, b"\xff"), 1.0),
     ],
 )
-def test_other_answers_mean_wait(phone: Phone, answer: Answer, after: float) -> None:
+def test_other_answers_mean_wait(phone: Phone, answer: ServerResponse, after: float) -> None:
     device = phone.start()
     device.join()
     phone.collector.answer = lambda _: answer

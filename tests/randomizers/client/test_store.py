@@ -16,9 +16,9 @@ from types import SimpleNamespace
 import pytest
 
 from dpstream.randomizers.client import (
-    Answer,
     FileStore,
     HttpTransport,
+    ServerResponse,
     StoreError,
     UnreachableError,
 )
@@ -149,7 +149,7 @@ def test_redirects_are_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(
             collector,
             "request",
-            lambda *_: Answer(307, b"", {"location": url + "/v1/jobs/logins"}),
+            lambda *_: ServerResponse(307, b"", {"location": url + "/v1/jobs/logins"}),
         )
         assert HttpTransport(url).request("POST", "/v1/jobs/logins/reports", b"", {}).status == 307
 
@@ -158,7 +158,7 @@ def test_an_answer_without_end_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     collector = SmallCollector(deployed())
     with served(collector) as url:
         monkeypatch.setattr(
-            collector, "request", lambda *_: Answer(200, b"x" * (8 * 1024 * 1024 + 1))
+            collector, "request", lambda *_: ServerResponse(200, b"x" * (8 * 1024 * 1024 + 1))
         )
         with pytest.raises(UnreachableError, match="no end"):
             HttpTransport(url).request("GET", "/", None, {})

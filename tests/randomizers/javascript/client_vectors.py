@@ -28,10 +28,10 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.descriptions import described, restated
 from dpstream.pipeline.values.durations import Duration
-from dpstream.randomizers.client import Answer, Device, DeviceError, Limit
+from dpstream.randomizers.client import Device, DeviceError, Limit, ServerResponse
 from dpstream.randomizers.client.amounts import allowed, read, spent, written
+from dpstream.randomizers.client.device_errors import ValueRefusedError
 from dpstream.randomizers.client.epoch_clock import EpochClock
-from dpstream.randomizers.client.errors import ValueRefusedError
 from dpstream.randomizers.client.steps import (
     LAST_MOMENT,
     outcome_of,
@@ -133,7 +133,7 @@ class Recorder:
 
     def request(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
-    ) -> Answer:
+    ) -> ServerResponse:
         """See `Transport.request`."""
         entry: dict[str, Any] = {"method": method, "path": path}
         if body is not None:

@@ -1,0 +1,239 @@
+"""Counts by crowd: an aggregator of the messages for each crowd.
+
+Of n messages of a crowd m are left, n + Z - shift unless that is out of range. So m + shift
+estimates n without bias, with the variance of Z, and the m that are left are a uniform sample of
+the n.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final, Generic, Protocol, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.aggregators.crowd_estimates import WITHHELD, CrowdEstimate, CrowdEstimates
+from dpstream.aggregators.epoch_tables import EpochTables
+from dpstream.aggregators.estimate import NORMAL_95, Attendance, Estimate
+from dpstream.aggregators.item_estimates import ItemEstimates
+from dpstream.aggregators.law_aggregator import LawAggregator, check_form
+from dpstream.randomizers.crowds import CrowdCounts, CrowdsLaw
+
+_HEADER = np.dtype([("crowd", "<u4"), ("bytes", "<u8")])
+_OUTSIDE: Final = 0.05
+"""The probability that a 95 % interval does not hold a number."""
+
+
+class Contents(Protocol):
+    """An aggregator of the messages of one crowd."""
+
+    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
+        """Raise `ValueError` if words cannot be messages of the epoch."""
+        ...
+
+    def add(
+        self,
+        epoch: int,
+        words: NDArray[np.unsignedinteger],
+        counts: NDArray[np.uint32] | None,
+    ) -> None:
+        """Count messages."""
+        ...
+
+    def merge(self, other: Any, /) -> None:
+        """Count what another one has counted."""
+        ...
+
+    def to_bytes(self) -> bytes:
+        """The state."""
+        ...
+
+    def estimate(self, epoch: int, attendance: Attendance) -> Any:
+        """`ItemEstimates` of an epoch; None where there are none."""
+        ...
+
+
+ContentsT = TypeVar("ContentsT", bound=Contents)
+
+
+class CrowdsAggregator(LawAggregator[CrowdsLaw], Generic[ContentsT]):
+    """For every crowd the messages that were left of it, and what counts them.
+
+    Args:
+        law: the constants of the job.
+        empty: makes an empty aggregator of messages.
+    """
+
+    def __init__(self, law: CrowdsLaw, empty: Callable[[], ContentsT]) -> None:
+        super().__init__(law)
+        self._empty = empty
+        self._checks = empty()
+        self._left = EpochTables(law.crowds)
+        self._contents: dict[int, ContentsT] = {}
+
+    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
+        """See that words can be messages of an epoch; the crowd may be none.
+
+        Raises:
+            ValueError: the epoch lies outside the horizon, the array has another dtype or shape,
+                there is no such crowd, or what follows it is no message.
+        """
+        law, form = self.law, self.law.word_form
+        check_form(epoch, law.last_epoch, words, form.dtype, form.width)
+        largest = int(law.crowds_of(words).max(initial=0))
+        if largest > law.crowds:
+            raise ValueError(f"crowd {largest} at epoch {epoch}, there are {law.crowds:,}")
+        self._checks.check_words(epoch, words[:, law.digits :])
+
+    def _count(
+        self,
+        epoch: int,
+        words: NDArray[np.unsignedinteger],
+        counts: NDArray[np.unsignedinteger] | None,
+    ) -> None:
+        law, crowds = self.law, self.law.crowds_of(words)
+        if not crowds.all():
+            raise ValueError(f"a message of no crowd at epoch {epoch}: the stage leaves none")
+        # Whole numbers below 2^53: their sums are exact.
+        weights = None if counts is None else counts.astype(np.float64)
+        table = np.bincount(crowds - 1, weights, law.crowds).astype(np.int64)
+        self._left.add_table(epoch, table)
+        messages = words[:, law.digits :]
+        for crowd in np.unique(crowds).tolist():
+            here = crowds == crowd
+            contents = self._contents.setdefault(crowd, self._empty())
+            contents.add(epoch, messages[here], None if counts is None else counts[here])
+
+    def _merge(self, other: Self) -> None:
+        self._left.merge(other._left)
+        for crowd, contents in other._contents.items():
+            self._contents.setdefault(crowd, self._empty()).merge(contents)
+
+    def to_bytes(self) -> bytes:
+        """The state: messages left by crowd (crowd 0), and that of each crowd, in their order."""
+        parts = {0: self._left.to_bytes()}
+        parts |= {crowd: self._contents[crowd].to_bytes() for crowd in sorted(self._contents)}
+        return b"".join(
+            np.array([(crowd, len(part))], _HEADER).tobytes() + part
+            for crowd, part in parts.items()
+            if part
+        )
+
+    @classmethod
+    def from_bytes(
+        cls,
+        law: CrowdsLaw,
+        empty: Callable[[], ContentsT],
+        read: Callable[[bytes], ContentsT],
+        data: bytes,
+    ) -> Self:
+        """Read `to_bytes`.
+
+        Raises:
+            ValueError: the bytes are no counts of this job.
+        """
+        aggregator, position, last = cls(law, empty), 0, -1
+        while position < len(data):
+            if len(data) - position < _HEADER.itemsize:
+                raise ValueError(f"{len(data)} bytes are no counts of crowds: they are cut short")
+            header = np.frombuffer(data, _HEADER, 1, position)[0]
+            crowd, size = int(header["crowd"]), int(header["bytes"])
+            position += _HEADER.itemsize
+            if not last < crowd <= law.crowds or not 0 < size <= len(data) - position:
+                raise ValueError(f"{size} bytes of crowd {crowd}: not as there must be")
+            part = data[position : position + size]
+            if crowd:
+                aggregator._contents[crowd] = read(part)
+            else:
+                aggregator._left = EpochTables.from_bytes(law.crowds, law.last_epoch, part)
+            position, last = position + size, crowd
+        return aggregator
+
+    def estimate(self, epoch: int, attendance: Attendance) -> CrowdEstimates | None:
+        """The crowds of an epoch; None of a window that was withheld as a whole.
+
+        Args:
+            epoch: 1 to the last one.
+            attendance: head counts of all crowds together.
+        """
+        law = self.law
+        contributors = int(attendance.contributors[epoch])
+        if contributors < law.minimum:
+            return None
+        population = int(attendance.population[epoch])
+        left = self._left.counts(epoch)
+        if left is None:
+            left = np.zeros(law.crowds, np.int64)
+        crowds = tuple(
+            self._crowd(place + 1, epoch, number, contributors, population)
+            for place, number in enumerate(left.tolist())
+        )
+        flags = (WITHHELD,) if None in crowds else ()
+        return CrowdEstimates(crowds, law.contents.items, int(left.sum()), population, flags)
+
+    def _crowd(
+        self, crowd: int, epoch: int, left: int, contributors: int, population: int
+    ) -> CrowdEstimate | None:
+        """A crowd of which so many messages were left; None if it was withheld."""
+        contents = self._contents.get(crowd)
+        if contents is None or left < self.law.minimum:
+            return None
+        size = size_of_crowd(self.law.counts, left, contributors, population)
+        assert size.value is not None
+        people = Attendance.empty(self.law.last_epoch)
+        people.set(epoch, left, max(left, round(size.value)))
+        items = contents.estimate(epoch, people)
+        if items is None:
+            return None
+        assert isinstance(items, ItemEstimates)
+        return CrowdEstimate(left, size, with_size_unknown(items, size))
+
+
+def size_of_crowd(counts: CrowdCounts, left: int, contributors: int, population: int) -> Estimate:
+    """How many users are in a crowd of which so many messages were left.
+
+    Those who are present speak for the silent, as in
+    `dpstream.aggregators.item_counts.item_estimates`.
+
+    >>> law = CrowdCounts((2797128963144291325, 4611686018427387904), 30, 1e-6)
+    >>> size = size_of_crowd(law, 970, 5000, 5000)
+    >>> size.value, round(size.standard_deviation, 2), size.low, size.high
+    (1000.0, 2.8, 994.0, 1006.0)
+    """
+    scale = population / contributors
+    share = min(1.0, (left + counts.shift) / contributors)
+    silent = max(0, population - contributors) / max(1, population - 1) / contributors
+    sampling = population**2 * share * (1 - share) * silent
+    deviation = math.sqrt(scale**2 * counts.variance + sampling)
+    half_width = math.hypot(scale * half_width_of_noise(counts), NORMAL_95 * math.sqrt(sampling))
+    value = scale * (left + counts.shift)
+    return Estimate.around(value, deviation, half_width, left, population)
+
+
+def half_width_of_noise(counts: CrowdCounts) -> int:
+    """Z is further from 0 with a probability of at most 5 %: its tails are not those of a normal.
+
+    P(|Z| > t) = 2 decay^(t + 1) / (1 + decay).
+    """
+    decay = float(counts.ratio)
+    return max(0, math.ceil(math.log(_OUTSIDE * (1 + decay) / 2) / math.log(decay) - 1))
+
+
+def with_size_unknown(items: ItemEstimates, size: Estimate) -> ItemEstimates:
+    """Estimates for a crowd of a size that is itself estimated: those of all are off by as much.
+
+    As if all of the crowd held the item that most hold: no less than it is.
+    """
+    assert size.value is not None
+    assert size.standard_deviation is not None
+    assert size.high is not None
+    share = min(1.0, max(0.0, float(items.values.max()) / size.value))
+    half_width = share * (size.high - size.value)
+    return replace(
+        items,
+        standard_deviation=math.hypot(items.standard_deviation, share * size.standard_deviation),
+        half_width=math.hypot(items.half_width, half_width),
+    )

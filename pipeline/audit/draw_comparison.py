@@ -1,0 +1,188 @@
+"""Whether devices draw by the law that their guarantee was computed from.
+
+Each thing that can be seen is compared with its exact probability: whole histories of devices, of
+many that are run as one where reports say whose they are; and then each report by itself, since of
+very many things each is too rare to say much. A law that is kept is doubted with a probability of
+at most `false_alarm`: by the binomial law, and by Bernstein's inequality where many report together
+and nobody knows who is who.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from dpstream.pipeline.audit.audits import AuditOutcome, Finding
+from dpstream.pipeline.audit.histories import draw_histories
+from dpstream.pipeline.conformance.cases import (
+    Case,
+    Report,
+    Stream,
+    View,
+    reports_in_words,
+    values_in_words,
+)
+from dpstream.pipeline.conformance.checks import spread, window_seen
+
+ATTACK = "draws against the law"
+# Of devices that are also run together, so many are run by themselves.
+_ALONE = 200
+
+
+def compare_draws(
+    case: Case, rng: np.random.Generator, *, windows: int, together: int, false_alarm: float
+) -> Finding:
+    """Draw windows of a few streams, and compare; not where the stage adds reports up."""
+    streams = spread(case.streams)
+    many = together if case.exact.devices == 1 else 0
+    windows = min(windows, _ALONE) if many else windows
+    share = false_alarm / (2 * len(streams))
+    reason, also = "", ""
+    for stream in streams:
+        # Devices that are enrolled by themselves: together they may draw otherwise.
+        drawn = Counter(window_seen(case, stream, rng) for _ in range(windows))
+        reason = reason or _compared(case, stream, drawn, share)
+        if not many:
+            continue
+        seen = _histories(case, stream, rng, many)
+        if seen is None:
+            also = f", and {many:,} devices at once"
+            reason = reason or _together(case, stream, rng, many, share)
+        else:
+            also = f", and whole histories of {many:,} devices"
+            reason = reason or _compared(case, stream, seen, share)
+    return Finding(
+        str(case),
+        ATTACK,
+        f"{windows:,} windows of each of {len(streams)} inputs{also}",
+        AuditOutcome.CONVICTED if reason else AuditOutcome.CONSISTENT,
+        false_alarm=false_alarm,
+        reason=reason,
+    )
+
+
+def _histories(
+    case: Case, stream: Stream, rng: np.random.Generator, devices: int
+) -> Counter[View] | None:
+    """All that each of so many devices sends; None where reports do not say whose they are."""
+    sights = draw_histories(
+        case.protocol.randomizer(case.law),
+        stream,
+        devices,
+        rng,
+        one_each=case.protocol.shuffling is None,
+    )
+    if sights is None:
+        return None
+    found: Counter[View] = Counter()
+    rows, times = np.unique(sights.codes, axis=0, return_counts=True)
+    for row, often in zip(rows.tolist(), times.tolist(), strict=True):
+        seen = (table[code] for table, code in zip(sights.tables, row, strict=True))
+        found[tuple(tuple(word for word, _ in reports) for reports in seen)] += often
+    return found
+
+
+def _compared(case: Case, stream: Stream, seen: Counter[View], false_alarm: float) -> str:
+    law, windows = case.views[stream], seen.total()
+    for view, times in seen.items():
+        if view not in law:
+            return (
+                f"sends {reports_in_words(view)} for {values_in_words(stream)}, {times} times of "
+                f"{windows:,}: by its law it never does"
+            )
+    views = list(law)
+    shares = np.array([float(law[view]) for view in views])
+    unlikely = _unlikely([seen[view] for view in views], shares, windows, false_alarm / 2)
+    if unlikely is not None:
+        view = views[unlikely]
+        return _told(reports_in_words(view), stream, seen[view], windows, shares[unlikely])
+    return _one_by_one(
+        stream, dict(zip(views, shares.tolist(), strict=True)), seen, false_alarm / 2
+    )
+
+
+def _one_by_one(
+    stream: Stream, law: Mapping[View, float], seen: Counter[View], false_alarm: float
+) -> str:
+    """The same of every report, whatever else is sent: of many views each is rare."""
+    windows = seen.total()
+    lawful: defaultdict[tuple[int, Report, int], float] = defaultdict(float)
+    found: Counter[tuple[int, Report, int]] = Counter()
+    for view, share in law.items():
+        for each in _reports_of(view):
+            lawful[each] += share
+            found[each] += seen[view]
+    if not lawful:
+        return ""
+    shares = np.minimum(list(lawful.values()), 1.0)
+    unlikely = _unlikely([found[each] for each in lawful], shares, windows, false_alarm)
+    if unlikely is None:
+        return ""
+    epoch, report, least = each = list(lawful)[unlikely]
+    sent = f"{report} at epoch {epoch} at least {least} times in a window"
+    return _told(sent, stream, found[each], windows, shares[unlikely])
+
+
+def _reports_of(view: View) -> Iterator[tuple[int, Report, int]]:
+    """At each epoch every report in it, and how many times it is there at least."""
+    for epoch, reports in enumerate(view, 1):
+        for report, times in Counter(reports).items():
+            yield from ((epoch, report, least) for least in range(1, times + 1))
+
+
+def _unlikely(
+    seen: Sequence[int], shares: NDArray[np.float64], windows: int, false_alarm: float
+) -> int | None:
+    """Which of these was seen too often or too rarely for its share of the windows, if any was."""
+    doubt = 2 * np.minimum(
+        stats.binom.cdf(seen, windows, shares),
+        stats.binom.sf(np.subtract(seen, 1), windows, shares),
+    )
+    worst = int(np.argmin(doubt))
+    return worst if doubt[worst] < false_alarm / len(shares) else None
+
+
+def _told(sent: str, stream: Stream, times: int, windows: int, share: float) -> str:
+    return (
+        f"sends {sent} for {values_in_words(stream)} {times:,} times of {windows:,}, by its law "
+        f"{share * windows:,.1f}"
+    )
+
+
+def _together(
+    case: Case, stream: Stream, rng: np.random.Generator, devices: int, false_alarm: float
+) -> str:
+    values: NDArray[np.int8] = case.array_of(np.zeros((case.last_epoch, devices), np.intp))
+    values[:] = np.array(stream, np.int8).reshape(case.last_epoch, 1, *values.shape[2:])
+    for epoch, words in enumerate(case.send(values, rng), 1):
+        reports, counts = np.unique(words, axis=0, return_counts=True)
+        sent = dict(zip(map(tuple, reports.tolist()), counts.tolist(), strict=True))
+        means: defaultdict[Report, float] = defaultdict(float)
+        squares: defaultdict[Report, float] = defaultdict(float)
+        most: defaultdict[Report, int] = defaultdict(int)
+        for view, probability in case.views[stream].items():
+            for report, times in Counter(view[epoch - 1]).items():
+                means[report] += times * float(probability)
+                squares[report] += times**2 * float(probability)
+                most[report] = max(most[report], times)
+        if unlawful := sent.keys() - means.keys():
+            return (
+                f"sends {unlawful.pop()} at epoch {epoch} for {values_in_words(stream)}: never by "
+                "its law"
+            )
+        bound = math.log(2 * max(1, len(means)) * case.last_epoch / false_alarm)
+        for report, mean in means.items():
+            off = abs(sent.get(report, 0) - devices * mean)
+            variance = devices * max(0.0, squares[report] - mean**2)
+            if off**2 > 2 * bound * (variance + most[report] * off / 3) and off > 1e-6:
+                return (
+                    f"sends {report} at epoch {epoch} {sent.get(report, 0):,} times for "
+                    f"{devices:,} devices with {values_in_words(stream)}, by its law "
+                    f"{devices * mean:,.0f}"
+                )
+    return ""

@@ -1,0 +1,191 @@
+"""Sets of several items: all cells that two sets differ in, seen together.
+
+Where each item has cells of its own, and where words of different items overlap. Numbers of
+messages of a few cells are enumerated; what is cut off can only make them tell less.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import product
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from dpstream.pipeline.audit.audits import Finding
+from dpstream.pipeline.audit.recomputed.small_laws import finding
+from dpstream.randomizers.accounting.cell_noise import noise_of_cells
+from dpstream.randomizers.accounting.overlapping_cells import (
+    epsilon_for_overlapping,
+    poisson_for_overlapping,
+)
+from dpstream.randomizers.cell_noise_law import CellNoiseLaw
+from dpstream.randomizers.count_min import CountMinParameters
+from dpstream.randomizers.count_min.calibration import calibrate
+
+Word: TypeAlias = tuple[int, ...]
+Words: TypeAlias = frozenset[Word]
+
+# As a share: what floating point may get wrong in sums of positive numbers.
+_CERTAIN = 1e-9
+# Numbers of messages less likely than this are left out.
+_LEAST = 1e-6
+# Dummies of an item with which all words can be enumerated.
+_FEW = 5.0
+_PLANE: Sequence[Words] = tuple(
+    frozenset((*d, (d[0] * x + d[1] * y) % 2) for d in ((1, 0), (1, 1), (0, 1)))
+    for x, y in product(range(2), repeat=2)
+)
+"""Words of four items, each of which shares one of three with every other one."""
+_STAR: Sequence[Words] = tuple(frozenset({(0,), (10 + each,), (20 + each,)}) for each in range(4))
+"""The same where it is always the same one."""
+
+
+def sets_of_items() -> Iterator[Finding]:
+    """What is stated of users with two items, who may have two others instead."""
+    yield finding("sets of items", "two items of four, a cell for each", _own_cells())
+    for name, sets in (("a plane", _PLANE), ("a star", _STAR)):
+        what = f"two items of four, whose words overlap like {name}"
+        yield finding("sets of items", what, _overlapping(sets))
+
+
+def _own_cells() -> Iterator[str]:
+    """One set lowers the cells of its items, the other one raises its own."""
+    for dummies in ("poisson", "bernoulli", "negative_binomial", "shuffle"):
+        parameters = CountMinParameters(
+            5.0, 0.2, tuple("abcd"), items=2, rows=1, buckets=4, dummies=dummies
+        )
+        law = calibrate(parameters, 1, minimum=40)
+        if law.code.messages != 1 or law.code.cells != 4:
+            yield f"has {law.code.cells} cells and {law.code.messages} messages for four items"
+        yield _compared(f"two items with {dummies} dummies", law.noise, 2, law.epsilon, law.delta)
+        small = calibrate(CountMinParameters(5.0, 0.2, ("a", "b"), rows=1, buckets=2), 2, 40)
+        yield _compared("an item with poisson dummies", small.noise, 1, small.epsilon, small.delta)
+        yield _compared("an item at two epochs", small.noise, 2, small.stream_epsilon, small.delta)
+
+
+def _compared(what: str, noise: CellNoiseLaw, cells: int, epsilon: float, delta: float) -> str:
+    """So many cells have a message less in one world, and as many have one in the other."""
+    law = noise_of_cells(noise)
+    counts = np.arange(int(law.mean + 12 * math.sqrt(law.variance)) + 12)
+    weights = _probabilities(noise, counts)
+    kept = np.flatnonzero(weights > _LEAST)
+    low, high = int(kept.min()), int(kept.max())
+    # All counts with a message and without one are known, or there are none below.
+    seen = np.arange(low + 1 if low else 0, high + 1)
+    before = np.where(seen > 0, weights[seen - 1], 0.0)
+    return _told(
+        what, [(before, weights[seen])] * cells + [(weights[seen], before)] * cells, epsilon, delta
+    )
+
+
+def _probabilities(noise: CellNoiseLaw, counts: NDArray[np.int64]) -> NDArray[np.float64]:
+    if noise.dummies == "bernoulli":
+        found = stats.binom.pmf(counts, noise.minimum, noise.mean / noise.minimum)
+    elif noise.shape is not None:
+        found = stats.nbinom.pmf(counts, noise.shape, noise.shape / (noise.shape + noise.mean))
+    else:
+        found = stats.poisson.pmf(counts, noise.mean)
+    return np.asarray(found, np.float64)
+
+
+def _told(
+    what: str,
+    cells: Sequence[tuple[NDArray[np.float64], NDArray[np.float64]]],
+    epsilon: float,
+    delta: float,
+) -> str:
+    one = other = np.ones(1)
+    for first, second in cells:
+        one, other = (
+            np.multiply.outer(before, now).ravel()
+            for before, now in ((one, first), (other, second))
+        )
+    return _less(what, one, other, epsilon, delta)
+
+
+def _less(
+    what: str,
+    one: NDArray[np.float64],
+    other: NDArray[np.float64],
+    epsilon: float,
+    delta: float,
+) -> str:
+    more = one * (1 - _CERTAIN) - math.exp(epsilon) * (1 + _CERTAIN) * other
+    least = float(np.maximum(more, 0.0).sum())
+    if least <= delta:
+        return ""
+    return (
+        f"states a delta of {delta:.6g} for {what} and epsilon {epsilon:.4g}, and it is at least "
+        f"{least:.6g}"
+    )
+
+
+def _overlapping(sets: Sequence[Words]) -> Iterator[str]:
+    """A user with the first two items, and one with the others; with dummies in every word."""
+    (overlap,) = {len(one & other) / len(one) for one in sets for other in sets if one != other}
+    for mean in (3.0, 8.0):
+        for delta in (0.45, 0.35, 0.2):
+            epsilon = epsilon_for_overlapping(mean, delta, overlap, items=2)
+            if math.isfinite(epsilon):
+                yield from _either_view(sets, mean, epsilon, delta)
+    for epsilon, delta in ((1.5, 0.4), (3.0, 0.3)):
+        mean = poisson_for_overlapping(epsilon, delta, overlap, items=2)
+        yield from _either_view(sets, mean, epsilon, delta)
+
+
+def _either_view(sets: Sequence[Words], mean: float, epsilon: float, delta: float) -> Iterator[str]:
+    what = f"{mean:.4g} dummies of each item"
+    if mean < _FEW:
+        yield _less(what, *_views(sets, mean), epsilon, delta)
+    absent, present = _labelled(sets, mean)
+    cells = [(present, absent)] * 2 + [(absent, present)] * 2
+    yield _told(f"{what}, told with their items", cells, epsilon, delta)
+
+
+def _labelled(
+    sets: Sequence[Words], mean: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """An item's cell where of every word is told for which item it is, without a message and with.
+
+    The bound is proven against whoever is told that. A dummy is told with any of the items that
+    have its word; so a message makes what is seen W / mean times as likely, W being the sum over
+    all words seen of how many items have them. Those with the same W tell the same.
+    """
+    shared = [sum(word in each for each in sets) for word in sets[0]]
+    by_weight = np.ones(1)
+    for among in sorted(set(shared)):
+        jumps = stats.poisson(mean * shared.count(among) / len(shared) / among)
+        counts = np.arange(int(jumps.isf(_LEAST)) + 1)
+        spaced = np.zeros((len(counts) - 1) * among + 1)
+        spaced[::among] = jumps.pmf(counts)
+        by_weight = np.convolve(by_weight, spaced)
+    weights = np.arange(len(by_weight))
+    seen = by_weight > _LEAST / 10
+    return by_weight[seen], (by_weight * weights / mean)[seen]
+
+
+def _views(sets: Sequence[Words], mean: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Of all numbers of messages in every word, or in words of the same items together."""
+    kinds = Counter(tuple(word in each for each in sets) for word in frozenset[Word]().union(*sets))
+    laws = [stats.poisson(mean * many / len(sets[0])) for many in kinds.values()]
+    ranges = [np.arange(int(law.isf(1e-3)) + 2) for law in laws]
+    worlds = []
+    for held in ((0, 1), (2, 3)):
+        world = np.zeros([len(each) for each in ranges])
+        among = [
+            [(place, many) for place, (inside, many) in enumerate(kinds.items()) if inside[item]]
+            for item in held
+        ]
+        for chosen in product(*among):
+            places = [place for place, _ in chosen]
+            likely = np.full((), math.prod(many / len(sets[0]) for _, many in chosen))
+            for place, (law, counts) in enumerate(zip(laws, ranges, strict=True)):
+                likely = np.multiply.outer(likely, law.pmf(counts - places.count(place)))
+            world += likely
+        worlds.append(world.ravel())
+    return worlds[0], worlds[1]

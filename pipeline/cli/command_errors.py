@@ -1,0 +1,164 @@
+"""What people are told when a command fails, and its exit code.
+
+0: all is well. 1: it failed, ``status`` found something wrong, or ``diff`` a difference. 2: command
+line, job file or input is wrong. 130: interrupted by Ctrl-C. An error that nobody expected keeps
+its traceback.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import typer
+
+from dpstream.pipeline.errors import FAILED, INTERRUPTED, WRONG_INPUT, DpstreamError, printable
+from dpstream.pipeline.kafka.cluster_errors import ANY_ROLE, AccessError
+from dpstream.pipeline.lifeline import tell
+from dpstream.pipeline.replacements import COMMANDS, OPTIONS
+from dpstream.pipeline.whole_files import NO_ROOM
+
+_OUTPUT = "standard output"
+# What Typer says of text where a number should be.
+_NO_NUMBER = {
+    "Input should be a valid number, unable to parse string as a number": (
+        "give a number, with a decimal point: 1.5"
+    ),
+    "Input should be a valid integer, unable to parse string as an integer": (
+        "give a whole number, in digits alone: 10000"
+    ),
+}
+
+# Of whom a command is; all others are the operator's.
+_ROLES = {
+    "produce": "producer",
+    "collect": "collector",
+    "serve": "page",
+    "estimates": "analyst",
+    # What is counted of windows is read by who may read windows.
+    **dict.fromkeys(("query", "diff", "record", "replay"), "recorder"),
+}
+
+
+def _role_of(arguments: Sequence[str], lacking: str) -> str:
+    """The role in a job of who gives a command, as `dpstream acl` calls it.
+
+    Args:
+        arguments: the command line.
+        lacking: the name of what may not be read or written.
+    """
+    verb, *rest = arguments or ("",)
+    job = lacking.partition(".")[0]
+    if verb == "run":
+        return next((each for each in rest if not each.startswith("-")), ANY_ROLE)
+    if verb == "estimates" and "--smoothed" in rest:
+        verb = "query"
+    if verb == "replay" and job not in [
+        each for before, each in pairwise(("", *rest)) if before != "--as"
+    ]:
+        # Of the replay itself, not of what is replayed.
+        return "operator"
+    return _ROLES.get(verb, "operator")
+
+
+class UsageProblem(DpstreamError):  # noqa: N818 - an error is what it leads to
+    """The command line asks for something that cannot be; the message says what can."""
+
+    exit_code = WRONG_INPUT
+
+
+def run_command(
+    command: Callable[..., Any], arguments: Sequence[str], program: str = "dpstream"
+) -> int:
+    """Run a command line of a program by Typer's command; returns the exit code."""
+    try:
+        code = command(args=list(arguments) or ["--help"], prog_name=program, standalone_mode=False)
+        sys.stdout.flush()
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    except BrokenPipeError:
+        _drop_output()
+        return FAILED
+    except Exception as error:
+        if hasattr(error, "format_message"):  # Typer's, whichever of its bases there is
+            _complain(_usage(error, arguments))
+            return WRONG_INPUT
+        lacking = error.name if isinstance(error, AccessError) else ""
+        known = explain(error, _role_of(arguments, lacking))
+        if known is None:
+            raise
+        message, code = known
+        _complain(message)
+        try:
+            sys.stdout.flush()
+        except OSError:
+            _drop_output()
+    return code if isinstance(code, int) else 0
+
+
+def _drop_output() -> None:
+    """Python flushes once more at its end, and would complain then."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def explain(error: Exception, role: str = ANY_ROLE) -> tuple[str, int] | None:
+    """What to say about an error and the exit code; None for one that nobody expected.
+
+    Args:
+        error: that ended a command.
+        role: in a job, of whoever gave the command.
+    """
+    if isinstance(error, AccessError) and role != ANY_ROLE:
+        return error.asking_for(role), error.exit_code
+    if isinstance(error, DpstreamError):
+        return str(error), error.exit_code
+    return _explain_others(error)
+
+
+def _explain_others(error: Exception) -> tuple[str, int] | None:
+    # Imported only now: hardly any command needs all of them, and Kafka's clients take long.
+    from concurrent.futures.process import BrokenProcessPool
+
+    from kafka.errors import KafkaError
+
+    from dpstream.aggregators.counts import NotAskedForError
+
+    match error:
+        case NotAskedForError():
+            return str(error), WRONG_INPUT
+        case KafkaError():
+            return f"Kafka does not answer as it should: {error}; is the cluster up?", FAILED
+        case sqlite3.Error():
+            return f"cannot use the state of a producer: {error}", FAILED
+        case BrokenProcessPool():
+            return "a process that ran trials was killed: is there too little memory?", FAILED
+        case OSError() if error.filename is not None:
+            return f"{error.filename}: {error.strerror or error}", FAILED
+        case OSError() if error.errno in NO_ROOM:
+            # Whoever writes a file names it.
+            return f"{_OUTPUT}: {error.strerror}; what was written there is cut short", FAILED
+    return None
+
+
+def _usage(error: Any, arguments: Sequence[str]) -> str:
+    context = getattr(error, "ctx", None)
+    command = "dpstream" if context is None else context.command_path
+    # Typer puts it before what is wrong with a choice.
+    message = error.format_message().replace("Value error, ", "")
+    for unhelpful, helpful in _NO_NUMBER.items():
+        message = message.replace(unhelpful, helpful)
+    named, option = next(iter(arguments), ""), getattr(error, "option_name", None)
+    if command == "dpstream" and named in COMMANDS:
+        message = f"'{named}' was removed: {COMMANDS[named]}"
+    elif (named, option) in OPTIONS:
+        message = f"No such option: {option}: {OPTIONS[named, option]}"
+    return f"{message}\nsee {command} --help"
+
+
+def _complain(message: str) -> None:
+    tell(message)
+    print(f"error: {printable(message)}", file=sys.stderr)

@@ -1,0 +1,88 @@
+"""What a collector tells Prometheus: counts by job and reason, no device, address or epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from dpstream.pipeline.kafka.workers.metrics import registry_with
+
+_PREFIX = "dpstream_collector_"
+
+
+@dataclass(frozen=True, slots=True)
+class JobCounts:
+    """What has become of the reports of a job, since the collector was started.
+
+    Attributes:
+        received: reports in bodies that were looked at.
+        acknowledged: reports that are in Kafka.
+        records: written.
+        refused: requests, by reason.
+    """
+
+    received: int
+    acknowledged: int
+    records: int
+    refused: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class CollectorSnapshot:
+    """A collector at a moment.
+
+    Attributes:
+        ready: whether it takes reports.
+        kafka_answers: whether Kafka acknowledged anything lately.
+        connections: that are open.
+        waiting: requests that wait for their answer.
+        refused: requests that concern no job, by reason.
+        jobs: by name.
+    """
+
+    ready: bool = False
+    kafka_answers: bool = False
+    connections: int = 0
+    waiting: int = 0
+    refused: Mapping[str, int] = field(default_factory=dict)
+    jobs: Mapping[str, JobCounts] = field(default_factory=dict)
+
+
+def metric_families(snapshot: CollectorSnapshot) -> Iterator[Metric]:
+    """The metrics of a collector."""
+    gauges = {
+        "ready": (snapshot.ready, "1 if it takes reports."),
+        "broker_reachable": (snapshot.kafka_answers, "1 if Kafka answered lately."),
+        "connections": (snapshot.connections, "Connections that are open."),
+        "waiting_requests": (snapshot.waiting, "Requests that wait for Kafka."),
+    }
+    for name, (value, text) in gauges.items():
+        yield GaugeMetricFamily(_PREFIX + name, text, value=float(value))
+    counters = {
+        "received_reports": "Reports in bodies that were looked at.",
+        "acknowledged_reports": "Reports that are in Kafka.",
+        "records": "Records written to Kafka.",
+    }
+    for name, text in counters.items():
+        family = CounterMetricFamily(_PREFIX + name, text, labels=["dpstream_job"])
+        for job, counts in snapshot.jobs.items():
+            family.add_metric([job], getattr(counts, name.removesuffix("_reports")))
+        yield family
+    text = "Requests that were refused, by reason; of no job if none was named that is known."
+    family = CounterMetricFamily(
+        _PREFIX + "refused_requests", text, labels=["dpstream_job", "reason"]
+    )
+    for reason, count in snapshot.refused.items():
+        family.add_metric(["", reason], count)
+    for job, counts in snapshot.jobs.items():
+        for reason, count in counts.refused.items():
+            family.add_metric([job, reason], count)
+    yield family
+
+
+def registry_of(snapshot: Callable[[], CollectorSnapshot]) -> CollectorRegistry:
+    """Metrics of a collector, from `snapshot`, which any thread may call, and of its process."""
+    return registry_with(lambda: metric_families(snapshot()), process="dpstream")

@@ -1,0 +1,147 @@
+"""What a collector answers: small JSON, and problems as of RFC 9457.
+
+A problem names its kind, in a sentence that is the same for everybody: no id, token, address or
+content is ever in one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
+from http import HTTPStatus
+from typing import Final
+
+JSON: Final = "application/json"
+PROBLEM_JSON: Final = "application/problem+json"
+
+Headers = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HttpResponse:
+    """An answer of HTTP, as far as it does not depend on the connection.
+
+    Attributes:
+        status: of HTTP.
+        body: of the answer.
+        content_type: of the body.
+        headers: besides those that every answer has.
+        reason: by which refusals are counted; None: it is none.
+    """
+
+    status: int
+    body: bytes
+    content_type: str = JSON
+    headers: Headers = ()
+    reason: str | None = None
+
+
+class RequestProblem(Enum):
+    """Why a request is refused: the last part of the problem's type, its status and its title."""
+
+    MALFORMED = ("malformed", 400, "the body is not of the form that reports have")
+    TWICE = ("malformed", 400, "two envelopes of one device: send one for each epoch")
+    SEALED = ("malformed", 400, "contents are sealed in another way than this job has them")
+    FOREIGN = ("malformed", 400, "a content has words that this job's protocol does not have")
+    EPOCH = ("epoch", 400, "this job has no such epoch")
+    SEVERAL = ("token", 403, "with a token, a body has one envelope: that of its subject")
+    NO_TOKEN = ("token", 401, "this job takes reports with a bearer token alone")
+    TOKEN = ("token", 401, "the token is not valid here, or not any more: get a new one")
+    ORIGIN = ("origin", 403, "pages of this origin may not report here")
+    NO_JOB = ("unknown-job", 404, "there is no such job that devices report to")
+    NOT_FOUND = ("not-found", 404, "there is nothing here: /v1/openapi.json says what there is")
+    METHOD = ("method", 405, "this is not done with this method")
+    TIMEOUT = ("timeout", 408, "the request was not complete in time")
+    LATE = ("late", 409, "reports of this epoch are not taken any more")
+    EARLY = ("early", 409, "this epoch has not begun")
+    FINGERPRINT = ("fingerprint", 409, "made for another form of this job: fetch its description")
+    DEPLOYMENT = ("deployment", 410, "another deployment of this job runs: fetch its description")
+    TOO_LARGE = ("too-large", 413, "the body is too large")
+    URI = ("uri", 414, "the path is too long")
+    MEDIA_TYPE = ("media-type", 415, "reports are sent as application/vnd.dpstream.reports")
+    EXPECTATION = ("expectation", 417, "only 100-continue can be expected")
+    RATE = ("rate", 429, "too many requests from this address: try again later")
+    HEADERS = ("headers", 431, "the head of the request is too long")
+    INTERNAL = ("internal", 500, "the collector has failed at this; what was sent is not lost")
+    BUSY = ("busy", 503, "more reports wait than there is room for: try again later")
+    UNAVAILABLE = ("unavailable", 503, "reports cannot be stored at present: try again later")
+    STOPPING = ("stopping", 503, "this collector is ending: try again, at another one")
+    DRAINED = ("drained", 503, "this job takes no reports at present: try again later")
+    NOT_READY = ("not-ready", 503, "this collector does not know yet what time it is")
+
+    @property
+    def kind(self) -> str:
+        """The last part of its type."""
+        return str(self.value[0])
+
+    def answer(
+        self, *, retry_after: int | None = None, headers: Headers = (), **more: object
+    ) -> HttpResponse:
+        """The problem as an answer.
+
+        Args:
+            retry_after: seconds to wait before the next attempt.
+            headers: besides.
+            more: members of the problem that say more, of public facts alone.
+        """
+        kind, status, title = self.value
+        body = {"type": f"/problems/{kind}", "title": title, "status": status, **more}
+        if retry_after is not None:
+            headers = (*headers, ("Retry-After", str(retry_after)))
+        return HttpResponse(status, dumped(body), PROBLEM_JSON, headers, reason=self.name.lower())
+
+
+def dumped(value: Mapping[str, object]) -> bytes:
+    """JSON, as short as it can be."""
+    return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
+
+
+@lru_cache(1024)
+def accepted(envelopes: int, epoch: int) -> HttpResponse:
+    """So many reports of an epoch have been acknowledged."""
+    return HttpResponse(202, dumped({"accepted": envelopes, "epoch": epoch}))
+
+
+def told(value: Mapping[str, object]) -> HttpResponse:
+    """An answer to a question."""
+    return HttpResponse(200, dumped(value))
+
+
+STATUS_LINES: Final[Mapping[int, bytes]] = {
+    status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
+}
+
+
+def written(answer: HttpResponse, more: Headers, *, close: bool, body: bool = True) -> bytes:
+    """The bytes of an answer after its status line.
+
+    Args:
+        answer: to be written.
+        more: headers of this connection.
+        close: whether the connection is closed after it.
+        body: whether the body follows: not after HEAD.
+    """
+    length = None if answer.status == HTTPStatus.NO_CONTENT else len(answer.body)
+    head = _head(answer.headers, more, answer.content_type, length, close)
+    return head + answer.body if body else head
+
+
+@lru_cache(1024)
+def _head(
+    headers: Headers, more: Headers, content_type: str, length: int | None, close: bool
+) -> bytes:
+    lines = [
+        *headers,
+        *more,
+        ("Cache-Control", "no-store"),
+        ("X-Content-Type-Options", "nosniff"),
+    ]
+    if length is not None:
+        lines += [("Content-Type", content_type), ("Content-Length", str(length))]
+    if close:
+        lines.append(("Connection", "close"))
+    text = "".join(f"{name}: {value}\r\n" for name, value in lines)
+    return f"{text}\r\n".encode("ascii")

@@ -1,0 +1,167 @@
+"""The visitors' page: whoever opens it is one more device, which no server sees the value of.
+
+``python -m dpstream.pipeline.demo.devices.visitor_page PORT SETTINGS [--bootstrap-servers ...]``.
+The page speaks to the collectors itself; from here it has its own files, the client for browsers,
+and what is published.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import threading
+import time
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any, Final
+
+from aiohttp import web
+
+from dpstream.pipeline.demo.devices.fleet import have_it_on
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.connection import Connection, find_cluster
+from dpstream.pipeline.kafka.deployed_jobs import find_deployed
+from dpstream.pipeline.lifeline import follow
+from dpstream.pipeline.results.follow import EstimateReader
+from dpstream.pipeline.results.phrases import assumption
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+
+_TYPES: Final = {
+    ".html": "text/html",
+    ".js": "text/javascript",
+    ".css": "text/css",
+    ".svg": "image/svg+xml",
+}
+_READ_SECONDS: Final = 0.5
+
+
+class PublishedReader:
+    """What is published, read in a thread of its own."""
+
+    def __init__(self, connection: Connection, job: str) -> None:
+        self._connection = connection
+        self._job = job
+        self._epochs: dict[int, dict[str, Any]] = {}
+        threading.Thread(target=self._follow, name="published", daemon=True).start()
+
+    def epochs(self, truth: Path) -> list[dict[str, Any]]:
+        """Every epoch in order: its estimate, and the truth, which this demonstration knows."""
+        known = {}
+        for line in truth.read_text().splitlines():
+            said = json.loads(line)
+            known[said["epoch"]] = said["true"]
+        return [
+            {**record, "true": known.get(epoch)} for epoch, record in sorted(self._epochs.items())
+        ]
+
+    def _follow(self) -> None:
+        with Cluster(self._connection) as cluster:
+            job = find_deployed(cluster, self._job)
+            reader = EstimateReader(cluster, job)
+            while True:
+                for record in reader.read():
+                    self._epochs[record.epoch] = epoch_body(job, record)
+                time.sleep(_READ_SECONDS)
+
+
+def epoch_body(job: DeployedJob, record: EstimateRecord) -> dict[str, Any]:
+    """What the page is told of an epoch."""
+    return {
+        "epoch": record.epoch,
+        "value": record.summary.value,
+        "low": record.summary.low,
+        "high": record.summary.high,
+        "words": have_it_on(record),
+        **assumption(job, record.flags),
+    }
+
+
+def application(settings: dict[str, Any], published: PublishedReader) -> web.Application:
+    """What answers.
+
+    Args:
+        settings: what `run_demo` says of the demonstration.
+        published: by the job.
+    """
+    sources = " ".join(settings["collectors"])
+    headers = {
+        "Content-Security-Policy": (
+            f"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+            f"connect-src 'self' {sources}; base-uri 'none'; form-action 'none'"
+        ),
+        "X-Content-Type-Options": "nosniff",
+        "Referrer-Policy": "no-referrer",
+        "Cache-Control": "no-cache",
+    }
+    files = {
+        f"/static/{path}": content
+        for path, content in _files("dpstream.pipeline.demo.devices.static")
+    }
+    files |= {
+        f"/device/{path}": content
+        for path, content in _files("dpstream.randomizers.javascript.src")
+    }
+    files["/"] = files["/static/index.html"]
+    public = {key: settings[key] for key in ("job", "collectors", "signer", "operators", "devices")}
+
+    async def file(request: web.Request) -> web.Response:
+        found = files.get(request.path)
+        if found is None:
+            raise web.HTTPNotFound
+        content, kind = found
+        return web.Response(body=content, content_type=kind, charset="utf-8", headers=headers)
+
+    async def config(request: web.Request) -> web.Response:
+        return web.json_response(public, headers=headers)
+
+    async def estimates(request: web.Request) -> web.Response:
+        return web.json_response(published.epochs(Path(settings["truth"])), headers=headers)
+
+    app = web.Application()
+    app.router.add_get("/config.json", config)
+    app.router.add_get("/estimates.json", estimates)
+    app.router.add_get("/{path:.*}", file)
+    return app
+
+
+def _files(package: str) -> list[tuple[str, tuple[bytes, str]]]:
+    """All files of a package that a page loads, by path, with their types."""
+    found = []
+
+    def walk(folder: Traversable, prefix: str) -> None:
+        for each in folder.iterdir():
+            ending = f".{each.name.rpartition('.')[2]}"
+            if each.is_dir():
+                walk(each, f"{prefix}{each.name}/")
+            elif ending in _TYPES:
+                found.append((f"{prefix}{each.name}", (each.read_bytes(), _TYPES[ending])))
+
+    parent, _, name = package.rpartition(".")
+    walk(resources.files(parent).joinpath(name), "")
+    return found
+
+
+def main() -> None:
+    """Serve until the process is told to end."""
+    follow()
+    parser = argparse.ArgumentParser()
+    parser.add_argument("port", type=int)
+    parser.add_argument("settings", type=json.loads)
+    parser.add_argument("--bootstrap-servers")
+    parser.add_argument("--kafka-config", type=Path)
+    given = parser.parse_args()
+    connection = find_cluster(given.bootstrap_servers, given.kafka_config)
+    published = PublishedReader(connection, given.settings["job"])
+    web.run_app(
+        application(given.settings, published),
+        host="127.0.0.1",
+        port=given.port,
+        access_log=None,
+        print=None,
+    )
+
+
+if __name__ == "__main__":
+    main()

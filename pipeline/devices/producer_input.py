@@ -1,0 +1,409 @@
+"""Feeds a producer: from a change log, epoch by epoch, or from rows as they come.
+
+Both go on after the last epoch that the producer has closed, so a run that was cut short is
+repeated with the same arguments.
+
+Who is enrolled, and who is present, is public: it never depends on what users hold, nor on when a
+row of theirs comes. A roster says who is enrolled. Without one, those are who have a row, be it bad
+or outside the horizon, in the file that the producer begins with, all of them before its first
+epoch. Everybody enrolled is present at every epoch closed, with the value it had last. Rows of
+others, strangers, are not used; strangers are counted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from datetime import datetime
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.pipeline.devices.bad_rows import BadRow, InputError, counted
+from dpstream.pipeline.devices.change_log import ChangeLog
+from dpstream.pipeline.devices.item_log import ValueLog, load_value_log
+from dpstream.pipeline.devices.live import Change, CloseEpoch, Event, Held, Listed, LiveSource
+from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.devices.topic_claims import refuse_reader_of_topic
+from dpstream.pipeline.jobs.input_forms import InputForm
+from dpstream.pipeline.jobs.job_files import Job
+from dpstream.pipeline.values.numeric_values import NumericDomain
+from dpstream.pipeline.values.value_domains import ValueDomain
+from dpstream.pipeline.whole_files import naming
+
+# Waits until a moment at most; returns the bytes that came, b"" at the end of the input, None when
+# the moment came first.
+ReadUntil: TypeAlias = Callable[[datetime], bytes | None]
+
+
+# Between two looks for a model that is not published yet.
+_MODEL_SECONDS = 0.05
+
+
+def load_input(
+    job: Job,
+    path: Path,
+    *,
+    users: Collection[str] | None,
+    to_epoch: int | None = None,
+    skip_bad_rows: bool = False,
+    form: InputForm | None = None,
+) -> ValueLog:
+    """The change log or item log of a job, as it is produced.
+
+    Args:
+        job: says what values and epochs are.
+        path: of the file.
+        users: the roster; None for whoever has a row.
+        to_epoch: the last epoch it is about; None for the last of the job.
+        skip_bad_rows: go on without them.
+        form: how rows are written; None: as the job says.
+
+    Raises:
+        InputError: as `load_value_log`; or the job renews and there is no `to_epoch`.
+    """
+    if to_epoch is not None and to_epoch < 1:
+        raise InputError(f"--to-epoch is {to_epoch}, must be at least 1")
+    if to_epoch is None and job.epochs.renew:
+        raise InputError(
+            f"{path}: job {job.name} renews: give --to-epoch, the last epoch that this input is "
+            "complete for; the epochs that are reported are public, and the last row does not "
+            "decide them"
+        )
+    ends = [epoch for epoch in (to_epoch, job.last_epoch) if epoch is not None]
+    return load_value_log(
+        path,
+        domain=job.domain,
+        calendar=job.epochs.calendar,
+        last_epoch=min(ends),
+        skip_bad_rows=skip_bad_rows,
+        users=users,
+        form=job.input_form if form is None else form,
+    )
+
+
+def input_notices(log: ValueLog) -> tuple[str, ...]:
+    """What whoever gives an input may not expect of it."""
+    return (*([str(log.bad_rows)] if log.bad_rows.total else []), *log.notices)
+
+
+def enrolment(log: ValueLog) -> str:
+    """Return a sentence on the enrolled users, for the operator."""
+    users = counted(len(log.users), "user")
+    if log.rostered:
+        return f"{users} on the roster; that they are on it is public"
+    return f"{users} with a row in the input; that they have one is public"
+
+
+def value_notices(log: ValueLog, domain: ValueDomain) -> Iterator[str]:
+    """Yield what the values of an input make of the estimates, for commands that read the truth.
+
+    It depends on values, so `produce`, of which nothing that is seen may, does not print it.
+    """
+    if not isinstance(log, ChangeLog):
+        return
+    holders = len(np.unique(log.user_indices[log.values != 0]))
+    if not log.rostered and not log.initial and 0 < holders == len(log.users):
+        yield (
+            "every user of the input has a value other than 0 at some epoch, so the size of the "
+            "population, which is published exactly, is the number of users who ever had one: list "
+            "all users with --users FILE"
+        )
+    if isinstance(domain, NumericDomain) and not domain.optional:
+        first = int(np.count_nonzero(log.values_at(1) == domain.initial))
+        if first:
+            bucket = domain.items[domain.initial - 1]
+            yield (
+                f"{first:,} of {len(log.users):,} users count in {bucket} at the first epoch: "
+                "users count there until their first row (parameters.initial)"
+            )
+    later = len(log.epochs) and log.epochs[-1] > 1
+    if domain.kind == "value" and later and log.values.all():
+        yield (
+            "no user's value returns to 0 in the input, so each epoch counts the users who had "
+            "value 1 at any time until then; if a row is an event, add a row with value 0 for the "
+            "next epoch"
+        )
+
+
+def produce_change_log(
+    producer: Producer,
+    change_log: ValueLog,
+    *,
+    rate: float | None = None,
+    on_epoch: Callable[[int], None] = lambda epoch: None,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> int:
+    """Close every epoch of the log that is still open; all users are present at each.
+
+    Of a job that learns, each epoch waits for its model.
+
+    Args:
+        producer: the users of the log are enrolled with it, unless they are already. Once it has
+            closed an epoch only those of a roster are: whoever has a first row later shows by that
+            what it is.
+        change_log: up to the last epoch of the job, or of its own.
+        rate: at most so many epochs per second.
+        on_epoch: is told of every epoch closed.
+        clock: seconds, of any origin.
+        sleep: waits so many seconds.
+
+    Returns:
+        how many users with rows are strangers.
+
+    Raises:
+        InputError: somebody is enrolled whom the log does not name, or the producer reads a topic.
+    """
+    refuse_reader_of_topic(producer)
+    positions = {user: position for position, user in enumerate(change_log.users)}
+    _check_users(producer, change_log.users, change_log.bad_rows.name)
+    if change_log.rostered or not _has_begun(producer):
+        producer.enrol(change_log.users)
+    order = np.array([positions[user] for user in producer.users], np.intp)
+    started = clock()
+    values = change_log.values_by_epoch()
+    for done, (epoch, now) in enumerate(islice(enumerate(values, 1), producer.closed_epoch, None)):
+        if rate is not None:
+            sleep(max(0.0, started + done / rate - clock()))
+        producer.report_all(epoch, now[order])
+        while not producer.ready(epoch):
+            sleep(_MODEL_SECONDS)
+        producer.close(epoch)
+        on_epoch(epoch)
+    return change_log.strangers + len(change_log.users) - len(order)
+
+
+def _has_begun(producer: Producer) -> bool:
+    return producer.closed_epoch >= producer.first_epoch
+
+
+def _check_users(producer: Producer, users: Iterable[str], name: str) -> None:
+    known = set(users)
+    missing = [user for user in producer.users if user not in known]
+    if missing:
+        raise InputError(
+            f"{name}: {len(missing):,} of the {len(producer.users):,} users enrolled with producer "
+            f"{producer.name} are missing, {missing[0]!r} for one: give the input, and the roster "
+            "(--users), that it began with, or another --name"
+        )
+
+
+class LiveProducer:
+    """Closes epochs by the clock, with the values that have come until then.
+
+    Who is enrolled is said before the first epoch is closed: by a roster, by rows without a value
+    that are placed before epoch 1, or by whoever has enrolled them with the producer. Everybody
+    enrolled is present at every epoch closed, with the value it had last; where users hold sets of
+    items, with those of the epoch, be they none. A file beside the producer's state keeps these
+    values from run to run.
+
+    Args:
+        producer: sends the reports.
+        folder: of its state; None keeps nothing.
+        on_epoch: is told of every epoch closed.
+        roster: who is enrolled, besides those who are already.
+        name: of the roster, for messages.
+
+    Raises:
+        InputError: there is a roster, and somebody enrolled is not on it; or the job's values
+            never change.
+    """
+
+    def __init__(
+        self,
+        producer: Producer,
+        folder: Path | None,
+        on_epoch: Callable[[int], None] = lambda epoch: None,
+        *,
+        roster: Sequence[str] = (),
+        name: str = "the roster",
+    ) -> None:
+        if producer.job.domain.columns is not None:
+            raise InputError(
+                f"job {producer.job.name} is about {producer.job.domain.about}, which do not "
+                "change: give them by --input FILE"
+            )
+        refuse_reader_of_topic(producer)
+        self._producer = producer
+        self._path = None if folder is None else folder / "values.json"
+        self._on_epoch = on_epoch
+        self._values: dict[str, int] = {}
+        self._sets: dict[str, list[int]] = {}
+        self._kept = True
+        self._listed: list[str] = []
+        self._strangers: set[str] = set()
+        if roster:
+            _check_users(producer, roster, name)
+            producer.enrol(roster)
+        self._enrolled = set(producer.users)
+        if self._path is not None and self._path.exists():
+            kept = json.loads(self._path.read_bytes())
+            if self._slots is None:
+                self._values = kept
+            elif kept["epoch"] > producer.closed_epoch:
+                self._sets = kept["sets"]
+        if _has_begun(producer):
+            self._forget_strangers()
+
+    @property
+    def strangers(self) -> int:
+        """How many users who are not enrolled have had a row since this was opened."""
+        return len(self._strangers | self._unlisted())
+
+    @property
+    def _slots(self) -> int | None:
+        return self._producer.job.domain.slots
+
+    def take(self, events: Iterable[Event]) -> None:
+        """Do what a `LiveSource` says has happened.
+
+        Raises:
+            InputError: nobody is enrolled when the first value comes or the first epoch ends.
+        """
+        for event in events:
+            match event:
+                case Listed(user):
+                    self._listed.append(user)
+                case Change(_, user, value):
+                    if self._takes(user):
+                        self._values[user] = value
+                        self._kept = False
+                case Held(_, user, items):
+                    if self._takes(user):
+                        self._hold(user, items)
+                case CloseEpoch(epoch):
+                    self._close(epoch)
+        self._enrol_listed()
+
+    def _takes(self, user: str) -> bool:
+        if user in self._enrolled:
+            return True
+        self._check_enrolled()
+        if not _has_begun(self._producer):
+            return True
+        self._strangers.add(user)
+        return False
+
+    def _enrol_listed(self) -> None:
+        listed, self._listed = self._listed, []
+        fresh = [user for user in listed if user not in self._enrolled]
+        if _has_begun(self._producer):
+            self._strangers.update(fresh)
+        elif fresh:
+            self._producer.enrol(fresh)
+            self._enrolled.update(fresh)
+
+    def _check_enrolled(self) -> None:
+        if not self._enrolled and not self._listed:
+            raise InputError(
+                "nobody is enrolled: say who there is before anybody's value comes, by --users "
+                "FILE or by a row without a value for each user, placed before epoch 1 "
+                "('alice,0,' below the header user,epoch,value)"
+            )
+
+    def _unlisted(self) -> set[str]:
+        return (self._values.keys() | self._sets.keys()) - self._enrolled
+
+    def _forget_strangers(self) -> None:
+        strangers = self._unlisted()
+        self._strangers |= strangers
+        for user in strangers:
+            self._values.pop(user, None)
+            self._sets.pop(user, None)
+        self._kept = self._kept and not strangers
+
+    def keep(self) -> None:
+        """Write the values down for the next run."""
+        if self._path is None or self._kept:
+            return
+        fresh = self._path.with_suffix(".new")
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with naming(fresh), open(descriptor, "w") as file:
+            json.dump(self._to_keep(), file)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(self._path)
+        self._kept = True
+
+    def _close(self, epoch: int) -> None:
+        self._check_enrolled()
+        self._enrol_listed()
+        if not _has_begun(self._producer):
+            self._forget_strangers()
+        # First: what an epoch was closed with is known to the next run.
+        self.keep()
+        self._producer.report_all(epoch, self._everybody())
+        self._producer.close(epoch)
+        self._sets = {}
+        self._on_epoch(epoch)
+
+    def _everybody(self) -> NDArray[np.int64]:
+        users, slots = self._producer.users, self._slots
+        if slots is None:
+            initial = self._producer.job.domain.initial
+            return np.array([self._values.get(user, initial) for user in users], np.int64)
+        values = np.zeros((len(users), slots), np.int64)
+        for position, user in enumerate(users):
+            items = self._sets.get(user, [])
+            values[position, : len(items)] = items
+        return values
+
+    def _hold(self, user: str, items: Iterable[int]) -> None:
+        assert self._slots is not None
+        held = self._sets.setdefault(user, [])
+        self._sets[user] = list(dict.fromkeys([*held, *items]))[: self._slots]
+        self._kept = False
+
+    def _to_keep(self) -> dict[str, Any]:
+        if self._slots is None:
+            return dict(self._values)
+        return {"epoch": self._producer.closed_epoch + 1, "sets": self._sets}
+
+
+def produce_live(
+    live: LiveProducer,
+    source: LiveSource,
+    read: ReadUntil,
+    clock: Callable[[], datetime],
+    notify: Callable[[str], None] = lambda sentence: None,
+) -> None:
+    """Read rows until the input ends or the job does.
+
+    Args:
+        live: takes the events.
+        source: begins after the last epoch that the producer of `live` has closed.
+        read: where the rows come from.
+        clock: the time now, with a zone.
+        notify: is told of the first bad rows as they come.
+
+    Raises:
+        InputError: as `LiveSource.receive` and `LiveProducer.take`.
+    """
+    told: set[BadRow] = set()
+
+    def take(events: Iterable[Event]) -> None:
+        for row in source.bad_rows.first:
+            if row not in told:
+                notify(f"{source.bad_rows.name}:{row.line}: {row.reason}; skipped")
+        told.update(source.bad_rows.first)
+        live.take(events)
+
+    try:
+        take(source.tick(clock()))
+        while source.deadline is not None:
+            data = read(source.deadline)
+            if data:
+                take(source.receive(data, clock()))
+            elif data is None:
+                take(source.tick(clock()))
+            else:
+                take(source.end(clock()))
+                return
+    finally:
+        live.keep()

@@ -1,0 +1,363 @@
+"""Reads what there is to say about a job from its topics.
+
+A `JobWatch` keeps its place in every topic, so that it may read once a second for hours: after the
+first time, one costs a score of small requests, whatever the job has lived through. It belongs to
+one thread, with the cluster it was given. A broker that is away raises `KafkaError` or
+`ClusterError`; nothing is lost by it, try again.
+
+>>> watch = JobWatch(cluster, job)              # doctest: +SKIP
+>>> json_text(watch.status(now=1_700_000_000_000)) # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+
+from dpstream.pipeline.actions import LogRecord
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_phases import Phase
+from dpstream.pipeline.jobs.roster import Roster
+from dpstream.pipeline.jobs.sealed import SHARERS
+from dpstream.pipeline.kafka.broker_clock import steady_seconds
+from dpstream.pipeline.kafka.cluster import AccessError, Cluster
+from dpstream.pipeline.kafka.kept_state import KeptState, StageOffsets, contradictions
+from dpstream.pipeline.kafka.kept_topics import kept_starts, topic_ids
+from dpstream.pipeline.operations.dead_letter_log import DeadLetterLog, place_of
+from dpstream.pipeline.operations.status.facts import (
+    JobStatus,
+    StageStatus,
+    TopicStatus,
+    WorkerStatus,
+)
+from dpstream.pipeline.operations.status.heartbeats import Heartbeats
+from dpstream.pipeline.operations.status.judging import find_notes, find_problems
+from dpstream.pipeline.operations.status.lags import ComparedClock, Lags
+from dpstream.pipeline.results.kinds.known_kinds import kind_of
+from dpstream.pipeline.stages.decision_log import DecisionLog
+from dpstream.pipeline.stages.estimate_records import EstimateRecord, FirstEstimates
+from dpstream.pipeline.stages.tallies import TalliedDecisions, Tally
+from dpstream.pipeline.stages.topic_uses import hides_messages, stages_of
+from dpstream.topics.frames import CodecError
+from dpstream.topics.manifests import DECIDED_FATES, Fate
+from dpstream.topics.names import SUMS, Role
+from dpstream.topics.partials import decode_partial
+from dpstream.topics.short_manifests import base_of
+from dpstream.topics.topic_checks import wrong_clock
+
+# Heartbeats are compacted away; reading more of them tells nothing new.
+_HEARTBEATS_READ = 5_000
+# An estimate that a paused publisher repeats is among the latest ones.
+_ESTIMATES_READ = 16
+_HIDDEN = (
+    "refused records are not counted: they hold reports, which this login may not read; "
+    "dpstream dead-letters counts them for the operator"
+)
+# Of the latest decisions, to see how far reports are decided.
+_EPOCHS_SEEN = 1_000
+# Settings of topics are rarely changed.
+_SETTINGS_SECONDS = 60.0
+
+
+def gather_status(
+    cluster: Cluster, job: DeployedJob, now: int, phase: Phase = Phase.RUNNING
+) -> JobStatus:
+    """Read and judge the state of a job once; `now` is in milliseconds since 1970."""
+    return JobWatch(cluster, job).status(now, phase)
+
+
+class JobWatch:
+    """Looks at a deployed job again and again.
+
+    Args:
+        cluster: where it runs.
+        job: as deployed; for another deployment, or changed settings, make another watch.
+        steady: seconds of any origin, of a clock that nobody sets.
+        heartbeats: how many of the latest are read the first time.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        job: DeployedJob,
+        steady: Callable[[], float] = steady_seconds,
+        heartbeats: int = _HEARTBEATS_READ,
+    ) -> None:
+        self._heartbeats_read = heartbeats
+        self._cluster = cluster
+        self._job = job
+        self._counts: dict[str, int] = {}
+        self._positions: dict[Role, int] = {}
+        self._lags = Lags(cluster, job)
+        self._estimates = FirstEstimates(job)
+        self._published: EstimateRecord | None = None
+        self._headline = ""
+        self._added_up: dict[str, int] = {}
+        sharers = dict(zip(SHARERS, SUMS, strict=True)) if job.shared else {}
+        self._partials = {**sharers, "aggregate": Role.PARTIALS}
+        self._heartbeats = Heartbeats(job)
+        self._clock = ComparedClock(steady)
+        self._steady = steady
+        self._settings_read = float("-inf")
+        self._other_clocks: tuple[str, ...] = ()
+        self._kept = KeptState()
+        self._offsets: dict[str, StageOffsets] = {}
+        self._dead_letters = DeadLetterLog(cluster, job)
+        self._hidden = False
+        self._refused: list[tuple[tuple[str, int, int], str]] = []
+        self._roster = Roster(job)
+        self._decided = TalliedDecisions(job)
+        self._tally: Tally | None = None
+        self._silent: tuple[tuple[int, int], tuple[str, ...]] = (-1, -1), ()
+
+    def status(self, now: int, phase: Phase = Phase.RUNNING) -> JobStatus:
+        """What the job is doing at a moment, in milliseconds since 1970, and what is wrong.
+
+        The moment is corrected where this machine's clock is known to be off the broker's.
+
+        Raises:
+            ClusterError: the cluster cannot be reached.
+            KafkaError: the broker does not answer.
+        """
+        self._counts = self._cluster.partition_counts()
+        self._see_settings()
+        heard = self._heartbeats.newest
+        self._catch_up()
+        newest = self._heartbeats.newest
+        if self._job.topic(Role.STATUS) not in self._other_clocks:
+            self._clock.compare(now, None if newest == heard else newest)
+        now = self._clock.broker_time(now)
+        job, published = self._job, self._published
+        workers = sorted(
+            self._heartbeats.workers(now), key=lambda worker: (not worker.alive, worker.worker)
+        )
+        letters, known = self._dead_letters, self._decided
+        settled = letters.redriven | letters.dismissed
+        refused = Counter(reason for place, reason in self._refused if place not in settled)
+        stages = tuple(self._stage(stage, workers, now) for stage in stages_of(job))
+        added_up = max(self._added_up.values(), default=None)
+        kept = replace(
+            self._kept,
+            stages=self._offsets,
+            decided=self._decisions.decided.highest,
+            aggregated=added_up,
+            published=None if published is None else published.epoch,
+        )
+        status = JobStatus(
+            job=job.name,
+            deployment=job.deployment.hex(),
+            deployed_at=job.deployed_at,
+            last_epoch=job.last_epoch,
+            published=published,
+            stages=stages,
+            dead_letters=dict(sorted(refused.items())),
+            position="" if published is None else job.position_of(published.epoch),
+            headline=self._headline,
+            assumption=None if job.change_limit is None else str(job.change_limit),
+            phase=phase,
+            replay_of=None if job.replay_of is None else job.replay_of.job,
+            windows={f.value: known.windows[f.value] for f in DECIDED_FATES if known.counted},
+            producers=len(self._roster) if job.devices is None else None,
+            silent=self._silent_producers(),
+            redriven=len(letters.redriven),
+            dismissed=len(letters.dismissed - letters.redriven),
+            withheld=self._withheld(),
+            topics=tuple(self._changed_topics()),
+            other_clocks=self._other_clocks,
+            contradictions=tuple(contradictions(job, kept)),
+            clock_ahead=self._clock.ahead,
+            collectors=tuple(
+                sorted(
+                    self._heartbeats.collectors(now),
+                    key=lambda collector: (not collector.alive, collector.collector),
+                )
+            ),
+        )
+        return replace(
+            status,
+            problems=tuple(find_problems(job, status)),
+            notes=(*find_notes(job, status), *([_HIDDEN] if self._hidden else [])),
+        )
+
+    def _catch_up(self) -> None:
+        for record in self._new(Role.STATUS, at_most=self._heartbeats_read):
+            self._heartbeats.apply(record)
+        # Before the manifests: what is published was decided before.
+        for record in self._new(Role.ESTIMATES, at_most=_ESTIMATES_READ):
+            self._note_estimate(record.value)
+        for stage, role in self._partials.items():
+            for record in self._new(role, at_most=1, skip=True):
+                self._note_partial(stage, record.value)
+        for record in self._new(Role.PRODUCERS):
+            self._roster.apply(record)
+        self._pass_over_manifests()
+        self._decided.apply_all(self._new(Role.MANIFESTS))
+        if self._exists(Role.DEAD_LETTERS) and not self._hidden:
+            try:
+                for letter in self._dead_letters.read():
+                    self._refused.append((place_of(letter), letter.reason.value))
+            except AccessError:
+                # They hold reports, which not everybody may see who may see the rest.
+                self._hidden = True
+
+    def _new(
+        self, role: Role, *, at_most: int | None = None, skip: bool = False
+    ) -> Iterator[LogRecord]:
+        """What is new in a topic of one partition.
+
+        At most so many of the latest records: the first time, or with `skip` at every one.
+        """
+        if not self._exists(role):
+            return
+        topic = self._job.topic(role)
+        (end, *_) = self._cluster.end_offsets(topic)
+        start = self._positions.get(role)
+        if start is None or skip:
+            start = max(start or 0, self._job.start_offset(role), end - (at_most or end))
+        for record in self._cluster.read(topic, start=start, stop=end):
+            yield record
+            self._positions[role] = record.offset + 1
+        self._positions[role] = max(start, end)
+
+    def _pass_over_manifests(self) -> None:
+        """Read only the latest manifests: of those before, a worker tells how many there are."""
+        known, tally = Role.MANIFESTS in self._positions, self._heartbeats.tally
+        told = tally is not None and tally != self._tally and not self._decided.counted
+        if not self._exists(Role.MANIFESTS) or (known and not told):
+            return
+        self._tally = tally
+        topic, enough = self._job.topic(Role.MANIFESTS), self._decided.enough
+        (end, *_) = self._cluster.end_offsets(topic)
+        for each in (tally,) if known or tally is None else (tally, None):
+            stop = end if each is None else each.offset
+            if stop - enough <= self._job.start_offset(Role.MANIFESTS):
+                continue
+            records = list(self._cluster.read(topic, start=stop - enough, stop=stop))
+            if self._decided.begin(records, self._named_before(topic, records), each):
+                self._positions[Role.MANIFESTS] = stop
+                return
+
+    def _named_before(self, topic: str, records: list[LogRecord]) -> list[LogRecord]:
+        """Manifests before some records, of which these say only what differs."""
+        named, start = set[int](), self._job.start_offset(Role.MANIFESTS)
+        for each in records:
+            with suppress(CodecError):
+                base = base_of(each.value)
+                if base is not None and start <= base < records[0].offset:
+                    named.add(base)
+        return [m for at in sorted(named) for m in self._cluster.read(topic, start=at, stop=at + 1)]
+
+    @property
+    def _decisions(self) -> DecisionLog:
+        return self._decided.log
+
+    def _note_partial(self, stage: str, value: bytes) -> None:
+        try:
+            part = decode_partial(value)
+        except CodecError:
+            return
+        if part.deployment == self._job.deployment:
+            self._added_up[stage] = max(part.epoch, self._added_up.get(stage) or 0)
+
+    def _note_estimate(self, value: bytes) -> None:
+        record = self._estimates.apply(value)
+        if record is None or (self._published and record.epoch < self._published.epoch):
+            return
+        self._published = record
+        self._headline = str(kind_of(self._job.domain).headline(self._job.domain, record))
+
+    def _silent_producers(self) -> tuple[str, ...]:
+        state, _ = self._silent
+        now = len(self._roster), self._positions.get(Role.MANIFESTS, 0)
+        if state != now:
+            following = self._decisions.decided.highest + 1
+            self._silent = (
+                now,
+                tuple(
+                    producer.name
+                    for producer in self._roster
+                    if producer.reports_at(following)
+                    and self._decisions.missed(producer.index, producer.first_epoch, following)
+                ),
+            )
+        return self._silent[1]
+
+    def _withheld(self) -> int:
+        count, epoch = 0, self._decisions.decided.highest
+        while (outcome := self._decisions.recent(epoch)) is not None:
+            if outcome.fate is Fate.RELEASED:
+                break
+            count, epoch = count + 1, epoch - 1
+        return count
+
+    def _exists(self, role: Role) -> bool:
+        return self._job.topic(role) in self._counts
+
+    def _stage(self, stage: str, workers: list[WorkerStatus], now: int) -> StageStatus:
+        role = stages_of(self._job)[stage]
+        own = tuple(worker for worker in workers if worker.stage == stage)
+        lag = self._lags.of(stage, role, self._counts.get(self._job.topic(role), 0), now)
+        if lag.offsets is not None:
+            self._offsets[stage] = lag.offsets
+        hidden = hides_messages(self._job, stage)
+        if hidden:
+            own = tuple(replace(worker, records_per_second=None) for worker in own)
+        reached = {
+            "shuffle": self._decisions.decided.highest or None,
+            **self._added_up,
+            "publish": None if self._published is None else self._published.epoch,
+        }
+        return StageStatus(
+            stage=stage,
+            workers=own,
+            lag=None if hidden or not self._exists(role) else lag.records,
+            waiting=lag.seconds,
+            epoch=reached.get(stage),
+            deleted=tuple(each for each in lag.deleted if self._needs(stage, each)),
+        )
+
+    def _needs(self, stage: str, partition: int) -> bool:
+        """Return whether records that are deleted may still be needed; see `needs_below`."""
+        decided, published = self._decisions.decided.highest, self._published
+        if published is None or published.epoch < decided:
+            return True
+        offsets = self._offsets[stage]
+        if offsets.role not in self._job.report_roles:
+            return False
+        recent = (
+            self._decisions.recent(epoch)
+            for epoch in range(decided, max(0, decided - _EPOCHS_SEEN), -1)
+            if self._job.topics.partition_of(epoch) == partition
+        )
+        cuts = [each.cut_offset for each in recent if each is not None]
+        return offsets.starts[partition] > max(cuts, default=0)
+
+    def _see_settings(self) -> None:
+        moment = self._steady()
+        if moment < self._settings_read + _SETTINGS_SECONDS:
+            return
+        self._settings_read = moment
+        job, cluster = self._job, self._cluster
+        existing = cluster.existing_topics(map(job.topic, job.start_offsets))
+        self._other_clocks = tuple(
+            name for name, topic in existing.items() if wrong_clock(topic.configs) is not None
+        )
+        there = [role for role in job.start_offsets if job.topic(role) in existing]
+        self._kept = KeptState(
+            ids=topic_ids(cluster, job),
+            starts=kept_starts(cluster, job, there),
+            settings={role: existing[job.topic(role)].configs for role in there},
+        )
+
+    def _changed_topics(self) -> Iterator[TopicStatus]:
+        for role, starts in self._job.start_offsets.items():
+            name, deployed = self._job.topic(role), len(starts)
+            found = self._counts.get(name, 0)
+            if not found:
+                # Gone, or hidden from this login, which is said then.
+                self._cluster.exists(name)
+            if found != deployed:
+                added = self._cluster.end_offsets(name)[deployed:] if found else []
+                yield TopicStatus(name, found, deployed, stray=any(added))

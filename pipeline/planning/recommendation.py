@@ -1,0 +1,199 @@
+"""All protocols that could do the same job, side by side, and which of them to choose."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from dpstream.pipeline.jobs.job_files import Job
+from dpstream.pipeline.planning.parties import whole_loss
+from dpstream.pipeline.planning.plan_alternatives import (
+    Alternative,
+    Candidate,
+    candidates,
+    expected_of,
+)
+from dpstream.pipeline.protocols.protocol import Law, Protocol
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.randomizers.randomness import cryptographic_generator
+
+DEVICES: Final = 2_000
+"""That are measured, on one core."""
+EPOCHS: Final = 16
+"""That are measured, the first ones: at most so many."""
+
+
+def cpu_seconds(protocol: Protocol, law: Law, parameters: Any, last_epoch: int) -> float:
+    """CPU seconds of one core that a million devices take over a horizon, enrolment included.
+
+    It differs from one machine, and from one moment, to another: by tens of percent.
+
+    Args:
+        protocol: any.
+        law: its constants.
+        parameters: of the job.
+        last_epoch: of a horizon.
+    """
+    domain, measured = protocol.values(parameters), min(EPOCHS, last_epoch)
+    rng = cryptographic_generator()
+    values = rng.integers(0, min(domain.size, 2), (DEVICES, *domain.shape))
+    devices = protocol.randomizer(law)
+    begun = time.process_time()
+    devices.enrol(DEVICES, rng)
+    enrolled = time.process_time()
+    for epoch in range(1, measured + 1):
+        devices.report(epoch, values, None, rng)
+    reported = time.process_time()
+    whole = (enrolled - begun) + (reported - enrolled) * last_epoch / measured
+    return float(np.float64(whole) * 1e6 / DEVICES)
+
+
+Trust = Literal["nobody", "shuffle"]
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A protocol that could do the job.
+
+    Attributes:
+        expected: its error, messages, trust and epsilon of the whole horizon.
+        central_epsilon: of the whole horizon against the analyst, shuffled where that is promised.
+        central_delta: the same.
+        local_epsilon: of the whole horizon against whoever keeps a device's messages together;
+            None: nothing is hidden from it.
+        bytes_per_user: over the horizon, without headers.
+        cpu_seconds: of a million devices over the horizon, on one core of this machine.
+    """
+
+    expected: Alternative
+    central_epsilon: float
+    central_delta: float
+    local_epsilon: float | None
+    bytes_per_user: float
+    cpu_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """Which protocol to choose.
+
+    Attributes:
+        chosen: its place among those compared; None: none may be trusted so little, or there is
+            no other protocol to choose from.
+        why: in a sentence.
+        why_not: of every other one, in the order of preference: its place and a sentence.
+    """
+
+    chosen: int | None
+    why: str
+    why_not: tuple[tuple[int, str], ...]
+
+
+def compare(job: Job, law: Law, users: int) -> tuple[Compared, ...]:
+    """The job and all others with the same epsilon, horizon, changes and users; itself at least.
+
+    Args:
+        job: any that has a forecast.
+        law: its constants.
+        users: all of them reporting at every epoch.
+    """
+    return tuple(_compared(job, each, users) for each in candidates(job, law))
+
+
+def recommend(
+    found: Sequence[Compared], trust: Trust, error: float | None = None
+) -> Recommendation:
+    """Choose for a stated trust and error.
+
+    Of those that ask for no more trust and err by no more, the one that asks for least trust, and
+    among these the one that sends least; where nothing errs so little, the one that errs least.
+
+    Args:
+        found: as of `compare`.
+        trust: nobody, or the shuffle stage as well.
+        error: the largest root mean squared error, in users; None: as small as can be.
+    """
+    if len({each.expected.protocol for each in found}) == 1:
+        why = "no other protocol was compared, so there is nothing to choose between"
+        return Recommendation(None, why, ())
+    allowed = [n for n, each in enumerate(found) if trust == "shuffle" or _nobody(each)]
+    refused = [n for n in range(len(found)) if n not in allowed]
+    enough = [n for n in allowed if error is not None and _error(found[n]) <= error]
+    by_error = sorted(allowed, key=lambda n: _error(found[n]))
+    by_cost = sorted(enough, key=lambda n: (not _nobody(found[n]), found[n].bytes_per_user))
+    order = [*by_cost, *(n for n in by_error if n not in enough), *refused]
+    if not allowed:
+        return Recommendation(
+            None,
+            "no protocol that could do this job trusts nobody: trust the shuffle stage, or choose "
+            "another question",
+            tuple((n, _asks_for_trust(found[n])) for n in refused),
+        )
+    chosen = order[0]
+    return Recommendation(
+        chosen,
+        _why(found[chosen], trust, error, alike=len(enough or allowed), meets=bool(enough)),
+        tuple((n, _why_not(found[n], found[chosen], trust, error)) for n in order[1:]),
+    )
+
+
+def _compared(job: Job, candidate: Candidate, users: int) -> Compared:
+    entry = PROTOCOLS[candidate.protocol] if not candidate.planned else job.protocol_entry
+    law, parameters, epochs = candidate.law, candidate.parameters, job.epochs.count
+    expected = expected_of(job, candidate, users)
+    guarantee = entry.randomizer(law).guarantee
+    epsilon, delta = whole_loss(guarantee, epochs)
+    apart = guarantee if entry.shuffling is None else entry.shuffling.kept_apart(law)
+    local = None if apart is None else whole_loss(apart, epochs)[0]
+    if job.central is not None and entry.loss_of_streams:
+        epsilon, delta = job.central.epsilon, job.central.delta
+    return Compared(
+        expected=expected,
+        central_epsilon=epsilon,
+        central_delta=delta,
+        local_epsilon=local,
+        bytes_per_user=expected.messages_per_user * entry.word_form(law).report_bytes,
+        cpu_seconds=cpu_seconds(entry, law, parameters, epochs),
+    )
+
+
+def _nobody(compared: Compared) -> bool:
+    return compared.expected.trusts_nobody
+
+
+def _error(compared: Compared) -> float:
+    return compared.expected.rmse
+
+
+def _why(chosen: Compared, trust: Trust, error: float | None, *, alike: int, meets: bool) -> str:
+    who = "nobody has to be trusted" if _nobody(chosen) else "the shuffle stage has to be trusted"
+    errs = f"it errs by {_error(chosen):,.1f} users"
+    if meets:
+        sends = "; of those it sends least" if alike > 1 else ""
+        return f"{errs}, which is small enough; {who}{sends}"
+    least = "the least of those that you may trust"
+    if trust == "nobody":
+        rank = "least of those that trust" if alike > 1 else "only one that trusts"
+        least = f"the {rank} nobody"
+    found = "" if error is None else f"nothing errs by {error:,.1f} users or less; "
+    return f"{found}{errs}, {least}; {who}"
+
+
+def _why_not(other: Compared, chosen: Compared, trust: Trust, error: float | None) -> str:
+    if trust == "nobody" and not _nobody(other):
+        return _asks_for_trust(other)
+    if error is not None and _error(other) > error:
+        return f"errs by {_error(other):,.1f} users, more than {error:,.1f}"
+    if error is not None and _nobody(chosen) and not _nobody(other):
+        return _asks_for_trust(other)
+    if error is not None and other.bytes_per_user >= chosen.bytes_per_user:
+        return f"sends {other.bytes_per_user:,.0f} bytes a user, not {chosen.bytes_per_user:,.0f}"
+    return f"errs by {_error(other):,.1f} users, not {_error(chosen):,.1f}"
+
+
+def _asks_for_trust(other: Compared) -> str:
+    return f"asks to trust {other.expected.trusted}"

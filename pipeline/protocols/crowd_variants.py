@@ -1,0 +1,129 @@
+"""A protocol with exactly one message a device, in crowds: its entry and its forecast."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.aggregators.crowd_items import CrowdsAggregator
+from dpstream.pipeline.protocols.forecasts import Forecast
+from dpstream.pipeline.protocols.late_calibration import late
+from dpstream.pipeline.protocols.protocol import (
+    Aggregation,
+    Law,
+    Planning,
+    Protocol,
+    Shuffling,
+)
+from dpstream.pipeline.values.crowds import CrowdDomain
+from dpstream.randomizers.crowds import CrowdDevices, CrowdsLaw, CrowdsLawReader, sum_rounded_up
+from dpstream.randomizers.guarantee import Guarantee
+
+# A user who goes from one crowd to another has a message in the windows of both.
+_WINDOWS = 2
+
+
+class CrowdsForecast:
+    """The estimates in one of several crowds of equal size.
+
+    Args:
+        law: the constants of the job.
+        contents: the forecast for the messages of one crowd.
+    """
+
+    def __init__(self, law: CrowdsLaw, contents: Forecast) -> None:
+        self._law = law
+        self._contents = contents
+        self.reports_per_user = contents.reports_per_user
+        more = {
+            "crowds": law.crowds,
+            "shift": law.counts.shift,
+            "deviation_of_size": math.sqrt(law.counts.variance),
+        }
+        self.constants: tuple[Mapping[str, int | float], ...] = tuple(
+            {**more, **row} for row in contents.constants
+        )
+        self.caveats = (
+            "the errors are those of an item in one of crowds of equal size, in users; that of a "
+            "crowd grows with the square root of its size",
+            *contents.caveats,
+        )
+
+    def standard_deviations(self, users: int) -> NDArray[np.float64]:
+        """See `Forecast`; of an item that few hold, so that the size of the crowd adds nothing."""
+        return self.of_crowd(max(1, users // self._law.crowds))
+
+    def of_crowd(self, users: int) -> NDArray[np.float64]:
+        """Of the estimates of an item in a crowd of so many users."""
+        left = max(1, users - self._law.counts.shift)
+        found: NDArray[np.float64] = self._contents.standard_deviations(left) * (users / left)
+        return found
+
+
+def in_crowds(
+    entry: Protocol, column: str, labels: Sequence[str], epsilon: float, delta: float
+) -> Protocol:
+    """The entry of a protocol whose messages are counted by crowd.
+
+    Args:
+        entry: of a protocol with one message a device, over items that can be listed.
+        column: of the input, that tells the crowd.
+        labels: of the crowds.
+        epsilon: of the numbers of all crowds at an epoch.
+        delta: of those of all epochs together.
+    """
+    shuffling, planning, aggregation = entry.shuffling, entry.planning, entry.aggregation
+    assert shuffling is not None
+    counts_law = late("crowds", "calibrate")
+
+    def calibrate(parameters: Any, last_epoch: int, minimum: int) -> Law:
+        contents: Any = entry.calibrate(parameters, last_epoch, minimum, _WINDOWS)
+        return CrowdsLaw(contents, len(labels), counts_law(epsilon, delta, last_epoch))
+
+    def epsilon_with(law: CrowdsLaw, honest: int) -> float:
+        contents = shuffling.epsilon_with(law.contents, honest, _WINDOWS)
+        return sum_rounded_up(contents, law.counts.epsilon) if math.isfinite(contents) else contents
+
+    def kept_apart(law: CrowdsLaw) -> Guarantee | None:
+        contents = shuffling.kept_apart(law.contents)
+        if contents is None:
+            return None
+        held = contents.neighbours.partition(";")[0]
+        return replace(
+            contents,
+            neighbours=f"{held}, in one and the same crowd, which is seen; who is present is "
+            "public",
+        )
+
+    def aggregator(law: CrowdsLaw, asked: Any) -> CrowdsAggregator[Any]:
+        return CrowdsAggregator(law, lambda: aggregation.make(law.contents, asked))
+
+    def aggregator_from_bytes(law: CrowdsLaw, asked: Any, data: bytes) -> CrowdsAggregator[Any]:
+        return CrowdsAggregator.from_bytes(
+            law,
+            lambda: aggregation.make(law.contents, asked),
+            lambda part: aggregation.read(law.contents, asked, part),
+            data,
+        )
+
+    def forecast(law: CrowdsLaw, asked: Any, last_epoch: int) -> CrowdsForecast:
+        assert planning is not None
+        return CrowdsForecast(law, planning.forecast(law.contents, asked, last_epoch))
+
+    return replace(
+        entry,
+        law=lambda asked: CrowdsLawReader(entry.law(asked).from_json),
+        calibrate=calibrate,
+        word_form=lambda law: law.word_form,
+        randomizer=lambda law: CrowdDevices(law, entry.randomizer(law.contents)),
+        aggregation=Aggregation(aggregator, aggregator_from_bytes),
+        shuffling=Shuffling(epsilon_with, kept_apart=kept_apart, crowds=lambda law: law),
+        planning=None if planning is None else Planning(forecast),
+        values=lambda asked: CrowdDomain(entry.values(asked), column, labels),
+        examples=(),
+    )

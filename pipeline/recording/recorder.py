@@ -1,0 +1,291 @@
+"""Records a job: what its topics hold of every published epoch goes into a folder, and stays.
+
+The recorder commits every few seconds, and where it was stopped it goes on. An epoch is recorded
+once it is published: its window, manifest, partial and estimate then come together.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+
+from dpstream.pipeline.actions import Run, Steps
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.deployed_jobs import read_jobs
+from dpstream.pipeline.recording.recording_tables import recorded_estimate
+from dpstream.pipeline.recording.recordings import (
+    INDEX_FILE,
+    LogPosition,
+    Missing,
+    RecordedEpoch,
+    Recording,
+    RecordingError,
+    RecordingFolder,
+    RecordingIndex,
+    RecordingWriter,
+)
+from dpstream.pipeline.results.released_windows import WindowIndex
+from dpstream.pipeline.stages.epoch_log import DecidedEpoch, EpochLog
+from dpstream.pipeline.state import LOCK_FILE
+from dpstream.topics.manifests import Fate
+from dpstream.topics.names import Role
+from dpstream.topics.words import Words
+
+_COMMIT_SECONDS = 10.0
+_LOOK_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """An epoch that has just been recorded.
+
+    Attributes:
+        epoch: of the job.
+        reports: in its window, or pieces of tables in shares; None where there is none.
+        missing: why its window is missing.
+    """
+
+    epoch: int
+    reports: int | None
+    missing: tuple[Missing, ...] = ()
+
+
+def open_recording(
+    folder: RecordingFolder, job: DeployedJob, *, from_epoch: int | None
+) -> RecordingIndex:
+    """The index of a folder's recording, which must be one of this deployment; or a new one.
+
+    Args:
+        folder: its lock is held.
+        job: as deployed.
+        from_epoch: the first epoch to record; None: the first one there is, or the recording's.
+
+    Raises:
+        RecordingError: the folder holds something else, or a recording begun with other options.
+    """
+    path = folder.path
+    if INDEX_FILE not in folder.sizes():
+        _check_free(folder)
+        form = job.form_of(Role.SHUFFLED)
+        return RecordingIndex(
+            software=version("dpstream"),
+            job=job.name,
+            deployment=job.deployment,
+            fingerprint=job.fingerprint,
+            job_record=job.to_bytes().decode(),
+            word_bytes=form.dtype.itemsize,
+            word_width=form.width,
+            from_epoch=from_epoch or 1,
+        )
+    index = Recording.open(path).index
+    if index.job != job.name or index.deployment != job.deployment:
+        raise RecordingError(
+            f"{path} is a recording of job {index.job}, deployment {index.deployment.hex()[:8]}, "
+            f"and not of {job.name}, deployment {job.deployment.hex()[:8]}: give another folder"
+        )
+    if from_epoch is not None and from_epoch != index.from_epoch:
+        raise RecordingError(
+            f"{path} was begun with --from-epoch {index.from_epoch}: go on without the option, or "
+            "give another folder"
+        )
+    return index
+
+
+class Recorder:
+    """Brings a recording up to date, as often as it is asked to.
+
+    Args:
+        job: as deployed.
+        folder: of the recording; its lock is held.
+        index: of `open_recording`.
+        run: carries out steps on the topics of the job.
+        clock: seconds of any origin.
+
+    Raises:
+        RecordingError: the recording was altered, or cannot be written.
+    """
+
+    def __init__(
+        self,
+        job: DeployedJob,
+        folder: RecordingFolder,
+        index: RecordingIndex,
+        run: Run,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._job = job
+        self._path = folder.path
+        self._run = run
+        self._clock = clock
+        self._committed = clock()
+        floors = {place.partition: place.offset for place in index.places}
+        self._whole = True
+        self._found: DecidedEpoch | None = None
+        with self._writing():
+            self._writer = RecordingWriter(folder, index)
+            first = self._writer.next_epoch or index.from_epoch
+            self._epochs = EpochLog(job, first, published=True)
+            self._windows = WindowIndex(job, first, floors)
+            self._note_places()
+            if INDEX_FILE not in folder.sizes():
+                self._commit()
+
+    @property
+    def index(self) -> RecordingIndex:
+        """What is recorded for good by now."""
+        return self._writer.index
+
+    @property
+    def complete(self) -> bool:
+        """Whether the last epoch of the job has been added."""
+        last, following = self._job.last_epoch, self._writer.next_epoch
+        return last is not None and following is not None and following > last
+
+    def round(self) -> Iterator[Recorded]:
+        """Record what has been published since the last round.
+
+        Raises:
+            RecordingError: there is no room. What was committed stays, and can be gone on with.
+            ClusterError: a topic is gone.
+            KafkaError: the broker does not answer; nothing is lost, go on with another round.
+        """
+        # In this order: windows were written before what is made of them.
+        self._run(self._epochs.find_end())
+        self._run(self._windows.find_end())
+        while (epoch := self._run(self._next())) is not None:
+            with self._writing():
+                missing = tuple(self._missing(epoch))
+                self._writer.add(epoch)
+                for gap in missing:
+                    self._writer.add_missing(gap)
+                self._note_places()
+                self._commit_in_time()
+            window = epoch.window
+            yield Recorded(epoch.epoch, None if window is None else window.messages, missing)
+        with self._writing():
+            self._commit_in_time()
+
+    def stop(self) -> None:
+        """Make all that was added count, whatever reading was given up for.
+
+        After an error in writing, forget what was not committed.
+
+        Raises:
+            RecordingError: there is no room. What was committed stays, and can be gone on with.
+        """
+        if self._whole:
+            with self._writing():
+                if self._writer.uncommitted:
+                    self._commit()
+        if not self._whole:
+            self._writer.abandon()
+
+    def _next(self) -> Steps[RecordedEpoch | None]:
+        """The next published epoch; None if there is no further one yet.
+
+        A released window that is None has been deleted: it was whole when it was aggregated. Where
+        reading is given up, the epoch comes again.
+        """
+        if self._found is None:
+            self._found = yield from self._epochs.next()
+        found = self._found
+        if found is None or (published := found.estimate) is None:
+            return None
+        window = None
+        if found.manifest.fate is Fate.RELEASED:
+            window = yield from self._window(found.epoch)
+        self._windows.pass_over(found.epoch)
+        self._found = None
+        return RecordedEpoch(found.manifest, window, found.payload, recorded_estimate(published))
+
+    def _window(self, epoch: int) -> Steps[Words | None]:
+        """The window of an epoch in canonical order; None if the topic does not have it whole."""
+        if not (yield from self._windows.find(epoch)):
+            return None
+        return (yield from self._windows.read(epoch))
+
+    def _missing(self, epoch: RecordedEpoch) -> Iterator[Missing]:
+        number, job = epoch.epoch, self._job
+        if epoch.window is None and epoch.partial is not None:
+            yield Missing(
+                number,
+                number,
+                f"deleted from {job.topic(Role.SHUFFLED)}, by its retention or by hand",
+            )
+
+    def _commit_in_time(self) -> None:
+        waited = self._clock() - self._committed
+        if self._writer.full or (self._writer.uncommitted and waited >= _COMMIT_SECONDS):
+            self._commit()
+
+    def _note_places(self) -> None:
+        floors = sorted(self._windows.floors.items())
+        self._places = [LogPosition(*at) for at in floors]
+
+    def _commit(self) -> None:
+        self._writer.commit(self._places)
+        self._committed = self._clock()
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        self._whole = False
+        try:
+            yield
+        except OSError as error:
+            raise RecordingError(
+                f"{self._path} cannot be written: {error.strerror or error}. What was recorded "
+                "before stays whole: make room, and run the same command again to go on"
+            ) from error
+        self._whole = True
+
+
+def _check_free(folder: RecordingFolder) -> None:
+    """Raise `RecordingError` if a folder holds anything but what a recorder leaves that is killed.
+
+    That is its lock, and an index that never took its place.
+    """
+    other = sorted(folder.sizes().keys() - {LOCK_FILE, f"{INDEX_FILE}.new"})
+    if other:
+        raise RecordingError(
+            f"{folder.path} holds {other[0]} and no recording: give a new folder, or an empty one"
+        )
+
+
+class DeploymentCheck:
+    """Looks at ``dpstream.jobs`` now and then, whether a job is still the one that is deployed.
+
+    Args:
+        cluster: where the job was deployed.
+        job: as it was then.
+        clock: seconds of any origin.
+    """
+
+    def __init__(
+        self, cluster: Cluster, job: DeployedJob, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._cluster = cluster
+        self._job = job
+        self._clock = clock
+        self._next = clock() + _LOOK_SECONDS
+
+    def ended(self) -> str | None:
+        """How the deployment has ended, in words; None while it has not, or nobody looked.
+
+        Raises:
+            KafkaError: the broker does not answer; ask again.
+        """
+        if self._clock() < self._next:
+            return None
+        jobs, name = read_jobs(self._cluster), self._job.name
+        self._next = self._clock() + _LOOK_SECONDS
+        if name in jobs.unreadable:
+            return None
+        if name not in jobs.jobs:
+            return f"job {name} has been undeployed"
+        if jobs.jobs[name].deployment != self._job.deployment:
+            return f"job {name} has been deployed anew"
+        return None

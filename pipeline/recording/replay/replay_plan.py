@@ -1,0 +1,202 @@
+"""Which epochs a replay reads and writes, and whether all that they need is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.replays import ReplayError
+from dpstream.pipeline.recording.replay.sources import ReplaySource, Stored, in_words
+from dpstream.pipeline.values.times import iso
+from dpstream.topics.manifests import Fate, Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What somebody asks for.
+
+    Attributes:
+        from_epoch: the first epoch to aggregate again.
+        from_time: in its place, milliseconds since 1970: the first epoch decided then or later.
+        to_epoch: the last one; by default the last one that there is.
+        from_partials: aggregate nothing again, estimate from what was counted.
+    """
+
+    from_epoch: int | None = None
+    from_time: int | None = None
+    to_epoch: int | None = None
+    from_partials: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayPlan:
+    """What a replay does.
+
+    Attributes:
+        begins: The first epoch of the original.
+        first: the first epoch it has. Estimates of a protocol with memory rest on all epochs of
+            their horizon, so that it begins with one.
+        windows_from: the first epoch whose window is aggregated again; partials of earlier ones
+            are copied.
+        last: the last epoch.
+        windows: how many windows are aggregated again.
+        copied: how many partials are copied.
+        withheld: how many epochs were not released, and are not now.
+        stored: what is read of windows.
+    """
+
+    begins: int
+    first: int
+    windows_from: int
+    last: int
+    windows: int
+    copied: int
+    withheld: int
+    stored: Stored
+
+    @property
+    def epochs(self) -> int:
+        """How many there are."""
+        return self.last - self.first + 1
+
+    def items(self, source: ReplaySource) -> Iterator[tuple[Manifest, bytes | None]]:
+        """Every epoch's manifest, in order, with its payload where that is to be copied."""
+        payloads = source.payloads(self.first, min(self.windows_from - 1, self.last))
+        for manifest in source.manifests():
+            if manifest.epoch > self.last:
+                return
+            if manifest.epoch < self.first:
+                continue
+            payload = None
+            if manifest.epoch < self.windows_from and manifest.fate is Fate.RELEASED:
+                epoch, payload = next(payloads, (None, b""))
+                if epoch != manifest.epoch:
+                    raise ReplayError(
+                        f"the partial of {in_words([manifest.epoch])} is gone from {source.place}"
+                    )
+            yield manifest, payload
+
+
+@dataclass(frozen=True, slots=True)
+class _Decided:
+    """As much of a manifest as planning needs."""
+
+    epoch: int
+    released: bool
+    timestamp: int
+
+
+def plan_replay(source: ReplaySource, wanted: Wanted) -> ReplayPlan:
+    """Choose the epochs of a replay.
+
+    Raises:
+        ReplayError: there are none, or something that they need is gone; the message says which
+            epochs, and what is possible.
+    """
+    decided: list[_Decided] = []
+    begins = 1
+    for manifest in source.manifests():
+        begins = manifest.first_epoch if not decided else begins
+        decided.append(_Decided(manifest.epoch, manifest.fate is Fate.RELEASED, manifest.timestamp))
+    if not decided:
+        raise ReplayError(f"no epoch is decided in {source.place}: there is nothing to replay")
+    start = _start(source, decided, wanted)
+    first = start
+    if not source.job.protocol_entry.per_epoch:
+        first = max(begins, source.job.epochs.horizon_of(start) * source.job.epochs.count + 1)
+    if first < decided[0].epoch:
+        raise ReplayError(
+            f"{in_words(range(first, decided[0].epoch))} are not in {source.place}, and "
+            f"estimates from epoch {start:,} on rest on them: replay one that has them"
+        )
+    chosen = [each for each in decided if each.epoch >= first]
+    last = _last(source, chosen, start, wanted)
+    windows_from = last + 1 if wanted.from_partials else start
+    chosen = [each for each in chosen if each.epoch <= last]
+    released = [each.epoch for each in chosen if each.released]
+    copied = [epoch for epoch in released if epoch < windows_from]
+    again = released[len(copied) :]
+    _check_partials(source, copied)
+    _check_windows(source, again)
+    return ReplayPlan(
+        begins=begins,
+        first=first,
+        windows_from=windows_from,
+        last=last,
+        windows=len(again),
+        copied=len(copied),
+        withheld=len(chosen) - len(released),
+        stored=source.stored(again),
+    )
+
+
+def _start(source: ReplaySource, decided: list[_Decided], wanted: Wanted) -> int:
+    last = decided[-1]
+    if wanted.from_time is not None:
+        for each in decided:
+            if each.timestamp >= wanted.from_time:
+                return each.epoch
+        moment = iso(max(each.timestamp for each in decided))
+        raise ReplayError(
+            f"no epoch of {source.place} was decided at {iso(wanted.from_time)} or later: "
+            f"the latest one was at {moment}"
+        )
+    if wanted.from_epoch is None:
+        return decided[0].epoch
+    if wanted.from_epoch > last.epoch:
+        raise ReplayError(
+            f"epoch {wanted.from_epoch:,} is not decided in {source.place}: the last one is "
+            f"{last.epoch:,}"
+        )
+    return max(wanted.from_epoch, decided[0].epoch)
+
+
+def _last(source: ReplaySource, found: list[_Decided], start: int, wanted: Wanted) -> int:
+    there = found[0].epoch - 1
+    for each in found:
+        whole = not wanted.from_partials and each.epoch >= start and source.has_window(each.epoch)
+        if each.released and not whole and not source.has_partial(each.epoch):
+            break
+        there = each.epoch
+    last = there if wanted.to_epoch is None else wanted.to_epoch
+    if wanted.to_epoch is not None and last < start:
+        raise ReplayError(
+            f"epoch {last:,} lies before the first one to be replayed, which is {start:,}"
+        )
+    if not start <= last <= there:
+        finished = f"epoch {there:,} is the last one" if there >= found[0].epoch else "none is yet"
+        raise ReplayError(
+            f"epoch {max(start, last):,} is not finished in {source.place}: {finished}"
+        )
+    return last
+
+
+def _check_partials(source: ReplaySource, copied: list[int]) -> None:
+    gone = [epoch for epoch in copied if not source.has_partial(epoch)]
+    if gone:
+        raise ReplayError(
+            f"the partials of {in_words(gone)} are not in {source.place}, and the estimates of "
+            "later epochs rest on them: replay a recording that has them"
+        )
+
+
+def _check_windows(source: ReplaySource, again: list[int]) -> None:
+    gone = [epoch for epoch in again if not source.has_window(epoch)]
+    if not gone:
+        return
+    possible = ["replay a recording that has them"]
+    if again[-1] > gone[-1]:
+        possible.append(f"--from-epoch {gone[-1] + 1}")
+    if all(map(source.has_partial, gone)):
+        possible.append("--from-partials, which estimates again from what was counted")
+    raise ReplayError(
+        f"the windows of {in_words(gone)} are not in {source.place} any more "
+        f"({_retention(source.job)}): {', or '.join(possible)}"
+    )
+
+
+def _retention(job: DeployedJob) -> str:
+    hours = job.topics.retention / 3600
+    after = f"{hours / 24:,.3g} days" if hours >= 48 else f"{hours:,.3g} hours"
+    return f"retention deletes them after {after}"

@@ -1,0 +1,238 @@
+"""A whole job in one process: the real randomizer, codec and stages on topics in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.pipeline.devices.item_log import ItemLog, ValueLog
+from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.epoch_times import EpochSpans
+from dpstream.pipeline.kafka.memory import MemoryDriver, SimulatedCluster, seeded_generators
+from dpstream.pipeline.results.coverage import coverage_over_time
+from dpstream.pipeline.results.questions import Question
+from dpstream.pipeline.results.smoothing import (
+    SmoothedHorizon,
+    columns,
+    epoch_json,
+    smoothed_horizons,
+    smoothed_records,
+)
+from dpstream.pipeline.simulation.item_accuracy import ItemAccuracy, ItemComparison
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.randomizers.item_domains import MOST_PUBLISHED
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Simulation:
+    """What a simulated job published, beside the truth.
+
+    Attributes:
+        job: the job as deployed.
+        records: one per epoch, in order.
+        truth: int64, shape (epochs + 1,): devices whose value is 1; in a domain of items, shape
+            (epochs + 1, items): devices with each of them. All is 0 at index 0. Where epochs stand
+            alone and not all items are published, or a model is learnt, (epochs + 1, 0).
+        frozen: devices that had to leave out a change, in the horizon with most of them.
+        smoothed: horizons by their number from 0 on, if they were asked for and the protocol has
+            any.
+        accuracies: of the epochs, where these stand alone.
+    """
+
+    job: DeployedJob
+    records: tuple[EstimateRecord, ...]
+    truth: NDArray[np.int64]
+    frozen: int
+    smoothed: Mapping[int, SmoothedHorizon] = field(default_factory=dict)
+    accuracies: Mapping[int, ItemAccuracy] = field(default_factory=dict)
+
+    def columns(self) -> Iterator[tuple[EstimateRecord, dict[str, NDArray[np.float64]]]]:
+        """Every epoch's record, and all its estimates as `columns` has them."""
+        for record in self.records:
+            yield record, columns(record, self._horizon(record.epoch))
+
+    def looked_back(self) -> Simulation:
+        """The same with smoothed estimates in place of those published, if there are any."""
+        if not self.smoothed:
+            return self
+        found = (smoothed_records(self.records, each) for each in self.smoothed.values())
+        return replace(self, records=tuple(record for records in found for record in records))
+
+    def _horizon(self, epoch: int) -> SmoothedHorizon | None:
+        return self.smoothed.get(self.job.epochs.horizon_of(epoch))
+
+    def errors(self) -> NDArray[np.float64]:
+        """Estimate minus truth, shape (estimates,); epochs without an estimate are left out.
+
+        Items have an estimate each, and those of an epoch stand together: all of them, or, where
+        epochs stand alone, those looked at.
+        """
+        if self.accuracies:
+            return np.concatenate([each.errors for each in self.accuracies.values()])
+        errors = [published[0] - truth for _, published, truth in self._compared()]
+        return np.concatenate([np.zeros(0), *errors])
+
+    def covered(self) -> NDArray[np.bool_]:
+        """Whether the interval holds the truth, shape (estimates,)."""
+        held = [held for _, held in self.covered_by_epoch()]
+        return np.concatenate([np.zeros(0, np.bool_), *held])
+
+    def covered_by_epoch(self) -> Iterator[tuple[int, NDArray[np.bool_]]]:
+        """The same, epoch by epoch."""
+        if self.accuracies:
+            for epoch, accuracy in self.accuracies.items():
+                yield epoch, accuracy.covered
+            return
+        for epoch, (_, low, high), truth in self._compared():
+            yield epoch, (low <= truth) & (truth <= high)
+
+    def _compared(self) -> Iterator[tuple[int, NDArray[np.float64], NDArray[np.int64]]]:
+        """Epochs with an estimate: number; values, lows and highs, shape (3, n); truth (n,)."""
+        for record in self.records:
+            if record.estimate is not None and record.estimate.intervals.size:
+                truth = np.atleast_1d(self.truth[record.epoch])
+                # All of them, but where crowds were withheld.
+                numbers = record.estimate.numbers
+                yield record.epoch, record.estimate.intervals, truth[numbers - 1]
+
+    def to_json(self) -> dict[str, Any]:
+        """The object that ``dpstream simulate --json`` prints, for a single trial."""
+        spans = EpochSpans(self.job)
+        return {
+            "job": self.job.name,
+            "guarantee": self.job.guarantee,
+            "assumes_changes": self.job.assumes_changes,
+            "rmse": root_mean_square([self]),
+            "coverage": coverage([self]),
+            "coverage_over_time": coverage_over_time(self.covered_by_epoch()),
+            **({"rmse_by_column": column_errors([self])} if self.smoothed else {}),
+            "epochs": [
+                spans.dated(self._epoch_json(record))
+                | (epoch_json(record, self._horizon(record.epoch)) if self.smoothed else {})
+                for record in self.records
+            ],
+        }
+
+    def _epoch_json(self, record: EstimateRecord) -> dict[str, Any]:
+        estimate = record.estimate
+        if self.accuracies:
+            return {
+                "epoch": record.epoch,
+                "fate": record.fate.value,
+                "contributors": record.contributors,
+                "population": record.population,
+                "flags": list(record.flags),
+                **self.accuracies[record.epoch].to_json(),
+            }
+        if self.truth.ndim > 1 and self.job.protocol_entry.learning is None:
+            return {
+                "epoch": record.epoch,
+                "fate": record.fate.value,
+                **({} if estimate is None else estimate.to_json()),
+                "truth": self.truth[record.epoch].tolist(),
+                "population": record.population,
+            }
+        one = record.summary
+        return {
+            "epoch": record.epoch,
+            "fate": record.fate.value,
+            "estimate": one.value,
+            "standard_deviation": one.standard_deviation,
+            "low": one.low,
+            "high": one.high,
+            "truth": int(self.truth[record.epoch]) if self.truth.ndim == 1 else None,
+            "reports": one.reports,
+            "population": record.population,
+            "flags": list(one.flags),
+        }
+
+
+def root_mean_square(simulations: Sequence[Simulation]) -> float | None:
+    """RMSE over all epochs of all trials, freezing bias included; None without any truth."""
+    errors = np.concatenate([simulation.errors() for simulation in simulations])
+    return float(np.sqrt(np.mean(errors**2))) if len(errors) else None
+
+
+def column_errors(simulations: Sequence[Simulation]) -> dict[str, float]:
+    """RMSE of every kind of estimate over all epochs of all trials, by its name."""
+    squares: dict[str, list[NDArray[np.float64]]] = {}
+    for simulation in simulations:
+        for record, found in simulation.columns():
+            for name, intervals in found.items():
+                errors = intervals[0] - simulation.truth[record.epoch]
+                squares.setdefault(name, []).append(np.square(errors))
+    return {name: float(np.sqrt(np.mean(found))) for name, found in squares.items()}
+
+
+def coverage(simulations: Sequence[Simulation]) -> float | None:
+    """Share of the intervals, over all epochs and trials, that hold the truth."""
+    covered = np.concatenate([simulation.covered() for simulation in simulations])
+    return float(covered.mean()) if len(covered) else None
+
+
+def simulate(
+    job: DeployedJob,
+    change_log: ValueLog,
+    seed: int | None = None,
+    on_epoch: Callable[[EstimateRecord], None] = lambda record: None,
+    *,
+    smooth: bool = False,
+    question: Question | None = None,
+) -> Simulation:
+    """Run a job over a change log with one producer for all users.
+
+    Args:
+        job: deployed with empty topics.
+        change_log: values of every user; all of them are enrolled and present at every epoch of it.
+        seed: makes the run repeatable; None draws from the operating system.
+        on_epoch: is shown every estimate as it is published.
+        smooth: whether to look back at the end, where the protocol can.
+        question: asked of every epoch of a job whose epochs stand alone; None for a usual one.
+    """
+    generators = seeded_generators(seed)
+    cluster = SimulatedCluster(job, generators)
+    job = cluster.job
+    producer = Producer(
+        job,
+        None,
+        name="simulation",
+        transport=MemoryDriver(cluster.log),
+        generators=generators,
+    )
+    producer.enrol(change_log.users)
+    comparison = (
+        ItemComparison(job, change_log, cluster.log, cluster.keys, generators, question)
+        if isinstance(change_log, ItemLog)
+        else None
+    )
+    records: list[EstimateRecord] = []
+    frozen = 0
+    for epoch, values in enumerate(change_log.values_by_epoch(), 1):
+        producer.report_all(epoch, values)
+        producer.close(epoch)
+        if epoch % job.epochs.count == 0 or epoch == change_log.last_epoch:
+            frozen = max(frozen, producer.frozen)
+        if comparison is not None:
+            comparison.count_messages(epoch)
+        cluster.settle()
+        for record in cluster.new_estimates():
+            on_epoch(record)
+            records.append(record)
+            if comparison is not None:
+                comparison.compare(record)
+    producer.shut()
+    if isinstance(change_log, ItemLog) and job.domain.size > MOST_PUBLISHED:
+        truth = np.zeros((change_log.last_epoch + 1, 0), np.int64)
+    else:
+        truth = np.insert(change_log.truth(job.domain), 0, 0, axis=0)
+    smoothed: Mapping[int, SmoothedHorizon] = {}
+    if smooth and records:
+        steps = smoothed_horizons(job, records[-1].epoch)
+        smoothed = MemoryDriver(cluster.log).run(steps)
+    accuracies = {} if comparison is None else comparison.accuracies
+    return Simulation(job, tuple(records), truth, frozen, smoothed, accuracies)

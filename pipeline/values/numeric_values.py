@@ -1,0 +1,174 @@
+"""Numbers as values: which bucket of a range each of them lies in.
+
+Errors relative to the counts that they are errors of.
+
+An error of 1 % of all users is half of a count that 2 % of them make up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.pipeline.values.boxes import Box, QueryError, empty, finite, two_ends
+from dpstream.pipeline.values.times import shown
+from dpstream.pipeline.values.value_domains import ValueDomain
+from dpstream.randomizers.equal_buckets import EqualBuckets, number_text
+
+SHARES: Final = (0.01, 0.05, 0.2)
+"""Plausible sizes of a count, as shares of the users."""
+
+
+def relative_error_lines(
+    error: float, users: int, people: str = "users"
+) -> Iterator[tuple[str, str]]:
+    """Yield counts of plausible sizes and the error relative to each, as labels and texts.
+
+    >>> for label, text in relative_error_lines(290.0, 50_000):
+    ...     print(label, text)
+      a count of 500 (1% of all users) off by 58%
+      a count of 2,500 (5% of all users) off by 12%
+      a count of 10,000 (20% of all users) off by 2.9%
+
+    Args:
+        error: root mean squared error, in users.
+        users: number of users.
+        people: name of the users in the plural.
+    """
+    for count in sorted({max(1, round(share * users)) for share in SHARES}):
+        relative = error / count
+        digits = 0 if relative >= 0.1 else 1 if relative >= 0.01 else 2
+        off = f"off by {relative:,.{digits}%}"
+        yield f"  a count of {count:,} ({count / users:.0%} of all {people})", off
+
+
+class NumericDomain(ValueDomain):
+    """Numbers from low to below high, in buckets of one width, numbered from 1. int16, or
+    int32 for more than 2^15 - 1.
+
+    >>> NumericDomain(low=0, high=80, buckets=8).parse(["25", "80", "ten"])
+    ... # doctest: +NORMALIZE_WHITESPACE
+    (array([3, 1, 1], dtype=int16),
+     {1: "value '80' is not from 0 to below 80", 2: "value 'ten' is not a number"})
+
+    Args:
+        low: the smallest value.
+        high: all values are below it.
+        buckets: how many.
+        initial: the value of a user before its first row; None for `low`.
+        optional: whether users may have no value: none before the first row, and none where a row
+            has an empty one. It is 0 then.
+    """
+
+    slots = None
+    kind = "numbers"
+    about = "numbers"
+    asks = ("--range", "--quantile")
+    numeric = True
+
+    def __init__(
+        self,
+        low: float,
+        high: float,
+        buckets: int,
+        initial: float | None = None,
+        *,
+        optional: bool = False,
+    ) -> None:
+        self.low, self.high, self.buckets, self.optional = low, high, buckets, optional
+        self.equal = EqualBuckets(low, high, buckets)
+        self.width = self.equal.width
+        self.size = 1 + buckets
+        first = low if initial is None else initial
+        self.initial = 0 if optional else 1 + self.equal.find(first)
+
+    def edge(self, index: float) -> float:
+        """The value at so many buckets from `low`; whole numbers are edges, the last one `high`."""
+        return self.equal.edge(index)
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """`low`, and the last number before `high`."""
+        return self.low, math.nextafter(self.high, -math.inf)
+
+    @cached_property
+    def items(self) -> tuple[str, ...]:
+        """A label for each bucket: where it begins and ends."""
+        return tuple(f"{low}:{high}" for low, high in pairwise(self.edge_labels))
+
+    @cached_property
+    def edge_labels(self) -> tuple[str, ...]:
+        """A label for each edge, from the lowest to the highest."""
+        return tuple(self.equal.edge_labels())
+
+    @property
+    def identity(self) -> object:
+        """Where the buckets lie."""
+        return self.low, self.high, self.buckets
+
+    def range(self, text: str, option: str = "--range") -> Box:
+        """From an edge of buckets to below another one."""
+        low, high = two_ends(text, option)
+        start = self._edge_at(finite(low, option) if low else self.low, option)
+        end = self._edge_at(finite(high, option) if high else self.high, option)
+        if start >= end:
+            raise empty(text, option)
+        return Box(text.strip(), (start,), (end,))
+
+    def quantile(self, value: float, low: int, high: int) -> tuple[float, float, float]:
+        """The interval reaches from where its first bucket begins to where its last one ends."""
+        return self.edge(value), self.edge(low), self.edge(high)
+
+    def value_within(self, index: int, part: float) -> float:
+        """As if users were spread evenly within a bucket."""
+        return self.edge(index + part)
+
+    def _edge_at(self, value: float, option: str) -> int:
+        """The number of the edge of buckets that a value is."""
+        index = self.equal.nearest_edge(value)
+        if index is not None:
+            return index
+        if not self.low <= value <= self.high:
+            raise QueryError(
+                f"{option}: {number_text(value)} lies outside of the values, "
+                f"{number_text(self.low)} to {number_text(self.high)}"
+            )
+        below = self.equal.find(value)
+        raise QueryError(
+            f"{option}: {number_text(value)} lies within a bucket; the nearest edges are "
+            f"{number_text(self.edge(below))} and {number_text(self.edge(below + 1))}"
+        )
+
+    def parse(self, texts: Sequence[str]) -> tuple[NDArray[Any], dict[int, str]]:
+        """See `dpstream.pipeline.values.value_domains.ValueDomain.parse`."""
+        numbers = np.fromiter(map(number_of, texts), np.float64, len(texts))
+        within = (numbers >= self.low) & (numbers < self.high)
+        dtype = np.int16 if self.size <= np.iinfo(np.int16).max else np.int32
+        buckets = (1 + self.equal.find_all(np.where(within, numbers, self.low))).astype(dtype)
+        if self.optional:
+            empty = np.fromiter(map("".__eq__, map(str.strip, texts)), np.bool_, len(texts))
+            buckets[empty] = 0
+            within |= empty
+        problems = {index: self._reason(texts[index]) for index in np.flatnonzero(~within).tolist()}
+        return buckets, problems
+
+    def _reason(self, text: str) -> str:
+        if math.isnan(number_of(text)):
+            return f"value {shown(text)} is not a number"
+        low, high = number_text(self.low), number_text(self.high)
+        return f"value {shown(text)} is not from {low} to below {high}"
+
+
+def number_of(text: str) -> float:
+    """What a text says; not a number if it says none."""
+    try:
+        # Python's own floats allow underscores; a file of measurements does not mean them.
+        return math.nan if "_" in text else float(text)
+    except ValueError:
+        return math.nan
