@@ -73,7 +73,7 @@ def test_commands_of_a_deleted_leaf_are_left_out(
     for line in (("up", "job.yaml", "--input", "rows.csv", "--page"), ("demo", "devices")):
         refused = dpstream(*line)
         assert refused.code == 2
-        assert "this needs dpstream serve, which is left out of this installation" in refused.errors
+        assert "dpstream serve, which is left out of this installation" in refused.errors
 
 
 def test_ctrl_c_while_it_loads_is_an_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
