@@ -33,8 +33,6 @@ SMALL: Final = {
     "pipeline/operations/supervisor/lines.py": "lines of many workers, tested without any",
     "pipeline/operations/supervisor/pulses.py": "signs of life, tested without any worker",
     "pipeline/plots.py": "the one module that imports Matplotlib",
-    "pipeline/protocols/boolean_alternatives.py": "two protocols and the ledger import it",
-    "pipeline/protocols/item_alternatives.py": "five protocols import it",
     "pipeline/protocols/late_calibration.py": "keeps calibrations from being imported",
     "pipeline/protocols/registry.py": "the list of protocols, without any",
     "pipeline/results/kinds/known_kinds.py": "the list of kinds, without any",

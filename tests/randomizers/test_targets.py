@@ -65,7 +65,7 @@ NOISE_FOR: dict[str, Callable[[float, float], float]] = {
     "level_streams.poisson_for_levels": lambda epsilon, delta: level_streams.poisson_for_levels(
         epsilon, delta, 4, 2
     ),
-    "normal_loss.normal_deviation": connected_dots.normal_deviation,
+    "connected_dots.normal_deviation": connected_dots.normal_deviation,
     "overlapping_cells.poisson_for_overlapping": (
         lambda epsilon, delta: overlapping_cells.poisson_for_overlapping(epsilon, delta, 0.1)
     ),
@@ -144,7 +144,7 @@ ELSEWHERE = {
     "prefix_levels.plan_prefixes",
     # Searches of others, which stand here.
     "clustered_noise.fewest_dummies",
-    "directions.least_mean_either_way",
+    "continual_counts.least_mean_either_way",
     # Targets themselves, and what is charged beside them.
     "shifted_noise.check_target",
     "table_distances.check_tables",
