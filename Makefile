@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP_INSTALL := PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-fast check verify verify-leaves peers bench clean
+.PHONY: help install demo pictures test test-fast check verify verify-leaves peers bench clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -22,6 +22,9 @@ install: $(INSTALLED) ## .venv with dpstream, the local Kafka and plots
 
 demo: $(INSTALLED) ## real students, a local Kafka, estimates beside the truth
 	@$(BIN)/dpstream demo $(OPTIONS)
+
+pictures: $(TOOLS) ## the pictures of the demonstration, made anew by running it; needs Chromium
+	@$(BIN)/python -m tests.support.demo_pictures
 
 # What one test of `make verify` alone needs is imported by no worker of the others.
 WITHOUT_VERIFY := -m "not verify" -p no:schemathesis --ignore=tests/pipeline/collector/test_openapi.py

@@ -123,7 +123,6 @@ def dashboard_queries(jobs: str) -> list[str]:
     ]
 
 
-@pytest.mark.verify
 def test_every_query_finds_what_workers_tell(
     dpstream: Commands,
     start: Callable[..., None],

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from dpstream.pipeline.connect import open_producer
+from dpstream.pipeline.connect import connect_producer, open_producer
 from dpstream.pipeline.demo.thermostat import report_values
+from dpstream.pipeline.devices.producer import ProducerError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.kafka.cluster import Cluster
@@ -64,6 +65,27 @@ def test_the_example_of_one_device(
     ]
     (order,) = {word // 2 for word in words}
     assert len(words) == 8 >> order
+
+
+def test_a_lost_directory_needs_another_name(
+    cluster: Cluster, bootstrap_servers: str, job_name: str, tmp_path: Path
+) -> None:
+    """What it would send under the first registration's name would all be refused."""
+    job = deployed(cluster, job_name)
+    with open_producer(cluster, job, tmp_path / "first", name="gateway"):
+        pass
+    with (
+        pytest.raises(ProducerError, match="registered before, with another state directory"),
+        connect_producer(
+            job_name,
+            name="gateway",
+            state_directory=tmp_path / "second",
+            bootstrap_servers=bootstrap_servers,
+        ),
+    ):
+        pass
+    with open_producer(cluster, job, tmp_path / "first", name="gateway") as producer:
+        assert producer.closed_epoch == 0
 
 
 @pytest.mark.verify

@@ -5,9 +5,11 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from kafka import KafkaProducer
+from kafka.errors import CoordinatorNotAvailableError, GroupAuthorizationFailedError
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_files import make_job
@@ -71,3 +73,31 @@ def test_the_latest_records_of_many_topics_are_read_to_their_ends(
             assert list(many.read(topic, start=start, stop=stop)) == expected
             assert many.end_offsets(topic) == [stop], "as of the moment of the look"
     assert len(expected) == 1
+
+
+FAILURES: list[tuple[list[Exception], bool]] = [
+    ([CoordinatorNotAvailableError(), KeyError("a topic that is made just now")], True),
+    ([CoordinatorNotAvailableError()] * 9, False),
+    ([GroupAuthorizationFailedError()], False),
+]
+
+
+def test_what_fails_for_a_moment_is_asked_again(
+    cluster: Cluster, jobs: list[DeployedJob], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise each of hundreds of jobs would be asked about by itself."""
+    for job, (failures, known) in zip(jobs, FAILURES, strict=True):
+        topic, left = job.topic(Role.STATUS), list(failures)
+        with ManyTopics(cluster.connection) as many:
+            look = many._look
+
+            def failing(*arguments: Any, left: list[Exception] = left, look: Any = look) -> Any:
+                if left:
+                    raise left.pop()
+                return look(*arguments)
+
+            monkeypatch.setattr(many, "_look", failing)
+            many.look([topic], {}, {})
+            cluster.append(topic, b"later", key=b"key")
+            assert (many.end_offsets(topic) == [0]) is known
+            assert many.end_offsets(topic) in ([0], cluster.end_offsets(topic))
