@@ -211,12 +211,11 @@ def plot_answers(
     from dpstream.pipeline.results.curves import curves_of, plotted_query, write_curves
 
     drawn = plotted_query(job.domain, query, records)
-    epochs = [record.epoch for record in records]
     curves = curves_of(drawn, records, truth)
     if said:
         curves = [replace(curve, name=f"{curve.name}, {said}") for curve in curves]
     try:
-        write_curves(path, job, drawn.question, epochs, curves)
+        write_curves(path, job, drawn.question, records, curves)
     except ValueError as error:  # a file name that no kind of picture has
         raise UsageProblem(f"--plot {path}: {error}") from None
     tell(f"{path} is written")

@@ -169,7 +169,7 @@ def _origins(given: list[str]) -> tuple[str, ...]:
 
 
 def _ready(address: str) -> None:
-    say(f"live page: {address}")
+    say(f"live page: {address}", whole=True)
     tell("Ctrl-C ends it")
 
 

@@ -47,6 +47,7 @@ from dpstream.pipeline.demo import (
     demo_shuffled_job_file,
     demo_stream_job_file,
 )
+from dpstream.pipeline.demo.compared_runs import COMPARED, compared, write_comparison
 from dpstream.pipeline.demo.devices.run_demo import DemoSettings, run_demo
 from dpstream.pipeline.demo.story import (
     PEOPLE,
@@ -64,14 +65,16 @@ from dpstream.pipeline.jobs.job_files import load_job
 from dpstream.pipeline.operations.losses import UnaskedError
 from dpstream.pipeline.operations.restarted_processes import ProcessError
 from dpstream.pipeline.operations.signals import SignalledError
-from dpstream.pipeline.operations.up.comparison import COMPARED, compared, write_comparison
-from dpstream.pipeline.operations.up.outcome import Outcome, next_steps, summary, write_csv
-from dpstream.pipeline.operations.up.page import has_browser
-from dpstream.pipeline.operations.up.plot import write_rows
-from dpstream.pipeline.operations.up.run_up import UpSettings, run_up
-from dpstream.pipeline.operations.up.screen import LineScreen, LiveScreen, Screen
+from dpstream.pipeline.operations.up.job_run import UpSettings
+from dpstream.pipeline.operations.up.outcome import Outcome, next_steps, summary
+from dpstream.pipeline.operations.up.run_up import run_up
+from dpstream.pipeline.operations.up.screen import Screen
 from dpstream.pipeline.plots import PlotError
+from dpstream.pipeline.results.curves import curves_of, plotted_query, write_curves
+from dpstream.pipeline.results.file_formats import csv_pieces
+from dpstream.pipeline.results.published_rows import PublishedRows
 from dpstream.pipeline.stages.topic_uses import stages_of
+from dpstream.pipeline.whole_files import replaced_whole
 
 Output = Annotated[
     Path | None,
@@ -84,11 +87,6 @@ Output = Annotated[
 Rate = Annotated[
     float | None, typer.Option(metavar="EPOCHS", help="At most so many epochs per second.")
 ]
-KeepBroker = Annotated[
-    bool,
-    typer.Option("--keep-broker", help="Leave the local broker running if this has started it."),
-]
-
 Browser = Annotated[
     bool,
     typer.Option(
@@ -111,7 +109,6 @@ def up(
     ],
     output: Output = None,
     rate: Rate = None,
-    keep_broker: KeepBroker = False,
     users: Roster = None,
     to_epoch: ToEpoch = None,
     skip_bad_rows: SkipBadRows = False,
@@ -149,7 +146,6 @@ def up(
         input,
         servers,
         kafka_config,
-        keep_broker,
         rate,
         page=page,
         users=users,
@@ -179,7 +175,6 @@ def demo(
     ] = Demo.students,
     output: Output = _DEMO_FOLDER,
     rate: Rate = None,
-    keep_broker: KeepBroker = False,
     browser: Browser = True,
     servers: Servers = None,
     kafka_config: KafkaConfig = None,
@@ -194,14 +189,13 @@ def demo(
     """
     if what is Demo.devices:
         _check_installed("collect", "serve")
-        _demo_devices(keep_broker, browser, servers, kafka_config)
+        _demo_devices(browser, servers, kafka_config)
         return
     settings = UpSettings(
         (demo_job_file(), demo_stream_job_file(), demo_shuffled_job_file()),
         demo_change_log(),
         servers,
         kafka_config,
-        keep_broker,
         rate,
         page="serve" in installed_verbs(),
         adapted=demo_run(),
@@ -230,16 +224,13 @@ def _tell_story(screen: ScreenOfStory) -> None:
         say(line, whole=True)
 
 
-def _demo_devices(
-    keep_broker: bool, browser: bool, servers: str | None, kafka_config: Path | None
-) -> None:
+def _demo_devices(browser: bool, servers: str | None, kafka_config: Path | None) -> None:
     silence("kafka")
     somebody = sys.stdin.isatty() and sys.stdout.isatty()
     settings = DemoSettings(
-        keep_broker=keep_broker,
         servers=servers,
         kafka_config=kafka_config,
-        browser=browser and somebody and has_browser(),
+        browser=browser and somebody and has_screen(),
     )
     try:
         run_demo(settings, say)
@@ -248,11 +239,17 @@ def _demo_devices(
         raise typer.Exit(1) from None
 
 
+def has_screen() -> bool:
+    """Whether this machine has a screen for a browser: none is to be opened in the terminal."""
+    displays = {"DISPLAY", "WAYLAND_DISPLAY"}
+    return sys.platform in ("darwin", "win32") or not displays.isdisjoint(os.environ)
+
+
 def _watched(settings: UpSettings, browser: bool, as_json: bool) -> UpSettings:
     somebody = sys.stdin.isatty() and sys.stdout.isatty() and not as_json
     return replace(
         settings,
-        browser=settings.page and browser and somebody and has_browser(),
+        browser=settings.page and browser and somebody and has_screen(),
         linger=settings.page and somebody,
     )
 
@@ -283,13 +280,16 @@ def _run(
             say_command(f"The live page: {page}")
             say("It stays until Ctrl-C.")
 
+    def screen() -> Screen:
+        return Screen(PrintableConsole(stderr=as_json, highlight=False))
+
     try:
         try:
-            run_up(settings, _screen(as_json), finished)
+            run_up(settings, screen(), finished)
         except UnaskedError as error:
             # Asked when all processes have ended: Ctrl-C at the question leaves nothing behind.
             ask("\n".join(error.losses), "nothing is deployed, and nobody is charged")
-            run_up(replace(settings, agreed=True), _screen(as_json), finished)
+            run_up(replace(settings, agreed=True), screen(), finished)
     except SignalledError as error:
         tell(f"{error}; the processes have ended, and nothing was written")
         raise typer.Exit(_SIGNALLED + error.number) from None
@@ -314,12 +314,6 @@ def _check_folder(folder: Path) -> None:
         raise UsageProblem(f"cannot write into {existing}: give another folder by --output")
 
 
-def _screen(as_json: bool) -> Screen:
-    screen = PrintableConsole(stderr=as_json, highlight=False)
-    is_live = screen.is_terminal and not screen.is_dumb_terminal
-    return LiveScreen(screen) if is_live else LineScreen(screen)
-
-
 def _write(outcome: Outcome, output: Path | None, *, alone: bool) -> dict[str, Path]:
     """Write table and plot; returns their paths by what they are.
 
@@ -330,10 +324,13 @@ def _write(outcome: Outcome, output: Path | None, *, alone: bool) -> dict[str, P
         folder = folder / outcome.job.name
     folder.mkdir(parents=True, exist_ok=True)
     files = {"estimates": folder / "estimates.csv"}
-    write_csv(outcome.job, outcome.rows, files["estimates"])
+    job, records = outcome.job, outcome.records
+    with replaced_whole(files["estimates"]) as part, part.open("wb") as file:
+        file.writelines(csv_pieces(PublishedRows.of(job, truths=outcome.truths), records))
     plot = folder / "estimates.png"
+    query = plotted_query(job.domain, None, records)
     try:
-        write_rows(outcome.job, outcome.rows, plot)
+        write_curves(plot, job, query.question, records, curves_of(query, records, outcome.known))
         files["plot"] = plot
     except PlotError as error:
         tell(str(error))
@@ -344,8 +341,7 @@ def _show(outcome: Outcome, files: Mapping[str, Path], credit: str | None) -> No
     say()
     say(
         f"{outcome.job.name}: {plural(len(outcome.rows), period(outcome.job))} of "
-        f"{outcome.users:,} {outcome.job.people}, {plural(outcome.reports, 'report')} in "
-        f"{outcome.seconds:.1f} s",
+        f"{outcome.users:,} {outcome.job.people} in {outcome.seconds:.1f} s",
         "bold",
     )
     credits = {} if credit is None else {"data": credit}

@@ -15,7 +15,6 @@ import io
 import json
 import os
 import runpy
-import selectors
 import socket
 import sys
 from collections.abc import Mapping, Sequence
@@ -38,12 +37,14 @@ REQUEST_BYTES = 1 << 17
 MORE_DESCRIPTORS = 4
 """No process is handed down more of them."""
 
-_KERNEL_NAME = Path("/proc/self/comm")
-
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A process that is wanted. With it come three descriptors and more, see `send`.
+    """A process that is wanted. With it come descriptors.
+
+    The first takes the number of the process, and is closed once it is the child of whoever asked;
+    then come the end of the lifeline that the process holds, what takes what it prints, and those
+    that `variables` name.
 
     Attributes:
         name: that the system shows.
@@ -57,99 +58,48 @@ class Request:
     arguments: Sequence[str]
     variables: Sequence[str] = ()
 
-    def send(
-        self,
-        channel: socket.socket,
-        answers: socket.socket,
-        held: socket.socket,
-        log: int,
-        more: Sequence[int] = (),
-    ) -> None:
-        """Send it.
-
-        Args:
-            channel: to the forker.
-            answers: takes the number of the process, with a descriptor of it (pidfd), and in the
-                end its exit code or the negative number of a signal.
-            held: the end of the lifeline that the process holds.
-            log: takes what the process prints.
-            more: the further descriptors.
-        """
-        descriptors = [answers.fileno(), held.fileno(), log, *more]
-        socket.send_fds(channel, [json.dumps(asdict(self)).encode()], descriptors)
+    def send(self, channel: socket.socket, descriptors: Sequence[int]) -> None:
+        """Send it to the forker."""
+        socket.send_fds(channel, [json.dumps(asdict(self)).encode()], list(descriptors))
 
 
-@dataclass(frozen=True, slots=True)
-class _Forked:
-    pid: int
-    answers: socket.socket
-
-
-class _Forker:
-    """Forks until there is nobody to ask for it; in what is forked, `serve` returns a request."""
-
-    def __init__(self, channel: socket.socket) -> None:
-        self._channel = channel
-        self._children: dict[int, _Forked] = {}
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(channel, selectors.EVENT_READ)
-
-    def serve(self) -> Request | None:
-        """Returns what is to be run, in a process that was forked; None when all is over."""
-        while True:
-            for key, _ in self._selector.select():
-                if key.fileobj is not self._channel:
-                    self._bury(key.fd)
-                    continue
-                text, descriptors, _, _ = socket.recv_fds(
-                    self._channel, REQUEST_BYTES, 3 + MORE_DESCRIPTORS
-                )
-                if not text:
-                    return None
-                request = Request(**json.loads(text))
-                answers, held, log, *more = descriptors
-                if self._fork(answers, (held, log, *more)):
-                    self._leave()
-                    named = dict(zip(request.variables, more, strict=True))
-                    _become(request.name, held, log, named)
-                    return request
-
-    def _fork(self, answers_number: int, handed_down: Sequence[int]) -> bool:
-        answers = socket.socket(fileno=answers_number)
-        try:
-            pid = os.fork()
-        except OSError:
-            # Whoever asked learns of it by the end of the answers.
-            answers.close()
-            pid = -1
-        if pid == 0:
-            answers.close()
-            return True
+def _serve(channel: socket.socket) -> Request | None:
+    """Return what is to be run, in a process that was forked; None when nobody asks any more."""
+    while True:
+        text, descriptors, _, _ = socket.recv_fds(channel, REQUEST_BYTES, 3 + MORE_DESCRIPTORS)
+        if not text:
+            return None
+        answer, *handed_down = descriptors
+        if _fork_for_another(answer):
+            channel.close()
+            request = Request(**json.loads(text))
+            held, log, *more = handed_down
+            _become(request.name, held, log, dict(zip(request.variables, more, strict=True)))
+            return request
         for descriptor in handed_down:
             os.close(descriptor)
-        if pid > 0:
-            descriptor = os.pidfd_open(pid)
-            self._children[descriptor] = _Forked(pid, answers)
-            self._selector.register(descriptor, selectors.EVENT_READ)
-            with suppress(OSError):
-                socket.send_fds(answers, [str(pid).encode()], [descriptor])
-        return False
 
-    def _bury(self, descriptor: int) -> None:
-        child = self._children.pop(descriptor)
-        self._selector.unregister(descriptor)
-        os.close(descriptor)
-        code = os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1])
-        with child.answers, suppress(OSError):
-            child.answers.send(str(code).encode())
 
-    def _leave(self) -> None:
-        """Let go, in a process that was forked, of what is the forker's."""
-        self._selector.close()
-        self._channel.close()
-        for descriptor, child in self._children.items():
-            os.close(descriptor)
-            child.answers.close()
+def _fork_for_another(answer: int) -> bool:
+    """Fork a process whose parent ends at once, for whoever adopts it; whether this is it."""
+    parent = -1
+    # Whoever asked learns of a failure by the end of the answer.
+    with suppress(OSError):
+        parent = os.fork()
+        if parent == 0:
+            number = os.fork()
+            if number == 0:
+                os.close(answer)
+                return True
+            os.write(answer, str(number).encode())
+    if parent == 0:
+        os._exit(0)
+    if parent > 0:
+        # It fails, after all, where SIGCHLD is ignored.
+        with suppress(ChildProcessError):
+            os.waitpid(parent, 0)
+    os.close(answer)
+    return False
 
 
 def _become(name: str, held: int, log: int, more: Mapping[str, int]) -> None:
@@ -165,7 +115,7 @@ def _become(name: str, held: int, log: int, more: Mapping[str, int]) -> None:
     os.environ[lifeline.VARIABLE] = str(held)
     os.environ.update({variable: str(number) for variable, number in more.items()})
     with suppress(OSError):
-        _KERNEL_NAME.write_text(name)
+        Path("/proc/self/comm").write_text(name)
 
 
 def main() -> None:
@@ -173,8 +123,6 @@ def main() -> None:
     # It ends with its channel. What is forked has lifelines of its own.
     os.close(int(os.environ.pop(lifeline.VARIABLE)))
     channel = socket.socket(fileno=int(os.environ.pop(CHANNEL_VARIABLE)))
-    # Where the kernel has no such descriptors, this ends before anybody relies on it.
-    os.close(os.pidfd_open(os.getpid()))
     for module in sys.argv[1:]:
         import_module(module)
     # Who asks where a frame is from, as Faust does, has the paths of all modules looked up once.
@@ -183,7 +131,7 @@ def main() -> None:
     gc.collect()
     gc.freeze()
     channel.send(IMPORTED)
-    request = _Forker(channel).serve()
+    request = _serve(channel)
     if request is not None:
         sys.argv = [request.module, *request.arguments]
         runpy.run_module(request.module, run_name="__main__", alter_sys=True)

@@ -2,19 +2,21 @@
 
 What a process of ours imports takes it seconds, and most of it is the same for all. `Forks` has one
 of them, the *forker* (`operations.forker`), import it once. What it starts from then on is forked
-from that, and is otherwise as a `Process`: the leader of a session of its own, on a lifeline, with
-a log and an exit code. Only the command line that the system shows of it is the forker's; its name
-there is its own.
+from that and adopted by this process, and is otherwise as a `Process`: the leader of a session of
+its own, on a lifeline, with a log and an exit code. Only the command line that the system shows of
+it is the forker's; its name there is its own.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import select
 import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -32,19 +34,18 @@ from dpstream.pipeline.operations.processes import (
 )
 from dpstream.pipeline.state import private_folder
 
-POSSIBLE = sys.platform == "linux" and hasattr(os, "pidfd_open")
-"""Whether it is safe here to fork what has imported much, and others' children can be awaited."""
+POSSIBLE = sys.platform == "linux"
+"""Whether it is safe here to fork what has imported much, and orphans can be adopted."""
 
-# Forking takes milliseconds, and the forker does nothing else.
-_ANSWER_SECONDS = 10.0
-_ANSWER_BYTES = 32
+_PR_SET_CHILD_SUBREAPER = 36
+_POLL_SECONDS = 0.01
 
 
 class Forks:
     """Starts processes that find imported what they need.
 
-    If the forker ends, what it has forked is ended too. Whatever cannot be forked is started as a
-    `Process`; everything, where forking is not safe.
+    Whatever cannot be forked is started as a `Process`; everything, where forking is not safe or
+    the forker has ended.
 
     Args:
         modules: what the forker imports.
@@ -57,7 +58,8 @@ class Forks:
         private_folder(log.parent)
         log.write_bytes(b"")
         with handed_down:
-            if not POSSIBLE:
+            # Orphans are then children of this process, which learns how they end.
+            if not POSSIBLE or ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
                 return
             command = python_module("dpstream.pipeline.operations.forker", *modules)
             descriptors = {CHANNEL_VARIABLE: handed_down.fileno()}
@@ -70,7 +72,7 @@ class Forks:
         self.close()
 
     def close(self) -> None:
-        """End the forker; what it has forked is to have ended."""
+        """End the forker."""
         self._channel.close()
         if self._forker is not None:
             end_all([self._forker], patience=0.0)
@@ -103,64 +105,61 @@ class Forks:
             with suppress(OSError), ExitStack() as opened:
                 if on_line is None:
                     output = opened.enter_context((log or Path(os.devnull)).open("ab"))
-                    return self._fork(name, command, output.fileno(), descriptors)
+                    return self._fork(name, command, output.fileno(), descriptors or {})
                 heard, said = os.pipe()
                 printed = opened.enter_context(os.fdopen(heard, errors="replace"))
                 with os.fdopen(said, "wb"):
-                    forked = self._fork(name, command, said, descriptors)
+                    forked = self._fork(name, command, said, descriptors or {})
                 opened.pop_all()
                 forked.relay(printed, on_line)
                 return forked
         return start_process(name, command, log=log, on_line=on_line, descriptors=descriptors)
 
     def _fork(
-        self, name: str, command: Sequence[str], output: int, descriptors: Mapping[str, int] | None
+        self, name: str, command: Sequence[str], output: int, descriptors: Mapping[str, int]
     ) -> _ForkedProcess:
-        more = descriptors or {}
         module, *arguments = module_and_arguments(command)
-        request = Request(name, module, arguments, tuple(more))
-        with ExitStack() as ours:
-            lifeline_end, held = socket.socketpair()
-            ours.enter_context(lifeline_end)
-            answers, for_answers = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            ours.enter_context(answers)
-            with held, for_answers:
-                request.send(self._channel, for_answers, held, output, tuple(more.values()))
-            forked = _ForkedProcess(lifeline_end, answers)
-            ours.pop_all()
-            return forked
+        request = Request(name, module, arguments, tuple(descriptors))
+        lifeline_end, held = socket.socketpair()
+        heard, answer = os.pipe()
+        with held, os.fdopen(heard) as answers:
+            with os.fdopen(answer, "w"):
+                handed_down = [answer, held.fileno(), output, *descriptors.values()]
+                request.send(self._channel, handed_down)
+            # To its end: only then is it adopted.
+            number = answers.read()
+        if not number:
+            lifeline_end.close()
+            raise OSError("the forker has not forked")
+        return _ForkedProcess(lifeline_end, int(number))
 
 
 class _ForkedProcess(OnLifeline):
-    """A process that the forker has forked. The sockets are its own until it has ended."""
+    """A process that the forker has forked, and a child of this one."""
 
-    def __init__(self, lifeline_end: socket.socket, answers: socket.socket) -> None:
+    def __init__(self, lifeline_end: socket.socket, pid: int) -> None:
         super().__init__(lifeline_end)
-        answers.settimeout(_ANSWER_SECONDS)
-        number, descriptors, _, _ = socket.recv_fds(answers, _ANSWER_BYTES, 1)
-        if not number:
-            raise OSError("the forker has not forked")
-        answers.setblocking(False)
-        self.pid = int(number)
+        self.pid = pid
         self.returncode: int | None = None
-        self._descriptor = descriptors[0]
-        self._answers = answers
 
     def poll(self) -> int | None:
         if self.returncode is None:
-            with suppress(BlockingIOError):
-                self.returncode = int(self._answers.recv(_ANSWER_BYTES) or self._abandoned())
-                self._answers.close()
-                os.close(self._descriptor)
+            try:
+                ended, status = os.waitpid(self.pid, os.WNOHANG)
+            except ChildProcessError:
+                # SIGCHLD is ignored: as `subprocess` has it, nobody knows how it ended.
+                ended, status = self.pid, 0
+            if ended:
+                self.returncode = os.waitstatus_to_exitcode(status)
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        if self.returncode is None:
-            select.select([self._answers], [], [], timeout)
-        code = self.poll()
-        if code is None:
-            assert timeout is not None
-            raise subprocess.TimeoutExpired(f"process {self.pid}", timeout)
+        deadline = time.monotonic() + (float("inf") if timeout is None else timeout)
+        while (code := self.poll()) is None:
+            if time.monotonic() >= deadline:
+                assert timeout is not None
+                raise subprocess.TimeoutExpired(f"process {self.pid}", timeout)
+            time.sleep(_POLL_SECONDS)
         return code
 
     def terminate(self) -> None:
@@ -171,12 +170,4 @@ class _ForkedProcess(OnLifeline):
 
     def _signal(self, number: int) -> None:
         if self.poll() is None:
-            with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._descriptor, number)
-
-    def _abandoned(self) -> int:
-        """End a process whose end nobody else will learn of: its forker has ended."""
-        with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self._descriptor, signal.SIGKILL)
-        select.select([self._descriptor], [], [])
-        return -signal.SIGKILL
+            os.kill(self.pid, number)

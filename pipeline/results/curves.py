@@ -1,8 +1,8 @@
-"""The plot of several answers over the epochs: a curve with its 95 % band for each of them."""
+"""Plots of answers over the epochs: a curve with its 95 % band for each of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.aggregators.estimate import GAP
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_words import period
 from dpstream.pipeline.jobs.job_files import Job
@@ -22,18 +23,16 @@ from dpstream.pipeline.values.value_domains import ValueDomain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 MOST_CURVES = 10
-
-GAPS = "reports missing, no coverage claimed"
-_GAP_COLOUR = "#D55E00"
+DASHED = (0, (5, 2))
 
 # Paul Tol's muted colours, which the colour-blind can tell apart, and black.
 _COLOURS = (
     *("#332288", "#CC6677", "#117733", "#88CCEE", "#882255"),
     *("#999933", "#AA4499", "#44AA99", "#DDCC77", "#000000"),
 )
+_VERMILION = "#D55E00"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,6 +52,19 @@ class Curve:
     lows: NDArray[np.float64]
     highs: NDArray[np.float64]
     truth: NDArray[np.float64] | None = None
+
+    def draw(
+        self,
+        axes: Axes,
+        at: NDArray[np.generic],
+        colour: str,
+        name: str,
+        less: float | NDArray[np.float64] = 0.0,
+    ) -> None:
+        """Draw it with its band at positions `at`, less what is given."""
+        band = self.lows - less, self.highs - less
+        axes.fill_between(at, *band, color=colour, alpha=0.2, linewidth=0)
+        axes.plot(at, self.values - less, color=colour, linewidth=1.6, label=name)
 
 
 def plotted_query(
@@ -103,89 +115,66 @@ def write_curves(
     path: Path,
     job: DeployedJob,
     question: Question,
-    epochs: Sequence[int],
+    records: Sequence[EstimateRecord],
     curves: Sequence[Curve],
 ) -> None:
-    """Draw curves into a PNG file; see `draw_curves`."""
-    save_figure(draw_curves(job, question, epochs, curves), path)
-
-
-def draw_curves(
-    job: DeployedJob,
-    question: Question,
-    epochs: Sequence[int],
-    curves: Sequence[Curve],
-    gaps: Sequence[int] = (),
-) -> Figure:
-    """Draw curves with their bands; the truth, where it is known, is dashed.
+    """Draw curves with their bands into a file; the truth, where it is known, is dashed.
 
     Args:
+        path: of the picture, a PNG unless its name says otherwise.
         job: named in the title, and places the epochs in time.
         question: that they answer, in values or numbers of users.
-        epochs: shape (epochs,), of the curves.
+        records: shape (epochs,), of the curves; those flagged as gaps are marked at the foot.
         curves: at most `MOST_CURVES`.
-        gaps: epochs to be marked as gaps.
 
     Raises:
         PlotError: matplotlib is missing.
+        ValueError: there is no such kind of picture.
     """
     figure = new_figure(10, 5.6)
     axes = figure.add_subplot()
-    at = positions(job, epochs)
+    at = positions(job, [record.epoch for record in records])
     for curve, colour in zip(curves, _COLOURS, strict=False):
-        axes.fill_between(at, curve.lows, curve.highs, color=colour, alpha=0.2, linewidth=0)
-        axes.plot(at, curve.values, color=colour, linewidth=1.6, label=job.reads(curve.name))
+        curve.draw(axes, at, colour, job.reads(curve.name) or "estimate")
         if curve.truth is not None:
-            axes.plot(at, curve.truth, color=colour, linewidth=1.2, linestyle=(0, (5, 2)))
+            axes.plot(at, curve.truth, color=colour, linewidth=1.2, linestyle=DASHED)
     bands = "bands: 95 % intervals, each on its own"
     if any(curve.truth is not None for curve in curves):
         bands += "; dashed: the truth, which is not private"
-    if gaps:
-        bands += f"\nmarks at the foot: {GAPS}"
-    axes.set_title("\n".join((*title_lines(job), bands)), loc="left", fontsize=11)
-    name_time_axis(axes, job)
-    axes.set_ylabel("value" if question.in_values else job.people)
-    axes.yaxis.set_major_formatter("{x:.10g}" if question.in_values else "{x:,.0f}")
-    axes.margins(x=0.01)
-    tidy(axes)
+    gaps = at[[GAP in record.flags for record in records]]
+    if len(gaps):
+        bands += "\nmarks at the foot: reports missing, no coverage claimed"
+        foot = axes.get_xaxis_transform()
+        axes.plot(gaps, np.zeros(len(gaps)), "|", color=_VERMILION, transform=foot)
+    title = [job.title or job.name, str(job.guarantee).partition(";")[0]]
+    if job.change_limit is not None:
+        title.append(capital(str(job.change_limit)))
+    axes.set_title("\n".join((*title, bands)), loc="left", fontsize=11)
+    kind = kind_of(job.domain)
+    counted = kind.counted(job)[1] if kind.single else job.people
+    name_axes(axes, job, "value" if question.in_values else counted)
+    if question.in_values:
+        axes.yaxis.set_major_formatter("{x:.10g}")
     if curves:
         axes.legend(
             title=question.kind, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False
         )
-    mark_gaps(axes, positions(job, gaps))
-    return figure
+    save_figure(figure, path)
 
 
-def title_lines(job: DeployedJob) -> Iterator[str]:
-    """Yield the job's title, its guarantee and what its intervals assume."""
-    yield job.title or job.name
-    yield str(job.guarantee).partition(";")[0]
-    if job.change_limit is not None:
-        yield capital(str(job.change_limit))
-
-
-def mark_gaps(axes: Axes, at: NDArray[np.generic]) -> None:
-    """Mark epochs that are flagged as gaps at the foot of a plot; their positions are given."""
-    if len(at):
-        axes.plot(
-            at,
-            np.zeros(len(at)),
-            "|",
-            color=_GAP_COLOUR,
-            transform=axes.get_xaxis_transform(),
-            label=GAPS,
-        )
-
-
-def name_time_axis(axes: Axes, job: Job) -> None:
-    """Say what the axis of epochs is; dates on it are those of the job's time zone."""
+def name_axes(axes: Axes, job: Job, counted: str) -> None:
+    """Name the axes of epochs and of what is counted; dates are those of the job's time zone."""
     calendar = job.epochs.calendar
     if calendar is None:
         axes.set_xlabel("epoch")
-        return
-    # In UTC nothing stands still or goes back when clocks do; the ticks are those of the clocks.
-    axes.xaxis_date(calendar.zone)
-    axes.set_xlabel(f"{period(job)} ({'UTC' if calendar.zone is None else calendar.zone.key})")
+    else:
+        # In UTC nothing stands still or goes back when clocks do; the ticks are of the clocks.
+        axes.xaxis_date(calendar.zone)
+        axes.set_xlabel(f"{period(job)} ({'UTC' if calendar.zone is None else calendar.zone.key})")
+    axes.set_ylabel(counted)
+    axes.yaxis.set_major_formatter("{x:,.0f}")
+    axes.margins(x=0.01)
+    tidy(axes)
 
 
 def positions(job: Job, epochs: Sequence[int]) -> NDArray[np.generic]:

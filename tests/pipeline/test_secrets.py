@@ -156,7 +156,6 @@ LISTENERS = {
     "pipeline/kafka/local_kafka/broker.py",
     "pipeline/kafka/workers/monitor.py",
     "pipeline/operations/supervisor/children.py",
-    "pipeline/operations/up/page.py",
     "pipeline/serve/server.py",
 }
 
@@ -216,7 +215,6 @@ def test_the_page_is_served_on_loopback() -> None:
     "path",
     [
         "pipeline/operations/supervisor/children.py",
-        "pipeline/operations/up/page.py",
         "pipeline/demo/devices/visitor_page.py",
     ],
 )

@@ -34,7 +34,7 @@ from dpstream.pipeline.operations.processes import dpstream_command, python_modu
 from dpstream.pipeline.operations.restarted_processes import RestartedProcesses
 from dpstream.pipeline.operations.signals import Signals
 from dpstream.pipeline.operations.up.keeper import KeptBroker, Message
-from dpstream.pipeline.operations.up.page import address_of
+from dpstream.pipeline.operations.up.run_up import address_of
 from dpstream.pipeline.results.follow import EstimateReader
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.state import FolderLock, private_folder, state_home
@@ -51,7 +51,6 @@ class DemoSettings:
     Attributes:
         devices: how many there are beside the visitor's.
         epochs: after how many published epochs it ends; None: it goes on until it is stopped.
-        keep_broker: leave the local broker running even if it was started for this run.
         servers: of a cluster of one's own; without it and `kafka_config`, the local broker.
         kafka_config: a client.properties.
         browser: open the page.
@@ -59,7 +58,6 @@ class DemoSettings:
 
     devices: int = DEVICES
     epochs: int | None = None
-    keep_broker: bool = False
     servers: str | None = None
     kafka_config: Path | None = None
     browser: bool = True
@@ -144,14 +142,7 @@ class _Demo:
         if settings.servers or settings.kafka_config:
             return find_cluster(settings.servers, settings.kafka_config)
         events: Queue[Message] = Queue()
-        self._broker = stack.enter_context(
-            KeptBroker(
-                events.put,
-                keep=settings.keep_broker,
-                brief=not settings.keep_broker,
-                hurry=self._signals.hurry,
-            )
-        )
+        self._broker = stack.enter_context(KeptBroker(events.put, hurry=self._signals.hurry))
         while not self._signals.received:
             self._broker.check()
             try:

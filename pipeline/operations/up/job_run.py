@@ -6,9 +6,9 @@ import secrets
 import shutil
 import threading
 import time
-from collections.abc import Callable
-from contextlib import closing, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kafka.errors import KafkaError
@@ -24,16 +24,18 @@ from dpstream.pipeline.devices.truths import Truths
 from dpstream.pipeline.devices.users import load_users
 from dpstream.pipeline.jobs.deployed_job import IDENTIFIER_BYTES, DeployedJob
 from dpstream.pipeline.jobs.job_files import Job, load_job
-from dpstream.pipeline.kafka.cluster import ClusterError
+from dpstream.pipeline.kafka.cluster import Cluster, ClusterError
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.deployed_jobs import check_has_producers
+from dpstream.pipeline.kafka.topic_reader import read_from
+from dpstream.pipeline.operations.deployments import deploy
 from dpstream.pipeline.operations.processes import dpstream_command
-from dpstream.pipeline.operations.restarted_processes import Child, RestartedProcesses
-from dpstream.pipeline.operations.up.observation import Seen, begin, look_back, observe
-from dpstream.pipeline.operations.up.outcome import Outcome
-from dpstream.pipeline.operations.up.progress import Progress
-from dpstream.pipeline.operations.up.screen import Part, ScreenState
-from dpstream.pipeline.results.smoothing import SmoothedHorizon
+from dpstream.pipeline.operations.restarted_processes import RestartedProcesses
+from dpstream.pipeline.operations.up.outcome import Outcome, Row
+from dpstream.pipeline.operations.up.screen import ScreenState
+from dpstream.pipeline.results.follow import EstimateReader, follow
+from dpstream.pipeline.results.smoothing import SmoothedHorizon, smoothed_horizons
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.stages.topic_uses import stages_of
 from dpstream.pipeline.state import producer_folder, worker_folder
 
@@ -42,7 +44,53 @@ WORKER = "up"
 
 PRODUCER = "produce"
 _SILENCE_SECONDS = 30.0
-_LOOK_BACK_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class UpSettings:
+    """What is to be run, and where.
+
+    Attributes:
+        job_files: the jobs; all have the same input.
+        input: a file.
+        servers: of a cluster of one's own; without it and `kafka_config`, the local broker.
+        kafka_config: a client.properties.
+        rate: at most so many epochs per second.
+        users: the file of a roster.
+        to_epoch: the last epoch the input is about; None for the job's.
+        skip_bad_rows: go on without them.
+        page: serve the live page.
+        browser: open it in a browser.
+        linger: leave the page after the last estimate, until a signal comes.
+        agreed: whether deployments may end, and people be charged again, by what is deployed.
+        adapted: What is deployed of the job of a file.
+    """
+
+    job_files: tuple[Path, ...]
+    input: Path
+    servers: str | None = None
+    kafka_config: Path | None = None
+    rate: float | None = None
+    users: Path | None = None
+    to_epoch: int | None = None
+    skip_bad_rows: bool = False
+    page: bool = False
+    browser: bool = False
+    linger: bool = False
+    agreed: bool = True
+    adapted: Callable[[Job], Job] = field(default=lambda job: job)
+
+    @property
+    def input_options(self) -> list[str]:
+        """Options of ``dpstream produce``."""
+        options = ["--input", str(self.input), *["--skip-bad-rows"] * self.skip_bad_rows]
+        for name, value in (
+            ("--rate", self.rate),
+            ("--users", self.users),
+            ("--to-epoch", self.to_epoch),
+        ):
+            options += [] if value is None else [name, str(value)]
+        return options
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,37 +98,19 @@ class JobInput:
     """A job and what its devices hold, read before anything is started.
 
     Attributes:
-        job: as its file says.
-        path: the file of the input.
-        users: in the input.
+        job: as it is to be deployed.
+        settings: of the run.
+        values: the input.
         truths: of the input.
-        roster: the file of a roster.
-        to_epoch: the last epoch the input is about; None for the job's.
-        skip_bad_rows: go on without them.
-        values: the input; None where it is not known.
     """
 
     job: Job
-    path: Path
-    users: int
+    settings: UpSettings
+    values: ValueLog
     truths: Truths
-    roster: Path | None
-    to_epoch: int | None
-    skip_bad_rows: bool
-    values: ValueLog | None = None
 
     @classmethod
-    def load(
-        cls,
-        job_file: Path,
-        path: Path,
-        *,
-        roster: Path | None,
-        to_epoch: int | None,
-        skip_bad_rows: bool,
-        say: Callable[[str], None],
-        adapted: Callable[[Job], Job] = lambda job: job,
-    ) -> JobInput:
+    def load(cls, job_file: Path, settings: UpSettings, say: Callable[[str], None]) -> JobInput:
         """Read a job file and its input; what is worth knowing is said.
 
         What is deployed is what `adapted` makes of the job: so producer and page read it alike.
@@ -89,25 +119,32 @@ class JobInput:
             JobError: the job file is wrong.
             InputError: the input, or the roster, is wrong.
         """
-        job = adapted(load_job(job_file))
+        job = settings.adapted(load_job(job_file))
         check_has_producers(job)
         values = load_input(
             job,
-            path,
-            users=None if roster is None else load_users(roster),
-            to_epoch=to_epoch,
-            skip_bad_rows=skip_bad_rows,
+            settings.input,
+            users=None if settings.users is None else load_users(settings.users),
+            to_epoch=settings.to_epoch,
+            skip_bad_rows=settings.skip_bad_rows,
         )
-        notices = *input_notices(values), enrolment(values), *value_notices(values, job.domain)
-        for notice in notices:
+        for notice in (
+            *input_notices(values),
+            enrolment(values),
+            *value_notices(values, job.domain),
+        ):
             say(notice)
-        truths = values.truths(job.domain)
-        users = len(values.users)
-        return cls(job, path, users, truths, roster, to_epoch, skip_bad_rows, values)
+        return cls(job, settings, values, values.truths(job.domain))
+
+    @property
+    def last_epoch(self) -> int:
+        """Of the run: a job that renews goes on, its input does not."""
+        return min(self.truths.last_epoch, self.job.last_epoch or self.truths.last_epoch)
 
 
-JobEvent = DeployedJob | list[Seen] | Exception
-"""What the thread of a job tells: that it is deployed, what its topics hold, what has failed."""
+SmoothedHorizons = Mapping[int, SmoothedHorizon]
+JobEvent = DeployedJob | EstimateRecord | SmoothedHorizons | Exception
+"""What the thread of a job tells: it is deployed, an epoch is published, all are, it has failed."""
 
 
 class JobRun:
@@ -115,7 +152,6 @@ class JobRun:
 
     Args:
         given: the job and its input.
-        rate: at most so many epochs per second.
         post: is given every event, in the thread.
         say: tells something that shall stay to be read.
         prepare: waits, in the thread, until processes can be started.
@@ -124,36 +160,29 @@ class JobRun:
     def __init__(
         self,
         given: JobInput,
-        rate: float | None,
         post: Callable[[JobRun, JobEvent], None],
         say: Callable[[str], None],
         prepare: Callable[[], None],
     ) -> None:
         self.job = given.job
+        self.deployed: DeployedJob | None = None
         self._given = given
-        self._rate = rate
         self._post = post
         self._say = say
         self._prepare = prepare
         self._over = threading.Event()
         self._observer: threading.Thread | None = None
         self._connection: Connection | None = None
-        self._children: dict[str, Child] = {}
-        self._progress: Progress | None = None
-        self._title = given.job.name
+        self._rows: list[Row] = []
+        self._smoothed: SmoothedHorizons | None = None
         self._activity = ""
         self._noise_key = worker_folder(given.job.name, "shuffle", WORKER) / "noise-key"
         self._deployed_at = self._heard_at = time.monotonic()
 
     @property
-    def deployed(self) -> bool:
-        """Whether it is."""
-        return self._progress is not None
-
-    @property
     def complete(self) -> bool:
         """Whether the last epoch is published."""
-        return self._progress is not None and self._progress.complete
+        return self._smoothed is not None
 
     def begin(self, connection: Connection) -> None:
         """Deploy the job and observe it."""
@@ -169,12 +198,17 @@ class JobRun:
                 raise event
             case DeployedJob():
                 self._start_children(event, workers)
-            case list():
-                self._take_in(event)
+            case EstimateRecord():
+                assert self.deployed is not None
+                self._rows.append(Row.of(self.deployed, event, self._given.truths))
+                self._activity = ""
+                self._heard_at = time.monotonic()
+            case _:
+                self._smoothed = event
 
     def notice_silence(self) -> None:
         """Say where to look if nothing has come for long."""
-        waiting = self._progress is not None and not self.complete
+        waiting = self.deployed is not None and not self.complete
         if not waiting or time.monotonic() < self._heard_at + _SILENCE_SECONDS:
             return
         self._heard_at = time.monotonic()
@@ -183,27 +217,21 @@ class JobRun:
 
     def outcome(self) -> Outcome:
         """What has come of a complete run."""
-        assert self._progress is not None
-        rows = self._progress.rows()
+        assert self.deployed is not None
+        assert self._smoothed is not None
         return Outcome(
-            job=self._progress.job,
-            rows=rows,
-            users=self._given.users,
+            job=self.deployed,
+            rows=tuple(self._rows),
+            users=len(self._given.values.users),
             seconds=self._heard_at - self._deployed_at,
-            reports=self._progress.reports,
+            truths=self._given.truths,
             values=self._given.values,
-            smoothed=self._look_back(self._progress.job, rows[-1].epoch),
+            smoothed=self._smoothed,
         )
 
-    def view(self, *more: Part) -> ScreenState:
-        """The present state, after other parts."""
-        return ScreenState(
-            title=self._title,
-            activity=self._activity,
-            parts=(*more, *map(self._part, self._children)),
-            population=self._given.users,
-            progress=self._progress,
-        )
+    def view(self, activity: str = "") -> ScreenState:
+        """The present state, with what is being done for all jobs if it is given."""
+        return ScreenState(self.job, activity or self._activity, self._rows, self._given.last_epoch)
 
     def stop_observing(self) -> None:
         """Read no further."""
@@ -218,76 +246,52 @@ class JobRun:
 
     def _observe(self, connection: Connection) -> None:
         try:
-            deployed = begin(
-                connection, self.job, secrets.token_bytes(IDENTIFIER_BYTES), self._noise_key
-            )
-            self._prepare()
-            self._post(self, deployed)
-            with closing(observe(connection, deployed)) as observation:
-                for seen in observation:
-                    if self._over.is_set():
-                        return
-                    self._post(self, seen)
+            with Cluster(connection) as cluster:
+                deployed = deploy(
+                    cluster,
+                    self.job,
+                    deployment=secrets.token_bytes(IDENTIFIER_BYTES),
+                    now=time.time_ns() // 1_000_000,
+                    replace=True,
+                    noise_key=self._noise_key,
+                )
+                self._prepare()
+                self._post(self, deployed)
+                self._read(cluster, deployed)
         except Exception as error:
             self._post(self, error)
 
-    def _take_in(self, records: list[Seen]) -> None:
-        if self._progress is None or self.complete:
-            return
-        before = len(self._progress.records)
-        for record in records:
-            self._progress.apply(record.role, record.value)
-        if len(self._progress.records) > before:
-            self._activity = ""
-            self._heard_at = time.monotonic()
+    def _read(self, cluster: Cluster, job: DeployedJob) -> None:
+        def wait(seconds: float) -> None:
+            self._over.wait(seconds)
+
+        read = EstimateReader(cluster, job).read
+        for record in follow(read, self._over.is_set, wait=wait):
+            self._post(self, record)
+            if record.epoch >= self._given.last_epoch:
+                smoothed: SmoothedHorizons = {}
+                # All is published, and no broker may spoil that now.
+                with suppress(ClusterError, KafkaError):
+                    smoothed = read_from(cluster, job, smoothed_horizons(job, record.epoch))
+                self._post(self, smoothed)
+                return
 
     def _start_children(self, job: DeployedJob, workers: RestartedProcesses) -> None:
         assert self._connection is not None
-        given = self._given
-        self._progress = Progress(job, given.truths)
-        self._title = f"{job.name}  {str(job.guarantee).partition(';')[0]}"
+        self.deployed = job
         self._deployed_at = self._heard_at = time.monotonic()
         self._activity = "starting the producer and a worker for each stage"
-        produce = [job.name, "--input", str(given.path), "--name", WORKER]
-        if self._rate is not None:
-            produce += ["--rate", str(self._rate)]
-        if given.roster is not None:
-            produce += ["--users", str(given.roster)]
-        if given.to_epoch is not None:
-            produce += ["--to-epoch", str(given.to_epoch)]
-        if given.skip_bad_rows:
-            produce.append("--skip-bad-rows")
-        stages = stages_of(job)
-        commands = {stage: ["run", stage, job.name, "--name", WORKER] for stage in stages}
-        if job.needs_noise_key:
-            commands["shuffle"] += ["--noise-key", str(self._noise_key)]
-        for name, command in {**commands, PRODUCER: [PRODUCER, *produce]}.items():
-            self._children[name] = workers.start(
+        commands = {
+            stage: ["run", stage, job.name, "--name", WORKER]
+            + ["--noise-key", str(self._noise_key)] * (stage == "shuffle" and job.needs_noise_key)
+            for stage in stages_of(job)
+        }
+        produce = [PRODUCER, job.name, "--name", WORKER]
+        commands[PRODUCER] = [*produce, *self._given.settings.input_options]
+        for name, command in commands.items():
+            workers.start(
                 name,
                 dpstream_command(*command, *self._connection.arguments()),
                 worker_folder(job.name, name, WORKER) / "log",
-                endless=name in stages,
+                endless=name != PRODUCER,
             )
-
-    def _look_back(self, job: DeployedJob, last_epoch: int) -> dict[int, SmoothedHorizon]:
-        """Nothing, if it takes too long: all is published, and no broker may spoil that now."""
-        connection, found = self._connection, dict[int, SmoothedHorizon]()
-        assert connection is not None
-
-        def read() -> None:
-            with suppress(ClusterError, KafkaError):
-                found.update(look_back(connection, job, last_epoch))
-
-        thread = threading.Thread(target=read, daemon=True)
-        thread.start()
-        thread.join(timeout=_LOOK_BACK_SECONDS)
-        return dict(found)
-
-    def _part(self, name: str) -> Part:
-        state = self._children[name].state
-        heartbeat = self._progress.heartbeats.get(name) if self._progress else None
-        if name != PRODUCER and state == "running" and heartbeat is None:
-            state = "starting"
-        # What a worker said last is old once it has finished.
-        lag = 0 if heartbeat is None or state == "finished" else heartbeat.get("lag", 0)
-        return Part(name, state, f"{lag:,} behind" if lag else "")

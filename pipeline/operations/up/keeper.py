@@ -3,28 +3,29 @@
 A broker outlives whoever starts it. So that it is stopped even when ``dpstream up`` is killed, a
 keeper starts it and waits for the end of its lifeline (`lifeline`) or for SIGTERM. A
 broker that ran before is left running, unless another keeper had started it: the last of them stops
-it (`broker_users`). One that breaks down meanwhile is started again.
+it (`BrokerUsers`). One that breaks down meanwhile is started again.
 
-``python -m dpstream.pipeline.operations.up.keeper [keep] [brief]`` prints a `Message` a line, in
-JSON.
+``python -m dpstream.pipeline.operations.up.keeper`` prints a `Message` a line, in JSON.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import signal
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
-from typing import Literal, NoReturn, Self, TypedDict
+from typing import Literal, NoReturn, TypedDict
 
 from dpstream.pipeline.kafka.local_kafka import LocalKafka, LocalKafkaError
 from dpstream.pipeline.lifeline import follow
 from dpstream.pipeline.operations.processes import python_module
 from dpstream.pipeline.operations.restarted_processes import ProcessError, RestartedProcesses
-from dpstream.pipeline.operations.up.broker_users import BrokerUsers
-from dpstream.pipeline.state import FolderInUse, kafka_folder
+from dpstream.pipeline.state import FolderInUse, kafka_folder, private_folder
 
 _STOP_GRACE = 5.0
 _PATIENCE = 2 * _STOP_GRACE
@@ -33,6 +34,54 @@ _LAST_WORDS_SECONDS = 2.0
 _RESTARTS = 3
 # The shell that becomes the broker has written down its pid by then.
 _PID_SECONDS = 0.5
+# Two that leave at once may stand in each other's way for a moment.
+_LEAVING_SECONDS = 0.5
+
+
+class BrokerUsers:
+    """A user of a broker, from now on until `leave` or the end of the process.
+
+    Each holds a shared lock on a file, which the operating system drops with its process; whoever
+    leaves and can lock it alone is the last one.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     first, second = BrokerUsers(Path(folder)), BrokerUsers(Path(folder))
+    ...     first.leave(), second.leave()
+    (False, True)
+
+    Args:
+        folder: of the broker; made if missing.
+
+    Attributes:
+        mark: the file with the process id of a broker that the last user is to stop.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        private_folder(folder)
+        self.mark = folder / "started-by-up"
+        self._descriptor = os.open(folder / "users", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._descriptor, fcntl.LOCK_SH)
+
+    def is_marked(self, pid: int | None) -> bool:
+        """Whether the broker that runs as this process is to be stopped by the last user."""
+        return self.mark.exists() and self.mark.read_text() == str(pid)
+
+    def leave(self) -> bool:
+        """Use it no more; whether nobody else does."""
+        fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        deadline = time.monotonic() + _LEAVING_SECONDS
+        try:
+            while time.monotonic() < deadline:
+                try:
+                    fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    time.sleep(0.02)
+                else:
+                    return True
+            return False
+        finally:
+            os.close(self._descriptor)
 
 
 class Message(TypedDict):
@@ -46,43 +95,26 @@ class Message(TypedDict):
     text: str
 
 
-class KeptBroker:
+class KeptBroker(RestartedProcesses):
     """The local broker, kept until this is closed.
 
     Args:
         post: is given what the keeper says, in another thread.
-        keep: leave the broker running in any case.
-        brief: whether one that is started is for minutes, see `LocalKafka.start`.
         hurry: says whether to stop it by force.
     """
 
     def __init__(
-        self,
-        post: Callable[[Message], None],
-        *,
-        keep: bool = False,
-        brief: bool = False,
-        hurry: Callable[[], bool] = lambda: False,
+        self, post: Callable[[Message], None], *, hurry: Callable[[], bool] = lambda: False
     ) -> None:
+        super().__init__(lambda sentence: None, patience=_PATIENCE, hurry=hurry)
         self._post = post
-        self._keep = keep
-        self._mine = False
-        self._failed = False
-        self._processes = RestartedProcesses(lambda sentence: None, patience=_PATIENCE, hurry=hurry)
-        self._keeper = self._processes.start(
+        self._heard: set[str] = set()
+        self._keeper = self.start(
             "the keeper of the local Kafka",
-            python_module(
-                "dpstream.pipeline.operations.up.keeper", *["keep"] * keep, *["brief"] * brief
-            ),
+            python_module("dpstream.pipeline.operations.up.keeper"),
             kafka_folder() / "keeper.log",
             on_line=self._hear,
         )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def check(self) -> None:
         """See that the keeper is there.
@@ -94,21 +126,20 @@ class KeptBroker:
             return
         # Its last words may still be on their way.
         self._keeper.process.reason(_LAST_WORDS_SECONDS)
-        if not self._failed:
+        if "failed" not in self._heard:
             raise ProcessError(f"{self._keeper.name} has ended:{self._keeper.log_end()}")
 
     def close(self) -> None:
-        """Stop the broker, unless it ran before or is to be kept."""
-        self._processes.close()
-        # One that was killed could not do so.
-        undone = self._keeper.process.returncode != 0 and self._mine and not self._keep
+        """Stop the broker, unless it ran before."""
+        super().close()
+        # A keeper that was killed could not do so.
+        undone = self._keeper.process.returncode != 0 and "mine" in self._heard
         if undone and BrokerUsers(kafka_folder()).leave():
             LocalKafka(kafka_folder()).stop(grace=0.0)
 
     def _hear(self, line: str) -> None:
         message: Message = json.loads(line)
-        self._mine |= message["kind"] == "mine"
-        self._failed |= message["kind"] == "failed"
+        self._heard.add(message["kind"])
         self._post(message)
 
 
@@ -116,20 +147,17 @@ def main() -> int:
     """Be a keeper."""
     signal.signal(signal.SIGTERM, _leave)
     follow(patience=_PATIENCE)
-    keep, brief = (option in sys.argv[1:] for option in ("keep", "brief"))
-    broker = LocalKafka(kafka_folder())
-    ready = False
-    users = BrokerUsers(kafka_folder())
-    status = broker.status()
+    broker, users = LocalKafka(kafka_folder()), BrokerUsers(kafka_folder())
+    status, ready = broker.status(), False
     mine = not status.running
-    brief_one = mine or users.is_marked(status.pid)
+    to_be_stopped = mine or users.is_marked(status.pid)
     try:
         if mine:
             _say("mine", "")
         for _ in range(1 + _RESTARTS):
-            started = broker.start(on_progress=lambda text: _say("progress", text), brief=brief)
-            if brief_one:
-                users.mark(None if keep else started.pid)
+            started = broker.start(on_progress=lambda text: _say("progress", text), brief=True)
+            if to_be_stopped:
+                users.mark.write_text(str(started.pid))
             ready = True
             _say("ready", str(started.bootstrap_servers))
             while broker.status().running:
@@ -146,6 +174,7 @@ def main() -> int:
             time.sleep(_PID_SECONDS)
             broker.stop(grace=_STOP_GRACE)
         else:
+            # What is started by hand meanwhile is another's.
             to_be_stopped = users.is_marked(broker.status().pid)
             if users.leave() and to_be_stopped:
                 broker.stop(grace=_STOP_GRACE)

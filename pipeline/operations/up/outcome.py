@@ -1,59 +1,104 @@
-"""What a run leaves behind: how good it was, a table, and how to go on."""
+"""What a run leaves behind: how good it was, and how to go on."""
 
 from __future__ import annotations
 
-import csv
-import math
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.estimate import GAP
+from dpstream.aggregators.estimate import GAP, OUTSIDE, Estimate
 from dpstream.pipeline.devices.item_log import ValueLog
+from dpstream.pipeline.devices.truths import Truths
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_times import EpochSpans
-from dpstream.pipeline.operations.up.progress import Row
 from dpstream.pipeline.results.coverage import (
     coverage_lines,
     coverage_over_time,
     expected_coverage,
 )
 from dpstream.pipeline.results.expected_errors import predicted_rmse
+from dpstream.pipeline.results.kinds.headline import Headline
 from dpstream.pipeline.results.kinds.known_kinds import kind_of
 from dpstream.pipeline.results.known_digits import percent
 from dpstream.pipeline.results.sentences import sentence_of
 from dpstream.pipeline.results.smoothing import SmoothedHorizon, columns
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.values.numeric_values import relative_error_lines
-from dpstream.pipeline.whole_files import replaced_whole
+from dpstream.pipeline.values.value_domains import BOOLEAN, ValueDomain
+from dpstream.topics.manifests import Fate
 
 NOT_PRIVATE = "demo: not private"
 """How the truth is labelled wherever it is shown."""
 
-"""What is said wherever the intervals of one run are counted."""
 
-CSV_COLUMNS = (
-    "epoch",
-    "begins",
-    "estimate",
-    "standard_deviation",
-    "low",
-    "high",
-    f"truth ({NOT_PRIVATE})",
-    "window_reports",
-    "reports",
-    "population",
-    "contributors",
-    "fate",
-    "flags",
-    "closed_at",
-)
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One published epoch, beside the truth.
+
+    Attributes:
+        record: what was published.
+        truths: int64, how many users have the value 1, shape (1,), or each of the items that were
+            estimated, shape (items,); never published, known from the input alone. None where the
+            input cannot say what is estimated.
+        domain: of the job.
+    """
+
+    record: EstimateRecord
+    truths: NDArray[np.int64] | None
+    domain: ValueDomain = BOOLEAN
+
+    @classmethod
+    def of(cls, job: DeployedJob, record: EstimateRecord, truths: Truths) -> Row:
+        """The row of a record."""
+        return cls(record, truths.of(record.epoch, record.estimate), job.domain)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch."""
+        return self.record.epoch
+
+    @property
+    def estimate(self) -> Estimate:
+        """The estimate, or that of the item with the largest one; None in every field if none."""
+        return self.record.summary
+
+    @property
+    def headline(self) -> Headline:
+        """The epoch in one number, beside the truth: computed at every use."""
+        return kind_of(self.domain).headline(self.domain, self.record, self.truths)
+
+    @property
+    def intervals(self) -> NDArray[np.float64]:
+        """Values, lows and highs of all estimates, shape (3, counts); counts may be 0."""
+        estimate = self.record.estimate
+        return np.zeros((3, 0)) if estimate is None else estimate.intervals
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader has to know: the fate of a window that was not released, flags."""
+        name = self.headline.name if kind_of(self.domain).in_one.selects else ""
+        fate = [] if self.record.fate is Fate.RELEASED else [self.record.fate.value]
+        # Numbers beside it are cut, so `outside` would be taken for a truth outside the interval.
+        flags = [flag for flag in self.estimate.flags if flag != OUTSIDE]
+        return [*fate, *([f"{name}, the largest"] if name else []), *flags]
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values."""
+        found, truth = self.record.estimate, None if self.truths is None else self.truths.tolist()
+        said: dict[str, Any] = {"epoch": self.epoch, "fate": self.record.fate.value}
+        if kind_of(self.domain).single:
+            said |= {**self.estimate.to_json(), "estimate": self.estimate.value}
+            truth = truth[0] if truth else None
+        else:
+            said |= {"items": None if found is None else found.to_json()}
+            if found is not None and found.found_above is not None:
+                said |= {"labels": self.domain.labels(found.numbers)}
+        return {**said, "population": self.record.population, "truth": truth}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,7 +110,7 @@ class Outcome:
         rows: one per epoch.
         users: in the input.
         seconds: from the deployment until the last estimate was read.
-        reports: in all released windows.
+        truths: of the input.
         values: the input; None where it is not known.
         smoothed: horizons by their number from 0 on, if the protocol has any.
     """
@@ -74,7 +119,7 @@ class Outcome:
     rows: tuple[Row, ...]
     users: int
     seconds: float
-    reports: int
+    truths: Truths
     values: ValueLog | None = None
     smoothed: Mapping[int, SmoothedHorizon] = field(default_factory=dict)
 
@@ -84,30 +129,31 @@ class Outcome:
         return [row.record for row in self.rows]
 
     @property
+    def known(self) -> dict[int, NDArray[np.int64]] | None:
+        """What is true of each epoch; None where the input cannot say it."""
+        known = {row.epoch: row.truths for row in self.rows if row.truths is not None}
+        return known or None
+
+    @property
     def rmse(self) -> float | None:
         """Root mean squared error against the truth, in users; None without any estimate."""
-        errors = np.concatenate(
-            [
-                row.intervals[0] - row.truths
-                for row in self.rows
-                if row.intervals.size and row.truths is not None
-            ]
-            or [np.zeros(0)]
+        return _rmse(
+            row.intervals[0] - row.truths
+            for row in self.rows
+            if row.intervals.size and row.truths is not None
         )
-        return float(np.sqrt(np.mean(np.square(errors)))) if errors.size else None
 
     @property
     def smoothed_rmse(self) -> float | None:
         """The same of the smoothed estimates."""
-        errors = [
+        return _rmse(
             found["smoothed"][0] - row.truths
             for row in self.rows
             for found in [
                 columns(row.record, self.smoothed.get(self.job.epochs.horizon_of(row.epoch)))
             ]
             if "smoothed" in found and row.truths is not None
-        ]
-        return float(np.sqrt(np.mean(np.square(errors)))) if errors else None
+        )
 
     @property
     def predicted_rmse(self) -> float | None:
@@ -127,16 +173,13 @@ class Outcome:
                 _, low, high = row.intervals
                 yield row.epoch, (low <= row.truths) & (row.truths <= high)
 
-    @property
-    def _labels(self) -> tuple[str, ...] | None:
-        estimates = (row.record.estimate for row in self.rows)
-        found = any(each is not None and each.found_above is not None for each in estimates)
-        return None if found else self.job.domain.items
-
     def to_json(self) -> dict[str, Any]:
         """JSON values; those that ``dpstream simulate --json`` has too are named as there."""
         held, claimed = self.covered
         spans = EpochSpans(self.job)
+        estimates = (record.estimate for record in self.records)
+        found = any(each is not None and each.found_above is not None for each in estimates)
+        items = None if found else self.job.domain.items
         return {
             "job": self.job.name,
             "deployment": self.job.deployment,
@@ -149,86 +192,46 @@ class Outcome:
             "coverage_over_time": coverage_over_time(self.covered_by_epoch()),
             "assumes_changes": self.job.assumes_changes,
             "seconds": round(self.seconds, 3),
-            "reports": self.reports,
             "truth": NOT_PRIVATE,
-            **({} if (labels := self._labels) is None else {"labels": labels}),
-            "epochs": [spans.dated(_row_json(row)) for row in self.rows],
+            **({} if items is None else {"labels": items}),
+            "epochs": [spans.dated(row.to_json()) for row in self.rows],
         }
 
 
-def write_csv(job: DeployedJob, rows: Sequence[Row], path: Path) -> None:
-    """Write a header and a row for every epoch; nothing stands where there is no number.
-
-    Of items and numbers there is a row for every item or bucket of every epoch, and its name after
-    the epoch and its beginning.
-    """
-    column = kind_of(job.domain).everything(job.domain).column
-    epoch, begins, *columns = CSV_COLUMNS
-    spans = EpochSpans(job)
-    with replaced_whole(path) as part, part.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([epoch, begins, *([] if column is None else [column]), *columns])
-        for row in rows:
-            record, deviation = row.record, row.estimate.standard_deviation
-            about = (
-                "" if row.reports is None else row.reports,
-                row.estimate.reports,
-                record.population,
-                record.contributors,
-                record.fate.value,
-                " ".join(row.estimate.flags),
-                datetime.fromtimestamp(record.closed_at / 1000, UTC).isoformat(
-                    timespec="milliseconds"
-                ),
-            )
-            names = [[] if column is None else [name] for name in estimated_names(row)]
-            found = row.intervals if row.intervals.size else np.full((3, len(names)), np.nan)
-            truths = [""] * len(names) if row.truths is None else row.truths
-            for name, truth, (value, low, high) in zip(names, truths, found.T, strict=True):
-                numbers = map(_cell, (value, deviation, low, high))
-                writer.writerow(
-                    [row.epoch, spans.begins(row.epoch), *name, *numbers, truth, *about]
-                )
-
-
-def estimated_names(row: Row) -> list[str]:
-    """What every number of an epoch, or every truth where there is none, is about."""
-    items = np.arange(1, 1 + (1 if row.truths is None else len(row.truths)))
-    if row.intervals.size and row.record.estimate is not None:
-        items = row.record.estimate.numbers
-    return row.domain.labels(items)
-
-
-def _cell(number: float | None) -> str:
-    return "" if number is None or math.isnan(number) else f"{number:.3f}"
+def _rmse(errors: Iterable[NDArray[np.float64]]) -> float | None:
+    every = np.concatenate([np.zeros(0), *errors])
+    return float(np.sqrt(np.mean(np.square(every)))) if every.size else None
 
 
 def summary(outcome: Outcome) -> Iterator[tuple[str, str]]:
     """The result: what is said, and about what."""
-    rmse, predicted = outcome.rmse, outcome.predicted_rmse
-    held, claimed = outcome.covered
-    if outcome.rows and all(row.truths is None for row in outcome.rows):
-        yield "last estimate", str(sentence_of(outcome.job, outcome.records))
-        yield "guarantee", str(outcome.job.guarantee).partition(";")[0]
-        return
+
+    def share(error: float) -> str:
+        return f"{error:,.0f} {outcome.job.people} ({percent(error / outcome.users, 0.005)})"
+
+    guarantee = str(outcome.job.guarantee).partition(";")[0]
     if outcome.rows:
         yield "last estimate", str(sentence_of(outcome.job, outcome.records))
+        if outcome.known is None:
+            yield "guarantee", guarantee
+            return
+    rmse, predicted = outcome.rmse, outcome.predicted_rmse
     if rmse is None:
         yield "RMSE", "nothing could be estimated"
     else:
-        yield "RMSE", f"{_share(rmse, outcome)}, against the truth"
+        yield "RMSE", f"{share(rmse)}, against the truth"
         yield from relative_error_lines(rmse, outcome.users, outcome.job.people)
-    smoothed = outcome.smoothed_rmse
-    if smoothed is not None:
-        yield "smoothed RMSE", f"{_share(smoothed, outcome)}, by looking back at the end"
+    if (smoothed := outcome.smoothed_rmse) is not None:
+        yield "smoothed RMSE", f"{share(smoothed)}, by looking back at the end"
     if predicted is not None:
-        yield "predicted RMSE", f"{_share(predicted, outcome)}, by dpstream plan"
+        yield "predicted RMSE", f"{share(predicted)}, by dpstream plan"
+    held, claimed = outcome.covered
     if claimed:
         expected = expected_coverage(outcome.job, outcome.values)
         yield "95 % intervals", f"{held} of {claimed} hold the truth; {expected}"
         parts = coverage_over_time(outcome.covered_by_epoch())
         yield from coverage_lines(outcome.job, parts, outcome.values)
-    yield "guarantee", str(outcome.job.guarantee).partition(";")[0]
+    yield "guarantee", guarantee
     yield "truth", f"{NOT_PRIVATE}; taken from the input here, and sent nowhere"
 
 
@@ -263,22 +266,3 @@ def next_steps(
             f"{program} estimates {own} --follow",
         ],
     )
-
-
-def _share(error: float, outcome: Outcome) -> str:
-    return f"{error:,.0f} {outcome.job.people} ({percent(error / outcome.users, 0.005)})"
-
-
-def _row_json(row: Row) -> dict[str, Any]:
-    said: dict[str, Any] = {"epoch": row.epoch, "fate": row.record.fate.value}
-    if kind_of(row.domain).single:
-        said |= {**row.estimate.to_json(), "estimate": row.estimate.value}
-        truth: Any = None if row.truths is None or not row.truths.size else int(row.truths[0])
-    else:
-        found = row.record.estimate
-        said |= {"items": None} if found is None else found.to_json()
-        if found is not None and found.found_above is not None:
-            said |= {"labels": estimated_names(row)}
-        said |= {"population": row.record.population}
-        truth = None if row.truths is None else row.truths.tolist()
-    return {**said, "truth": truth, "window_reports": row.reports}

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+import webbrowser
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
-from pathlib import Path
 from queue import Empty, Queue
+from urllib.parse import urlencode, urlsplit
 
-from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import Connection, find_cluster
 from dpstream.pipeline.kafka.local_kafka import LocalKafkaError
 from dpstream.pipeline.operations.forks import Forks
 from dpstream.pipeline.operations.losses import check_losses
+from dpstream.pipeline.operations.processes import dpstream_command
 from dpstream.pipeline.operations.restarted_processes import RestartedProcesses
 from dpstream.pipeline.operations.signals import Signals
-from dpstream.pipeline.operations.up.job_run import JobEvent, JobInput, JobRun
+from dpstream.pipeline.operations.up.job_run import JobEvent, JobInput, JobRun, UpSettings
 from dpstream.pipeline.operations.up.keeper import KeptBroker, Message
 from dpstream.pipeline.operations.up.outcome import Outcome
-from dpstream.pipeline.operations.up.page import Page
-from dpstream.pipeline.operations.up.screen import Part, Screen
+from dpstream.pipeline.operations.up.screen import Screen
 from dpstream.pipeline.state import FolderInUse, FolderLock, state_home
+
+PAGE_SAYS = "live page: "
+"""What ``dpstream serve`` says before its address, once it is there."""
 
 _WAIT_SECONDS = 0.1
 
@@ -32,47 +34,6 @@ MODULES = (
     "dpstream.pipeline.cli.produce",
 )
 """What workers and producers import."""
-
-MODULES_OF_THE_PAGE = ("dpstream.pipeline.cli.serve",)
-"""What the page's process imports."""
-
-
-@dataclass(frozen=True, slots=True)
-class UpSettings:
-    """What is to be run, and where.
-
-    Attributes:
-        job_files: the jobs; all have the same input.
-        input: a file.
-        servers: of a cluster of one's own; without it and `kafka_config`, the local broker.
-        kafka_config: a client.properties.
-        keep_broker: leave the local broker running even if it was started for this run.
-        rate: at most so many epochs per second.
-        users: the file of a roster.
-        to_epoch: the last epoch the input is about; None for the job's.
-        skip_bad_rows: go on without them.
-        page: serve the live page.
-        browser: open it.
-        linger: leave the page after the last estimate, until a signal comes.
-        agreed: whether deployments may end, and people be charged again, by what is deployed.
-        adapted: What is deployed of the job of a file.
-    """
-
-    job_files: tuple[Path, ...]
-    input: Path
-    servers: str | None = None
-    kafka_config: Path | None = None
-    keep_broker: bool = False
-    rate: float | None = None
-    users: Path | None = None
-    to_epoch: int | None = None
-    skip_bad_rows: bool = False
-    page: bool = False
-    browser: bool = False
-    linger: bool = False
-    agreed: bool = True
-    adapted: Callable[[Job], Job] = field(default=lambda job: job)
-
 
 Finished = Callable[[Sequence[Outcome], str | None], None]
 """Is told what has come of the jobs, in their order, and the address of the page if there is one
@@ -93,16 +54,8 @@ def run_up(settings: UpSettings, screen: Screen, finished: Finished) -> None:
         UnaskedError: it is not agreed to what would be lost or charged; nothing was deployed.
     """
     given = [
-        JobInput.load(
-            file,
-            settings.input,
-            roster=settings.users,
-            to_epoch=settings.to_epoch,
-            skip_bad_rows=settings.skip_bad_rows,
-            adapted=settings.adapted,
-            # The jobs have one input, and it need not be spoken of twice.
-            say=screen.say if index == 0 else lambda sentence: None,
-        )
+        # The jobs have one input, and it need not be spoken of twice.
+        JobInput.load(file, settings, screen.say if index == 0 else lambda sentence: None)
         for index, file in enumerate(settings.job_files)
     ]
     with _only_run(given[0].job.name) as lock, Signals() as signals:
@@ -117,6 +70,17 @@ def _only_run(name: str) -> FolderLock:
         raise FolderInUse(f"{error} (DPSTREAM_HOME=FOLDER does)") from None
 
 
+def address_of(port: int, jobs: Iterable[str]) -> str:
+    """Where jobs are looked at, all of them together.
+
+    >>> address_of(8765, ["students", "students-again", "teachers"])
+    'http://127.0.0.1:8765/?job=students&with=students-again,teachers'
+    """
+    first, *others = jobs
+    shown = urlencode({"job": first} | ({"with": ",".join(others)} if others else {}), safe=",")
+    return f"http://127.0.0.1:{port}/?{shown}"
+
+
 class _Run:
     """One run. Everything happens in `run`; other threads post events, signals are only noted."""
 
@@ -127,15 +91,12 @@ class _Run:
         self._given = given
         self._screen = screen
         self._signals = signals
-        self._forks = Forks(
-            (*MODULES, *(MODULES_OF_THE_PAGE if settings.page else ())),
-            state_home() / "up" / "forker.log",
-        )
-        self._events: Queue[tuple[JobRun, JobEvent] | Message] = Queue()
+        self._forks = Forks(MODULES, state_home() / "up" / "forker.log")
+        # A string is what the process of the page says.
+        self._events: Queue[tuple[JobRun, JobEvent] | Message | str] = Queue()
         self._jobs = [
             JobRun(
                 each,
-                settings.rate,
                 lambda job, event: self._events.put((job, event)),
                 screen.say,
                 self._forks.wait,
@@ -143,7 +104,9 @@ class _Run:
             for each in given
         ]
         self._connection: Connection | None = None
-        self._page: Page | None = None
+        self._broker: KeptBroker | None = None
+        self._page: str | None = None
+        self._serving = False
         self._activity = "starting"
 
     def run(self, finished: Finished, over: Callable[[], None]) -> None:
@@ -152,31 +115,44 @@ class _Run:
             with ExitStack() as stack:
                 with self._screen:
                     stack.enter_context(self._forks)
-                    broker = self._begin(stack)
+                    self._begin(stack)
                     pages = stack.enter_context(self._processes())
-                    outcomes = self._work(broker, pages)
+                    outcomes = self._work(pages)
                     staying = self._page if self._settings.linger else None
                     self._activity = "stopping" if staying is None else ""
                     self._show()
                     if staying is None:
                         stack.close()
                 over()
-                finished(outcomes, None if staying is None else staying.address)
+                finished(outcomes, staying)
                 while staying is not None and not self._signals.received:
                     time.sleep(_WAIT_SECONDS)
-                    self._check(broker, pages)
+                    self._check(pages)
         finally:
             self._forget_secrets()
 
-    def _work(self, broker: KeptBroker | None, pages: RestartedProcesses) -> list[Outcome]:
+    def _begin(self, stack: ExitStack) -> None:
+        settings = self._settings
+        if settings.servers or settings.kafka_config:
+            self._connect(find_cluster(settings.servers, settings.kafka_config))
+        else:
+            broker = KeptBroker(self._events.put, hurry=self._signals.hurry)
+            self._broker = stack.enter_context(broker)
+
+    def _work(self, pages: RestartedProcesses) -> list[Outcome]:
+        settings = self._settings
         with ExitStack() as stack:
             workers = stack.enter_context(self._processes())
             for job in self._jobs:
                 stack.callback(job.stop_observing)
-            while not all(job.complete for job in self._jobs):
+            # A page that stays is waited for.
+            while not all(job.complete for job in self._jobs) or (
+                settings.linger and self._page is None
+            ):
                 self._signals.check()
-                self._check(broker, workers, pages)
-                self._take_events(workers, pages)
+                self._check(workers, pages)
+                self._take_events(workers)
+                self._serve_page(pages)
                 for job in self._jobs:
                     job.notice_silence()
                 self._show()
@@ -187,70 +163,66 @@ class _Run:
             self._screen.say, hurry=self._signals.hurry, start=self._forks.start
         )
 
-    def _begin(self, stack: ExitStack) -> KeptBroker | None:
-        settings = self._settings
-        if settings.servers or settings.kafka_config:
-            self._connect(find_cluster(settings.servers, settings.kafka_config))
-            return None
-        return stack.enter_context(
-            KeptBroker(
-                self._events.put,
-                keep=settings.keep_broker,
-                brief=not settings.keep_broker,
-                hurry=self._signals.hurry,
-            )
-        )
-
-    def _check(self, *keepers: KeptBroker | RestartedProcesses | None) -> None:
-        for keeper in keepers:
-            if keeper is not None:
-                keeper.check()
+    def _check(self, *processes: RestartedProcesses) -> None:
+        for each in (*processes, *([] if self._broker is None else [self._broker])):
+            each.check()
 
     def _connect(self, connection: Connection) -> None:
         for notice in connection.notices:
             self._screen.say(notice)
         if not self._settings.agreed:
-            self._check_losses(connection)
+            self._activity = "seeing what is deployed"
+            self._show()
+            with Cluster(connection) as cluster:
+                check_losses(cluster, [each.job for each in self._given])
         self._connection = connection
         self._activity = ""
         for job in self._jobs:
             job.begin(connection)
 
-    def _check_losses(self, connection: Connection) -> None:
-        self._activity = "seeing what is deployed"
-        self._show()
-        with Cluster(connection) as cluster:
-            check_losses(cluster, [each.job for each in self._given])
-
-    def _take_events(self, workers: RestartedProcesses, pages: RestartedProcesses) -> None:
+    def _take_events(self, workers: RestartedProcesses) -> None:
         timeout = _WAIT_SECONDS
         while True:
             try:
                 event = self._events.get(timeout=timeout)
             except Empty:
-                break
+                return
             timeout = 0.0
             if isinstance(event, tuple):
                 job, what = event
                 job.take(what, workers)
+            elif isinstance(event, str):
+                self._show_page(event)
             else:
                 self._hear(event)
-        self._show_page(pages)
 
-    def _show_page(self, pages: RestartedProcesses) -> None:
-        settings, connection = self._settings, self._connection
-        if not settings.page or connection is None:
+    def _serve_page(self, pages: RestartedProcesses) -> None:
+        """Start the page, once there is something to show."""
+        deployed = all(job.deployed is not None for job in self._jobs)
+        if self._serving or not self._settings.page or self._connection is None or not deployed:
             return
-        if self._page is None and all(job.deployed for job in self._jobs):
-            truths = {
-                each.job.name: None if each.job.domain.measure else each.path
-                for each in self._given
-            }
-            self._page = Page(connection, truths, pages)
-        elif self._page is not None and self._page.just_ready():
-            self._screen.say(f"watch the jobs in a browser: {self._page.address}")
-            if settings.browser:
-                self._page.open_browser()
+        self._serving = True
+        command = ["serve"]
+        for job in self._jobs:
+            # A measure says nothing about what is published.
+            truth = ["--truth", f"{job.job.name}={self._settings.input}"]
+            command += [job.job.name, *([] if job.job.domain.measure else truth)]
+        pages.start(
+            "serve",
+            dpstream_command(*command, *self._connection.arguments()),
+            state_home() / "up" / "serve.log",
+            on_line=self._events.put,
+        )
+
+    def _show_page(self, line: str) -> None:
+        """Say where the page is when it says so."""
+        port = urlsplit(line.removeprefix(PAGE_SAYS)).port if line.startswith(PAGE_SAYS) else None
+        if port is None or self._page is not None:
+            return
+        self._page = address_of(port, [job.job.name for job in self._jobs])
+        self._screen.say(f"watch the jobs in a browser: {self._page}")
+        if self._settings.browser:
+            webbrowser.open(self._page)
 
     def _hear(self, message: Message) -> None:
         match message["kind"]:
@@ -264,14 +236,8 @@ class _Run:
                 self._screen.say(message["text"])
 
     def _show(self) -> None:
-        kafka = Part("kafka", "starting")
-        if self._connection is not None:
-            kafka = Part("kafka", "running", self._connection.bootstrap_servers[0])
         first, *others = self._jobs
-        views = [first.view(kafka), *(job.view() for job in others)]
-        if self._activity:
-            views[0] = replace(views[0], activity=self._activity)
-        self._screen.show(*views)
+        self._screen.show(first.view(self._activity), *(job.view() for job in others))
 
     def _forget_secrets(self) -> None:
         for job in self._jobs:

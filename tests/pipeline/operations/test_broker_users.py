@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,12 +14,13 @@ import pytest
 
 from dpstream.pipeline.kafka.local_kafka import KafkaStatus
 from dpstream.pipeline.operations.up import keeper
-from dpstream.pipeline.operations.up.broker_users import BrokerUsers
+from dpstream.pipeline.operations.up.keeper import BrokerUsers
 
 HOLD = """
 import sys
+import time
 from pathlib import Path
-from dpstream.pipeline.operations.up.broker_users import BrokerUsers
+from dpstream.pipeline.operations.up.keeper import BrokerUsers
 users = BrokerUsers(Path(sys.argv[1]))
 print("here", flush=True)
 sys.stdin.read()
@@ -41,14 +43,10 @@ def test_who_is_killed_uses_it_no_more(tmp_path: Path) -> None:
 def test_a_mark_is_about_one_broker_alone(tmp_path: Path) -> None:
     users = BrokerUsers(tmp_path)
     assert not users.is_marked(17)
-    users.mark(17)
+    users.mark.write_text("17")
     assert users.is_marked(17)
     assert not users.is_marked(18)
     assert not users.is_marked(None)
-    users.mark(None)
-    assert not users.is_marked(17)
-    (tmp_path / "started-by-up").write_text("x")
-    assert not users.is_marked(17)
     users.leave()
 
 
@@ -73,18 +71,19 @@ class Broker:
         return True
 
 
-def keep(monkeypatch: pytest.MonkeyPatch, folder: Path, broker: Broker, *options: str) -> None:
+def keep(monkeypatch: pytest.MonkeyPatch, folder: Path, broker: Broker) -> None:
     """Be a keeper that is told to end as soon as the broker runs."""
 
     def leave(seconds: float) -> None:
-        raise SystemExit(0)
+        if seconds == keeper._CHECK_SECONDS:
+            raise SystemExit(0)
+        time.sleep(seconds)
 
     monkeypatch.setattr(keeper, "LocalKafka", lambda folder: broker)
     monkeypatch.setattr(keeper, "kafka_folder", lambda: folder)
     monkeypatch.setattr(keeper, "follow", lambda patience: None)
-    monkeypatch.setattr(keeper, "time", SimpleNamespace(sleep=leave))
+    monkeypatch.setattr(keeper, "time", SimpleNamespace(sleep=leave, monotonic=time.monotonic))
     monkeypatch.setattr(signal, "signal", lambda *arguments: None)
-    monkeypatch.setattr(sys, "argv", ["keeper", *options])
     with pytest.raises(SystemExit):
         keeper.main()
 
@@ -103,13 +102,9 @@ def test_the_last_keeper_stops_what_any_of_them_started(
     assert len(broker.stopped) == 1
 
 
-def test_a_broker_that_ran_before_or_is_kept_is_left_running(
+def test_a_broker_that_ran_before_is_left_running(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     by_hand = Broker(99)
     keep(monkeypatch, tmp_path, by_hand)
     assert by_hand.stopped == []
-    kept = Broker(None)
-    keep(monkeypatch, tmp_path, kept, "keep")
-    keep(monkeypatch, tmp_path, kept)
-    assert kept.stopped == []

@@ -151,19 +151,41 @@ def test_a_killed_process_is_forked_again(forks: Forks, tmp_path: Path) -> None:
     assert len(told) == 1
 
 
-def test_what_a_killed_forker_has_forked_ends_and_is_started_without_it(tmp_path: Path) -> None:
+def test_what_a_killed_forker_has_forked_goes_on_and_others_start_without_it(
+    tmp_path: Path,
+) -> None:
     with (
         Forks([MODULE], tmp_path / "forker") as forks,
-        RestartedProcesses(print, start=forks.start) as processes,
+        RestartedProcesses(print, start=forks.start, patience=0.0) as processes,
     ):
         children = [run(processes, tmp_path / name, "stubborn") for name in ("first", "second")]
         for child in children:
             wait_until_ready(child)
         forks._forker.kill()  # type: ignore[union-attr]
-        assert [child.process.wait(PATIENCE) for child in children] == [-signal.SIGKILL] * 2
+        forks._forker.wait(PATIENCE)  # type: ignore[union-attr]
+        assert [child.state for child in children] == ["running"] * 2
         again = run(processes, tmp_path, "describe")
         assert isinstance(again.process, Process)
         described(again)
+    assert [child.process.returncode for child in children] == [-signal.SIGKILL] * 2
+
+
+def test_children_that_nobody_is_told_of_are_seen_to_end(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Some of those that start programs ignore SIGCHLD, which is passed on."""
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    request.addfinalizer(lambda: signal.signal(signal.SIGCHLD, before))
+    with (
+        Forks([MODULE], tmp_path / "forker") as forks,
+        RestartedProcesses(print, start=forks.start, patience=PATIENCE) as processes,
+    ):
+        for name in ("first", "second"):
+            described(run(processes, tmp_path / name, "describe"))
+        sleeping = run(processes, tmp_path, "sleep")
+        wait_until_ready(sleeping)
+        assert not isinstance(sleeping.process, Process)
+    assert not psutil.pid_exists(sleeping.process.pid)
 
 
 def test_whoever_waits_waits_until_all_is_imported(tmp_path: Path) -> None:

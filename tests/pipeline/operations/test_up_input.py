@@ -12,7 +12,7 @@ from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.input_forms import InputForm
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.operations.restarted_processes import RestartedProcesses
-from dpstream.pipeline.operations.up.job_run import JobInput, JobRun
+from dpstream.pipeline.operations.up.job_run import JobInput, JobRun, UpSettings
 from tests.support.small_run import job_text
 
 
@@ -36,23 +36,16 @@ def files(tmp_path: Path) -> tuple[Path, Path, Path]:
     return job, rows, roster
 
 
-def load(
-    job: Path, rows: Path, roster: Path | None, to_epoch: int | None = None
-) -> tuple[JobInput, list[str]]:
-    said: list[str] = []
-    given = JobInput.load(
-        job, rows, roster=roster, to_epoch=to_epoch, skip_bad_rows=False, say=said.append
-    )
-    return given, said
-
-
 @pytest.mark.parametrize("chosen", [True, False])
 def test_the_producer_is_given_the_same_roster_and_last_epoch(
     files: tuple[Path, Path, Path], chosen: bool
 ) -> None:
     job, rows, roster = files
-    given, _ = load(job, rows, roster if chosen else None, 5 if chosen else None)
-    run = JobRun(given, None, lambda run, event: None, lambda sentence: None, lambda: None)
+    settings = UpSettings(
+        (job,), rows, users=roster if chosen else None, to_epoch=5 if chosen else None
+    )
+    given = JobInput.load(job, settings, print)
+    run = JobRun(given, lambda run, event: None, print, lambda: None)
     run._connection = Connection(("memory:9092",))
     workers = Commands()
     run.take(deploy_job(given.job, deployed_at=0), cast(RestartedProcesses, workers))
@@ -69,14 +62,7 @@ def test_the_job_is_deployed_as_one_that_says_how_its_input_is_written(
     job, rows, _ = files
     rows.write_text(rows.read_text().replace(",", ";"))
     form = InputForm(separator=";")
-    given = JobInput.load(
-        job,
-        rows,
-        roster=None,
-        to_epoch=None,
-        skip_bad_rows=False,
-        say=lambda sentence: None,
-        adapted=lambda job: job.model_copy(update={"input": form}),
-    )
-    assert given.users == 3
+    adapted = UpSettings((job,), rows, adapted=lambda job: job.model_copy(update={"input": form}))
+    given = JobInput.load(job, adapted, print)
+    assert len(given.values.users) == 3
     assert given.job.input == form

@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from dpstream.pipeline.cli import up as up_command
+from dpstream.pipeline.devices.item_log import ValueLog
 from dpstream.pipeline.devices.truths import CountedTruths
 from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.kafka.cluster import Cluster
@@ -22,9 +23,8 @@ from dpstream.pipeline.operations.deployments import deploy
 from dpstream.pipeline.operations.losses import UnaskedError, check_losses
 from dpstream.pipeline.operations.signals import Signals
 from dpstream.pipeline.operations.up import run_up
-from dpstream.pipeline.operations.up.job_run import JobInput, JobRun
-from dpstream.pipeline.operations.up.run_up import UpSettings
-from dpstream.pipeline.operations.up.screen import LineScreen
+from dpstream.pipeline.operations.up.job_run import JobInput, JobRun, UpSettings
+from dpstream.pipeline.operations.up.screen import Screen
 from tests.support.commands import Commands
 from tests.support.memory_cluster import MemoryCluster
 from tests.support.small_run import job_text
@@ -68,11 +68,10 @@ def test_jobs_begin_only_if_nothing_is_lost_or_it_is_agreed(
     job, path = parse_job(job_text()), tmp_path / "rows"
     if deployed:
         deploy(cluster, job, deployment=bytes([1] * 16), now=1)
+    settings = UpSettings((path,), path, agreed=agreed)
     truths = CountedTruths(np.zeros(job.epochs.count, np.int64))
-    given = JobInput(job, path, 1, truths, None, None, False)
-    run = run_up._Run(
-        UpSettings((path,), path, agreed=agreed), [given], LineScreen(Console()), Signals()
-    )
+    given = JobInput(job, settings, cast(ValueLog, None), truths)
+    run = run_up._Run(settings, [given], Screen(Console()), Signals())
     with suppress(UnaskedError):
         run._connect(Connection(("memory:9092",)))
     assert begun == ([] if deployed and not agreed else ["small"])

@@ -1,32 +1,56 @@
-"""What a run leaves behind: the table, the plot, the comparison with the truth."""
+"""What a run shows and leaves behind: lines, a table, plots, the comparison with the truth."""
 
+import csv
+import io
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
+from dpstream.aggregators.estimate import OUTSIDE, Estimate
+from dpstream.pipeline.cli.up import _write
+from dpstream.pipeline.demo.compared_runs import compared, write_comparison
 from dpstream.pipeline.devices.truths import CountedTruths
-from dpstream.pipeline.operations.up.outcome import (
-    Outcome,
-)
-from dpstream.pipeline.operations.up.progress import Progress, Row
-from tests.support.small_run import USERS, SmallRun, run_small_job
-
-
-def outcome_of(run: SmallRun) -> Outcome:
-    progress = Progress(run.job, CountedTruths(run.truth))
-    for role, value in run.records:
-        progress.apply(role, value)
-    return Outcome(run.job, progress.rows(), USERS, seconds=2.5, reports=progress.reports)
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.operations.up.outcome import Outcome, Row, summary
+from dpstream.pipeline.operations.up.screen import Screen, ScreenState, line_of
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.randomizers.labelled_examples import packed_examples
+from dpstream.topics.manifests import Fate
+from dpstream.topics.names import Role
+from tests.support.small_run import EPOCHS, USERS, run_small_job
 
 
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
-    return outcome_of(run_small_job(tmp_path_factory.mktemp("run")))
+    run = run_small_job(tmp_path_factory.mktemp("run"))
+    truths = CountedTruths(run.truth)
+    rows = tuple(
+        Row.of(run.job, EstimateRecord.from_bytes(value), truths)
+        for role, value in run.records
+        if role is Role.ESTIMATES
+    )
+    return Outcome(run.job, rows, USERS, seconds=2.5, truths=truths)
 
 
 def without_estimate(row: Row) -> Row:
     return replace(row, record=replace(row.record, estimate=None))
+
+
+def view_of(job: DeployedJob, rows: tuple[Row, ...], activity: str = "") -> ScreenState:
+    return ScreenState(job, activity, rows, EPOCHS)
+
+
+def test_every_epoch_stands_beside_its_truth(outcome: Outcome) -> None:
+    rows = outcome.rows
+    assert [row.epoch for row in rows] == list(range(1, EPOCHS + 1))
+    assert rows[-1].headline.truth == USERS
+    assert all(row.estimate.value is not None and not row.notes for row in rows)
+    # Its numbers are cut: beside the truth the flag would read as a truth outside the interval.
+    assert any(OUTSIDE in row.estimate.flags for row in rows)
 
 
 def test_the_error_is_that_of_the_estimates_against_the_truth(outcome: Outcome) -> None:
@@ -38,3 +62,80 @@ def test_the_error_is_that_of_the_estimates_against_the_truth(outcome: Outcome) 
     result = replace(outcome, rows=(missing, *moved[1:]))
     assert result.rmse == pytest.approx(10, abs=0.5)
     assert replace(outcome, rows=(missing,)).rmse is None
+
+
+def test_intervals_that_claim_nothing_are_not_counted(outcome: Outcome) -> None:
+    first = outcome.rows[0]
+    low = first.estimate.low
+    assert low is not None
+    outside = replace(first, truths=np.array([int(low) - 10]))
+    flagged = replace(
+        outside, record=replace(outside.record, estimate=replace(outside.estimate, flags=("gap",)))
+    )
+    rows = (outside, flagged, without_estimate(outside))
+    assert replace(outcome, rows=rows).covered == (0, 1)
+
+
+def test_lines_say_what_begins_and_every_epoch_that_is_due_once(outcome: Outcome) -> None:
+    console = Console(file=io.StringIO(), width=60, record=True)
+    with Screen(console) as screen:
+        for last, activity in ((0, "fetching: 1 of 2"), (0, "fetching: 2 of 2"), (5, ""), (12, "")):
+            screen.show(view_of(outcome.job, outcome.rows[:last], activity))
+    first, *epochs = console.export_text().splitlines()
+    assert first == "fetching: 1 of 2"
+    assert epochs == [line_of(row, outcome.job) for row in outcome.rows]
+    assert epochs[-1].startswith("epoch 12  estimate ")
+    assert f"truth (demo: not private) {USERS}  users {USERS}" in epochs[-1]
+
+
+def test_a_terminal_also_shows_how_far_a_job_is(outcome: Outcome) -> None:
+    console = Console(file=io.StringIO(), width=100, record=True, force_terminal=True)
+    with Screen(console) as screen:
+        screen.show(view_of(outcome.job, outcome.rows[:3]))
+    assert outcome.job.position_of(3, EPOCHS) in console.export_text()
+
+
+def test_runs_are_compared(outcome: Outcome, tmp_path: Path) -> None:
+    (row, _) = compared([outcome, outcome])
+    assert row[0] == "future_rand"
+    assert row[2] == f"{outcome.rmse:,.0f}"
+    write_comparison([outcome, outcome], tmp_path / "picture")
+    assert (tmp_path / "picture").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_table_has_the_truth_and_the_plot_is_drawn(outcome: Outcome, tmp_path: Path) -> None:
+    files = _write(outcome, tmp_path, alone=True)
+    with files["estimates"].open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [float(row["truth_not_private"]) for row in rows] == [
+        float(row.truths[0]) for row in outcome.rows if row.truths is not None
+    ]
+    assert files["plot"].read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_job_that_learns_has_no_truth(tmp_path: Path) -> None:
+    tested = packed_examples(np.array([[1, 900, -300], [2, -900, 500]]))
+    asked = {"epsilon": 3, "delta": 0.01, "features": 2, "classes": 2, "test_set": tested}
+    values = {
+        "name": "learning",
+        "protocol": "ldp_sgd",
+        "parameters": asked,
+        "epochs": {"count": 2},
+    }
+    job = deploy_job(make_job({**values, "shuffle": {"minimum": 5}}), deployed_at=0)
+    truths = CountedTruths(np.zeros((2, 0), np.int64))
+    rows = []
+    for epoch, estimate in ((1, None), (2, Estimate.around(96.25, 1.0, 1.96, 900, USERS))):
+        fate = Fate.RELEASED if estimate else Fate.TOO_SMALL
+        record = EstimateRecord(job.deployment, epoch, fate, epoch, 900, USERS, estimate, {})
+        rows.append(Row.of(job, record, truths))
+    outcome = Outcome(job, tuple(rows), USERS, seconds=2.5, truths=truths)
+    files = _write(outcome, tmp_path, alone=True)
+    with files["estimates"].open(newline="") as file:
+        written = list(csv.DictReader(file))
+    assert [row["estimate"] for row in written] == ["", "96.25"]
+    assert {row["truth_not_private"] for row in written} == {""}
+    assert outcome.to_json()["rmse"] is None
+    said = dict(summary(outcome))["last estimate"]
+    assert said.startswith("The accuracy on the test set is 96.2 % at epoch 2")
+    assert "truth" not in line_of(rows[1], job)

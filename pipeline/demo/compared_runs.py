@@ -1,0 +1,65 @@
+"""Several jobs that count the same, side by side: a table of their errors, and one picture."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from dpstream.pipeline.operations.up.outcome import NOT_PRIVATE, Outcome
+from dpstream.pipeline.plots import new_figure, save_figure
+from dpstream.pipeline.results.curves import DASHED, curves_of, name_axes, plotted_query, positions
+from dpstream.pipeline.results.expected_errors import forecast_of
+from dpstream.pipeline.results.kinds.known_kinds import kind_of
+
+COMPARED = ("protocol", "epsilon", "RMSE", "smoothed", "predicted", "messages", "to be trusted")
+"""The columns of `compared`; messages are those of a user, over all epochs, as predicted."""
+
+# Okabe and Ito's colours, in the order of the live page.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
+
+
+def compared(outcomes: Sequence[Outcome]) -> Iterator[list[str]]:
+    """A row for every run that counts the same: errors against the truth, in users."""
+
+    def number(value: float | None) -> str:
+        return "-" if value is None else f"{value:,.0f}"
+
+    for each in outcomes:
+        guarantee = each.job.guarantee
+        yield [
+            each.job.protocol,
+            f"{guarantee.epsilon:.3g}",
+            *map(number, (each.rmse, each.smoothed_rmse, each.predicted_rmse)),
+            number(forecast_of(each.job, each.job.calibrate()).reports_per_user.sum()),
+            guarantee.trust.partition(":")[0].partition(",")[0],
+        ]
+
+
+def write_comparison(outcomes: Sequence[Outcome], path: Path) -> None:
+    """Draw runs that count a single value of the same users into a PNG file.
+
+    On top the estimates, with their 95 % bands, and the truth; below, by how much they are off.
+
+    Raises:
+        PlotError: matplotlib is missing.
+    """
+    figure = new_figure(10, 7.2)
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
+    for outcome, colour in zip(outcomes, _COLOURS, strict=False):
+        job, records = outcome.job, outcome.records
+        at = positions(job, [record.epoch for record in records])
+        (curve,) = curves_of(plotted_query(job.domain, None, records), records, outcome.known)
+        assert curve.truth is not None
+        name = f"{job.protocol}, epsilon {job.guarantee.epsilon:.3g}"
+        curve.draw(above, at, colour, name)
+        curve.draw(below, at, colour, name, less=curve.truth)
+    true = f"truth ({NOT_PRIVATE})"
+    above.plot(at, curve.truth, color="black", linewidth=1.3, linestyle=DASHED, label=true)
+    below.axhline(0, color="black", linewidth=1.0, linestyle=DASHED)
+    said = f"The same {job.people} counted by several protocols; bands: 95 % intervals"
+    above.set_title(said, loc="left", fontsize=11)
+    name_axes(above, job, kind_of(job.domain).counted(job)[1])
+    name_axes(below, job, "estimate minus truth")
+    above.set_xlabel("")
+    above.legend(loc="best", frameon=False)
+    save_figure(figure, path)
