@@ -31,7 +31,6 @@ SMALL: Final = {
     "pipeline/open_files.py": "worker, collector and page raise the same limit",
     "pipeline/operations/signals.py": "commands that run processes share it",
     "pipeline/operations/supervisor/lines.py": "lines of many workers, tested without any",
-    "pipeline/operations/supervisor/pulses.py": "signs of life, tested without any worker",
     "pipeline/plots.py": "the one module that imports Matplotlib",
     "pipeline/protocols/late_calibration.py": "keeps calibrations from being imported",
     "pipeline/protocols/registry.py": "the list of protocols, without any",

@@ -30,7 +30,7 @@ class JobsReader:
 
     def __init__(self, cluster: Cluster) -> None:
         self.topic = ListedJobs()
-        self._cluster = cluster
+        self.cluster = cluster
         self._position = 0
 
     def read(self) -> bool:
@@ -40,22 +40,19 @@ class JobsReader:
             NoTopicError: there is no topic; jobs that are known go on.
             KafkaError: the broker does not answer; nothing is lost, read again.
         """
-        end = self._cluster.end_offsets(JOBS_TOPIC)[0]
+        end = self.cluster.end_offsets(JOBS_TOPIC)[0]
         if end < self._position:
             # The topic was made anew.
             self.topic, self._position = ListedJobs(), 0
         before = self._position
-        for record in self._cluster.read(JOBS_TOPIC, start=before, stop=end):
-            self._apply(record.key, record.value)
+        for record in self.cluster.read(JOBS_TOPIC, start=before, stop=end):
+            try:
+                self.topic.apply(record.key, record.value)
+            except Exception:
+                # The same.
+                self.topic.unreadable.add((record.key or b"").decode(errors="replace"))
         self._position = end
         return end > before
-
-    def _apply(self, key: bytes | None, value: bytes | None) -> None:
-        try:
-            self.topic.apply(key, value)
-        except Exception:
-            # The same.
-            self.topic.unreadable.add((key or b"").decode(errors="replace"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +75,7 @@ class Follower(Generic[Wanted]):
         post: is given that whenever it may have changed, the first time when the topic has
             been read to its end; `Away` and None when the broker goes away and is back; and
             the error that nobody expected, after which nothing more is read.
+        look: looks at more of the cluster every time, and returns the seconds until the next one.
     """
 
     def __init__(
@@ -85,10 +83,13 @@ class Follower(Generic[Wanted]):
         connection: Connection,
         meaning: Callable[[ListedJobs], Wanted],
         post: Callable[[Wanted | Away | Exception | None], None],
+        look: Callable[[Cluster], float] = lambda cluster: _POLL_SECONDS,
     ) -> None:
         self._connection = connection
         self._meaning = meaning
         self._post = post
+        self._look = look
+        self._away = False
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="jobs", daemon=True)
         self._thread.start()
@@ -100,44 +101,38 @@ class Follower(Generic[Wanted]):
 
     def _run(self) -> None:
         try:
-            self._wait_for_a_broker()
+            # kafka-python leaves a thread and sockets behind with every attempt that fails.
+            servers = self._connection.bootstrap_servers
+            while not _answers(servers) and not self._over.is_set():
+                self._say_away(Away(f"nobody listens at {', '.join(servers)}"))
+                self._over.wait(_POLL_SECONDS)
+            self._say_away(None)
             with Cluster(self._connection, _ANSWER_SECONDS) as cluster:
                 self._follow(JobsReader(cluster))
         except Exception as error:
             self._post(error)
 
-    def _wait_for_a_broker(self) -> None:
-        # kafka-python leaves a thread and sockets behind with every attempt that fails.
-        told = False
-        while not self._over.is_set() and not _answers(self._connection.bootstrap_servers):
-            if not told:
-                self._post(
-                    Away(f"nobody listens at {', '.join(self._connection.bootstrap_servers)}")
-                )
-                told = True
-            self._over.wait(_POLL_SECONDS)
-        if told:
-            self._post(None)
-
     def _follow(self, reader: JobsReader) -> None:
-        away, posted = False, False
+        posted, pause = False, _POLL_SECONDS
         while not self._over.is_set():
             try:
                 with suppress(NoTopicError):
                     posted &= not reader.read()
-            except (KafkaError, ClusterError, OSError) as error:
-                if not away:
-                    refused = isinstance(error, AccessError)
-                    self._post(Away(str(error) or type(error).__name__, refused))
-                away = True
-            else:
-                if away:
-                    self._post(None)
-                away = False
                 if not posted:
                     self._post(self._meaning(reader.topic))
                     posted = True
-            self._over.wait(_POLL_SECONDS)
+                pause = self._look(reader.cluster)
+                self._say_away(None)
+            except (KafkaError, ClusterError, OSError) as error:
+                reason = str(error) or type(error).__name__
+                self._say_away(Away(reason, refused=isinstance(error, AccessError)))
+            self._over.wait(pause)
+
+    def _say_away(self, away: Away | None) -> None:
+        """Say that the broker is away, or is back, once."""
+        if self._away != (away is not None):
+            self._away = away is not None
+            self._post(away)
 
 
 def _answers(servers: tuple[str, ...]) -> bool:

@@ -27,7 +27,7 @@ from dpstream.pipeline.kafka.deployed_jobs import find_deployed
 from dpstream.pipeline.kafka.local_kafka import LocalKafka
 from dpstream.pipeline.kafka.local_kafka.broker import free_port
 from dpstream.pipeline.operations.deployments import deploy
-from dpstream.pipeline.operations.supervisor.pulses import HUNG_SECONDS
+from dpstream.pipeline.operations.supervisor.children import HUNG_SECONDS
 from dpstream.pipeline.results.follow import EstimateReader
 from dpstream.topics.manifests import Fate
 from dpstream.topics.names import Role

@@ -155,7 +155,7 @@ LISTENERS = {
     "pipeline/demo/devices/visitor_page.py",
     "pipeline/kafka/local_kafka/broker.py",
     "pipeline/kafka/workers/monitor.py",
-    "pipeline/operations/supervisor/children.py",
+    "pipeline/operations/supervisor/supervise.py",
     "pipeline/serve/server.py",
 }
 
@@ -214,7 +214,7 @@ def test_the_page_is_served_on_loopback() -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        "pipeline/operations/supervisor/children.py",
+        "pipeline/operations/supervisor/supervise.py",
         "pipeline/demo/devices/visitor_page.py",
     ],
 )

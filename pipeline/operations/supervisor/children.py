@@ -1,4 +1,4 @@
-"""The worker processes of a supervisor, one for each job.
+"""The worker of a job in a supervisor: its processes, one after the other, and where it answers.
 
 Each is given a socket to serve its metrics on, so that nobody has to be told where. When memory
 runs out, Linux ends a worker before it ends the supervisor, and none but the worker.
@@ -9,123 +9,96 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
 
-from dpstream.pipeline.operations.processes import (
-    Running,
-    Starter,
-    dpstream_command,
-    end_all,
-    start_process,
-)
+from dpstream.pipeline.operations.processes import Running, Starter, dpstream_command
 
 METRICS_VARIABLE = "DPSTREAM_METRICS_DESCRIPTOR"
 """The variable of the environment that names the descriptor of a worker's socket for metrics."""
 
+HUNG_SECONDS = 90.0
+"""Seconds without a pulse: a worker whose event loop is blocked ends itself after 30."""
+
 _OOM_SCORE_ADDED, _OOM_SCORE_MAX = 200, 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """A worker has ended: its return code, and why; empty if it had no time to say so."""
+@dataclass(eq=False, slots=True)
+class Worker:
+    """The worker of a job.
 
-    job: str
-    code: int
-    reason: str
-
-
-class Children:
-    """Starts workers and ends them; none is left when it is closed, or killed.
-
-    Args:
-        command: the dpstream command of a job's worker.
-        on_line: is given what workers print, job and line, in other threads.
-        monitored: whether workers serve metrics, each on a socket that `METRICS_VARIABLE` names.
-        start: starts them.
+    Attributes:
+        job: its name.
+        listening: serves its metrics, through all its processes; None: they are served nowhere.
+        process: the present one; None: there is none.
+        started_at: when it was last started, or to be, on the monotonic clock.
+        restarts: how often it ended unasked.
+        awake: whether it was woken, or had no reason to rest, since it last did.
+        warned_at: when it was last said that it cannot be started.
     """
 
-    def __init__(
-        self,
-        command: Callable[[str], Sequence[str]],
-        on_line: Callable[[str, str], None],
-        *,
-        monitored: bool,
-        start: Starter = start_process,
-    ) -> None:
-        self._start = start
-        self._command = command
-        self._on_line = on_line
-        self._monitored = monitored
-        self._processes: dict[str, Running] = {}
-        self._sockets: dict[str, socket.socket] = {}
+    job: str
+    listening: socket.socket | None = None
+    process: Running | None = None
+    started_at: float = 0.0
+    restarts: int = 0
+    awake: bool = False
+    warned_at: float = float("-inf")
+    _felt: tuple[object, float] = field(default=(None, 0.0), init=False)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        end_all(self._processes.values(), patience=0.0)
-        for listening in self._sockets.values():
-            listening.close()
-
-    def start(self, job: str) -> int:
-        """Start the worker of a job that has none; returns its process id.
+    def start(
+        self, command: Sequence[str], on_line: Callable[[str], None], start: Starter
+    ) -> Running:
+        """Start a process of it, when there is none.
 
         Raises:
             OSError: the system has no room for it.
         """
-        listening = self._socket_of(job) if self._monitored else None
-        process = self._start(
-            job,
-            dpstream_command(*self._command(job)),
-            on_line=partial(self._on_line, job),
-            descriptors={} if listening is None else {METRICS_VARIABLE: listening.fileno()},
+        descriptors = {}
+        if self.listening is not None:
+            descriptors[METRICS_VARIABLE] = self.listening.fileno()
+        self.process = start(
+            self.job, dpstream_command(*command), on_line=on_line, descriptors=descriptors
         )
-        _offer_to_the_oom_killer(process.pid)
-        self._processes[job] = process
-        return process.pid
-
-    def terminate(self, job: str) -> None:
-        """Ask the worker of a job to end."""
-        self._processes[job].terminate()
-
-    def kill(self, job: str) -> None:
-        """End the worker of a job by force."""
-        self._processes[job].kill()
-
-    def port(self, job: str) -> int | None:
-        """Where the worker of a job serves its metrics, on 127.0.0.1, if it runs."""
-        listening = self._sockets.get(job)
-        if listening is None or job not in self._processes:
-            return None
-        return int(listening.getsockname()[1])
-
-    def ended(self) -> list[Ended]:
-        """The workers that have ended since this was last asked."""
-        ended = []
-        for job, process in list(self._processes.items()):
-            if (code := process.poll()) is not None:
-                ended.append(Ended(job, code, process.reason()))
-                process.let_go()
-                del self._processes[job]
-        return ended
+        _offer_to_the_oom_killer(self.process.pid)
+        return self.process
 
     @property
-    def running(self) -> tuple[str, ...]:
-        """Jobs whose worker was started and has not ended, as far as `ended` has said."""
-        return tuple(self._processes)
+    def port(self) -> int | None:
+        """Where it serves its metrics, on 127.0.0.1, if it runs."""
+        if self.listening is None or self.process is None:
+            return None
+        return int(self.listening.getsockname()[1])
 
-    def forget(self, job: str) -> None:
-        """There will be no worker of a job for now."""
-        if listening := self._sockets.pop(job, None):
-            listening.close()
+    def ended(self) -> tuple[int, str] | None:
+        """Its return code and why, once, when its process has ended; empty if it had no time."""
+        if self.process is None or (code := self.process.poll()) is None:
+            return None
+        reason = self.process.reason()
+        self.process.let_go()
+        self.process = None
+        return code, reason
 
-    def _socket_of(self, job: str) -> socket.socket:
-        if job not in self._sockets:
-            self._sockets[job] = socket.create_server(("127.0.0.1", 0))
-        return self._sockets[job]
+    def silent(self, pulse: object, now: float) -> float:
+        """For how many seconds the pulse of its process has been the same.
+
+        What changes is compared, and no clock that anybody sets: it counts only how often a pulse
+        was felt to be the same, by seconds that never go back and stand still while the machine
+        sleeps.
+
+        >>> worker = Worker("a")
+        >>> [worker.silent(beat, now) for beat, now in ((1, 0.0), (1, 40.0), (2, 80.0), (2, 90.0))]
+        [0.0, 40.0, 0.0, 10.0]
+        """
+        felt = self.started_at, pulse
+        if self._felt[0] != felt:
+            self._felt = felt, now
+        return now - self._felt[1]
+
+    def close(self) -> None:
+        """There will be no process of it for now."""
+        if self.listening is not None:
+            self.listening.close()
 
 
 def _offer_to_the_oom_killer(pid: int) -> None:

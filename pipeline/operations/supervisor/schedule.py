@@ -59,6 +59,17 @@ class _Slot:
     back_off: BackOff = field(default_factory=lambda: BackOff(BACK_OFF_FIRST, BACK_OFF_MAX))
     restart_at: float = 0.0
 
+    def end(self) -> tuple[bytes | None, bool]:
+        """Run nothing any more; what ran, and whether it was asked to end."""
+        ran, asked = self.running, self.asked_at is not None
+        self.running, self.asked_at, self.killed = None, None, False
+        return ran, asked
+
+    @property
+    def rests(self) -> bool:
+        """Whether nothing is to be done for what is wanted."""
+        return self.running is None and self.resting is not None and self.resting == self.wanted
+
 
 class Schedule:
     """Which worker runs, and which one should.
@@ -112,17 +123,12 @@ class Schedule:
     @property
     def resting(self) -> frozenset[str]:
         """Jobs whose worker rests."""
-        return frozenset(
-            job
-            for job, slot in self._slots.items()
-            if slot.resting is not None and slot.resting == slot.wanted and slot.running is None
-        )
+        return frozenset(job for job, slot in self._slots.items() if slot.rests)
 
     def rests(self, job: str) -> None:
         """The worker of a job has ended, or was not started, since there is nothing to do."""
         slot = self._slots[job]
-        ran, asked = slot.running, slot.asked_at is not None
-        slot.running, slot.asked_at, slot.killed = None, None, False
+        ran, asked = slot.end()
         slot.back_off.failures, slot.failed = 0, None
         slot.resting = None if asked else ran
         self._forget()
@@ -138,15 +144,13 @@ class Schedule:
         Returns:
             In how many seconds it is started again, if it ended unasked; None if it was asked to.
         """
-        slot = self._slots[job]
-        ran, asked = slot.running, slot.asked_at is not None
-        slot.running, slot.asked_at, slot.killed = None, None, False
+        slot, wait = self._slots[job], None
+        ran, asked = slot.end()
         if asked:
             slot.back_off.failures, slot.failed = 0, None
-            self._forget()
-            return None
-        wait = slot.back_off.failed(now - slot.started_at)
-        slot.failed, slot.restart_at = ran, now + wait
+        else:
+            wait = slot.back_off.failed(now - slot.started_at)
+            slot.failed, slot.restart_at = ran, now + wait
         self._forget()
         return wait
 
@@ -157,9 +161,9 @@ class Schedule:
             for slot in self._slots.values()
         )
         for job, slot in self._slots.items():
+            if slot.rests:
+                continue
             if slot.running is None:
-                if slot.resting is not None and slot.resting == slot.wanted:
-                    continue
                 # What failed says nothing of another version.
                 if slot.wanted != slot.failed:
                     slot.back_off.failures = 0

@@ -6,8 +6,8 @@ answer scrapes; signals are only noted.
 
 from __future__ import annotations
 
+import socket
 import time
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -22,14 +22,13 @@ from dpstream.pipeline.kafka.jobs_follower import Away, Follower
 from dpstream.pipeline.kafka.workers.monitor import MonitorAddress, serve
 from dpstream.pipeline.kafka.workers.watchdog import PULSE_SECONDS, pulse_of
 from dpstream.pipeline.operations.forks import Forks
-from dpstream.pipeline.operations.processes import Starter, how_it_ended, start_process
+from dpstream.pipeline.operations.processes import Starter, end_all, how_it_ended, start_process
 from dpstream.pipeline.operations.signals import Signals
-from dpstream.pipeline.operations.supervisor.children import Children, Ended
+from dpstream.pipeline.operations.supervisor.children import HUNG_SECONDS, Worker
 from dpstream.pipeline.operations.supervisor.lines import Lines
-from dpstream.pipeline.operations.supervisor.pulses import HUNG_SECONDS, Pulses
 from dpstream.pipeline.operations.supervisor.rests import RestWatch, first_rest, noted_rest
 from dpstream.pipeline.operations.supervisor.schedule import Kill, Schedule, Start, Terminate
-from dpstream.pipeline.operations.supervisor.wanted import SHUFFLE, Task, Tasks, tasks_of
+from dpstream.pipeline.operations.supervisor.wanted import Tasks, tasks_of
 from dpstream.pipeline.operations.supervisor.watch import (
     View,
     Watched,
@@ -40,6 +39,7 @@ from dpstream.pipeline.operations.supervisor.watch import (
 from dpstream.pipeline.protocols.registry import OWN, module_of
 from dpstream.pipeline.state import FolderLock, noise_key_file, supervisor_folder, worker_folder
 
+SHUFFLE = "shuffle"
 _LOOK_SECONDS = 0.1
 # Of workers that rest, so many are started within two seconds: all may be woken at once.
 _AT_ONCE = 8
@@ -60,13 +60,6 @@ WORKER_MODULES = (
 """What workers import."""
 # What keeps a worker from being started is said again after so many seconds.
 _SAY_AGAIN_SECONDS = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class Woken:
-    """There is something to do for a job whose worker rests."""
-
-    job: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,69 +127,57 @@ class _Supervisor:
         self._signals = signals
         self._lines = Lines(settings.stage, settings.name, settings.as_json)
         self._schedule = Schedule(at_once=None if settings.rest_after is None else _AT_ONCE)
-        self._events: Queue[Tasks | Woken | Away | Exception | None] = Queue()
-        self._rests: RestWatch | None = None
+        self._workers: dict[str, Worker] = {}
+        # A string is a job that is woken.
+        self._events: Queue[Tasks | str | Away | Exception | None] = Queue()
+        self._rests = RestWatch(settings.stage, settings.name, self._events.put)
         self._tasks = Tasks({}, frozenset())
-        self._started_at: dict[str, float] = {}
-        self._awake: set[str] = set()
-        self._pulses = Pulses()
         self._felt_at = 0.0
-        self._restarts: Counter[str] = Counter()
-        self._said_at: dict[str, float] = {}
         self._informed = False
         self._broker_answers = True
         self._stopping = False
         self._view = View(time.monotonic(), settings.stage)
-        self._stack = ExitStack()
+        self._start_process: Starter = start_process
 
     def run(self) -> int:
-        if self._settings.monitor is not None:
+        settings = self._settings
+        if settings.monitor is not None:
             serve(
-                self._settings.monitor,
+                settings.monitor,
                 registry_of(lambda: self._view),
                 alive=lambda: liveness(self._view, time.monotonic()),
                 ready=lambda: readiness(self._view, time.monotonic()),
             )
-        pattern = self._settings.pattern
-        self._lines.info(None, f"supervising {'all jobs' if pattern == '*' else f'jobs {pattern}'}")
-        follower = Follower(self._connection, partial(tasks_of, pattern=pattern), self._events.put)
-        with self._stack, closing(follower):
-            self._children = self._make_children()
+        which = "all jobs" if settings.pattern == "*" else f"jobs {settings.pattern}"
+        self._lines.info(None, f"supervising {which}")
+        meaning = partial(tasks_of, pattern=settings.pattern)
+        look = [] if settings.rest_after is None else [self._rests.look]
+        with ExitStack() as stack:
+            if settings.rest_after is not None:
+                # They come and go: none is to import everything anew.
+                log = supervisor_folder(settings.stage, settings.name) / "forker.log"
+                self._start_process = stack.enter_context(Forks(WORKER_MODULES, log)).start
+            stack.callback(self._end_all)
+            follower = Follower(self._connection, meaning, self._events.put, *look)
+            stack.enter_context(closing(follower))
             while not self._stopping or self._schedule.jobs:
-                self._take_events()
+                self._take_event()
                 self._obey_signals()
-                for ended in self._children.ended():
-                    self._take_note(ended)
+                for worker in list(self._workers.values()):
+                    if (ended := worker.ended()) is not None:
+                        self._take_note(worker, *ended)
                 self._work()
                 self._end_what_hangs()
                 self._look()
         self._lines.info(None, "stopped")
         return 0
 
-    def _make_children(self) -> Children:
-        """Workers, and where they may rest what that takes: closed with `_stack`."""
-        settings, connection = self._settings, self._connection
-        start: Starter = start_process
-        if settings.rest_after is not None:
-            # They come and go: none is to import everything anew.
-            log = supervisor_folder(settings.stage, settings.name) / "forker.log"
-            start = self._stack.enter_context(Forks(WORKER_MODULES, log)).start
-            self._rests = self._stack.enter_context(
-                closing(RestWatch(connection, settings.stage, settings.name, self._note_woken))
-            )
-        return self._stack.enter_context(
-            Children(
-                lambda job: settings.command(job, connection),
-                self._lines.relay,
-                monitored=settings.monitor is not None,
-                start=start,
-            )
-        )
+    def _end_all(self) -> None:
+        end_all((each.process for each in self._workers.values() if each.process), patience=0.0)
+        for worker in self._workers.values():
+            worker.close()
 
-    def _note_woken(self, job: str) -> None:
-        self._events.put(Woken(job))
-
-    def _take_events(self) -> None:
+    def _take_event(self) -> None:
         try:
             event = self._events.get(timeout=_LOOK_SECONDS)
         except Empty:
@@ -206,30 +187,33 @@ class _Supervisor:
                 raise event
             case Away(reason):
                 self._broker_answers = False
-                if event.refused:
-                    self._lines.warning(None, f"{reason}; waiting for that")
-                else:
-                    self._lines.warning(None, f"Kafka does not answer ({reason}); waiting for it")
+                away = reason if event.refused else f"Kafka does not answer ({reason})"
+                waiting = "waiting for that" if event.refused else "waiting for it"
+                self._lines.warning(None, f"{away}; {waiting}")
             case None:
                 self._broker_answers = True
                 self._lines.info(None, "Kafka is back")
-            case Woken(job):
-                self._schedule.woken(job)
-                self._awake.add(job)
+            case str():
+                self._schedule.woken(event)
+                if event in self._workers:
+                    self._workers[event].awake = True
             case Tasks():
-                self._informed = True
-                for job in sorted(event.unreadable - self._tasks.unreadable):
-                    self._lines.warning(job, "not run: deployed by another version of dpstream")
-                for job in self._schedule.resting:
-                    before, after = (each.tasks.get(job) for each in (self._tasks, event))
-                    if before and after and before.phase is not after.phase:
-                        # Who drains a job wants its workers.
-                        self._schedule.woken(job)
-                self._tasks = event
+                self._take_tasks(event)
+
+    def _take_tasks(self, tasks: Tasks) -> None:
+        self._informed = True
+        for job in sorted(tasks.unreadable - self._tasks.unreadable):
+            self._lines.warning(job, "not run: deployed by another version of dpstream")
+        for job in self._schedule.resting:
+            before, after = (each.tasks.get(job) for each in (self._tasks, tasks))
+            if before and after and before.phase is not after.phase:
+                # Who drains a job wants its workers.
+                self._schedule.woken(job)
+        self._tasks = tasks
         if not self._stopping:
             stage = self._settings.stage
             self._schedule.wanted(
-                {job: task.version for job, task in self._tasks.tasks.items() if task.is_for(stage)}
+                {job: task.version for job, task in tasks.tasks.items() if task.is_for(stage)}
             )
 
     def _obey_signals(self) -> None:
@@ -242,22 +226,19 @@ class _Supervisor:
     def _work(self) -> None:
         now = time.monotonic()
         for step in list(self._schedule.steps(now)):
+            worker = self._workers.setdefault(step.job, Worker(step.job))
             match step:
-                case Start(job):
-                    self._start(job, now)
-                case Terminate(job):
+                case Start():
+                    self._start(worker, now)
+                case Terminate(job) if worker.process:
                     self._lines.info(job, f"ending the worker: {self._why_it_ends(job)}")
-                    self._children.terminate(job)
-                case Kill(job):
+                    worker.process.terminate()
+                case Kill(job) if worker.process:
                     self._lines.warning(job, "the worker does not end: ending it by force")
-                    self._children.kill(job)
-        if self._rests is not None:
-            self._rests.keep(self._schedule.resting)
-        for job in self._started_at.keys() - self._schedule.jobs:
-            self._children.forget(job)
-            for held in (self._started_at, self._restarts, self._said_at):
-                held.pop(job, None)
-            self._awake.discard(job)
+                    worker.process.kill()
+        self._rests.keep(self._schedule.resting)
+        for job in self._workers.keys() - self._schedule.jobs:
+            self._workers.pop(job).close()
 
     def _end_what_hangs(self) -> None:
         """End workers that do nothing any more, not even end themselves."""
@@ -265,68 +246,69 @@ class _Supervisor:
         if now < self._felt_at + PULSE_SECONDS:
             return
         self._felt_at = now
-        for job in self._children.running:
-            stamp = pulse_of(worker_folder(job, settings.stage, settings.name))
-            silent = self._pulses.silent(job, (self._started_at[job], stamp), now)
+        for job, worker in self._workers.items():
+            if worker.process is None:
+                continue
+            pulse = pulse_of(worker_folder(job, settings.stage, settings.name))
+            silent = worker.silent(pulse, now)
             if silent > HUNG_SECONDS:
                 self._lines.warning(job, f"the worker hangs, silent for {silent:.0f} s: ending it")
-                self._children.kill(job)
-        self._pulses.keep(self._children.running)
+                worker.process.kill()
 
-    def _start(self, job: str, now: float) -> None:
-        self._started_at[job] = now
-        if self._lay_to_rest(job):
+    def _start(self, worker: Worker, now: float) -> None:
+        settings, job = self._settings, worker.job
+        worker.started_at = now
+        if self._lay_to_rest(worker):
             return
         try:
-            self._check_noise_key(self._tasks.tasks[job])
-            pid = self._children.start(job)
+            if settings.stage == SHUFFLE and self._tasks.tasks[job].deployed.needs_noise_key:
+                NoiseKey.read(settings.noise_key(job))
+            if settings.monitor is not None and worker.listening is None:
+                worker.listening = socket.create_server(("127.0.0.1", 0))
+            command = settings.command(job, self._connection)
+            relay = partial(self._lines.relay, job)
+            process = worker.start(command, relay, self._start_process)
         except (WrongKeyError, OSError) as error:
             self._schedule.ended(job, now)
-            if now >= self._said_at.get(job, now - _SAY_AGAIN_SECONDS) + _SAY_AGAIN_SECONDS:
-                self._said_at[job] = now
+            if now >= worker.warned_at + _SAY_AGAIN_SECONDS:
+                worker.warned_at = now
                 self._lines.warning(job, f"no worker: {error}")
         else:
-            self._said_at.pop(job, None)
-            self._lines.info(job, f"starting a worker, process {pid}")
+            worker.warned_at = float("-inf")
+            self._lines.info(job, f"starting a worker, process {process.pid}")
 
-    def _lay_to_rest(self, job: str, *, ended: bool = False) -> bool:
-        """Have a job's worker rest if there is nothing to do for it; `ended`: it has just said so.
+    def _lay_to_rest(self, worker: Worker, *, ended: bool = False) -> bool:
+        """Have a worker rest if there is nothing to do for it; `ended`: it has just said so.
 
         Who drains a job wants its workers, and what was woken is not laid to rest unasked.
         """
-        task = self._tasks.tasks.get(job)
-        if self._rests is None or task is None:
+        settings, task = self._settings, self._tasks.tasks.get(worker.job)
+        if settings.rest_after is None or task is None:
             return False
-        settings, deployed = self._settings, task.deployed
-        if not ended and (job in self._awake or task.phase is not Phase.RUNNING):
+        if not ended and (worker.awake or task.phase is not Phase.RUNNING):
             return False
-        rest = noted_rest(deployed, task.version, settings.stage, settings.name)
+        rest = noted_rest(task.deployed, task.version, settings.stage, settings.name)
         if rest is None and not ended:
-            rest = first_rest(deployed, settings.stage, settings.name)
+            rest = first_rest(task.deployed, settings.stage, settings.name)
+        worker.awake = rest is None
         if rest is None:
-            self._awake.add(job)
             return False
-        self._awake.discard(job)
-        self._schedule.rests(job)
+        self._schedule.rests(worker.job)
         self._rests.add(rest, said=ended)
         return True
 
-    def _check_noise_key(self, task: Task) -> None:
-        if task.needs_noise_key and self._settings.stage == SHUFFLE:
-            NoiseKey.read(self._settings.noise_key(task.job))
-
-    def _take_note(self, ended: Ended) -> None:
-        job, how = ended.job, how_it_ended(ended.code)
-        if ended.code == 0 and self._lay_to_rest(job, ended=True):
+    def _take_note(self, worker: Worker, code: int, reason: str) -> None:
+        job, how = worker.job, how_it_ended(code)
+        if code == 0 and self._lay_to_rest(worker, ended=True):
             return
         wait = self._schedule.ended(job, time.monotonic())
         if wait is None:
             self._lines.info(job, f"the worker has ended {how}")
             return
-        self._restarts[job] += 1
+        worker.restarts += 1
         # Further lines say where to look it up.
-        reason = ended.reason.partition("\n")[0]
-        because = f" ({reason})" if reason else ""
+        first = reason.partition("\n")[0]
+        because = f" ({first})" if first else ""
         self._lines.warning(
             job, f"the worker has ended {how}{because}, starting it again in {wait:g} s"
         )
@@ -340,21 +322,21 @@ class _Supervisor:
         return "its record has changed" if task.phase.works else f"the job is {task.phase}"
 
     def _look(self) -> None:
-        resting = self._schedule.resting
-        told = {} if self._rests is None else self._rests.metrics()
+        resting, told = self._schedule.resting, self._rests.metrics()
+        workers = (self._workers.get(job, Worker(job)) for job in sorted(self._schedule.jobs))
         self._view = View(
             at=time.monotonic(),
             stage=self._settings.stage,
             workers=tuple(
                 Watched(
-                    job,
-                    self._children.port(job),
-                    self._started_at.get(job, 0.0),
-                    told.get(job, "") if job in resting else None,
+                    each.job,
+                    each.port,
+                    each.started_at,
+                    told.get(each.job, "") if each.job in resting else None,
+                    each.restarts,
                 )
-                for job in sorted(self._schedule.jobs)
+                for each in workers
             ),
-            restarts=dict(self._restarts),
             informed=self._informed,
             broker_answers=self._broker_answers,
         )

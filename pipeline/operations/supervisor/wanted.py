@@ -12,40 +12,27 @@ from dpstream.pipeline.jobs.job_phases import Phase
 from dpstream.pipeline.jobs.listed_jobs import ListedJobs
 from dpstream.pipeline.stages.topic_uses import stages_of
 
-SHUFFLE = "shuffle"
-
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A deployed job as a supervisor of one stage sees it.
+    """A deployed job as a supervisor sees it.
 
     Attributes:
-        job: its name.
-        version: of its record; another one needs another worker.
-        phase: what its operator wants.
-        stages: that it has.
-        needs_noise_key: whether its shuffle stage adds noise.
         deployed: the job as it is deployed.
+        phase: what its operator wants.
+        version: of its record; another one needs another worker.
+        stages: that it has.
     """
 
-    job: str
-    version: bytes
-    phase: Phase
-    stages: frozenset[str]
-    needs_noise_key: bool
     deployed: DeployedJob
+    phase: Phase
+    version: bytes
+    stages: frozenset[str]
 
     @classmethod
     def of(cls, job: DeployedJob, phase: Phase) -> Task:
         """Of a job in a phase."""
-        return cls(
-            job.name,
-            cls.version_of(job),
-            phase,
-            frozenset(stages_of(job)),
-            job.needs_noise_key,
-            job,
-        )
+        return cls(job, phase, cls.version_of(job), frozenset(stages_of(job)))
 
     @staticmethod
     def version_of(job: DeployedJob) -> bytes:

@@ -6,9 +6,9 @@ not answer is left out of a scrape, and is not healthy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
 
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -35,12 +35,14 @@ class Watched:
         port: where it answers on 127.0.0.1; None if it is not running.
         since: when it was started.
         rested: of one that rests, what it told Prometheus last; None: it does not rest.
+        restarts: since the supervisor was started.
     """
 
     job: str
     port: int | None
     since: float
     rested: str | None = None
+    restarts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,6 @@ class View:
         at: when that was.
         stage: of its workers.
         workers: of every job that has one, or is to have one.
-        restarts: by job, since the supervisor was started.
         informed: whether the jobs topic has been read to its end.
         broker_answers: whether it could be read lately.
     """
@@ -59,7 +60,6 @@ class View:
     at: float
     stage: str
     workers: tuple[Watched, ...] = ()
-    restarts: Mapping[str, int] = field(default_factory=dict)
     informed: bool = False
     broker_answers: bool = False
 
@@ -85,18 +85,11 @@ def liveness(view: View, now: float, ask: Ask = ask) -> Health:
     """Whether the supervisor looks around, and its workers are healthy or known to be waiting."""
     if now - view.at > _LOOP_SECONDS:
         return Health(False, f"the supervisor has been blocked for {now - view.at:.0f} s")
-    running = [worker for worker in view.workers if worker.port is not None]
-    faults = []
-    for worker, answer in _ask_all(running, "/healthz", ask):
-        if answer is None and now - worker.since > _STARTING_SECONDS:
-            faults.append(f"job {worker.job} does not answer")
-        elif answer is not None and answer[0] != 200:
-            faults.append(f"job {worker.job}: {answer[1].strip()}")
-    resting = sum(worker.rested is not None for worker in view.workers)
-    waiting = len(view.workers) - len(running) - resting
-    rest = f", {resting} resting" if resting else ""
-    rest += f", {waiting} to be started again" if waiting else ""
-    return Health(not faults, "; ".join(faults) or f"alive, workers: {len(running)}{rest}")
+    starting = {each.job for each in view.workers if now - each.since <= _STARTING_SECONDS}
+    waiting = [each for each in view.workers if each.port is None and each.rested is None]
+    more = f", {len(waiting)} to be started again" if waiting else ""
+    faults = list(_faults(view.workers, "/healthz", ask, starting))
+    return Health(not faults, "; ".join(faults) or f"alive, workers: {_counted(view)}{more}")
 
 
 def readiness(view: View, now: float, ask: Ask = ask) -> Health:
@@ -107,20 +100,27 @@ def readiness(view: View, now: float, ask: Ask = ask) -> Health:
         return Health(False, "the jobs topic has not been read")
     if not view.broker_answers:
         return Health(False, "the broker is not reachable")
+    waiting = [each for each in view.workers if each.port is None and each.rested is None]
+    faults = [f"job {worker.job} is not running" for worker in waiting]
+    faults += _faults(view.workers, "/readyz", ask)
+    return Health(not faults, "; ".join(faults) or f"ready, workers: {_counted(view)}")
+
+
+def _faults(
+    workers: Iterable[Watched], path: str, ask: Ask, excused: Container[str] = ()
+) -> Iterator[str]:
+    """What is wrong with workers that run; those excused need not answer."""
+    for job, answer in _ask_all(workers, path, ask):
+        if answer is None and job not in excused:
+            yield f"job {job} does not answer"
+        elif answer is not None and answer[0] != 200:
+            yield f"job {job}: {answer[1].strip()}"
+
+
+def _counted(view: View) -> str:
     resting = sum(worker.rested is not None for worker in view.workers)
-    faults = [
-        f"job {worker.job} is not running"
-        for worker in view.workers
-        if worker.port is None and worker.rested is None
-    ]
-    for worker, answer in _ask_all(view.workers, "/readyz", ask):
-        if answer is None:
-            faults.append(f"job {worker.job} does not answer")
-        elif answer[0] != 200:
-            faults.append(f"job {worker.job}: {answer[1].strip()}")
-    rest = f", {resting} resting" if resting else ""
-    ready = f"ready, workers: {len(view.workers) - resting}{rest}"
-    return Health(not faults, "; ".join(faults) or ready)
+    running = sum(worker.port is not None for worker in view.workers)
+    return f"{running}{f', {resting} resting' if resting else ''}"
 
 
 def merge(scrapes: Iterable[tuple[str, Iterable[Metric]]], stage: str) -> Iterator[Metric]:
@@ -168,34 +168,29 @@ class _Supervised(Collector):
             labels=["stage"],
         )
         jobs.add_metric([view.stage], len(view.workers))
-        yield jobs
         restarts = CounterMetricFamily(
             "dpstream_worker_restarts",
             "Workers that ended unasked, and are started again.",
             labels=["dpstream_job", "stage"],
         )
-        for worker in view.workers:
-            restarts.add_metric([worker.job, view.stage], view.restarts.get(worker.job, 0))
-        yield restarts
         resting = GaugeMetricFamily(
             "dpstream_worker_resting",
             "1 if the worker has nothing to do and is started when there is something.",
             labels=["dpstream_job", "stage"],
         )
         for worker in view.workers:
+            restarts.add_metric([worker.job, view.stage], worker.restarts)
             resting.add_metric([worker.job, view.stage], worker.rested is not None)
-        yield resting
-        answers = _ask_all(view.workers, "/metrics", self._ask)
+        yield from (jobs, restarts, resting)
+        scrapes = [
+            (job, answer[1])
+            for job, answer in _ask_all(view.workers, "/metrics", self._ask)
+            if answer is not None and answer[0] == 200
+        ]
         # What was so when it was laid to rest is so still: nothing has come since.
-        answers += [(each, (200, each.rested)) for each in view.workers if each.rested]
-        yield from merge(
-            (
-                (worker.job, text_string_to_metric_families(answer[1]))
-                for worker, answer in answers
-                if answer is not None and answer[0] == 200
-            ),
-            view.stage,
-        )
+        scrapes += [(worker.job, worker.rested) for worker in view.workers if worker.rested]
+        families = ((job, text_string_to_metric_families(text)) for job, text in scrapes)
+        yield from merge(families, view.stage)
 
 
 def registry_of(look: Callable[[], View], ask: Ask = ask) -> CollectorRegistry:
@@ -208,10 +203,10 @@ def registry_of(look: Callable[[], View], ask: Ask = ask) -> CollectorRegistry:
 
 def _ask_all(
     workers: Iterable[Watched], path: str, ask: Ask
-) -> list[tuple[Watched, tuple[int, str] | None]]:
-    running = [(worker, worker.port) for worker in workers if worker.port is not None]
-    if not running:
+) -> list[tuple[str, tuple[int, str] | None]]:
+    """What the workers that run answer, by job."""
+    ports = {worker.job: worker.port for worker in workers if worker.port is not None}
+    if not ports:
         return []
-    with ThreadPoolExecutor(min(len(running), _AT_ONCE)) as pool:
-        answers = pool.map(lambda each: ask(each[1], path), running)
-        return list(zip((worker for worker, _ in running), answers, strict=True))
+    with ThreadPoolExecutor(min(len(ports), _AT_ONCE)) as pool:
+        return list(zip(ports, pool.map(lambda port: ask(port, path), ports.values()), strict=True))

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
 
 import psutil
 import pytest
 
+from dpstream.pipeline.operations.processes import end_all, start_process
 from dpstream.pipeline.operations.supervisor import children as children_module
-from dpstream.pipeline.operations.supervisor.children import Children, Ended
+from dpstream.pipeline.operations.supervisor.children import Worker
 
 PATIENCE = 60.0
 
@@ -53,61 +57,76 @@ def heard() -> Heard:
     return Heard()
 
 
-@pytest.fixture
-def children(monkeypatch: pytest.MonkeyPatch, heard: Heard) -> Iterator[Children]:
+class Workers:
     """Scripts in the place of workers; a job's name is what its script does."""
+
+    def __init__(self, heard: Heard) -> None:
+        self.workers: list[Worker] = []
+        self._heard = heard
+
+    def start(self, job: str, listening: socket.socket | None = None) -> Worker:
+        worker = Worker(job, listening)
+        worker.start([job], partial(self._heard, job), start_process)
+        self.workers.append(worker)
+        return worker
+
+    def close(self) -> None:
+        end_all((each.process for each in self.workers if each.process), patience=0.0)
+        for worker in self.workers:
+            worker.close()
+
+
+@pytest.fixture
+def workers(monkeypatch: pytest.MonkeyPatch, heard: Heard) -> Iterator[Workers]:
     monkeypatch.setattr(
         children_module,
         "dpstream_command",
         lambda *command: [sys.executable, "-c", SCRIPT, *command],
     )
-    with Children(lambda job: [job], heard, monitored=True) as children:
-        yield children
+    with closing(Workers(heard)) as workers:
+        yield workers
 
 
-def wait_for_the_end(pid: int) -> None:
+def wait_for_the_end(worker: Worker) -> None:
     """Leaves it to others to learn how."""
-    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    assert worker.process is not None
+    os.waitid(os.P_PID, worker.process.pid, os.WEXITED | os.WNOWAIT)
 
 
-def test_a_worker_is_asked_to_end_and_then_made_to(children: Children, heard: Heard) -> None:
-    pids = {job: children.start(job) for job in ("mild", "stubborn")}
-    for job in pids:
-        heard.wait_for(job, "ready")
-        children.terminate(job)
-    wait_for_the_end(pids["mild"])
-    assert children.ended() == [Ended("mild", -signal.SIGTERM, "")]
-    assert psutil.pid_exists(pids["stubborn"])
-    children.kill("stubborn")
+def test_a_worker_is_asked_to_end_and_then_made_to(workers: Workers, heard: Heard) -> None:
+    mild, stubborn = (workers.start(job) for job in ("mild", "stubborn"))
+    for worker in (mild, stubborn):
+        heard.wait_for(worker.job, "ready")
+        assert worker.process is not None
+        worker.process.terminate()
+    wait_for_the_end(mild)
+    assert mild.ended() == (-signal.SIGTERM, "")
+    assert stubborn.ended() is None
+    assert stubborn.process is not None
+    stubborn.process.kill()
+    wait_for_the_end(stubborn)
+    assert stubborn.ended() == (-signal.SIGKILL, "")
 
 
-def test_why_a_worker_has_ended_is_what_it_has_told(children: Children, heard: Heard) -> None:
-    pid = children.start("failing")
+def test_why_a_worker_has_ended_is_what_it_has_told(workers: Workers, heard: Heard) -> None:
+    listening = socket.create_server(("127.0.0.1", 0))
+    worker = workers.start("failing", listening)
     heard.wait_for("failing", "error: the reason")
-    wait_for_the_end(pid)
-    assert children.ended() == [Ended("failing", 2, "the reason")]
-    assert not children.ended(), "it is told once"
-    assert children.port("failing") is None
+    wait_for_the_end(worker)
+    assert worker.port == listening.getsockname()[1]
+    assert worker.ended() == (2, "the reason")
+    assert worker.ended() is None, "it is told once"
+    assert worker.port is None
 
 
-def test_workers_are_leaders_of_sessions_with_a_socket_each(
-    children: Children, heard: Heard
-) -> None:
-    pids = [children.start(job) for job in ("a", "b")]
-    assert all(os.getsid(pid) == pid for pid in pids)
-    ports = [children.port(job) for job in ("a", "b")]
-    assert None not in ports
-    assert len(set(ports)) == 2
+def test_workers_are_leaders_of_sessions(workers: Workers, heard: Heard) -> None:
+    pids = [each.process.pid for each in map(workers.start, "ab") if each.process]
+    assert [os.getsid(pid) for pid in pids] == pids
 
 
-def test_no_worker_is_left(monkeypatch: pytest.MonkeyPatch, heard: Heard) -> None:
-    monkeypatch.setattr(
-        children_module,
-        "dpstream_command",
-        lambda *command: [sys.executable, "-c", SCRIPT, *command],
-    )
-    with Children(lambda job: [job], heard, monitored=False) as children:
-        pid = children.start("stubborn")
-        heard.wait_for("stubborn", "ready")
-        assert children.port("stubborn") is None
-    assert not psutil.pid_exists(pid)
+def test_no_worker_is_left(workers: Workers, heard: Heard) -> None:
+    worker = workers.start("stubborn")
+    heard.wait_for("stubborn", "ready")
+    assert worker.process is not None
+    workers.close()
+    assert not psutil.pid_exists(worker.process.pid)

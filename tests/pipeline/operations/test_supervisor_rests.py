@@ -14,7 +14,6 @@ from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.kafka.cluster import Cluster
-from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.workers.resting import NOTE, RestNote, told_at_rest
 from dpstream.pipeline.operations.status.heartbeats import Heartbeats
 from dpstream.pipeline.operations.supervisor.rests import (
@@ -132,48 +131,38 @@ def test_an_end_that_differs_wakes_once_and_nothing_else_does(
     change: dict[str, tuple[int, ...]],
 ) -> None:
     broker, woken = Broker(), list[str]()
-    # It looks when the test has it look.
-    watch = RestWatch(Connection(("127.0.0.1:1",)), "publish", "w", woken.append, look=1e6)
-    try:
-        watch.add(resting(), said=False)
-        for _ in range(3):
-            watch._look(cast(Cluster, broker))
-        assert woken == []
-        assert len(broker.said) == 1, "it is said once a minute"
-        broker.topics |= change
-        for _ in range(2):
-            watch._look(cast(Cluster, broker))
-        assert woken == [JOB.name]
-    finally:
-        watch._over.set()
+    watch = RestWatch("publish", "w", woken.append)
+    watch.add(resting(), said=False)
+    for _ in range(3):
+        watch.look(cast(Cluster, broker))
+    assert woken == []
+    assert len(broker.said) == 1, "it is said once a minute"
+    broker.topics |= change
+    for _ in range(2):
+        watch.look(cast(Cluster, broker))
+    assert woken == [JOB.name]
 
 
 def test_a_rest_that_is_over_wakes_and_one_that_is_given_up_does_not() -> None:
     broker, woken = Broker(), list[str]()
-    watch = RestWatch(Connection(("127.0.0.1:1",)), "publish", "w", woken.append, look=1e6)
-    try:
-        watch.add(resting(seconds=-1.0), said=True)
-        watch._look(cast(Cluster, broker))
-        assert woken == [JOB.name]
-        assert broker.said == [], "its worker has just said it"
-        watch.add(resting(seconds=-1.0), said=True)
-        watch.keep(())
-        watch._look(cast(Cluster, broker))
-        assert woken == [JOB.name]
-    finally:
-        watch._over.set()
+    watch = RestWatch("publish", "w", woken.append)
+    watch.add(resting(seconds=-1.0), said=True)
+    watch.look(cast(Cluster, broker))
+    assert woken == [JOB.name]
+    assert broker.said == [], "its worker has just said it"
+    watch.add(resting(seconds=-1.0), said=True)
+    watch.keep(())
+    watch.look(cast(Cluster, broker))
+    assert woken == [JOB.name]
 
 
 def test_what_can_be_said_nowhere_holds_up_nobody() -> None:
     broker, woken = Broker(), list[str]()
     del broker.topics[JOB.topic(Role.STATUS)]
-    watch = RestWatch(Connection(("127.0.0.1:1",)), "publish", "w", woken.append, look=1e6)
-    try:
-        watch.add(resting(), said=False)
-        watch._look(cast(Cluster, broker))
-        assert broker.said == []
-    finally:
-        watch._over.set()
+    watch = RestWatch("publish", "w", woken.append)
+    watch.add(resting(), said=False)
+    watch.look(cast(Cluster, broker))
+    assert broker.said == []
 
 
 @pytest.mark.parametrize(("age", "alive"), [(100, True), (200, False)])

@@ -33,8 +33,7 @@ kafka_consumergroup_group_lag{{group="{job}.shuffle",topic="{job}.reports",parti
 VIEW = View(
     at=100.0,
     stage="shuffle",
-    workers=(Watched("a", 1, since=50.0), Watched("b", 2, since=50.0)),
-    restarts={"b": 3},
+    workers=(Watched("a", 1, since=50.0), Watched("b", 2, since=50.0, restarts=3)),
     informed=True,
     broker_answers=True,
 )
