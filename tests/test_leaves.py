@@ -12,6 +12,7 @@ from importlinter.contracts.independence import IndependenceContract
 from importlinter.contracts.layers import LayersContract
 
 from dpstream.pipeline.cli.verbs import VERBS
+from dpstream.pipeline.protocols.registry import OWN, module_of
 from tests.support.leaves import (
     ROOT,
     NotALeafError,
@@ -143,3 +144,10 @@ def test_project_without_a_leaf_names_it_no_more() -> None:
         "pytest11" not in tomllib.loads(rest)["project"]["entry-points"]
         or not (tomllib.loads(rest)["project"]["entry-points"]["pytest11"])
     )
+
+
+def test_the_contracts_name_every_protocol() -> None:
+    listed = {name for each in LINTED["contracts"] for name in each.get("modules", ())}
+    assert {f"dpstream.pipeline.protocols.{module_of(name)}" for name in OWN} <= listed
+    folders = {path.parent.name for path in (ROOT / "randomizers").glob("*/calibration.py")}
+    assert {f"dpstream.randomizers.{name}" for name in folders - {"accounting"}} <= listed

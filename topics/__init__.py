@@ -16,6 +16,11 @@ topic                       record                                              
 ``students.dead-letters``   `DeadLetter`, `Dismissal`: what was refused, why    `records`
 ==========================  ==================================================  ==================
 
+Options have more: ``devices`` (who has enrolled) and reports in `loose_batches` where devices
+report for themselves, ``model`` (`models`) of a job that learns, ``reports-2`` and so on for
+instances side by side, ``hop-1`` and so on between stages in series, ``partials-a`` and ``-b`` of
+two parties.
+
 Batches, punctuation, manifests, chunks and partials are binary: a fixed little-endian header whose
 beginning and end they share (`dpstream.topics.frames`), then a payload. Batches and chunks carry
 reports as opaque words (`dpstream.topics.words`). The other records are JSON.

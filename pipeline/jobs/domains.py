@@ -1,4 +1,9 @@
-"""The labels of a domain, as a job file gives them: a list of them, or a file with one a line."""
+"""Domains as job files give them: labels in a list or a file, numbers, grids, predicates.
+
+Here it is seen to that one of the forms is there, and labels become text. What a domain may hold is
+checked where it is made, with the parameters of its protocol: by the types of
+`dpstream.randomizers.item_domains`, and by `parameter_checks` and `hadamard_rows` for labels.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What the pipeline asks of a protocol.
 
 Everything here handles a protocol's laws, states and reports as opaque values, through these
-interfaces; only the two modules of a protocol know what they mean.
+interfaces; only a protocol's own modules know what they mean.
 """
 
 from __future__ import annotations

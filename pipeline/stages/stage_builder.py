@@ -1,8 +1,8 @@
-"""Builds the stages of a job: here alone it is chosen what a stage does of all that jobs may ask.
+"""Builds the stages of a job: here it is chosen what a stage does of all that jobs may ask.
 
-Whatever a job asks for (sealed reports, stages in series or side by side, shares, devices that
-report for themselves, noise) is a strategy given to a stage, and no stage asks for it along the
-way. Modules of what a job does not ask for are not even imported.
+What a job asks for (sealed reports, stages in series or side by side, shares, devices that report
+for themselves, noise) is a strategy given to a stage. Modules of what a job does not ask for are
+not even imported. What a strategy would only wrap is a value that a stage takes from its job once.
 """
 
 from __future__ import annotations
