@@ -20,6 +20,7 @@ from dpstream.randomizers.client import Device, DeviceError, Limit, ServerRespon
 from dpstream.topics.envelopes import IDENTITY_BYTES, decode_body
 from tests.attacks.attacked_devices import EPOCHS, device_job, noon
 from tests.attacks.promises import broken
+from tests.support.small_collector import MemoryStore
 
 _ROOMY: Final = Limit.of(100, 1e-3)
 _THIRD: Final = 1 / 3
@@ -77,24 +78,7 @@ class Server:
         return ServerResponse(202, b"{}")
 
 
-@dataclass
-class Kept:
-    """What survives of a device whose processes end."""
-
-    revision: int = 0
-    text: str | None = None
-
-    def read(self) -> tuple[int, str | None]:
-        """See `dpstream.randomizers.client.store.Store`."""
-        return self.revision, self.text
-
-    def replace(self, revision: int, text: str) -> bool:
-        """See `dpstream.randomizers.client.store.Store`."""
-        self.revision, self.text = revision + 1, text
-        return True
-
-
-def _started(job: DeployedJob, server: Server, kept: Kept, limit: Limit = _ROOMY) -> Device:
+def _started(job: DeployedJob, server: Server, kept: MemoryStore, limit: Limit = _ROOMY) -> Device:
     """A process of the app."""
     return Device(
         "https://localhost",
@@ -108,9 +92,9 @@ def _started(job: DeployedJob, server: Server, kept: Kept, limit: Limit = _ROOMY
     )
 
 
-def _joined(job: DeployedJob, limit: Limit = _ROOMY) -> tuple[Server, Kept, Device]:
+def _joined(job: DeployedJob, limit: Limit = _ROOMY) -> tuple[Server, MemoryStore, Device]:
     """A device that has joined at the first epoch."""
-    server, kept = Server(noon(job, 1)), Kept()
+    server, kept = Server(noon(job, 1)), MemoryStore()
     device = _started(job, server, kept, limit)
     device.join(statement_of(job).encode())
     return server, kept, device
@@ -140,7 +124,7 @@ def _spends() -> str:
     for changed in ({"parameters": {"epsilon": _THIRD, "changes": 2}}, _EPOCH_BY_EPOCH):
         job = device_job(**changed)
         loss = job.guarantee
-        server, kept = Server(noon(job, 1)), Kept()
+        server, kept = Server(noon(job, 1)), MemoryStore()
         drawn: set[tuple[bytes, int]] = set()
         last = EPOCHS * 8
         for number in range(2):
@@ -193,11 +177,11 @@ def _believes() -> str:
             lies += [{"delta": promised["delta"] * share} for share in (0.0, 0.5, 0.999)]
         for lie in lies:
             text = json.dumps({**whole, "guarantee": {**promised, **lie}}).encode()
-            if _accepted(lambda: _started(job, Server(noon(job, 1)), Kept()).join(text)):  # noqa: B023
+            if _accepted(lambda: _started(job, Server(noon(job, 1)), MemoryStore()).join(text)):  # noqa: B023
                 (what,) = lie
                 return f"a device joins a job that promises another {what} than its law has"
         truth = json.dumps(whole).encode()
-        if not _accepted(lambda: _started(job, Server(noon(job, 1)), Kept()).join(truth)):  # noqa: B023
+        if not _accepted(lambda: _started(job, Server(noon(job, 1)), MemoryStore()).join(truth)):  # noqa: B023
             return "a device does not join a job that promises what its law costs"
     return ""
 
@@ -249,20 +233,20 @@ def _says() -> str:
     return ""
 
 
-def _damaged(job: DeployedJob, server: Server, kept: Kept, device: Device) -> None:
+def _damaged(job: DeployedJob, server: Server, kept: MemoryStore, device: Device) -> None:
     assert kept.text is not None
     document = json.loads(kept.text)
     document["members"][job.name]["state"]["arrays"] = {}
     kept.text = json.dumps(document)
 
 
-def _poor(job: DeployedJob, server: Server, kept: Kept, device: Device) -> None:
+def _poor(job: DeployedJob, server: Server, kept: MemoryStore, device: Device) -> None:
     server.now = noon(job, EPOCHS + 1)
 
 
-def _over(job: DeployedJob, server: Server, kept: Kept, device: Device) -> None:
+def _over(job: DeployedJob, server: Server, kept: MemoryStore, device: Device) -> None:
     server.now = -1
 
 
-def _left(job: DeployedJob, server: Server, kept: Kept, device: Device) -> None:
+def _left(job: DeployedJob, server: Server, kept: MemoryStore, device: Device) -> None:
     device.leave()

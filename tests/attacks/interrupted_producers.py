@@ -23,12 +23,12 @@ from dpstream.pipeline.audit.plans import job_of
 from dpstream.pipeline.conformance.cases import Case
 from dpstream.pipeline.devices.producer import Producer, ProducerError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
 from dpstream.randomizers.randomness import seeded_generator
 from tests.attacks.attacked_devices import identity
 from tests.attacks.changed_values import other_values
 from tests.attacks.promises import broken
+from tests.support.new_jobs import new_job
 
 _EPOCHS: Final = 4
 _DEVICES: Final = 40
@@ -154,14 +154,7 @@ def _generators(purpose: str, number: int) -> np.random.Generator:
 
 def _renewed() -> str:
     job = deploy_job(
-        make_job(
-            {
-                "name": "audit",
-                "protocol": "future_rand",
-                "parameters": {"epsilon": 1, "changes": 2},
-                "epochs": {"count": _EPOCHS, "renew": True},
-            }
-        ),
+        new_job("audit", "future_rand", {"epsilon": 1, "changes": 2}, count=_EPOCHS, renew=True),
         deployed_at=0,
     )
     drawn: list[dict[str, bytes]] = []

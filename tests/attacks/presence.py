@@ -12,13 +12,13 @@ from typing import Final
 
 from dpstream.pipeline.devices.producer import Producer, ProducerError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.batches import decode_punctuation
 from dpstream.topics.frames import RecordType, kind_of
 from dpstream.topics.names import Role
 from tests.attacks.promises import broken
+from tests.support.new_jobs import new_job
 
 _USERS: Final = tuple(f"user {number}" for number in range(24))
 _SOME: Final = _USERS[:5]
@@ -38,13 +38,8 @@ def attack_presence() -> Iterator[str]:
 
 @cache
 def _job() -> DeployedJob:
-    written = {
-        "name": "audit",
-        "protocol": "future_rand",
-        "parameters": {"epsilon": 1, "changes": 2},
-        "epochs": {"count": 8},
-    }
-    return deploy_job(make_job(written), deployed_at=0, deployment=bytes(16))
+    made = new_job("audit", "future_rand", {"epsilon": 1, "changes": 2}, count=8)
+    return deploy_job(made, deployed_at=0, deployment=bytes(16))
 
 
 class _Watched:

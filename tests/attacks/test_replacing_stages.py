@@ -16,7 +16,6 @@ import pytest
 
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.jobs.key_ring import KeyRing
 from dpstream.pipeline.jobs.sealed import SHARERS
 from dpstream.pipeline.planning.parties import party_guarantees
@@ -28,6 +27,7 @@ from dpstream.topics.names import Role
 from dpstream.topics.sealed_batches import pack_reports, seal_rows
 from dpstream.topics.shares import share_table, table_of
 from dpstream.topics.words import Words
+from tests.support.new_jobs import new_job
 from tests.support.sealing import all_keys, ring, sealed_section, shares_section
 from tests.support.world import World
 
@@ -70,16 +70,14 @@ class _Replacing:
 
 def job_of(section: dict[str, Any], epochs: int = 1) -> DeployedJob:
     return deploy_job(
-        make_job(
-            {
-                "name": "sealed",
-                "protocol": "count_min",
-                "parameters": {"epsilon": 1, "delta": 1e-6, "domain": list(ITEMS)},
-                "epochs": {"count": epochs, "start": "2023-01-01", "length": "PT1H"},
-                "shuffle": {"minimum": OTHERS, "producers": 2},
-                "topics": {"partitions": 1},
-                "sealed": section,
-            }
+        new_job(
+            "sealed",
+            "count_min",
+            {"epsilon": 1, "delta": 1e-6, "domain": list(ITEMS)},
+            epochs={"count": epochs, "start": "2023-01-01", "length": "PT1H"},
+            shuffle={"minimum": OTHERS, "producers": 2},
+            topics={"partitions": 1},
+            sealed=section,
         ),
         deployment=bytes(range(16)),
         deployed_at=0,

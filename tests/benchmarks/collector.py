@@ -24,7 +24,6 @@ from typing import Any
 
 import numpy as np
 
-from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.operations.deployments import deploy
@@ -32,6 +31,7 @@ from tests.benchmarks.end_to_end import local_broker
 from tests.benchmarks.measuring import available_cores, processor_seconds
 from tests.support.collector_server import report
 from tests.support.device_jobs import body, envelope
+from tests.support.new_jobs import new_job
 
 CONNECTIONS = 256
 SECONDS = 4.0
@@ -53,15 +53,13 @@ def main() -> None:
 def measure(connection: Connection) -> dict[str, Any]:
     """The figures of every load."""
     now = datetime.now(UTC)
-    job = make_job(
-        {
-            "name": "bench-devices",
-            "protocol": "future_rand",
-            "parameters": {"epsilon": 1, "changes": 2},
-            "epochs": {"count": 16, "start": now.isoformat(), "length": "1d"},
-            "shuffle": {"grace": "1h"},
-            "devices": {},
-        }
+    job = new_job(
+        "bench-devices",
+        "future_rand",
+        {"epsilon": 1, "changes": 2},
+        epochs={"count": 16, "start": now.isoformat(), "length": "1d"},
+        shuffle={"grace": "1h"},
+        devices={},
     )
     with Cluster(connection) as cluster:
         deployed = deploy(

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Page
 
+from dpstream.randomizers.client import ServerResponse
 from dpstream.topics.envelopes import decode_body
 from tests.support import chromium
 from tests.support.chromium import Watched
 from tests.support.small_collector import SIGNER, START, SmallCollector, deployed
+from tests.support.small_server import served
 
 pytestmark = pytest.mark.browser
 
@@ -43,37 +43,19 @@ def collector() -> SmallCollector:
 def address(collector: SmallCollector) -> Iterator[str]:
     """A server of the package's modules, and of a collector."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            kind, status = "application/json", 200
-            if self.path.startswith("/v1/"):
-                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-                answer = collector.request(self.command, self.path, body, dict(self.headers))
-                status, data = answer.status, answer.body
-            elif self.path.startswith("/src/"):
-                kind, data = "text/javascript", (SOURCES / self.path[5:]).read_bytes()
-            else:
-                kind, data = "text/html", b"<!doctype html><link rel=icon href=data:,>"
-            self.send_response(status)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
+    def respond(method: str, path: str, body: bytes, headers: Mapping[str, str]) -> ServerResponse:
+        kind, status = "application/json", 200
+        if path.startswith("/v1/"):
+            answer = collector.request(method, path, body, headers)
+            status, data = answer.status, answer.body
+        elif path.startswith("/src/"):
+            kind, data = "text/javascript", (SOURCES / path[5:]).read_bytes()
+        else:
+            kind, data = "text/html", b"<!doctype html><link rel=icon href=data:,>"
+        return ServerResponse(status, data, {"Content-Type": kind})
 
-        do_POST = do_GET  # noqa: N815 - the name that the library calls
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with served(respond) as url:
+        yield url
 
 
 def open_device(page: Page, address: str) -> None:

@@ -16,7 +16,6 @@ from scipy import stats
 
 from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.counted_words import written_out
@@ -30,6 +29,7 @@ from dpstream.topics.shares import MOST_SHARED, table_of
 from tests.conformance.cases import CASES, Case
 from tests.conformance.jobs import LAST_EPOCH, job_of
 from tests.support.learning import publish_models
+from tests.support.new_jobs import new_job
 
 SHUFFLED = [case for case in CASES if case.protocol.shuffling is not None]
 
@@ -164,14 +164,12 @@ def test_messages_of_a_batch_are_in_canonical_order(case: Case) -> None:
 def test_rows_of_several_words_are_permuted(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first message that devices make, a real one, comes to any place as often."""
     job = deploy_job(
-        make_job(
-            {
-                "name": "tuples",
-                "protocol": "hadamard",
-                "parameters": {"epsilon": 4, "delta": 0.01, "domain": ["a", "b"], "rows": 3},
-                "epochs": {"count": 1},
-                "shuffle": {"minimum": 10},
-            }
+        new_job(
+            "tuples",
+            "hadamard",
+            {"epsilon": 4, "delta": 0.01, "domain": ["a", "b"], "rows": 3},
+            count=1,
+            minimum=10,
         ),
         deployed_at=0,
     )

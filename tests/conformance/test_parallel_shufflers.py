@@ -7,10 +7,10 @@ import pytest
 
 from dpstream.pipeline.devices.epoch_records import DrawnEpoch
 from dpstream.pipeline.jobs.deployed_job import deploy_job
-from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.batches import decode_batch
 from dpstream.topics.frames import RecordType, kind_of
+from tests.support.new_jobs import new_job
 
 REPORTS = 200
 
@@ -20,15 +20,7 @@ REPORTS = 200
 def test_every_message_goes_to_an_instance_of_its_own_draw(enrolment: bytes, word: int) -> None:
     """Whatever it says, whose it is and where it stands."""
     job = deploy_job(
-        make_job(
-            {
-                "name": "parallel",
-                "protocol": "split_budget",
-                "parameters": {"epsilon": 1},
-                "epochs": {"count": 4},
-                "shuffle": {"minimum": 4, "instances": 2},
-            }
-        ),
+        new_job("parallel", "split_budget", {"epsilon": 1}, count=4, minimum=4, instances=2),
         deployed_at=0,
     )
     sizes, rng = set[int](), seeded_generator(7)

@@ -101,35 +101,22 @@ class Naming(Changed):
         return honest
 
 
-class Forgetting(FreshResponse):
+class Forgetting(Changed):
     """What reports rest on is not in the state, and made anew by whoever is restored."""
 
-    def report(
-        self,
-        epoch: int,
-        values: NDArray[np.integer] | NDArray[np.bool_],
-        present: NDArray[np.bool_] | None,
-        rng: np.random.Generator,
-    ) -> NDArray[np.uint8]:
+    def changed(self, epoch, honest, values, present, rng):  # type: ignore[no-untyped-def]
         if not hasattr(self, "memo"):
             self.memo = epoch
-        sent = super().report(epoch, values, present, rng)
-        return sent ^ np.uint8(epoch - self.memo & 1)
+        return honest ^ np.uint8(epoch - self.memo & 1)
 
 
-class Remembering(FreshResponse):
+class Remembering(Changed):
     """Where devices were absent, their next report is about what they held then."""
 
-    def report(
-        self,
-        epoch: int,
-        values: NDArray[np.integer] | NDArray[np.bool_],
-        present: NDArray[np.bool_] | None,
-        rng: np.random.Generator,
-    ) -> NDArray[np.uint8]:
+    def changed(self, epoch, honest, values, present, rng):  # type: ignore[no-untyped-def]
         held = getattr(self, "held", values)
         self.held = np.array(values)
-        return super().report(epoch, held, present, rng)
+        return FreshResponse.report(self, epoch, held, present, rng)
 
 
 class Biased(EpochResponsesAggregator):

@@ -17,7 +17,6 @@ import pytest
 from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_times import times_of
-from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.operations.deployments import deploy
@@ -36,22 +35,21 @@ from dpstream.topics.names import Role
 from tests.kafka.conftest import PATIENCE
 from tests.support.certificates import write_certificate
 from tests.support.device_jobs import body, envelope
+from tests.support.new_jobs import new_job
 
 Start = Callable[..., "subprocess.Popen[str]"]
 HEADERS = {"Content-Type": CONTENT_TYPE}
 
 
 def deployed(servers: str, name: str, start: datetime, length: str, late: str) -> DeployedJob:
-    job = make_job(
-        {
-            "name": name,
-            "protocol": "future_rand",
-            "parameters": {"epsilon": 1, "changes": 2},
-            "epochs": {"count": 1024, "start": start.isoformat(), "length": length},
-            "shuffle": {"grace": "1h"},
-            "devices": {"late": late},
-            "topics": {"partitions": 2},
-        }
+    job = new_job(
+        name,
+        "future_rand",
+        {"epsilon": 1, "changes": 2},
+        epochs={"count": 1024, "start": start.isoformat(), "length": length},
+        shuffle={"grace": "1h"},
+        devices={"late": late},
+        topics={"partitions": 2},
     )
     with Cluster(Connection((servers,))) as cluster:
         now = int(time.time() * 1000)

@@ -14,7 +14,6 @@ from dpstream.pipeline.connect import connect_producer, open_producer
 from dpstream.pipeline.demo.thermostat import report_values
 from dpstream.pipeline.devices.producer import ProducerError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.local_kafka import LocalKafka
@@ -22,18 +21,12 @@ from dpstream.pipeline.operations.deployments import deploy
 from dpstream.topics.batches import decode_batch, decode_punctuation
 from dpstream.topics.frames import RecordType, kind_of
 from dpstream.topics.names import Role
+from tests.support.new_jobs import new_job
 
 
 def deployed(cluster: Cluster, name: str) -> DeployedJob:
-    job = make_job(
-        {
-            "name": name,
-            "protocol": "future_rand",
-            "parameters": {"epsilon": 1.0, "changes": 2},
-            "epochs": {"count": 8},
-            "shuffle": {"minimum": 1},
-            "topics": {"partitions": 1},
-        }
+    job = new_job(
+        name, "future_rand", {"epsilon": 1.0, "changes": 2}, count=8, minimum=1, partitions=1
     )
     return deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
 

@@ -28,7 +28,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.jobs.sealing_keys import make_key_pair
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import Connection
@@ -40,6 +39,7 @@ from dpstream.pipeline.state import sealing_keys_folder
 from dpstream.topics.manifests import Fate, decode_manifest
 from dpstream.topics.names import Role
 from tests.support.http_devices import HttpDevices
+from tests.support.new_jobs import new_job
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 400.0
@@ -161,21 +161,15 @@ def deployed(story: Story, cluster: Cluster, tmp_path: Path) -> tuple[DeployedJo
         (tmp_path / "app.jwks").write_text(json.dumps(keys))
         devices["tokens"] = {"keys": "app.jwks"}
     start = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=story.start)
-    job = make_job(
-        {
-            "name": "logins",
-            "protocol": "future_rand",
-            "parameters": {"epsilon": 4, "changes": 2},
-            "epochs": {
-                "count": 64,
-                "start": start.isoformat(),
-                "length": f"PT{story.length}S",
-            },
-            "shuffle": {"minimum": 2, "grace": f"PT{story.late + 10}S"},
-            "topics": {"partitions": 2},
-            "devices": devices,
-        },
+    job = new_job(
+        "logins",
+        "future_rand",
+        {"epsilon": 4, "changes": 2},
         tmp_path,
+        epochs={"count": 64, "start": start.isoformat(), "length": f"PT{story.length}S"},
+        shuffle={"minimum": 2, "grace": f"PT{story.late + 10}S"},
+        topics={"partitions": 2},
+        devices=devices,
     )
     now = int(time.time() * 1000)
     return deploy(cluster, job, deployment=secrets.token_bytes(16), now=now), signer

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import secrets
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from dpstream.pipeline.connect import open_producer
-from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.local_kafka import LocalKafka
@@ -22,9 +17,9 @@ from dpstream.pipeline.operations.deployments import deploy
 from dpstream.topics.batches import decode_batch
 from dpstream.topics.names import Role
 from dpstream.topics.records import DeadLetter, Reason
+from tests.support.new_jobs import new_job
+from tests.support.processes import PATIENCE, start_command, wait_until
 
-ROOT = Path(__file__).parents[2]
-PATIENCE = 120.0
 USERS = [f"user{number}" for number in range(150)]
 
 
@@ -60,26 +55,11 @@ def holding(kafka: LocalKafka, needle: bytes) -> list[str]:
     return found
 
 
-def wait_until(true: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not true():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.1)
-
-
 def test_reports_and_dead_letters_are_gone_from_every_file_of_the_broker(
     eager: LocalKafka, cluster: Cluster, tmp_path: Path, job_name: str
 ) -> None:
     """With segments of a second for the hour that deployed jobs have; all else is as deployed."""
-    job = make_job(
-        {
-            "name": job_name,
-            "protocol": "future_rand",
-            "parameters": {"epsilon": 1.0, "changes": 2},
-            "epochs": {"count": 8},
-            "topics": {"partitions": 1},
-        }
-    )
+    job = new_job(job_name, "future_rand", {"epsilon": 1.0, "changes": 2}, count=8, partitions=1)
     deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
     reports, letters = deployed.topic(Role.REPORTS), deployed.topic(Role.DEAD_LETTERS)
     for topic in (reports, letters):
@@ -97,25 +77,9 @@ def test_reports_and_dead_letters_are_gone_from_every_file_of_the_broker(
         assert any(reports in path for path in holding(eager, report)), "it is found on the disk"
         assert any(letters in path for path in holding(eager, refused))
 
-        worker = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "dpstream.pipeline.cli",
-                "run",
-                "shuffle",
-                job_name,
-                "--name",
-                "w1",
-            ],
-            cwd=ROOT,
-            env={
-                **os.environ,
-                "DPSTREAM_BOOTSTRAP_SERVERS": cluster.connection.bootstrap_servers[0],
-                "DPSTREAM_HOME": str(tmp_path / "home"),
-            },
-            start_new_session=True,
-        )
+        (servers,) = cluster.connection.bootstrap_servers
+        command = ("run", "shuffle", job_name, "--name", "w1")
+        worker = start_command(*command, servers=servers, home=tmp_path / "home")
         try:
             end = cluster.end_offsets(reports)
             wait_until(lambda: cluster.start_offsets(reports) == end, "its window is finished")

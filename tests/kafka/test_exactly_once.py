@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 
-from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.local_kafka import LocalKafka
@@ -24,6 +23,7 @@ from dpstream.pipeline.operations.deployments import deploy
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from tests.support import cells
 from tests.support.cell_processes import Processes, Published, expect_every_cell_once
+from tests.support.new_jobs import new_job
 
 CELLS = 65_000
 # More than one batch and more than one chunk for every epoch.
@@ -80,14 +80,12 @@ def test_every_cell_is_exactly_one(
     monkeypatch.setitem(PROTOCOLS, cells.NAME, cells.CELLS)
     servers = own_broker.status().bootstrap_servers
     assert servers is not None
-    job = make_job(
-        {
-            "name": "cells",
-            "protocol": cells.NAME,
-            "parameters": {"cells": CELLS},
-            "epochs": {"count": story.epochs},
-            "shuffle": {"minimum": 1, "producers": 2, "grace": "1h"},
-        }
+    job = new_job(
+        "cells",
+        cells.NAME,
+        {"cells": CELLS},
+        epochs={"count": story.epochs},
+        shuffle={"minimum": 1, "producers": 2, "grace": "1h"},
     )
     with Cluster(Connection((servers,))) as cluster:
         deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.operations.deployments import deploy
@@ -22,6 +21,7 @@ from dpstream.topics.chunks import decode_chunk
 from dpstream.topics.names import Role
 from tests.support import cells
 from tests.support.cell_processes import Processes, Published, expect_every_cell_once
+from tests.support.new_jobs import new_job
 
 CELLS = 20_000
 EPOCHS = 14
@@ -33,14 +33,12 @@ def test_every_cell_is_exactly_one_when_an_instance_is_killed(
     bootstrap_servers: str, job_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(PROTOCOLS, cells.NAME, cells.CELLS)
-    job = make_job(
-        {
-            "name": job_name,
-            "protocol": cells.NAME,
-            "parameters": {"cells": CELLS},
-            "epochs": {"count": EPOCHS},
-            "shuffle": {"minimum": 1, "producers": 1, "grace": "1h", "instances": 2},
-        }
+    job = new_job(
+        job_name,
+        cells.NAME,
+        {"cells": CELLS},
+        epochs={"count": EPOCHS},
+        shuffle={"minimum": 1, "producers": 1, "grace": "1h", "instances": 2},
     )
     with Cluster(Connection((bootstrap_servers,))) as cluster:
         deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)

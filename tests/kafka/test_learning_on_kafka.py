@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from dpstream.pipeline.cli.output import number
-from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.kafka.cluster import Cluster, KafkaTransport
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.topic_reader import TopicReader
@@ -23,6 +22,7 @@ from dpstream.topics.manifests import Fate
 from dpstream.topics.models import ModelRecord
 from dpstream.topics.names import Role
 from tests.support.commands import Commands
+from tests.support.new_jobs import new_job
 
 GROUPS = 2
 USERS = {"north": 60, "south": 41}
@@ -58,24 +58,22 @@ def test_whatever_is_killed_the_model_follows_from_the_reports(
     monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("DPSTREAM_BOOTSTRAP_SERVERS", bootstrap_servers)
     inputs = {name: write_examples(tmp_path, name, users) for name, users in USERS.items()}
-    job = make_job(
+    job = new_job(
+        job_name,
+        "ldp_sgd",
         {
-            "name": job_name,
-            "protocol": "ldp_sgd",
-            "parameters": {
-                "epsilon": 6,
-                "delta": 1e-3,
-                "features": 2,
-                "classes": 2,
-                "rate": 4,
-                "groups": GROUPS,
-                "test_set": {"file": "north.csv"},
-            },
-            "epochs": {"count": epochs},
-            "shuffle": {"minimum": 20, "producers": len(USERS), "grace": "1h"},
-            "topics": {"partitions": 2},
+            "epsilon": 6,
+            "delta": 1e-3,
+            "features": 2,
+            "classes": 2,
+            "rate": 4,
+            "groups": GROUPS,
+            "test_set": {"file": "north.csv"},
         },
         tmp_path,
+        epochs={"count": epochs},
+        shuffle={"minimum": 20, "producers": len(USERS), "grace": "1h"},
+        topics={"partitions": 2},
     )
     commands = {
         **{

@@ -16,7 +16,7 @@ from dpstream.pipeline.actions import Append, Flush, Steps
 from dpstream.pipeline.connect import open_producer
 from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.job_files import Job, load_job, make_job
+from dpstream.pipeline.jobs.job_files import Job, load_job
 from dpstream.pipeline.jobs.replays import deploy_replay, replayed_job
 from dpstream.pipeline.kafka.broker_clock import own_milliseconds
 from dpstream.pipeline.kafka.cluster import KafkaTransport
@@ -46,6 +46,7 @@ from tests.support.least_privilege import (
     wait_for,
 )
 from tests.support.live_page import messages
+from tests.support.new_jobs import new_job
 from tests.support.public_view import api_paths
 from tests.support.replays import ORIGINAL, LiveRun
 from tests.support.secured_kafka import SecuredKafka
@@ -91,15 +92,8 @@ def dpstream(
 @pytest.fixture(scope="module")
 def origin(secured_kafka: SecuredKafka) -> SecuredJob:
     """A job that has run, in memory: its topics hold what it has left there."""
-    job = make_job(
-        {
-            "name": ORIGIN,
-            "protocol": "future_rand",
-            "parameters": {"epsilon": 2, "changes": 2},
-            "epochs": {"count": LAST},
-            "shuffle": {"minimum": 10},
-            "topics": {"partitions": 2},
-        }
+    job = new_job(
+        ORIGIN, "future_rand", {"epsilon": 2, "changes": 2}, count=LAST, minimum=10, partitions=2
     )
     run = LiveRun.of(job, epochs=LAST, small={3})
     made = secured_job(secured_kafka, job)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,9 +20,9 @@ from dpstream.pipeline.recording.recording_tables import published_estimate
 from dpstream.pipeline.recording.recordings import Recording
 from dpstream.topics.names import Role
 from tests.support.commands import Commands
+from tests.support.processes import start_command
 from tests.support.small_run import EPOCHS, USERS, job_text, write_changes
 
-ROOT = Path(__file__).parents[2]
 # Far longer than anything takes: who needs it has failed.
 PATIENCE = 120.0
 
@@ -44,14 +43,8 @@ def test_a_killed_recorder_goes_on_and_has_what_was_published(
     assert dpstream("deploy", job).code == 0
 
     def started(*arguments: object) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-m", "dpstream.pipeline.cli", *map(str, arguments)],
-            cwd=ROOT,
-            env={**os.environ, "DPSTREAM_BOOTSTRAP_SERVERS": bootstrap_servers},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        return start_command(*arguments, servers=bootstrap_servers, **pipes)
 
     def said(process: subprocess.Popen[str]) -> str:
         output, errors = process.communicate(timeout=PATIENCE)

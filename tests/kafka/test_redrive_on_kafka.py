@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,30 +15,28 @@ from dpstream.pipeline.actions import Append, Flush, Steps
 from dpstream.pipeline.connect import open_producer
 from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.kafka.cluster import Cluster, KafkaTransport
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
 from dpstream.pipeline.operations.deployments import deploy
 from dpstream.topics.manifests import Manifest, decode_manifest
 from dpstream.topics.names import Role
 from tests.support.commands import Commands, Result
+from tests.support.new_jobs import new_job
+from tests.support.processes import start_command
 
-ROOT = Path(__file__).parents[2]
 PATIENCE = 60.0
 HALF = 100
 
 
 @pytest.fixture
 def job(cluster: Cluster, job_name: str) -> DeployedJob:
-    made = make_job(
-        {
-            "name": job_name,
-            "protocol": "future_rand",
-            "parameters": {"epsilon": 1.0, "changes": 2},
-            "epochs": {"count": 8},
-            "shuffle": {"producers": 2, "grace": "1h"},
-            "topics": {"partitions": 2},
-        }
+    made = new_job(
+        job_name,
+        "future_rand",
+        {"epsilon": 1.0, "changes": 2},
+        epochs={"count": 8},
+        shuffle={"producers": 2, "grace": "1h"},
+        topics={"partitions": 2},
     )
     return deploy(cluster, made, deployment=secrets.token_bytes(16), now=0)
 
@@ -50,12 +46,8 @@ def worker(
     dpstream: Commands, job: DeployedJob, bootstrap_servers: str
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A worker of the shuffle stage."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "dpstream.pipeline.cli", "run", "shuffle", job.name, "--name", "w1"],
-        cwd=ROOT,
-        env={**os.environ, "DPSTREAM_BOOTSTRAP_SERVERS": bootstrap_servers},
-        start_new_session=True,
-    )
+    command = ("run", "shuffle", job.name, "--name", "w1")
+    process = start_command(*command, servers=bootstrap_servers)
     yield process
     process.terminate()
     process.wait(PATIENCE)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -23,9 +21,9 @@ from dpstream.pipeline.kafka.local_kafka import LocalKafka
 from dpstream.pipeline.operations.deployments import charges
 from dpstream.pipeline.results.follow import EstimateReader
 from tests.support.commands import Commands
+from tests.support.processes import start_command
 from tests.support.small_run import EPOCHS, job_text, write_changes
 
-ROOT = Path(__file__).parents[2]
 # Far longer than anything takes: who needs it has failed.
 PATIENCE = 90.0
 
@@ -39,18 +37,8 @@ def processes(home: Path, servers: str) -> Iterator[Start]:
     started: list[subprocess.Popen[bytes]] = []
 
     def start_process(*arguments: str) -> subprocess.Popen[bytes]:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "dpstream.pipeline.cli", *arguments],
-            cwd=ROOT,
-            env={
-                **os.environ,
-                "DPSTREAM_HOME": str(home),
-                "DPSTREAM_BOOTSTRAP_SERVERS": servers,
-            },
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        output: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        process = start_command(*arguments, servers=servers, home=home, **output)
         started.append(process)
         return process
 

@@ -8,9 +8,7 @@ import re
 import secrets
 import signal
 import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -33,15 +31,14 @@ from dpstream.topics.manifests import Fate
 from dpstream.topics.names import Role
 from tests.support.commands import Commands
 from tests.support.least_privilege import secured_job
+from tests.support.processes import PATIENCE, start_command, wait_until
 from tests.support.secured_kafka import SecuredKafka
 from tests.support.small_run import EPOCHS, job_text, write_changes
 
 pytestmark = pytest.mark.verify
 
-ROOT = Path(__file__).parents[2]
 STAGES = ("shuffle", "aggregate", "publish")
 REST = 2.0
-PATIENCE = 120.0
 """Far longer than anything takes: who needs it has failed."""
 
 
@@ -64,13 +61,8 @@ class Supervisor:
         options = ["--jobs", pattern, "--name", name, "--log-format", "json"]
         options += ["--rest-after", str(REST), *cluster]
         with self.log.open("ab") as file:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "dpstream.pipeline.cli", "run", stage, *options],
-                cwd=ROOT,
-                env={**os.environ, "DPSTREAM_HOME": str(home)},
-                stdin=subprocess.DEVNULL,
-                stderr=file,
-                start_new_session=True,
+            self.process = start_command(
+                "run", stage, *options, home=home, stdin=subprocess.DEVNULL, stderr=file
             )
 
     def lines(self, job: str) -> list[str]:
@@ -99,13 +91,6 @@ class Supervisor:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.process.wait()
-
-
-def wait_until(condition: Callable[[], bool], what: str, patience: float = PATIENCE) -> None:
-    deadline = time.monotonic() + patience
-    while not condition():
-        assert time.monotonic() < deadline, f"{what}: not within {patience} s"
-        time.sleep(0.1)
 
 
 class Operator:

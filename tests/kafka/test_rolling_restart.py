@@ -6,13 +6,11 @@ import itertools
 import secrets
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.operations.deployments import deploy
@@ -21,6 +19,8 @@ from dpstream.pipeline.stages.estimate_records import FirstEstimates
 from dpstream.topics.names import Role
 from tests.support import cells
 from tests.support.cell_processes import PATIENCE, Processes, Published, expect_every_cell_once
+from tests.support.new_jobs import new_job
+from tests.support.processes import wait_until
 
 CELLS = 8_000
 PRODUCERS = {"north": (0, 5_000), "south": (5_000, 3_000)}
@@ -34,14 +34,8 @@ def test_a_rolling_restart_loses_nothing_and_holds_estimates_back_for_less_than_
     bootstrap_servers: str, job_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(PROTOCOLS, cells.NAME, cells.CELLS)
-    job = make_job(
-        {
-            "name": job_name,
-            "protocol": cells.NAME,
-            "parameters": {"cells": CELLS},
-            "epochs": {"count": EPOCHS_MAX},
-            "shuffle": {"minimum": 1, "producers": 2, "grace": "1h"},
-        }
+    job = new_job(
+        job_name, cells.NAME, {"cells": CELLS}, count=EPOCHS_MAX, minimum=1, producers=2, grace="1h"
     )
     stop = tmp_path / "stop"
     options = ("--steady", str(EPOCH_SECONDS), "--until", str(stop), "--production")
@@ -88,13 +82,6 @@ def restart(name: str, processes: Processes, published: Published) -> None:
     wait_until(lambda: processes.said(name, "partitions:") > before, f"{name} is ready")
     published.read()
     published.wait_for(len(published.records) + 2, processes)
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
 
 
 def closed_epoch(processes: Processes, name: str) -> int:

@@ -5,7 +5,6 @@ One of them is killed while windows flow.
 
 from __future__ import annotations
 
-import secrets
 import signal
 from pathlib import Path
 from typing import TypeAlias
@@ -15,13 +14,10 @@ import pytest
 
 from dpstream.pipeline.connect import open_producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.job_files import load_job
 from dpstream.pipeline.jobs.key_ring import KeyRing
 from dpstream.pipeline.jobs.sealing_keys import read_private_key
 from dpstream.pipeline.kafka.cluster import Cluster
-from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.local_kafka import LocalKafka
-from dpstream.pipeline.operations.deployments import deploy
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.stages.stage_builder import producer_admission
 from dpstream.topics.batches import Batch
@@ -31,7 +27,8 @@ from dpstream.topics.manifests import Fate
 from dpstream.topics.names import Role
 from dpstream.topics.sealed_batches import open_rows, unpack_reports
 from tests.support.commands import Commands
-from tests.support.keyed_workers import PATIENCE, wait_for, worker, workers
+from tests.support.keyed_workers import deployed_with_keys, wait_for, worker, workers
+from tests.support.processes import PATIENCE
 
 PARTIES = {"shuffle": "first", "instance-2": "second", "aggregate": "adder"}
 USERS = 60
@@ -59,13 +56,9 @@ def test_a_captured_instance_reads_no_report_and_opens_nothing_of_the_other_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    dpstream = Commands(capsys)
-    for party in PARTIES.values():
-        assert dpstream("keygen", party, "--keys", tmp_path / party).code == 0
-    job_file = tmp_path / "job.yaml"
-    job_file.write_text(JOB.format(name=job_name))
-    with Cluster(Connection((bootstrap_servers,))) as cluster:
-        job = deploy(cluster, load_job(job_file), deployment=secrets.token_bytes(16), now=0)
+    text, parties = JOB.format(name=job_name), PARTIES.values()
+    sealed = deployed_with_keys(text, parties, bootstrap_servers, tmp_path, Commands(capsys))
+    with sealed as (cluster, job):
         assert list(job.stages) == ["shuffle", "instance-2", "aggregate", "publish"]
         send(cluster, job, tmp_path)
         raw = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import signal
 from collections import Counter
 from pathlib import Path
@@ -13,12 +12,9 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from dpstream.pipeline.connect import open_producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.job_files import load_job
 from dpstream.pipeline.jobs.sealing_keys import read_private_key
 from dpstream.pipeline.kafka.cluster import Cluster
-from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.local_kafka import LocalKafka
-from dpstream.pipeline.operations.deployments import deploy
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.topics.chunks import decode_chunk
 from dpstream.topics.frames import CodecError, RecordType, kind_of
@@ -33,7 +29,7 @@ from dpstream.topics.sealed_batches import (
 )
 from dpstream.topics.words import WordArray
 from tests.support.commands import Commands
-from tests.support.keyed_workers import wait_for, worker, workers
+from tests.support.keyed_workers import deployed_with_keys, wait_for, worker, workers
 
 PARTIES = {"shuffle": "stage-a", "shuffle-2": "stage-b", "aggregate": "adder"}
 USERS = 60
@@ -57,16 +53,10 @@ def test_neither_a_stage_nor_who_adds_up_reads_a_report_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    dpstream = Commands(capsys)
-    for party in PARTIES.values():
-        assert dpstream("keygen", party, "--keys", tmp_path / party).code == 0
-    job_file = tmp_path / "job.yaml"
-    job_file.write_text(JOB.format(name=job_name))
-    keys = {
-        party: read_private_key(tmp_path / party / f"{party}.key") for party in PARTIES.values()
-    }
-    with Cluster(Connection((bootstrap_servers,))) as cluster:
-        job = deploy(cluster, load_job(job_file), deployment=secrets.token_bytes(16), now=0)
+    text, parties = JOB.format(name=job_name), PARTIES.values()
+    sealed = deployed_with_keys(text, parties, bootstrap_servers, tmp_path, Commands(capsys))
+    with sealed as (cluster, job):
+        keys = {party: read_private_key(tmp_path / party / f"{party}.key") for party in parties}
         raw = send(cluster, job, tmp_path)
         with workers(job, bootstrap_servers, tmp_path, PARTIES) as first:
             released(cluster, job, 1)

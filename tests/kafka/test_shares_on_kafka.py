@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from pathlib import Path
 
 import numpy as np
@@ -11,13 +10,10 @@ from scipy.stats import chisquare
 
 from dpstream.pipeline.connect import open_producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.job_files import load_job
 from dpstream.pipeline.jobs.key_ring import KeyRing
 from dpstream.pipeline.jobs.sealed import SHARERS
 from dpstream.pipeline.kafka.cluster import Cluster
-from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.local_kafka import LocalKafka
-from dpstream.pipeline.operations.deployments import deploy
 from dpstream.pipeline.stages.boxes_of_windows import BoxOpener
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.topics.chunks import decode_chunk
@@ -27,7 +23,8 @@ from dpstream.topics.partials import decode_partial
 from dpstream.topics.sealing import unseal_all
 from dpstream.topics.shares import PartialSum, boxes_of
 from tests.support.commands import Commands
-from tests.support.keyed_workers import PATIENCE, wait_for, worker, workers
+from tests.support.keyed_workers import deployed_with_keys, wait_for, worker, workers
+from tests.support.processes import PATIENCE
 
 PARTIES = {party: party for party in SHARERS}
 USERS = 60
@@ -54,14 +51,10 @@ def test_neither_party_nor_the_broker_sees_what_a_producer_counted(
 ) -> None:
     """One party is killed while the other goes on, and comes back."""
     monkeypatch.chdir(tmp_path)
-    dpstream = Commands(capsys)
-    for party in SHARERS:
-        assert dpstream("keygen", party, "--keys", tmp_path / party).code == 0
-    job_file = tmp_path / "job.yaml"
     items = ", ".join(f"item {number}" for number in range(ITEMS))
-    job_file.write_text(JOB.format(name=job_name, items=items))
-    with Cluster(Connection((bootstrap_servers,))) as cluster:
-        job = deploy(cluster, load_job(job_file), deployment=secrets.token_bytes(16), now=0)
+    text = JOB.format(name=job_name, items=items)
+    sealed = deployed_with_keys(text, SHARERS, bootstrap_servers, tmp_path, Commands(capsys))
+    with sealed as (cluster, job):
         send(cluster, job, tmp_path, 1)
         with workers(job, bootstrap_servers, tmp_path, PARTIES) as first:
             wait_for(cluster, job.topic(Role.ESTIMATES), 1)

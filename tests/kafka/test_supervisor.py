@@ -7,9 +7,7 @@ import os
 import secrets
 import signal
 import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.error import HTTPError, URLError
 from urllib.request import urlopen
@@ -31,9 +29,9 @@ from dpstream.pipeline.results.follow import EstimateReader
 from dpstream.topics.names import JOBS_TOPIC
 from tests.support.commands import Commands
 from tests.support.ended import still_running
+from tests.support.processes import start_command, wait_until
 from tests.support.small_run import EPOCHS, job_text, write_changes
 
-ROOT = Path(__file__).parents[2]
 STAGES = ("shuffle", "aggregate", "publish")
 PATIENCE = 90.0
 """Far longer than anything takes: who needs it has failed."""
@@ -49,13 +47,8 @@ class Supervisor:
         options = ["--jobs", pattern, "--name", "w1", "--log-format", "json"]
         options += ["--metrics", str(self.port), "--bootstrap-servers", servers]
         with self.log.open("wb") as file:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "dpstream.pipeline.cli", "run", stage, *options],
-                cwd=ROOT,
-                env={**os.environ, "DPSTREAM_HOME": str(home)},
-                stdin=subprocess.DEVNULL,
-                stderr=file,
-                start_new_session=True,
+            self.process = start_command(
+                "run", stage, *options, home=home, stdin=subprocess.DEVNULL, stderr=file
             )
 
     def children(self) -> dict[str, psutil.Process]:
@@ -94,13 +87,6 @@ class Supervisor:
             for sample in family.samples
             if sample.name == name and labels.items() <= sample.labels.items()
         )
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, f"{what}: not within {PATIENCE} s"
-        time.sleep(0.1)
 
 
 class Operator:

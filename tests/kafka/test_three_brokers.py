@@ -13,7 +13,6 @@ from kafka import KafkaAdminClient
 from kafka.admin import NewTopic
 from kafka.errors import KafkaError
 
-from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.deployed_jobs import find_deployed
 from dpstream.pipeline.kafka.topic_spread import metadata_of_brokers
@@ -21,6 +20,7 @@ from dpstream.pipeline.operations.deployments import deploy
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from tests.support import cells
 from tests.support.cell_processes import Processes, Published, expect_every_cell_once
+from tests.support.new_jobs import new_job
 from tests.support.three_brokers import ThreeBrokers
 
 CELLS = 20_000
@@ -44,14 +44,12 @@ def test_a_job_is_deployed_though_brokers_learn_of_its_topics_one_by_one(
 ) -> None:
     """Whichever broker is asked next, and however short the time since another was."""
     for number in range(8):
-        job = make_job(
-            {
-                "name": f"many-{number}",
-                "protocol": "future_rand",
-                "parameters": {"epsilon": 1.0, "changes": 2},
-                "epochs": {"count": 8},
-                "topics": {"partitions": 16, "replication": 3},
-            }
+        job = new_job(
+            f"many-{number}",
+            "future_rand",
+            {"epsilon": 1.0, "changes": 2},
+            epochs={"count": 8},
+            topics={"partitions": 16, "replication": 3},
         )
         with Cluster(brokers.connection) as cluster:
             deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
@@ -69,15 +67,13 @@ def test_every_cell_is_exactly_one_though_a_broker_dies(
     brokers: ThreeBrokers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(PROTOCOLS, cells.NAME, cells.CELLS)
-    job = make_job(
-        {
-            "name": "cells",
-            "protocol": cells.NAME,
-            "parameters": {"cells": CELLS},
-            "epochs": {"count": EPOCHS},
-            "shuffle": {"minimum": 1, "producers": 2, "grace": "1h"},
-            "topics": {"partitions": PARTITIONS, "replication": 3},
-        }
+    job = new_job(
+        "cells",
+        cells.NAME,
+        {"cells": CELLS},
+        epochs={"count": EPOCHS},
+        shuffle={"minimum": 1, "producers": 2, "grace": "1h"},
+        topics={"partitions": PARTITIONS, "replication": 3},
     )
     with Cluster(brokers.connection) as cluster:
         deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)

@@ -7,7 +7,6 @@ import os
 import secrets
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -20,7 +19,6 @@ from kafka import KafkaProducer
 from dpstream.pipeline.connect import open_producer
 from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.operations.deployments import deploy
 from dpstream.pipeline.operations.status.collection import gather_status
@@ -29,20 +27,20 @@ from dpstream.topics.manifests import Fate, Manifest, encode_manifest
 from dpstream.topics.names import LOG_APPEND_TIME, TIMESTAMP_TYPE, Role
 from tests.kafka.conftest import PATIENCE, ROOT
 from tests.support.clocks import Clock, compile_preload
+from tests.support.new_jobs import new_job
+from tests.support.processes import start_command, wait_until
 
 NAMES = ("north", "south", "east", "west")
 
 
 def deployed(cluster: Cluster, name: str, **epochs: object) -> DeployedJob:
-    job = make_job(
-        {
-            "name": name,
-            "protocol": "future_rand",
-            "parameters": {"epsilon": 1.0, "changes": 2},
-            "epochs": {"count": 4096, **epochs},
-            "shuffle": {"minimum": 1, "grace": "1 s", "producers": 4},
-            "topics": {"partitions": 2},
-        }
+    job = new_job(
+        name,
+        "future_rand",
+        {"epsilon": 1.0, "changes": 2},
+        epochs={"count": 4096, **epochs},
+        shuffle={"minimum": 1, "grace": "1 s", "producers": 4},
+        topics={"partitions": 2},
     )
     return deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
 
@@ -53,13 +51,6 @@ def manifests(cluster: Cluster, job: DeployedJob) -> dict[int, Manifest]:
     for record in cluster.read(job.topic(Role.MANIFESTS)):
         decisions.apply(record)
     return found
-
-
-def until(true: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not true():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.2)
 
 
 class Gateways:
@@ -121,15 +112,13 @@ def test_deploying_again_sets_the_clock_of_a_deployment_of_an_earlier_version(
     assert worker.stderr is not None
     said = next(line for line in worker.stderr if "goes by the clocks" in line)
     assert f"topic {reports} of {job_name} goes by the clocks of whoever writes" in said
-    again = make_job(
-        {
-            "name": job_name,
-            "protocol": "future_rand",
-            "parameters": {"epsilon": 1.0, "changes": 2},
-            "epochs": {"count": 4096},
-            "shuffle": {"minimum": 1, "grace": "1 s", "producers": 4},
-            "topics": {"partitions": 2},
-        }
+    again = new_job(
+        job_name,
+        "future_rand",
+        {"epsilon": 1.0, "changes": 2},
+        epochs={"count": 4096},
+        shuffle={"minimum": 1, "grace": "1 s", "producers": 4},
+        topics={"partitions": 2},
     )
     after = deploy(cluster, again, deployment=secrets.token_bytes(16), now=1)
     assert after.deployment == job.deployment
@@ -166,7 +155,7 @@ def test_a_window_that_is_written_again_is_dated_when_that_happens(
     cluster.append(job.topic(Role.MANIFESTS), encode_manifest(decided))
     start("run", "shuffle", job_name, "--name", "w1")
     shuffled, partition = job.topic(Role.SHUFFLED), job.topics.partition_of(1)
-    until(lambda: cluster.end_offsets(shuffled)[partition] > 0, "the window is written")
+    wait_until(lambda: cluster.end_offsets(shuffled)[partition] > 0, "the window is written")
     (chunk, *_) = cluster.read(shuffled, partition)
     assert before - 1_000 <= chunk.timestamp <= time.time_ns() // 1_000_000 + 1_000
     assert manifests(cluster, job) == {1: decided}
@@ -185,16 +174,11 @@ def lying(bootstrap_servers: str, tmp_path: Path) -> Iterator[Lying]:
     def start_process(ahead: int, *arguments: str) -> subprocess.Popen[str]:
         clock = Clock(preload, tmp_path / f"clock{ahead}")
         clock.set(ahead)
-        process = subprocess.Popen(
-            [sys.executable, "-m", "dpstream.pipeline.cli", *arguments],
-            cwd=ROOT,
-            env={
-                **os.environ,
-                **clock.environment,
-                "PYTHONPATH": str(ROOT),
-                "DPSTREAM_BOOTSTRAP_SERVERS": bootstrap_servers,
-                "DPSTREAM_HOME": str(tmp_path / f"home{ahead}"),
-            },
+        process = start_command(
+            *arguments,
+            servers=bootstrap_servers,
+            home=tmp_path / f"home{ahead}",
+            environment={**os.environ, **clock.environment, "PYTHONPATH": str(ROOT)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -235,7 +219,7 @@ def test_a_worker_and_status_on_wrong_clocks_say_so_and_tell_true_ages(
     worker = lying(-8 * 86_400, "run", "shuffle", job_name, "--name", "w1")
     gateways = Gateways(cluster, job, tmp_path)
     gateways.close(1)
-    until(lambda: 1 in manifests(cluster, job), "epoch 1 is decided")
+    wait_until(lambda: 1 in manifests(cluster, job), "epoch 1 is decided")
     off_by = abs(manifests(cluster, job)[1].timestamp - time.time_ns() // 1_000_000)
     assert off_by < PATIENCE * 1000, "a window is dated by the broker's clock"
     (chunk, *_) = cluster.read(job.topic(Role.SHUFFLED), 1)

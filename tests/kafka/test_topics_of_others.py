@@ -17,7 +17,7 @@ from kafka.admin import NewTopic
 
 from dpstream.pipeline.actions import Append, Flush, Steps
 from dpstream.pipeline.connect import open_producer
-from dpstream.pipeline.jobs.job_files import Job, make_job
+from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.kafka.cluster import Cluster, ClusterError, KafkaTransport
 from dpstream.pipeline.kafka.cluster_errors import RecordTooLargeError
 from dpstream.pipeline.kafka.deployed_jobs import read_jobs
@@ -30,6 +30,7 @@ from dpstream.pipeline.operations.status.lags import look_ahead
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.topics.manifests import Fate
 from dpstream.topics.names import BATCH_BYTES_MAX, Role
+from tests.support.new_jobs import new_job
 
 ROOT = Path(__file__).parents[2]
 
@@ -43,15 +44,7 @@ def admin(cluster: Cluster) -> Iterator[KafkaAdminClient]:
 
 @pytest.fixture
 def job(job_name: str) -> Job:
-    return make_job(
-        {
-            "name": job_name,
-            "protocol": "future_rand",
-            "parameters": {"epsilon": 1.0, "changes": 2},
-            "epochs": {"count": 8},
-            "topics": {"partitions": 2},
-        }
-    )
+    return new_job(job_name, "future_rand", {"epsilon": 1.0, "changes": 2}, count=8, partitions=2)
 
 
 def refusal_of_worker(cluster: Cluster, job: Job, stage: str, folder: Path) -> str:

@@ -14,6 +14,7 @@ from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.deployed_jobs import find_deployed
 from experiments.command import main
 from tests.support.commands import Commands
+from tests.support.memory_cluster import use_cluster
 from tests.support.memory_run import RunCluster, Worker
 from tests.support.page_examples import EXAMPLES, IN_MEMORY, experiments_of, words_of, write_files
 from tests.support.pages import Page
@@ -60,12 +61,7 @@ def reader(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
     cluster = RunCluster()
-    monkeypatch.setattr(
-        "dpstream.pipeline.cli.cluster_and_jobs.connection_of", lambda *_, **__: cluster.connection
-    )
-    monkeypatch.setattr(
-        "dpstream.pipeline.cli.cluster_and_jobs.Cluster", lambda connection: cluster
-    )
+    use_cluster(monkeypatch, cluster)
     return Reader(Commands(capsys), Commands(capsys, program=main), cluster)
 
 

@@ -13,7 +13,6 @@ from itertools import pairwise, product
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy import stats
 
 from dpstream.randomizers.accounting.boosted_counts import (
@@ -22,6 +21,7 @@ from dpstream.randomizers.accounting.boosted_counts import (
 )
 from dpstream.randomizers.accounting.continual_counts import poisson_for_epochs
 from dpstream.randomizers.accounting.shifted_noise import delta_of_tables
+from tests.support.divergences import Pair, hockey_stick
 
 pytestmark = pytest.mark.slow
 
@@ -112,11 +112,11 @@ def worst(views: Sequence[Messages], mean: Callable[[Cell], float], epsilon: flo
             )
         )
         if kinds not in known:
-            known[kinds] = hockey_stick([laws(*kind) for kind in kinds], epsilon)
+            known[kinds] = divergence([laws(*kind) for kind in kinds], epsilon)
     return max(known.values())
 
 
-def laws(first: int, second: int, mean: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def laws(first: int, second: int, mean: float) -> Pair:
     """Probability of each count in both worlds, with noise that is truncated."""
     most = int(stats.poisson.isf(TAIL, mean)) + 2
     noise = stats.poisson.pmf(np.arange(most + 1), mean)
@@ -127,28 +127,12 @@ def laws(first: int, second: int, mean: float) -> tuple[NDArray[np.float64], NDA
     return seen[0], seen[1]
 
 
-def hockey_stick(
-    cells: Sequence[tuple[NDArray[np.float64], NDArray[np.float64]]], epsilon: float
-) -> float:
-    """The sum over all outcomes of max(0, P - e^epsilon Q)."""
+def divergence(cells: Sequence[Pair], epsilon: float) -> float:
     half = len(cells) // 2
-    p, q = joint(cells[:half])
-    # Outcomes of the other half by likelihood ratio; sums over those that are at least so likely.
-    other_p, other_q = joint(cells[half:])
-    with np.errstate(divide="ignore"):
-        ratios = np.where(other_q > 0, other_p / other_q, math.inf)
-        order = np.argsort(ratios)[::-1]
-        needed = math.exp(epsilon) * np.where(p > 0, q / p, math.inf)
-    above_p, above_q = (
-        np.concatenate(([0], np.cumsum(each[order]))) for each in (other_p, other_q)
-    )
-    counted = np.searchsorted(-ratios[order], -needed, side="right")
-    return float((p * above_p[counted] - math.exp(epsilon) * q * above_q[counted]).sum())
+    return hockey_stick(joint(cells[:half]), joint(cells[half:]), epsilon)
 
 
-def joint(
-    cells: Iterable[tuple[NDArray[np.float64], NDArray[np.float64]]],
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def joint(cells: Iterable[Pair]) -> Pair:
     """Probability of every combination of counts in both worlds; impossible ones left out."""
     p, q = np.ones((2, 1))
     for single_p, single_q in cells:
@@ -163,4 +147,4 @@ def test_the_divergence_is_that_of_a_sum_over_all_outcomes() -> None:
     p, q = joint(cells)
     for epsilon in (0.0, 0.5, 2.0):
         direct = np.maximum(p - math.exp(epsilon) * q, 0).sum()
-        assert hockey_stick(cells, epsilon) == pytest.approx(direct, rel=1e-12)
+        assert divergence(cells, epsilon) == pytest.approx(direct, rel=1e-12)

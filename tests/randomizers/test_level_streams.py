@@ -6,7 +6,6 @@ used but the noise that it asks for.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from itertools import product
@@ -37,6 +36,7 @@ from dpstream.randomizers.shuffled_counts.shuffled_level_counts.calibration impo
     calibrate,
     range_error,
 )
+from tests.support.divergences import Pair, hockey_stick
 from tests.support.thinned import thinned
 
 TAIL = 1e-12
@@ -153,28 +153,12 @@ def worst(streams: Sequence[Counter[int]], held: float, left: float, epsilon: fl
             )
         )
         if kinds not in known:
-            known[kinds] = hockey_stick(kinds, epsilon)
+            half = len(kinds) // 2
+            known[kinds] = hockey_stick(joint(kinds[:half]), joint(kinds[half:]), epsilon)
     return max(known.values())
 
 
-def hockey_stick(kinds: Sequence[tuple[int, int, float]], epsilon: float) -> float:
-    """The sum over all outcomes of max(0, P - e^epsilon Q)."""
-    p, q = joint(kinds[: len(kinds) // 2])
-    other_p, other_q = joint(kinds[len(kinds) // 2 :])
-    with np.errstate(divide="ignore"):
-        ratios = np.where(other_q > 0, other_p / other_q, math.inf)
-        order = np.argsort(-ratios)
-        needed = math.exp(epsilon) * np.where(p > 0, q / p, math.inf)
-    above_p, above_q = (
-        np.concatenate(([0], np.cumsum(each[order]))) for each in (other_p, other_q)
-    )
-    counted = np.searchsorted(-ratios[order], -needed, side="right")
-    return float((p * above_p[counted] - math.exp(epsilon) * q * above_q[counted]).sum())
-
-
-def joint(
-    kinds: Sequence[tuple[int, int, float]],
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def joint(kinds: Sequence[tuple[int, int, float]]) -> Pair:
     """Both probabilities of all that cells may show; what has one and the same ratio is one."""
     p: NDArray[np.float64]
     q: NDArray[np.float64]

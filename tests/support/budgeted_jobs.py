@@ -8,9 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
 from dpstream.pipeline.jobs.budgets import BudgetError
-from dpstream.pipeline.jobs.job_files import Job, make_job
+from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.operations.deployments import carry_out, plan_on
+from tests.support.new_jobs import new_job
 
 
 def job_about(
@@ -22,16 +23,14 @@ def job_about(
     **keys: object,
 ) -> Job:
     """A job that costs its people so much, and may state how much they may be charged in all."""
-    return make_job(
-        {
-            "name": name,
-            "protocol": "future_rand",
-            "parameters": {"epsilon": epsilon, "changes": 2},
-            "epochs": {"count": 8},
-            "population": people,
-            **({} if budget is None else {"budget": {"epsilon": budget}}),
-            **keys,
-        }
+    return new_job(
+        name,
+        "future_rand",
+        {"epsilon": epsilon, "changes": 2},
+        count=8,
+        population=people,
+        **{} if budget is None else {"budget": {"epsilon": budget}},
+        **keys,
     )
 
 

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.descriptions import described
-from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.jobs.key_files import CollectorKey
 from dpstream.topics.envelopes import encode_body, encode_envelope
 from dpstream.topics.sealing import Lock, device_context, key_id, seal
+from tests.support.new_jobs import new_job
 
 KEY = CollectorKey(b"k" * 32)
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -41,15 +41,13 @@ def device_job(name: str = "phones", protocol: str = "future_rand", **devices: A
     parameters = PARAMETERS[protocol]
     if protocol == "shuffled_counts":
         shuffle["minimum"] = 1000
-    job = make_job(
-        {
-            "name": name,
-            "protocol": protocol,
-            "parameters": parameters,
-            "epochs": {"count": 16, "start": START.isoformat(), "length": "1d"},
-            "shuffle": shuffle,
-            "devices": devices,
-        }
+    job = new_job(
+        name,
+        protocol,
+        parameters,
+        epochs={"count": 16, "start": START.isoformat(), "length": "1d"},
+        shuffle=shuffle,
+        devices=devices,
     )
     deployed = deploy_job(job, deployed_at=BEGIN)
     deployed = deployed.model_copy(update={"collector_key": KEY.digest})

@@ -6,10 +6,14 @@ from pathlib import Path
 
 import numpy as np
 
+from dpstream.pipeline.actions import Result, Steps
 from dpstream.pipeline.devices.producer import Generators, Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
 from dpstream.randomizers.randomness import seeded_generator
+from dpstream.topics.batches import Punctuation, decode_punctuation
+from dpstream.topics.frames import RecordType, kind_of
+from dpstream.topics.names import Role
 
 
 def seeded(seed: int) -> Generators:
@@ -26,3 +30,23 @@ def open_producer(job: DeployedJob, folder: Path | None, log: MemoryLog, seed: i
     return Producer(
         job, folder, name="gateway", transport=MemoryDriver(log), generators=seeded(seed)
     )
+
+
+def sorted_punctuations(log: MemoryLog) -> list[Punctuation]:
+    """What producers said of each epoch, in order, over two partitions."""
+    found = [
+        decode_punctuation(value)
+        for partition in range(2)
+        for value in log.values(Role.REPORTS, partition)
+        if kind_of(value) is RecordType.PUNCTUATION
+    ]
+    return sorted(found, key=lambda punctuation: punctuation.epoch)
+
+
+class BrokenTransport:
+    """Kafka is away, and the process is killed while it waits."""
+
+    def run(self, steps: Steps[Result], /) -> Result:
+        for _ in steps:
+            raise ConnectionError
+        raise AssertionError

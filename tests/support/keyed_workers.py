@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from secrets import token_bytes
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_files import load_job
 from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.operations.deployments import deploy
 from dpstream.pipeline.stages.topic_uses import stages_of
+from tests.support.commands import Commands
+from tests.support.processes import PATIENCE, start_command, wait_until
 
-ROOT = Path(__file__).parents[2]
-PATIENCE = 120.0
-"""Seconds, far longer than anything takes: who needs them has failed."""
+
+@contextmanager
+def deployed_with_keys(
+    text: str, parties: Iterable[str], servers: str, folder: Path, dpstream: Commands
+) -> Iterator[tuple[Cluster, DeployedJob]]:
+    """Deploy a job file in the working folder, with a folder of keys for each party."""
+    for party in parties:
+        assert dpstream("keygen", party, "--keys", folder / party).code == 0
+    job_file = folder / "job.yaml"
+    job_file.write_text(text)
+    with Cluster(Connection((servers,))) as cluster:
+        yield cluster, deploy(cluster, load_job(job_file), deployment=token_bytes(16), now=0)
 
 
 @contextmanager
@@ -39,26 +51,8 @@ def worker(
         name: of the worker.
     """
     own = ["--keys", str(folder / parties[stage])] if stage in parties else []
-    process = subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "dpstream.pipeline.cli",
-            "run",
-            stage,
-            job.name,
-            "--name",
-            name,
-            *own,
-        ],
-        cwd=ROOT,
-        env={
-            **os.environ,
-            "DPSTREAM_BOOTSTRAP_SERVERS": servers,
-            "DPSTREAM_HOME": str(folder / "home"),
-        },
-        start_new_session=True,
-    )
+    command = ("run", stage, job.name, "--name", name, *own)
+    process = start_command(*command, servers=servers, home=folder / "home")
     try:
         yield process
     finally:
@@ -80,7 +74,4 @@ def workers(
 
 def wait_for(cluster: Cluster, topic: str, records: int) -> None:
     """Until a topic of one partition has had so many."""
-    deadline = time.monotonic() + PATIENCE
-    while cluster.end_offsets(topic)[0] < records:
-        assert time.monotonic() < deadline, f"nothing in {topic}"
-        time.sleep(0.1)
+    wait_until(lambda: cluster.end_offsets(topic)[0] >= records, f"{records} records in {topic}")

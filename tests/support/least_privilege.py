@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -36,9 +34,9 @@ from tests.support.attempts import (
     TOPIC_OPERATIONS,
     Attempts,
 )
+from tests.support.processes import start_command
 from tests.support.secured_kafka import Asked, SecuredKafka
 
-ROOT = Path(__file__).parents[2]
 PATIENCE = 300.0
 """Seconds, far longer than anything takes: who needs them has failed."""
 _PLAIN = {"cleanup.policy": "delete"}
@@ -229,15 +227,7 @@ def _writes(role: str, operation: str) -> bool:
 @contextmanager
 def running(*line: object) -> Iterator[subprocess.Popen[str]]:
     """A command as a process."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "dpstream.pipeline.cli", *map(str, line)],
-        cwd=ROOT,
-        env=os.environ,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    process = start_command(*line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     failed = True
     try:
         yield process

@@ -137,8 +137,14 @@ class MemoryCluster:
 
 
 def use_memory_cluster(monkeypatch: pytest.MonkeyPatch) -> MemoryCluster:
-    """Have commands in this process find a cluster in memory."""
+    """Have commands in this process find a new cluster in memory."""
     cluster = MemoryCluster()
+    use_cluster(monkeypatch, cluster)
+    return cluster
+
+
+def use_cluster(monkeypatch: pytest.MonkeyPatch, cluster: MemoryCluster) -> None:
+    """Have commands in this process find a cluster."""
 
     def connection_of(*arguments: Any, **options: Any) -> Connection:
         return cluster.connection
@@ -147,4 +153,3 @@ def use_memory_cluster(monkeypatch: pytest.MonkeyPatch) -> MemoryCluster:
     monkeypatch.setattr(
         "dpstream.pipeline.cli.cluster_and_jobs.Cluster", lambda connection, **options: cluster
     )
-    return cluster

@@ -39,7 +39,7 @@ from dpstream.pipeline.stages.topic_uses import hides_messages, stages_of
 from dpstream.topics.names import SUMS, Role
 from tests.support.commands import Commands
 from tests.support.live_page import live_page
-from tests.support.memory_cluster import MemoryCluster
+from tests.support.memory_cluster import MemoryCluster, use_cluster
 from tests.support.neighbour_inputs import Inputs
 from tests.support.public_view import (
     SameRelease,
@@ -211,13 +211,7 @@ def run_in_memory(
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setenv("DPSTREAM_HOME", str(folder / "home"))
         cluster = RunCluster()
-        monkeypatch.setattr(
-            "dpstream.pipeline.cli.cluster_and_jobs.connection_of",
-            lambda *_, **__: cluster.connection,
-        )
-        monkeypatch.setattr(
-            "dpstream.pipeline.cli.cluster_and_jobs.Cluster", lambda connection: cluster
-        )
+        use_cluster(monkeypatch, cluster)
         monkeypatch.setattr(time, "time_ns", lambda: NOW * 1_000_000)
         monkeypatch.setattr(time, "time", lambda: NOW / 1000)
         fix_coins(monkeypatch)

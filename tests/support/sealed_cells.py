@@ -11,7 +11,6 @@ from dpstream.pipeline.jobs.key_ring import KeyRing
 from dpstream.topics.manifests import Fate
 from tests.support.world import Accidents, World, own_cells
 
-DEPLOYMENT = bytes(range(16))
 CELLS = 12
 EPOCHS = 2
 
@@ -39,14 +38,7 @@ def begun(
 
 def run(world: World) -> World:
     """Everything that there is to send and to do, whoever dies meanwhile."""
-    for epoch in range(1, EPOCHS + 1):
-        for name in ("north", "south"):
-            world.close_epoch(name, epoch)
-            world.settle()
-    world.settle()
-    world.settle()
-    world.shut()
-    return world
+    return world.run(range(1, EPOCHS + 1), rounds=2)
 
 
 def check(world: World) -> None:

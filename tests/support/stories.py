@@ -13,7 +13,6 @@ from typing import Any, Protocol, Self
 from kafka import KafkaProducer
 from kafka.admin import KafkaAdminClient, NewTopic
 
-from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.jobs.key_files import NoiseKey
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import Connection
@@ -26,6 +25,7 @@ from tests.support.clocks import Clock
 from tests.support.faults import Kind, draw_schedule
 from tests.support.fleet import Fleet
 from tests.support.namespaces import Namespaces
+from tests.support.new_jobs import new_job
 from tests.support.small_disks import SmallDisk, may_mount
 
 SEED = int(os.environ.get("DPSTREAM_CHAOS_SEED", "20261122"))
@@ -125,15 +125,13 @@ class Story:
         network: Namespaces | None = None,
         **sections: Mapping[str, Any],
     ) -> None:
-        job = make_job(
-            {
-                "name": f"chaos-{secrets.token_hex(4)}",
-                "protocol": protocol,
-                "parameters": dict(PARAMETERS[protocol]),
-                "epochs": {"count": 16, "renew": True, **sections.get("epochs", {})},
-                "shuffle": {"minimum": 50, "grace": NEVER, **sections.get("shuffle", {})},
-                "topics": dict(sections.get("topics", {})),
-            }
+        job = new_job(
+            f"chaos-{secrets.token_hex(4)}",
+            protocol,
+            dict(PARAMETERS[protocol]),
+            epochs={"count": 16, "renew": True, **sections.get("epochs", {})},
+            shuffle={"minimum": 50, "grace": NEVER, **sections.get("shuffle", {})},
+            topics=dict(sections.get("topics", {})),
         )
         self._stack = ExitStack()
         self._network = network

@@ -13,7 +13,6 @@ import pytest
 from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.jobs.key_files import NoiseKey
 from dpstream.pipeline.kafka.memory import MemoryDriver, SimulatedCluster
 from dpstream.pipeline.protocols.registry import PROTOCOLS
@@ -23,6 +22,7 @@ from dpstream.topics.names import Role
 from dpstream.topics.partials import decode_partial, encode_partial
 from tests.support import cells
 from tests.support.audit import Account, AuditError, Drawn, Logs, audit
+from tests.support.new_jobs import new_job
 from tests.support.seeded_devices import SeededDevices
 
 EPOCHS = 8
@@ -55,15 +55,13 @@ class Run:
 
 def run_job(protocol: str, count: int = EPOCHS) -> Run:
     job = deploy_job(
-        make_job(
-            {
-                "name": "audited",
-                "protocol": protocol,
-                "parameters": PARAMETERS[protocol],
-                "epochs": {"count": count, "renew": count < EPOCHS},
-                "shuffle": {"minimum": 50, "producers": 2},
-                "topics": {"partitions": 2},
-            }
+        new_job(
+            "audited",
+            protocol,
+            PARAMETERS[protocol],
+            epochs={"count": count, "renew": count < EPOCHS},
+            shuffle={"minimum": 50, "producers": 2},
+            topics={"partitions": 2},
         ),
         deployed_at=0,
         deployment=bytes(16),

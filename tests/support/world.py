@@ -14,12 +14,13 @@ from itertools import count
 from pathlib import Path
 from shutil import disk_usage
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 
 from dpstream.pipeline.actions import Action, Commit, LogRecord, Steps
 from dpstream.pipeline.devices.producer import Producer
-from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.key_files import NoiseKey
 from dpstream.pipeline.jobs.key_ring import NO_KEYS, KeyRing
 from dpstream.pipeline.jobs.roster import Roster
@@ -34,8 +35,10 @@ from dpstream.pipeline.stages.stage_builder import build_stage
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.manifests import Manifest
 from dpstream.topics.names import Role
+from tests.support.new_jobs import new_job
 
 SEED = 20240229
+DEPLOYMENT = bytes(range(16))
 BEGUN = 1_700_000_000_000
 """What the broker's clock says when a world begins, on 2023-11-14, in milliseconds since 1970."""
 
@@ -202,6 +205,27 @@ class World:
         worker = self.worker(name)
         worker.run(worker.drain(self.now))
 
+    def close_all(self, epoch: int) -> None:
+        """Have every producer with values of an epoch send it, whatever happens."""
+        for name, epochs in self.values.items():
+            if epoch in epochs:
+                self.close_epoch(name, epoch)
+
+    def run(self, epochs: Iterable[int], rounds: int = 1) -> World:
+        """Have one producer after the other send epochs, with the workers in between; then stop."""
+        for epoch in epochs:
+            for name in self.values:
+                self.close_epoch(name, epoch)
+                self.settle()
+        return self.finish(rounds)
+
+    def finish(self, rounds: int = 1) -> World:
+        """Have the workers do all they can for so many rounds, and stop everything."""
+        for _ in range(rounds):
+            self.settle()
+        self.shut()
+        return self
+
     def shut(self) -> None:
         """Stop everything."""
         for name in [*self.producers, *self.workers]:
@@ -279,6 +303,13 @@ def memory_folder() -> Iterator[Path]:
     roomy = memory.is_dir() and disk_usage(memory).free > 1 << 30
     with TemporaryDirectory(dir=memory if roomy else None) as name:
         yield Path(name)
+
+
+def world_job(name: str, protocol: str, parameters: Mapping[str, Any], **keys: Any) -> DeployedJob:
+    """Deploy a job of two producers, whose epochs are over before a world begins."""
+    times = {"start": "2023-01-01", "length": "PT1H", "grace": "60 s"}
+    job = new_job(name, protocol, parameters, **{**times, "producers": 2, "partitions": 2, **keys})
+    return deploy_job(job, deployment=DEPLOYMENT, deployed_at=0)
 
 
 def own_cells(cells: int, epochs: int) -> dict[str, dict[int, dict[str, int]]]:

@@ -16,7 +16,6 @@ import pytest
 from dpstream.aggregators.ldp_sgd import accuracy
 from dpstream.pipeline.devices.example_log import load_example_log
 from dpstream.pipeline.jobs.deployed_job import deploy_job
-from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.simulation.simulated_job import simulate
 from dpstream.pipeline.values.examples import ExampleDomain
 from dpstream.randomizers.ldp_sgd import LdpSgd, LdpSgdParameters
@@ -24,6 +23,7 @@ from dpstream.randomizers.ldp_sgd.calibration import calibrate
 from dpstream.randomizers.randomness import cryptographic_generator
 from experiments.learn_mnist import CLASSES, Setting, examples_of, learn
 from experiments.prepare_mnist import FEATURES, prepare
+from tests.support.new_jobs import new_job
 
 pytestmark = pytest.mark.verify
 
@@ -54,15 +54,13 @@ def test_a_job_learns_as_well_from_rows_to_what_is_published(tmp_path: Path) -> 
     assert MNIST is not None
     prepare(Path(MNIST), tmp_path)
     parameters = {"epsilon": 1.9, "delta": 1e-5, "features": FEATURES, "classes": CLASSES}
-    job = make_job(
-        {
-            "name": "digits",
-            "protocol": "ldp_sgd",
-            "parameters": {**parameters, "groups": 30, "test_set": {"file": "mnist-test.csv"}},
-            "epochs": {"count": 300},
-            "shuffle": {"minimum": 2000},
-        },
+    job = new_job(
+        "digits",
+        "ldp_sgd",
+        {**parameters, "groups": 30, "test_set": {"file": "mnist-test.csv"}},
         tmp_path,
+        count=300,
+        minimum=2000,
     )
     log = load_example_log(
         tmp_path / "mnist.csv.gz", domain=ExampleDomain(FEATURES, CLASSES), last_epoch=300

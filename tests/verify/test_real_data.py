@@ -17,10 +17,10 @@ import pytest
 from dpstream.pipeline.demo import demo_change_log
 from dpstream.pipeline.devices.change_log import load_change_log
 from dpstream.pipeline.jobs.deployed_job import deploy_job
-from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.simulation.simulated_job import Simulation, column_errors
 from dpstream.pipeline.simulation.trials import run_trials
 from experiments import prepare_askubuntu
+from tests.support.new_jobs import new_job
 from tests.verify.tables import print_table
 
 pytestmark = pytest.mark.verify
@@ -64,13 +64,11 @@ if ASKUBUNTU.exists():
 
 
 def check(setting: Setting) -> None:
-    job = make_job(
-        {
-            "name": "real",
-            "protocol": "future_rand",
-            "parameters": {"epsilon": setting.epsilon, "changes": setting.changes},
-            "epochs": {"count": setting.epochs},
-        }
+    job = new_job(
+        "real",
+        "future_rand",
+        {"epsilon": setting.epsilon, "changes": setting.changes},
+        count=setting.epochs,
     )
     done = 0
 

@@ -10,11 +10,11 @@ import math
 import numpy as np
 import pytest
 
-from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.planning.job_plan import plan
 from dpstream.pipeline.protocols.dyadic_variants import FutureRandForecast
 from dpstream.randomizers.accounting.calibration import optimal, published
 from dpstream.randomizers.dyadic import FutureRandLaw
+from tests.support.new_jobs import new_job
 from tests.verify.tables import print_table
 
 pytestmark = pytest.mark.verify
@@ -92,18 +92,16 @@ def test_predicted_errors() -> None:
 
 def planned_error(epochs: int, changes: int, calibration: str) -> float:
     users = 1_000_000
-    job = make_job(
+    job = new_job(
+        "reference",
+        "future_rand",
         {
-            "name": "reference",
-            "protocol": "future_rand",
-            "parameters": {
-                "epsilon": 1,
-                "changes": changes,
-                "calibration": calibration,
-                "estimator": "tree" if calibration == "optimal" else "prefix",
-            },
-            "epochs": {"count": epochs},
-        }
+            "epsilon": 1,
+            "changes": changes,
+            "calibration": calibration,
+            "estimator": "tree" if calibration == "optimal" else "prefix",
+        },
+        count=epochs,
     )
     return plan(job, users).rmse / math.sqrt(users)
 

@@ -13,13 +13,13 @@ from dpstream.aggregators.value_stream import ValueStreamAggregator
 from dpstream.pipeline.demo import demo_change_log
 from dpstream.pipeline.devices.change_log import ChangeLog, load_change_log
 from dpstream.pipeline.jobs.deployed_job import deploy_job
-from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.protocols.followed_forecasts import ValueStreamForecast
 from dpstream.pipeline.simulation.simulated_job import column_errors, coverage
 from dpstream.pipeline.simulation.trials import run_trials
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.randomizers.value_stream import ValueStream, ValueStreamParameters
 from dpstream.randomizers.value_stream.calibration import calibrate
+from tests.support.new_jobs import new_job
 from tests.verify.tables import print_table
 
 pytestmark = pytest.mark.verify
@@ -38,13 +38,8 @@ def students() -> ChangeLog:
 def test_students(
     students: ChangeLog, epsilon: float, changes: int, seeds: int, expected: float
 ) -> None:
-    job = make_job(
-        {
-            "name": "students",
-            "protocol": "value_stream",
-            "parameters": {"epsilon": epsilon, "changes": changes},
-            "epochs": {"count": EPOCHS},
-        }
+    job = new_job(
+        "students", "value_stream", {"epsilon": epsilon, "changes": changes}, count=EPOCHS
     )
     done = 0
 

@@ -15,13 +15,13 @@ from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.devices.producer_input import LiveProducer
 from dpstream.pipeline.devices.rows import BadRowsError, InputError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
 from dpstream.pipeline.results.kinds.known_kinds import kind_of
 from dpstream.pipeline.simulation.simulated_job import simulate
 from dpstream.pipeline.values.examples import ExampleDomain
 from dpstream.randomizers.labelled_examples import unpacked_examples
+from tests.support.new_jobs import new_job
 
 DOMAIN = ExampleDomain(2, 3)
 HEADER = "user,x,class,one\n"
@@ -88,14 +88,8 @@ def test_files_that_are_none_of_examples_are_refused(
 
 def deployed(folder: Path, test_set: object, **changed: object) -> DeployedJob:
     parameters = {"epsilon": 6, "delta": 1e-3, "features": 2, "classes": 3, "test_set": test_set}
-    values = {
-        "name": "flowers",
-        "protocol": "ldp_sgd",
-        "parameters": {**parameters, **changed},
-        "epochs": {"count": 2},
-        "shuffle": {"minimum": 20},
-    }
-    return deploy_job(make_job(values, folder), deployed_at=0)
+    made = new_job("flowers", "ldp_sgd", {**parameters, **changed}, folder, count=2, minimum=20)
+    return deploy_job(made, deployed_at=0)
 
 
 def test_a_test_set_is_part_of_the_deployed_job_and_its_accuracy_is_published(

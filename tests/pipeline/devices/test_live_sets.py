@@ -12,22 +12,20 @@ from dpstream.pipeline.devices.live import CloseEpoch, Held, LiveSource
 from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.devices.producer_input import LiveProducer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
+from tests.support.new_jobs import new_job
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture(name="job")
 def job_() -> DeployedJob:
-    job = make_job(
-        {
-            "name": "live",
-            "protocol": "count_min",
-            "parameters": {"epsilon": 1, "delta": 1e-6, "domain": ["a", "b", "c"], "items": 2},
-            "epochs": {"count": 5, "start": "2024-01-01", "length": "PT1M"},
-            "shuffle": {"minimum": 10},
-        }
+    job = new_job(
+        "live",
+        "count_min",
+        {"epsilon": 1, "delta": 1e-6, "domain": ["a", "b", "c"], "items": 2},
+        epochs={"count": 5, "start": "2024-01-01", "length": "PT1M"},
+        shuffle={"minimum": 10},
     )
     return deploy_job(job, deployed_at=0)
 

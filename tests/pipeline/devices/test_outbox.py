@@ -17,13 +17,13 @@ import pytest
 from dpstream.pipeline.actions import Append, Result, Steps
 from dpstream.pipeline.devices.producer import Producer, ProducerTransport
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.batches import decode_batch
 from dpstream.topics.frames import RecordType, kind_of
 from dpstream.topics.names import Role
+from tests.support.new_jobs import new_job
 
 DEVICES = 40
 
@@ -93,15 +93,13 @@ def test_what_a_full_disk_does_not_let_go_is_sent_once_more_and_the_next_draw_is
 def deployed(name: str) -> DeployedJob:
     example = PROTOCOLS[name].examples[0]
     return deploy_job(
-        make_job(
-            {
-                "name": "outbox",
-                "protocol": name,
-                "parameters": json.loads(json.dumps(asdict(example.parameters))),
-                "epochs": {"count": example.last_epoch},
-                "shuffle": {"minimum": example.minimum},
-                "topics": {"partitions": 1},
-            }
+        new_job(
+            "outbox",
+            name,
+            json.loads(json.dumps(asdict(example.parameters))),
+            count=example.last_epoch,
+            minimum=example.minimum,
+            partitions=1,
         ),
         deployed_at=0,
     )

@@ -13,40 +13,22 @@ import numpy as np
 import pytest
 from randomgen import AESCounter
 
-from dpstream.pipeline.actions import Result, Steps
 from dpstream.pipeline.devices.producer import Producer, ProducerError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
 from dpstream.pipeline.state import FolderInUse
 from dpstream.topics.batches import decode_batch, decode_punctuation
 from dpstream.topics.frames import RecordType, kind_of
 from dpstream.topics.names import Role
 from dpstream.topics.records import Registration
-from tests.support.gateway import open_producer
+from tests.support.gateway import BrokenTransport, open_producer
+from tests.support.new_jobs import new_job
 from tests.support.small_disks import SmallDisk, may_mount
 
 
 def deployed(name: str = "producers") -> DeployedJob:
-    job = make_job(
-        {
-            "name": name,
-            "protocol": "future_rand",
-            "parameters": {"epsilon": 1.0, "changes": 2},
-            "epochs": {"count": 8},
-            "topics": {"partitions": 1},
-        }
-    )
+    job = new_job(name, "future_rand", {"epsilon": 1.0, "changes": 2}, count=8, partitions=1)
     return deploy_job(job, deployed_at=0)
-
-
-class BrokenTransport:
-    """Kafka is away, and the process is killed while it waits."""
-
-    def run(self, steps: Steps[Result], /) -> Result:
-        for _ in steps:
-            raise ConnectionError
-        raise AssertionError
 
 
 @pytest.fixture

@@ -44,6 +44,7 @@ from dpstream.topics.batches import decode_punctuation
 from dpstream.topics.frames import RecordType, kind_of
 from dpstream.topics.names import Role
 from tests.support.commands import Commands
+from tests.support.gateway import sorted_punctuations
 from tests.support.memory_cluster import MemoryCluster
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
@@ -102,14 +103,7 @@ class Public:
 
 
 def epochs_in(log: MemoryLog) -> dict[int, tuple[int, int]]:
-    said = [
-        decode_punctuation(value)
-        for partition in range(2)
-        for value in log.values(Role.REPORTS, partition)
-        if kind_of(value) is RecordType.PUNCTUATION
-    ]
-    said.sort(key=lambda punctuation: punctuation.epoch)
-    return {each.epoch: (each.population, each.contributors) for each in said}
+    return {each.epoch: (each.population, each.contributors) for each in sorted_punctuations(log)}
 
 
 def sizes_in(log: MemoryLog) -> tuple[tuple[int, ...], ...]:

@@ -27,18 +27,11 @@ from dpstream.pipeline.operations.deployments import charges, deploy
 from dpstream.randomizers.accounting.charges import MechanismCost
 from dpstream.topics.frames import CodecError
 from tests.support.memory_cluster import MemoryCluster
+from tests.support.new_jobs import new_job
 
 
 def deployed(name: str = "job", epsilon: float = 4.0, **keys: object) -> DeployedJob:
-    job = make_job(
-        {
-            "name": name,
-            "protocol": "future_rand",
-            "parameters": {"epsilon": epsilon, "changes": 2},
-            "epochs": {"count": 8},
-            **keys,
-        }
-    )
+    job = new_job(name, "future_rand", {"epsilon": epsilon, "changes": 2}, count=8, **keys)
     return deploy_job(job, deployed_at=5)
 
 
@@ -164,15 +157,13 @@ def test_deploying_fixes_the_horizons_and_charges_for_all_of_them() -> None:
 
 
 def counted(*, renew: bool = False, **keys: object) -> DeployedJob:
-    job = make_job(
-        {
-            "name": "items",
-            "protocol": "count_min",
-            "parameters": {"epsilon": 1, "delta": 1e-6, "domain": ["a", "b"]},
-            "epochs": {"count": 20, "renew": renew},
-            "shuffle": {"minimum": 1000},
-            **keys,
-        }
+    job = new_job(
+        "items",
+        "count_min",
+        {"epsilon": 1, "delta": 1e-6, "domain": ["a", "b"]},
+        epochs={"count": 20, "renew": renew},
+        shuffle={"minimum": 1000},
+        **keys,
     )
     return deploy_job(job, deployed_at=5)
 
@@ -198,14 +189,10 @@ COMPOSED = StatedBudget(
 
 def job(epsilon: float = 1.0) -> DeployedJob:
     """A job without delta."""
-    values = {
-        "name": "last",
-        "protocol": "future_rand",
-        "parameters": {"epsilon": epsilon, "changes": 2},
-        "epochs": {"count": 8},
-        "population": "students",
-    }
-    return deploy_job(make_job(values), deployed_at=5)
+    made = new_job(
+        "last", "future_rand", {"epsilon": epsilon, "changes": 2}, count=8, population="students"
+    )
+    return deploy_job(made, deployed_at=5)
 
 
 def small(count: int, delta: float = 0.0, epsilon: float = 0.25) -> list[Charge]:

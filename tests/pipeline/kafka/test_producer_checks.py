@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.devices.producer import Producer, ProducerError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.kafka import producer_checks
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.kept_state import ContradictionError
@@ -26,6 +25,7 @@ from dpstream.topics.manifests import Fate, Manifest, encode_manifest
 from dpstream.topics.names import Role
 from dpstream.topics.records import Registration
 from tests.support.memory_cluster import MemoryCluster
+from tests.support.new_jobs import new_job
 
 AHEAD = 3
 LAST = 24
@@ -39,15 +39,10 @@ def _windows_run_a_few_epochs_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _job() -> DeployedJob:
-    values = {
-        "name": "checked",
-        "protocol": "future_rand",
-        "parameters": {"epsilon": 1, "changes": 1},
-        "epochs": {"count": LAST},
-        "shuffle": {"minimum": 1},
-        "topics": {"partitions": 1},
-    }
-    return deploy_job(make_job(values), deployed_at=0)
+    made = new_job(
+        "checked", "future_rand", {"epsilon": 1, "changes": 1}, count=LAST, minimum=1, partitions=1
+    )
+    return deploy_job(made, deployed_at=0)
 
 
 JOB = _job()

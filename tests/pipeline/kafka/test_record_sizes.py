@@ -27,6 +27,7 @@ from dpstream.topics.manifests import Fate
 from dpstream.topics.names import JOBS_TOPIC, Role
 from tests.conformance.cases import CASES, Case
 from tests.conformance.jobs import case_job_file
+from tests.support.new_jobs import new_job
 
 USERS = 40
 ONE_OF_EACH = {case.protocol.name: case for case in CASES}
@@ -79,15 +80,7 @@ def test_no_record_of_a_protocol_is_larger_than_computed(case: Case) -> None:
 
 
 def job_of(protocol: str, minimum: int = 1_000, **parameters: Any) -> Job:
-    return make_job(
-        {
-            "name": "wide",
-            "protocol": protocol,
-            "parameters": parameters,
-            "epochs": {"count": 1},
-            "shuffle": {"minimum": minimum},
-        }
-    )
+    return new_job("wide", protocol, parameters, count=1, minimum=minimum)
 
 
 def labels(count: int) -> list[str]:

@@ -10,26 +10,25 @@ import pytest
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.descriptions import is_signed, signing_key_at
-from dpstream.pipeline.jobs.job_files import Job, make_job
+from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.jobs.key_files import WrongKeyError
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.deployed_jobs import read_jobs
 from dpstream.pipeline.operations.deployments import deploy
 from dpstream.pipeline.state import signing_key_file
 from tests.support.memory_cluster import MemoryCluster
+from tests.support.new_jobs import new_job
 
 
 def job_with(budget: float, **more: object) -> Job:
-    return make_job(
-        {
-            "name": "logins",
-            "protocol": "future_rand",
-            "parameters": {"epsilon": 1, "changes": 2},
-            "epochs": {"count": 4, "start": "2026-03-01", "length": "1d", "renew": True},
-            "budget": {"epsilon": budget},
-            "devices": {},
-            **more,
-        }
+    return new_job(
+        "logins",
+        "future_rand",
+        {"epsilon": 1, "changes": 2},
+        epochs={"count": 4, "start": "2026-03-01", "length": "1d", "renew": True},
+        budget={"epsilon": budget},
+        devices={},
+        **more,
     )
 
 

@@ -9,9 +9,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from dpstream.pipeline.jobs.budgets import Charge
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.descriptions import described
-from dpstream.pipeline.jobs.job_files import Job, make_job
+from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.ledger.spending import Spending
 from dpstream.pipeline.operations.deploy_plan import DeployPlan, Step, plan_deployment
+from tests.support.new_jobs import new_job
 
 NOW = 1_772_323_200_000
 
@@ -21,14 +22,12 @@ def jwk(number: str) -> dict[str, str]:
 
 
 def job_with(tokens: dict[str, Any] | None) -> Job:
-    return make_job(
-        {
-            "name": "logins",
-            "protocol": "future_rand",
-            "parameters": {"epsilon": 1, "changes": 2},
-            "epochs": {"count": 4, "start": "2026-03-01", "length": "1d"},
-            "devices": {} if tokens is None else {"tokens": tokens},
-        }
+    return new_job(
+        "logins",
+        "future_rand",
+        {"epsilon": 1, "changes": 2},
+        epochs={"count": 4, "start": "2026-03-01", "length": "1d"},
+        devices={} if tokens is None else {"tokens": tokens},
     )
 
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from dpstream.pipeline.jobs.job_files import Job, make_job
+from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.planning.job_plan import Plan, plan
 from dpstream.pipeline.planning.plan_alternatives import Alternative
+from tests.support.new_jobs import new_job
 
 pytestmark = pytest.mark.slow
 
@@ -16,14 +17,8 @@ USERS, MINIMUM, EPOCHS = 2_500, 2_000, 32
 
 
 def job_of(protocol: str, *, epochs: int = EPOCHS, **parameters: Any) -> Job:
-    return make_job(
-        {
-            "name": "side-by-side",
-            "protocol": protocol,
-            "parameters": {"epsilon": 1, **parameters},
-            "epochs": {"count": epochs},
-            "shuffle": {"minimum": MINIMUM},
-        }
+    return new_job(
+        "side-by-side", protocol, {"epsilon": 1, **parameters}, count=epochs, minimum=MINIMUM
     )
 
 

@@ -18,18 +18,17 @@ from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.accounting.whole_streams import epsilon_of_streams
 from tests.conformance.cases import CASES, Case
 from tests.conformance.jobs import case_job_file
+from tests.support.new_jobs import new_job
 
 
 def job_of(protocol: str = "value_stream", minimum: int = 1_000, **more: Any) -> Job:
-    return make_job(
-        {
-            "name": "compared",
-            "protocol": protocol,
-            "parameters": {"epsilon": 1, **more.pop("parameters", {"changes": 2})},
-            "epochs": {"count": 8},
-            "shuffle": {"minimum": minimum},
-            **more,
-        }
+    return new_job(
+        "compared",
+        protocol,
+        {"epsilon": 1, **more.pop("parameters", {"changes": 2})},
+        count=8,
+        minimum=minimum,
+        **more,
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpstream.pipeline.jobs.job_files import Job, make_job
+from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.planning.outlook import (
     SHARES,
     HonestContributors,
@@ -21,20 +21,15 @@ from dpstream.randomizers.accounting.cell_noise import noise_of_cells
 from dpstream.randomizers.cell_noise_law import CellNoiseLaw, DummyLaw
 from dpstream.randomizers.count_min import CountMinLaw
 from dpstream.randomizers.count_min.calibration import epsilon_with
+from tests.support.new_jobs import new_job
 
 ITEMS = [f"item{number}" for number in range(50)]
 
 
 def job_of(protocol: str, more: dict[str, Any], epochs: int = 4, minimum: int = 10_000) -> Job:
     delta = {} if protocol == "future_rand" else {"delta": 1e-6}
-    return make_job(
-        {
-            "name": "curve",
-            "protocol": protocol,
-            "parameters": {"epsilon": 1, **delta, **more},
-            "epochs": {"count": epochs},
-            "shuffle": {"minimum": minimum},
-        }
+    return new_job(
+        "curve", protocol, {"epsilon": 1, **delta, **more}, count=epochs, minimum=minimum
     )
 
 
@@ -78,7 +73,7 @@ def test_all_of_them_give_what_was_promised_and_fewer_less(
 
 SETTING_ASIDE = (
     "count_min.calibration",
-    "count_min.cell_noise",
+    "count_min.code_noise",
     "fragments.calibration",
     "hadamard.calibration",
     "shuffled_counts.calibration",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dpstream.pipeline.jobs.job_files import Job, make_job, validate
+from dpstream.pipeline.jobs.job_files import Job, validate
 from dpstream.pipeline.planning.parties import (
     PartyGuarantee,
     best_guess,
@@ -17,6 +17,7 @@ from dpstream.pipeline.planning.parties import (
 )
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.guarantee import Guarantee
+from tests.support.new_jobs import new_job
 from tests.support.sealing import public_key, sealed_section, shares_section
 
 EVERYBODY = {"analyst", "adder", "stage", "broker"}
@@ -25,15 +26,13 @@ ITEMS = ["a", "b", "c"]
 
 def job_of(protocol: str, epochs: int = 4, minimum: int = 1_000, **more: Any) -> Job:
     parameters = {"epsilon": 1.0, **more.pop("parameters", {})}
-    return make_job(
-        {
-            "name": "seen",
-            "protocol": protocol,
-            "parameters": parameters,
-            "epochs": {"count": epochs},
-            "shuffle": {"minimum": minimum, **more.pop("shuffle", {})},
-            **more,
-        }
+    return new_job(
+        "seen",
+        protocol,
+        parameters,
+        count=epochs,
+        shuffle={"minimum": minimum, **more.pop("shuffle", {})},
+        **more,
     )
 
 
@@ -180,15 +179,13 @@ def test_devices_have_collectors_in_place_of_producers(protocol: str) -> None:
 
 
 def _of_devices(protocol: str, parameters: dict[str, Any], devices: dict[str, Any]) -> Job:
-    return make_job(
-        {
-            "name": "seen",
-            "protocol": protocol,
-            "parameters": {"epsilon": 1, **parameters},
-            "epochs": {"count": 4, "start": "2026-01-01", "length": "P1D"},
-            "shuffle": {"minimum": 1_000},
-            "devices": devices,
-        }
+    return new_job(
+        "seen",
+        protocol,
+        {"epsilon": 1, **parameters},
+        epochs={"count": 4, "start": "2026-01-01", "length": "P1D"},
+        shuffle={"minimum": 1_000},
+        devices=devices,
     )
 
 

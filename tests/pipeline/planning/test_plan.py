@@ -22,9 +22,9 @@ from dpstream.randomizers.counted_words import written_out
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.names import Role
 from tests.pipeline.stages.test_sealed_reports import IN_SERIES
-from tests.support.sealed_cells import DEPLOYMENT
+from tests.support.new_jobs import new_job
 from tests.support.sealing import all_keys, sealed_section
-from tests.support.world import World
+from tests.support.world import DEPLOYMENT, World
 
 
 def job(epochs: int, changes: int, calibration: str = "optimal", epsilon: float = 1.0) -> Job:
@@ -34,14 +34,7 @@ def job(epochs: int, changes: int, calibration: str = "optimal", epsilon: float 
         "calibration": calibration,
         "estimator": "tree" if calibration == "optimal" else "prefix",
     }
-    return make_job(
-        {
-            "name": "planned",
-            "protocol": "future_rand",
-            "parameters": parameters,
-            "epochs": {"count": epochs},
-        }
-    )
+    return new_job("planned", "future_rand", parameters, count=epochs)
 
 
 def forecast_of(planned: Job) -> Forecast:

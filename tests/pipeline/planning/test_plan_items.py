@@ -16,20 +16,19 @@ from dpstream.pipeline.planning.job_plan import plan
 from dpstream.pipeline.simulation.simulated_job import simulate
 from dpstream.randomizers.row_errors import zipf_counts
 from tests.support.commands import Commands
+from tests.support.new_jobs import new_job
 from tests.support.sealing import sealed_section, shares_section
 
 SIZE, USERS, MINIMUM, EPOCHS = 400, 2_000, 1_500, 4
 
 
 def job_of(protocol: str, minimum: int = MINIMUM, **parameters: Any) -> Job:
-    return make_job(
-        {
-            "name": "items",
-            "protocol": protocol,
-            "parameters": {"epsilon": 1, "delta": 1e-6, "domain": {"bits": 9}, **parameters},
-            "epochs": {"count": EPOCHS},
-            "shuffle": {"minimum": minimum},
-        }
+    return new_job(
+        "items",
+        protocol,
+        {"epsilon": 1, "delta": 1e-6, "domain": {"bits": 9}, **parameters},
+        count=EPOCHS,
+        minimum=minimum,
     )
 
 

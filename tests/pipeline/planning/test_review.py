@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpstream.pipeline.jobs.job_files import Job, make_job
+from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.planning.job_plan import plan
+from tests.support.new_jobs import new_job
 
 ITEMS = ["a", "b", "c"]
 COUNTED = {"delta": 1e-6, "domain": ITEMS}
@@ -21,15 +22,13 @@ def job_of(
     **more: Any,
 ) -> Job:
     parameters = {"changes": 2} if parameters is None else parameters
-    return make_job(
-        {
-            "name": "reviewed",
-            "protocol": protocol,
-            "parameters": {"epsilon": 1, **parameters},
-            "epochs": {"count": 8, **more.pop("epochs", {})},
-            "shuffle": {"minimum": minimum, **more.pop("shuffle", {})},
-            **more,
-        }
+    return new_job(
+        "reviewed",
+        protocol,
+        {"epsilon": 1, **parameters},
+        epochs={"count": 8, **more.pop("epochs", {})},
+        shuffle={"minimum": minimum, **more.pop("shuffle", {})},
+        **more,
     )
 
 

@@ -30,7 +30,7 @@ from dpstream.randomizers.cell_codes.levels import Levels
 from dpstream.topics.manifests import Fate
 from dpstream.topics.names import Role
 from tests.support.commands import Commands
-from tests.support.memory_cluster import MemoryCluster, use_memory_cluster
+from tests.support.memory_cluster import MemoryCluster
 from tests.support.set_jobs import Run, held_by, job_text
 
 USERS = 1_000
@@ -162,15 +162,11 @@ def test_only_jobs_about_the_same_are_compared() -> None:
 
 
 @pytest.fixture
-def dpstream(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Commands:
+def dpstream(
+    capsys: pytest.CaptureFixture[str], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> Commands:
     monkeypatch.setenv("COLUMNS", "80")
     return Commands(capsys)
-
-
-@pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> MemoryCluster:
-    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
-    return use_memory_cluster(monkeypatch)
 
 
 @pytest.fixture

@@ -16,7 +16,6 @@ import pytest
 
 from dpstream.pipeline.actions import Action, EndOffsets, LogRecord, LogSlice, ReadRange
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.jobs.key_files import NoiseKey
 from dpstream.pipeline.kafka.memory import MemoryLog
 from dpstream.pipeline.recording.record_verify import verify
@@ -41,6 +40,7 @@ from dpstream.topics.words import Words
 from tests.support import cells
 from tests.support.commands import Commands
 from tests.support.memory_cluster import MemoryCluster
+from tests.support.new_jobs import new_job
 from tests.support.recording_folders import (
     AccidentFolder,
     KilledError,
@@ -60,20 +60,13 @@ Result = TypeVar("Result")
 def deployed(
     protocol: str = cells.NAME, *, partitions: int = 2, instances: int = 1, **parameters: object
 ) -> DeployedJob:
-    job = make_job(
-        {
-            "name": "watched",
-            "protocol": protocol,
-            "parameters": parameters or {"cells": CELLS},
-            "epochs": {"count": EPOCHS},
-            "shuffle": {
-                "minimum": 10,
-                "grace": "60 s",
-                "producers": 2,
-                "instances": instances,
-            },
-            "topics": {"partitions": partitions},
-        }
+    job = new_job(
+        "watched",
+        protocol,
+        parameters or {"cells": CELLS},
+        epochs={"count": EPOCHS},
+        shuffle={"minimum": 10, "grace": "60 s", "producers": 2, "instances": instances},
+        topics={"partitions": partitions},
     )
     return deploy_job(job, deployment=DEPLOYMENT, deployed_at=0)
 

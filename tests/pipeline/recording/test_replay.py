@@ -32,6 +32,7 @@ from dpstream.topics.models import ModelRecord
 from dpstream.topics.names import Role
 from dpstream.topics.shares import share_table
 from dpstream.topics.words import Words
+from tests.support.new_jobs import new_job
 from tests.support.replays import (
     DECIDED,
     KEYS,
@@ -142,16 +143,14 @@ def test_windows_in_shares_are_added_up_again_and_those_spoiled_stay_so(
 def test_what_is_left_of_crowds_is_replayed_and_nothing_more_is_deleted(
     order: str, tmp_path: Path
 ) -> None:
-    job = make_job(
-        {
-            "name": "live",
-            "protocol": "single_message",
-            "parameters": {"epsilon": 2, "delta": 0.05, "domain": ["a", "b"]},
-            "epochs": {"count": 2, "renew": True},
-            "shuffle": {"minimum": 10, "order": order},
-            "topics": {"partitions": 2},
-            "crowds": {"by": "version", "values": ["1", "2"], "epsilon": 4, "delta": 0.1},
-        }
+    job = new_job(
+        "live",
+        "single_message",
+        {"epsilon": 2, "delta": 0.05, "domain": ["a", "b"]},
+        epochs={"count": 2, "renew": True},
+        shuffle={"minimum": 10, "order": order},
+        topics={"partitions": 2},
+        crowds={"by": "version", "values": ["1", "2"], "epsilon": 4, "delta": 0.1},
     )
     run = LiveRun.of(job, epochs=5, small={2}, silent={4})
     assert [len(run.results.estimates), len(run.results.integers)] == [5, 3]

@@ -11,7 +11,6 @@ import pytest
 from dpstream.aggregators.estimate import GAP, NORMAL_95, Estimate, Published
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.results.changes import (
     ChangeError,
     Changes,
@@ -23,20 +22,17 @@ from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.randomizers.value_stream import ValueStreamLaw
 from dpstream.topics.manifests import Fate
 from tests.aggregators.test_changes import change_errors
+from tests.support.new_jobs import new_job
 
 EPOCHS, PEOPLE = 4, 1_000
 
 
 def deployed(protocol: str = "value_stream", **parameters: Any) -> DeployedJob:
     shared = {"epsilon": 1.0} if "epsilon" not in parameters else {}
-    body = {
-        "name": "weeks",
-        "protocol": protocol,
-        "parameters": {**shared, **parameters},
-        "epochs": {"count": EPOCHS, "renew": True},
-        "shuffle": {"minimum": 500},
-    }
-    return deploy_job(make_job(body), deployed_at=0, deployment=bytes(16))
+    made = new_job(
+        "weeks", protocol, {**shared, **parameters}, count=EPOCHS, renew=True, minimum=500
+    )
+    return deploy_job(made, deployed_at=0, deployment=bytes(16))
 
 
 JOB = deployed(changes=2)

@@ -7,13 +7,13 @@ import pytest
 from numpy.typing import NDArray
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.pipeline.stages.admission import WRITTEN_OUT_MAX, Admission, Refusal
 from dpstream.topics.batches import Batch, encode_batch
 from dpstream.topics.records import Reason
 from dpstream.topics.words import Words
 from tests.support import noisy_cells
+from tests.support.new_jobs import new_job
 
 CELLS = 12
 
@@ -24,14 +24,8 @@ def noisy_cells_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def deployed(order: str = "sorted") -> DeployedJob:
-    values = {
-        "name": "small",
-        "protocol": noisy_cells.NAME,
-        "parameters": {"cells": CELLS},
-        "epochs": {"count": 1},
-        "shuffle": {"minimum": 1, "order": order},
-    }
-    return deploy_job(make_job(values), deployed_at=0)
+    made = new_job("small", noisy_cells.NAME, {"cells": CELLS}, count=1, minimum=1, order=order)
+    return deploy_job(made, deployed_at=0)
 
 
 @pytest.fixture

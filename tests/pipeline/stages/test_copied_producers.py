@@ -13,13 +13,13 @@ import pytest
 from dpstream.pipeline.actions import Append
 from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog, SimulatedCluster
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.manifests import Fate, decode_manifest, encode_manifest
 from dpstream.topics.names import Role
 from tests.support import cells
+from tests.support.new_jobs import new_job
 from tests.support.world import World
 
 # More than one batch.
@@ -28,16 +28,7 @@ CELLS = 40_000
 
 def job() -> DeployedJob:
     return deploy_job(
-        make_job(
-            {
-                "name": "copied",
-                "protocol": cells.NAME,
-                "parameters": {"cells": CELLS},
-                "epochs": {"count": 1},
-                "shuffle": {"minimum": 1},
-                "topics": {"partitions": 1},
-            }
-        ),
+        new_job("copied", cells.NAME, {"cells": CELLS}, count=1, minimum=1, partitions=1),
         deployed_at=0,
         deployment=bytes(16),
     )

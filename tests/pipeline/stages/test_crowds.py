@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.key_files import NoiseKey
 from dpstream.pipeline.stages import crowd_deletion as deletion
 from dpstream.pipeline.stages.crowd_deletion import left_of_crowds, numbers_left, uniform_choice
@@ -28,9 +27,9 @@ from dpstream.topics.chunks import decode_chunk
 from dpstream.topics.manifests import Fate
 from dpstream.topics.names import Role
 from dpstream.topics.words import Words, pack_words, split_words
-from tests.support.world import Accidents, Owner, World
+from tests.support.killed_worlds import check_writings_when_killed
+from tests.support.world import DEPLOYMENT, Accidents, Owner, World, world_job
 
-DEPLOYMENT = bytes(range(16))
 KEY = NoiseKey(bytes(range(32)))
 FALSE_ALARM = 1e-10
 DRAWS = 200_000
@@ -205,17 +204,10 @@ def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def deployed(**shuffle: object) -> DeployedJob:
-    values = {
-        "name": "crowds",
-        "protocol": "single_message",
-        "parameters": {"epsilon": 2, "delta": 0.05, "domain": ["a", "b"]},
-        # All of them are over before a world begins.
-        "epochs": {"count": 3, "start": "2023-01-01", "length": "PT1H"},
-        "shuffle": {"minimum": MINIMUM, "grace": "60 s", "producers": 2, **shuffle},
-        "topics": {"partitions": 2},
-        "crowds": {"by": "version", "values": list(CROWDS), "epsilon": 4, "delta": 0.5},
-    }
-    job = deploy_job(make_job(values), deployment=DEPLOYMENT, deployed_at=0)
+    parameters = {"epsilon": 2, "delta": 0.05, "domain": ["a", "b"]}
+    crowds = {"by": "version", "values": list(CROWDS), "epsilon": 4, "delta": 0.5}
+    keys = {"count": 3, "minimum": MINIMUM, "crowds": crowds, **shuffle}
+    job = world_job("crowds", "single_message", parameters, **keys)
     return job.model_copy(update={"noise_key": KEY.digest})
 
 
@@ -239,16 +231,6 @@ def values_of(job: DeployedJob) -> dict[str, dict[int, dict[str, Any]]]:
 
 def world_of(job: DeployedJob, folder: Path, accidents: Accidents | None = None) -> World:
     return World(job, folder, values_of(job), accidents or Accidents(), noise_key=KEY)
-
-
-def run(world: World) -> World:
-    for epoch in (1, 2):
-        for name in ("north", "south"):
-            world.close_epoch(name, epoch)
-            world.settle()
-    world.settle()
-    world.shut()
-    return world
 
 
 def writings(world: World) -> dict[int, list[dict[int, Words]]]:
@@ -282,14 +264,9 @@ def check_writings(world: World) -> int:
     return written
 
 
-def said(world: World) -> dict[int, bytes]:
-    """What is published."""
-    return {epoch: record.to_bytes() for epoch, record in world.published().items()}
-
-
 @pytest.mark.parametrize("order", ["sorted", "random"])
 def test_messages_are_deleted_once_and_small_crowds_withheld(folder: Path, order: str) -> None:
-    world = run(world_of(deployed(order=order), folder))
+    world = world_of(deployed(order=order), folder).run((1, 2))
     assert check_writings(world) == 2
     law = world.job.crowds_law
     assert law is not None
@@ -335,30 +312,22 @@ def test_manifests_heartbeats_and_windows_know_totals_alone(folder: Path) -> Non
 @pytest.mark.parametrize("keep", [False, True], ids=["unflushed lost", "unflushed kept"])
 def test_killed_between_any_two_actions(folder: Path, keep: bool, stride: int) -> None:
     job = deployed()
-    undisturbed = run(world_of(job, folder / "undisturbed"))
-    written = []
-    for strike in range(1, undisturbed.accidents.count + 1, stride):
-        world = run(world_of(job, folder / str(strike), Accidents(frozenset([strike]), keep)))
-        written.append(check_writings(world))
-        assert world.integers() == undisturbed.integers(), f"killed after action {strike}"
-        assert said(world) == said(undisturbed), f"killed after action {strike}"
-    assert min(written) == 2
-    # Every third action may not be one of the few after which a window is written again.
-    assert max(written) > 2 or stride > 1, "some windows were written twice"
+
+    def run(place: Path, accidents: Accidents) -> World:
+        return world_of(job, place, accidents).run((1, 2))
+
+    check_writings_when_killed(run, folder, check_writings, keep=keep, stride=stride)
 
 
 def written_twice(folder: Path) -> World:
     """An owner that has written its window and is paused before it commits, and its successor."""
     world = world_of(deployed(), folder)
-    for name in ("north", "south"):
-        world.close_epoch(name, 1)
+    world.close_all(1)
     owner = Owner(world, "shuffle", 0.0)
     while not writings(world):
         owner.step(1)
     owner.driver.fenced = True
-    world.settle()
-    world.shut()
-    return world
+    return world.finish()
 
 
 def test_a_successor_writes_the_same_window(folder: Path) -> None:
@@ -379,13 +348,13 @@ def test_noise_drawn_anew_would_be_noticed(folder: Path, monkeypatch: pytest.Mon
 
 
 def test_a_window_below_the_minimum_is_withheld_as_a_whole(folder: Path) -> None:
-    world = run(world_of(deployed(minimum=33), folder))
+    world = world_of(deployed(minimum=33), folder).run((1, 2))
     assert [record.fate for record in world.published().values()] == [Fate.TOO_SMALL] * 2
     assert not world.log.values(Role.SHUFFLED, 0) + world.log.values(Role.SHUFFLED, 1)
 
 
 def test_all_crowds_may_be_withheld(folder: Path) -> None:
-    world = run(world_of(deployed(minimum=30), folder))
+    world = world_of(deployed(minimum=30), folder).run((1, 2))
     for record in world.published().values():
         assert record.fate is Fate.RELEASED
         assert record.estimate is not None

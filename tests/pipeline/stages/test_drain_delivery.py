@@ -14,6 +14,7 @@ from dpstream.topics.manifests import Fate
 from dpstream.topics.names import Role
 from dpstream.topics.records import Drain
 from tests.support import cells
+from tests.support.killed_worlds import killed_worlds
 from tests.support.world import Accidents, World, interleavings, own_cells
 
 pytestmark = pytest.mark.usefixtures("cells_protocol")
@@ -63,10 +64,7 @@ def drained_run(world: World) -> World:
     world.settle()
     for name, epoch in (("south", 2), ("north", 4), ("south", 3), ("south", 4)):
         world.close_epoch(name, epoch)
-    world.settle()
-    world.settle()
-    world.shut()
-    return world
+    return world.finish(rounds=2)
 
 
 def test_what_is_open_is_decided_without_grace_and_what_comes_later_is_waited_for(
@@ -88,14 +86,11 @@ def test_what_is_open_is_decided_without_grace_and_what_comes_later_is_waited_fo
 def test_killed_after_every_single_action(
     job: DeployedJob, folder: Path, keep: bool, stride: int
 ) -> None:
-    undisturbed = drained_run(World(job, folder / "undisturbed", own_cells(30, 8)))
-    actions = undisturbed.accidents.count
-    assert actions > 100
-    for strike in range(1, actions + 1, stride):
-        accidents = Accidents(frozenset([strike]), keep)
-        world = drained_run(World(job, folder / f"{strike}", own_cells(30, 8), accidents))
-        assert world.published() == undisturbed.published(), f"killed after action {strike}"
-        assert world.integers() == undisturbed.integers(), f"killed after action {strike}"
+    def run(place: Path, accidents: Accidents) -> World:
+        return drained_run(World(job, place, own_cells(30, 8), accidents))
+
+    for world in killed_worlds(run, folder, keep=keep, stride=stride):
+        assert world.accidents.count > 100
 
 
 def test_a_window_stays_open_until_all_that_the_drain_is_about_was_read(
@@ -142,8 +137,7 @@ def test_an_epoch_before_a_drained_one_is_decided_too(job: DeployedJob, folder: 
     for late in (False, True):
         world = World(job, folder / f"{late}", own_cells(30, 8))
         registered(world)
-        for name in ("north", "south"):
-            world.close_epoch(name, 1)
+        world.close_all(1)
         world.close_epoch("north", 3)
         drain(world)
         if late:
@@ -151,8 +145,7 @@ def test_an_epoch_before_a_drained_one_is_decided_too(job: DeployedJob, folder: 
         for _ in range(3):
             world.settle()
         assert contributors(world) == {1: 30, 2: 15 if late else 0, 3: 15}
-        for name in ("north", "south"):
-            world.close_epoch(name, 5)
+        world.close_all(5)
         for _ in range(3):
             world.settle()
         assert sorted(world.manifests()) == [1, 2, 3, 5]

@@ -27,6 +27,8 @@ from dpstream.topics.frames import RecordType, kind_of
 from dpstream.topics.names import Role
 from dpstream.topics.records import DeadLetter, Reason
 from dpstream.topics.words import Words, split_words
+from tests.support.killed_worlds import all_is_read, cell_counts, killed_worlds, run_with_late_south
+from tests.support.new_jobs import new_job
 from tests.support.world import Accidents, Owner, World, own_cells
 
 DEPLOYMENT = bytes(range(16))
@@ -38,46 +40,19 @@ pytestmark = pytest.mark.usefixtures("cells_protocol")
 
 
 def deployed(instances: int = 2, epochs: int = EPOCHS, **shuffle: Any) -> DeployedJob:
-    job = make_job(
-        {
-            "name": "instances",
-            "protocol": "cells",
-            "parameters": {"cells": CELLS},
-            "epochs": {"count": epochs, "start": "2023-01-01", "length": "PT1H"},
-            "shuffle": {
-                "minimum": 10,
-                "grace": "60 s",
-                "producers": 2,
-                "instances": instances,
-                **shuffle,
-            },
-            "topics": {"partitions": 2},
-        }
+    job = new_job(
+        "instances",
+        "cells",
+        {"cells": CELLS},
+        epochs={"count": epochs, "start": "2023-01-01", "length": "PT1H"},
+        shuffle={"minimum": 10, "grace": "60 s", "producers": 2, "instances": instances, **shuffle},
+        topics={"partitions": 2},
     )
     return deploy_job(job, deployment=DEPLOYMENT, deployed_at=0)
 
 
 def begun(job: DeployedJob, folder: Path, accidents: Accidents | None = None) -> World:
     return World(job, folder, own_cells(CELLS, EPOCHS), accidents or Accidents())
-
-
-def run(world: World) -> World:
-    for epoch in range(1, EPOCHS + 1):
-        for name in ("north", "south"):
-            world.close_epoch(name, epoch)
-            world.settle()
-    world.settle()
-    world.settle()
-    world.shut()
-    return world
-
-
-def counted(world: World, epoch: int) -> np.ndarray:
-    aggregator = world.job.aggregator()
-    for payload in world.integers().values():
-        aggregator.merge(world.job.aggregator_from_bytes(payload))
-    counts: np.ndarray = aggregator.counts[epoch]  # type: ignore[attr-defined]
-    return counts
 
 
 @pytest.fixture
@@ -104,39 +79,14 @@ def test_killed_after_every_single_action(
 ) -> None:
     """Whoever dies, producer, any instance, aggregator or publisher: every cell is exactly 1."""
     job = deployed(order=order)
-    undisturbed = run(begun(job, folder / "undisturbed"))
-    actions = undisturbed.accidents.count
-    assert actions > 150
-    for strike in range(1, actions + 1, stride):
-        place, accidents = folder / f"{strike}", Accidents(frozenset([strike]), keep)
-        world = run(begun(job, place, accidents))
-        assert world.published() == undisturbed.published(), f"killed after action {strike}"
-        assert world.integers() == undisturbed.integers(), f"killed after action {strike}"
-        assert len(world.log.values(Role.ESTIMATES)) == EPOCHS, f"killed after action {strike}"
-        for role in (Role.REPORTS, Role.REPORTS_2, Role.SHUFFLED):
-            for partition in range(2):
-                end = world.log.end(role, partition)
-                assert world.log.committed[role, partition] == end, f"{role} after {strike}"
 
+    def run(place: Path, accidents: Accidents) -> World:
+        return begun(job, place, accidents).run(range(1, EPOCHS + 1), rounds=2)
 
-def late_run(job: DeployedJob, place: Path, strike: int = 0, *, keep: bool = False) -> World:
-    """The south is late for epoch 1: grace passes, and then its batches arrive."""
-    world = begun(job, place, Accidents(frozenset([strike]), keep))
-    world.surviving("south", lambda: world.producer("south").enrol(["nobody"]))
-    world.close_epoch("north", 1)
-    world.settle()
-    assert not world.manifests()
-    for now in (61.0, 122.0):
-        world.now = now
-        world.settle(["shuffle"])
-    # After the decision, and before the other instance has seen it.
-    world.close_epoch("south", 1)
-    world.close_epoch("south", 2)
-    world.close_epoch("north", 2)
-    world.settle()
-    world.settle()
-    world.shut()
-    return world
+    for world in killed_worlds(run, folder, keep=keep, stride=stride):
+        assert world.accidents.count > 150
+        assert len(world.log.values(Role.ESTIMATES)) == EPOCHS
+        assert all_is_read(world, Role.REPORTS, Role.REPORTS_2, Role.SHUFFLED)
 
 
 @pytest.mark.parametrize(
@@ -151,20 +101,21 @@ def test_a_late_producer_is_out_of_all_parts_wherever_anybody_is_killed(
 ) -> None:
     """Also of that of an instance that has all of it before it knows that it is late."""
     job = deployed()
-    undisturbed = late_run(job, folder / "undisturbed")
-    assert undisturbed.manifests()[1].producers == (False, True)
-    for strike in range(0, undisturbed.accidents.count + 1, stride):
-        world = late_run(job, folder / str(strike), strike, keep=keep)
+
+    def run(place: Path, accidents: Accidents) -> World:
+        # The other instance has not seen the decision when the batches arrive.
+        return run_with_late_south(begun(job, place, accidents), ["shuffle"])
+
+    for world in killed_worlds(run, folder, keep=keep, stride=stride):
         assert sorted(world.published()) == [1, 2]
         assert world.published()[1].contributors == 15
-        assert counted(world, 1).tolist() == [1] * 15 + [0] * 15, f"killed after {strike}"
-        assert counted(world, 2).tolist() == [1] * 30, f"killed after {strike}"
+        assert cell_counts(world, 1).tolist() == [1] * 15 + [0] * 15
+        assert cell_counts(world, 2).tolist() == [1] * 30
 
 
 def test_a_window_counts_only_when_all_of_its_parts_are_there(folder: Path) -> None:
     world = begun(deployed(3), folder)
-    for name in ("north", "south"):
-        world.close_epoch(name, 1)
+    world.close_all(1)
     world.settle(["shuffle", "aggregate", "publish", "instance-3", "aggregate", "publish"])
     assert world.log.values(Role.SHUFFLED, 1)
     assert not world.log.values(Role.PARTIALS)
@@ -173,7 +124,7 @@ def test_a_window_counts_only_when_all_of_its_parts_are_there(folder: Path) -> N
     world.settle(["aggregate", "publish"])
     assert not world.published()
     world.settle(["instance-2", "aggregate", "publish"])
-    assert counted(world, 1).tolist() == [1] * CELLS
+    assert cell_counts(world, 1).tolist() == [1] * CELLS
     assert world.log.committed[Role.SHUFFLED, 1] == world.log.end(Role.SHUFFLED, 1)
     world.shut()
 
@@ -182,15 +133,14 @@ def test_an_instance_that_is_behind_reads_all_before_it_says_what_its_part_is(
     folder: Path,
 ) -> None:
     world = begun(deployed(), folder)
-    for name in ("north", "south"):
-        world.close_epoch(name, 1)
+    world.close_all(1)
     world.settle(["shuffle"])
     worker = world.worker("instance-2")
     worker.run(worker.stage.tick(0.0))
     worker.run(worker.stage.tick(1.0))
     assert len(world.log.values(Role.MANIFESTS)) == 1
     world.settle()
-    assert counted(world, 1).tolist() == [1] * CELLS
+    assert cell_counts(world, 1).tolist() == [1] * CELLS
     world.shut()
 
 
@@ -235,8 +185,7 @@ def test_two_owners_of_a_part_in_every_interleaving(folder: Path) -> None:
         progress = 0
         while True:
             world = begun(deployed(), folder / f"{pause}-{progress}")
-            for name in ("north", "south"):
-                world.close_epoch(name, 1)
+            world.close_all(1)
             world.settle(["shuffle"])
             owner = Owner(world, "instance-2", 0.0, 61.0)
             owner.step(pause)
@@ -248,7 +197,7 @@ def test_two_owners_of_a_part_in_every_interleaving(folder: Path) -> None:
             owner.step()
             successor.step()
             world.settle(["aggregate", "publish"])
-            assert counted(world, 1).tolist() == [1] * CELLS, (pause, progress)
+            assert cell_counts(world, 1).tolist() == [1] * CELLS, (pause, progress)
             world.shut()
             interleavings += 1
             if done:
@@ -283,7 +232,7 @@ def test_of_copies_of_a_folder_all_parts_are_of_the_same_drawing(tmp_path: Path)
                 for value in each[role]:
                     world.log.append(Append(role, 1, value))
         world.settle()
-        assert counted(world, 1).tolist() == [1] * CELLS, first_orders
+        assert cell_counts(world, 1).tolist() == [1] * CELLS, first_orders
         world.shut()
 
 
@@ -316,7 +265,7 @@ def test_what_one_instance_was_not_sent_is_missing_whenever_its_part_is_written(
         chunk = decode_chunk(value)
         parts.setdefault(chunk.instance, set()).add(chunk.words.values.tobytes())
     assert parts[2] == {b""}
-    assert counted(short, 1).sum() == len(next(iter(parts[1]))) // 2
+    assert cell_counts(short, 1).sum() == len(next(iter(parts[1]))) // 2
     assert sorted(short.published()) == [1]
     world.shut()
     short.shut()

@@ -10,7 +10,6 @@ import pytest
 from dpstream.pipeline.actions import Append
 from dpstream.pipeline.devices.producer import ModelMissingError, Producer, ProducerError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
 from dpstream.randomizers.labelled_examples import packed_examples
 from dpstream.randomizers.ldp_sgd import LdpSgd
@@ -21,6 +20,7 @@ from dpstream.topics.models import ModelRecord
 from dpstream.topics.names import Role
 from dpstream.topics.records import Registration
 from tests.support.learning import publish_models
+from tests.support.new_jobs import new_job
 from tests.support.world import Accidents, World
 
 EPOCHS = 4
@@ -30,16 +30,7 @@ TEST_SET = np.array([[1, 900, -300], [2, -900, 500], [1, 500, -900]])
 
 def deployed(**parameters: object) -> DeployedJob:
     asked = {"epsilon": 3, "delta": 0.01, "features": 2, "classes": 2, **parameters}
-    job = make_job(
-        {
-            "name": "learning",
-            "protocol": "ldp_sgd",
-            "parameters": asked,
-            "epochs": {"count": EPOCHS},
-            "shuffle": {"minimum": 5, "producers": 2},
-            "topics": {"partitions": 2},
-        }
-    )
+    job = new_job("learning", "ldp_sgd", asked, count=EPOCHS, minimum=5, producers=2, partitions=2)
     return deploy_job(job, deployment=bytes(range(16)), deployed_at=0)
 
 
@@ -56,8 +47,7 @@ def examples(first_epoch: int = 1) -> dict[str, dict[int, dict[str, list[int]]]]
 
 def run(world: World) -> World:
     for epoch in world.values["north"]:
-        for name in ("north", "south"):
-            world.close_epoch(name, epoch)
+        world.close_all(epoch)
         world.settle()
     world.settle()
     world.shut()

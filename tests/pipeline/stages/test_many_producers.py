@@ -29,6 +29,7 @@ from dpstream.topics.names import Role
 from dpstream.topics.records import Registration
 from dpstream.topics.words import Words
 from tests.benchmarks.one_core import shuffle_stage
+from tests.support.new_jobs import new_job
 
 EPOCHS = 4
 
@@ -177,15 +178,13 @@ PRODUCERS = 5
 
 
 def job_of(partitions: int = 4, minimum: int = 1) -> DeployedJob:
-    job = make_job(
-        {
-            "name": "rows",
-            "protocol": "future_rand",
-            "parameters": {"epsilon": 4, "changes": 4},
-            "epochs": {"count": DECIDED_EPOCHS},
-            "shuffle": {"grace": "1h", "minimum": minimum, "producers": PRODUCERS},
-            "topics": {"partitions": partitions},
-        }
+    job = new_job(
+        "rows",
+        "future_rand",
+        {"epsilon": 4, "changes": 4},
+        epochs={"count": DECIDED_EPOCHS},
+        shuffle={"grace": "1h", "minimum": minimum, "producers": PRODUCERS},
+        topics={"partitions": partitions},
     )
     return deploy_job(job, deployed_at=0, deployment=bytes(range(16)))
 

@@ -13,7 +13,6 @@ import pytest
 from numpy.typing import NDArray
 
 from dpstream.aggregators.estimate import Estimate
-from dpstream.pipeline.actions import Result, Steps
 from dpstream.pipeline.devices.producer import Producer, ProducerError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import Job, make_job
@@ -24,13 +23,13 @@ from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.topics.batches import (
     Punctuation,
     decode_batch,
-    decode_punctuation,
     encode_punctuation,
 )
 from dpstream.topics.frames import RecordType, kind_of
 from dpstream.topics.names import Role
 from dpstream.topics.records import Reason
-from tests.support.gateway import open_producer, seeded
+from tests.support.gateway import BrokenTransport, open_producer, seeded, sorted_punctuations
+from tests.support.killed_worlds import killed_worlds
 from tests.support.learning import publish_models
 from tests.support.world import Accidents, World
 
@@ -75,17 +74,6 @@ def batches(log: MemoryLog) -> dict[int, list[int]]:
                 batch = decode_batch(value)
                 found.setdefault(batch.epoch, []).extend(batch.words.values[:, 0].tolist())
     return found
-
-
-def punctuations(log: MemoryLog) -> list[Punctuation]:
-    """What was said of each epoch, in order."""
-    found = [
-        decode_punctuation(value)
-        for partition in range(2)
-        for value in log.values(Role.REPORTS, partition)
-        if kind_of(value) is RecordType.PUNCTUATION
-    ]
-    return sorted(found, key=lambda punctuation: punctuation.epoch)
 
 
 # The whole path.
@@ -141,17 +129,15 @@ def test_killed_after_every_single_action_across_horizons(
     folder: Path, keep: bool, stride: int
 ) -> None:
     world_job = deployed(SHORT, epochs=OVER)
-    undisturbed = run(World(world_job, folder / "undisturbed", values()))
-    assert sorted(undisturbed.published()) == list(range(1, EPOCHS + 1))
-    assert undisturbed.manifests()[5].producers == (True, False)
-    actions = undisturbed.accidents.count
-    assert actions > 250
-    for strike in range(1, actions + 1, stride):
-        place = folder / f"{strike}"
-        world = run(World(world_job, place, values(), Accidents(frozenset([strike]), keep)))
-        assert world.published() == undisturbed.published(), f"killed after action {strike}"
-        assert world.integers() == undisturbed.integers(), f"killed after action {strike}"
-        assert len(world.log.values(Role.ESTIMATES)) == EPOCHS, f"killed after action {strike}"
+
+    def begun_and_run(place: Path, accidents: Accidents) -> World:
+        return run(World(world_job, place, values(), accidents))
+
+    for world in killed_worlds(begun_and_run, folder, keep=keep, stride=stride):
+        assert world.accidents.count > 250
+        assert sorted(world.published()) == list(range(1, EPOCHS + 1))
+        assert world.manifests()[5].producers == (True, False)
+        assert len(world.log.values(Role.ESTIMATES)) == EPOCHS
 
 
 def test_a_producer_that_left_is_counted_to_the_end_of_the_horizon(folder: Path) -> None:
@@ -234,15 +220,6 @@ def test_every_protocol_renews(name: str, tmp_path: Path) -> None:
     for partition in range(2):
         for value in log.values(Role.REPORTS, partition):
             assert not isinstance(admission.admit(partition, value), Refusal)
-
-
-class BrokenTransport:
-    """Kafka is away, and the process is killed while it waits."""
-
-    def run(self, steps: Steps[Result], /) -> Result:
-        for _ in steps:
-            raise ConnectionError
-        raise AssertionError
 
 
 def test_a_new_horizon_once_drawn_is_never_drawn_again(tmp_path: Path) -> None:
@@ -453,7 +430,7 @@ def test_the_withdrawn_are_present_in_the_share_of_those_who_stay(
         producer.close(1)
     with open_producer(deployed(), tmp_path / "state", log) as producer:
         assert producer.closed_epoch == 1
-    (punctuation,) = punctuations(log)
+    (punctuation,) = sorted_punctuations(log)
     leaving = punctuation.contributors - present
     assert punctuation.population == 10_100
     if present in (0, 100):
@@ -471,7 +448,7 @@ def test_where_nobody_stays_the_withdrawn_are_present() -> None:
         producer.close(1)
         producer.withdraw(["thermostat"])
         producer.close(2)
-    assert [record.contributors for record in punctuations(log)] == [1, 1]
+    assert [record.contributors for record in sorted_punctuations(log)] == [1, 1]
 
 
 def test_a_single_0_before_silence_is_no_farewell() -> None:

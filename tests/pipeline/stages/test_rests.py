@@ -11,13 +11,13 @@ import pytest
 
 from dpstream.pipeline.actions import Append
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.kafka.memory import MemoryWorker
 from dpstream.pipeline.stages.idle_condition import IdleCondition, rest_before_all, waking_roles
 from dpstream.topics.chunks import Chunk, encode_chunk
 from dpstream.topics.names import Role
 from dpstream.topics.words import Words
 from tests.support.device_world import GRACE, DeviceWorld, Sent, device_job
+from tests.support.new_jobs import new_job
 from tests.support.world import World, own_cells, reader_of
 
 EPOCHS = 4
@@ -26,21 +26,19 @@ CELLS = 30
 
 def cells_job(instances: int = 1, calendar: bool = False, **shuffle: object) -> DeployedJob:
     times = {"start": "2023-11-14T22:13:20Z", "length": "PT100S"} if calendar else {}
-    job = make_job(
-        {
-            "name": "rests",
-            "protocol": "cells",
-            "parameters": {"cells": CELLS},
-            "epochs": {"count": EPOCHS, **times},
-            "shuffle": {
-                "minimum": 10,
-                "grace": "60 s",
-                "producers": 2,
-                **({"instances": instances} if instances > 1 else {}),
-                **shuffle,
-            },
-            "topics": {"partitions": 2},
-        }
+    job = new_job(
+        "rests",
+        "cells",
+        {"cells": CELLS},
+        epochs={"count": EPOCHS, **times},
+        shuffle={
+            "minimum": 10,
+            "grace": "60 s",
+            "producers": 2,
+            **({"instances": instances} if instances > 1 else {}),
+            **shuffle,
+        },
+        partitions=2,
     )
     return deploy_job(job, deployment=bytes(16), deployed_at=0)
 
@@ -197,8 +195,7 @@ def test_an_instance_stays_awake_while_a_part_of_whatever_partition_is_not_said(
     beside.run(beside.assign(0))
     assert stage.rests() == math.inf
     # Epoch 1 lies in the other partition.
-    for name in ("north", "south"):
-        world.close_epoch(name, 1)
+    world.close_all(1)
     world.settle(["shuffle"])
     beside.run(beside.drain())
     assert stage.rests() is None

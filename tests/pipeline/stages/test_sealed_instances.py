@@ -34,9 +34,10 @@ from dpstream.topics.records import Reason
 from dpstream.topics.sealed_batches import decode_sealed_batch, open_batch, seal_rows
 from dpstream.topics.sealing import Lock
 from dpstream.topics.words import WordArray, Words, split_words
-from tests.support.sealed_cells import CELLS, DEPLOYMENT, EPOCHS, begun, check, run, written_job
+from tests.support.killed_worlds import all_is_read, killed_worlds
+from tests.support.sealed_cells import CELLS, EPOCHS, begun, check, run, written_job
 from tests.support.sealing import all_keys, ring, sealed_section, shares_section
-from tests.support.world import Accidents, World
+from tests.support.world import DEPLOYMENT, Accidents, World
 
 pytestmark = pytest.mark.usefixtures("cells_protocol")
 
@@ -90,18 +91,15 @@ def test_parts_too_large_for_memory_are_counted_once(folder: Path) -> None:
 )
 def test_killed_after_every_single_action(folder: Path, keep: bool, stride: int) -> None:
     job = deployed()
-    undisturbed = run(begun(job, folder / "undisturbed", KEYS))
-    check(undisturbed)
-    parts = [decode_chunk(value).instance for value in undisturbed.log.values(Role.SHUFFLED, 1)]
-    assert all(parts.count(instance) > 1 for instance in (1, 2)), "several chunks of each part"
-    for strike in range(1, undisturbed.accidents.count + 1, stride):
-        world = run(begun(job, folder / str(strike), KEYS, Accidents(frozenset([strike]), keep)))
+
+    def begun_and_run(place: Path, accidents: Accidents) -> World:
+        return run(begun(job, place, KEYS, accidents))
+
+    for world in killed_worlds(begun_and_run, folder, keep=keep, stride=stride):
         check(world)
-        assert world.integers() == undisturbed.integers(), f"killed after action {strike}"
-        for role in (Role.REPORTS, Role.REPORTS_2, Role.SHUFFLED):
-            for partition in range(2):
-                place = role, partition
-                assert world.log.committed[place] == world.log.end(*place), "left behind"
+        parts = [decode_chunk(value).instance for value in world.log.values(Role.SHUFFLED, 1)]
+        assert all(parts.count(instance) > 1 for instance in (1, 2)), "several chunks of each part"
+        assert all_is_read(world, Role.REPORTS, Role.REPORTS_2, Role.SHUFFLED)
 
 
 def found_by(job: DeployedJob, world: World, numbers: Sequence[int]) -> set[int]:
@@ -127,8 +125,7 @@ def begun_and_sent(job: DeployedJob, folder: Path) -> World:
     """Both producers have sent all epochs, and no worker has begun."""
     world = begun(job, folder, KEYS)
     for epoch in range(1, EPOCHS + 1):
-        for name in ("north", "south"):
-            world.close_epoch(name, epoch)
+        world.close_all(epoch)
     return world
 
 

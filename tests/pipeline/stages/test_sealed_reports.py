@@ -28,16 +28,17 @@ from dpstream.topics.records import DeadLetter, Reason
 from dpstream.topics.sealed_batches import pack_reports, seal_rows
 from dpstream.topics.sealing import Lock
 from dpstream.topics.words import WordArray, Words, split_words
+from tests.support.killed_worlds import all_is_read, killed_worlds
+from tests.support.new_jobs import new_job
 from tests.support.sealed_cells import (
     CELLS,
-    DEPLOYMENT,
     begun,
     check,
     run,
     written_job,
 )
 from tests.support.sealing import all_keys, ring, sealed_section
-from tests.support.world import Accidents, World
+from tests.support.world import DEPLOYMENT, Accidents, World
 
 IN_SERIES = [[2], [3], [4]]
 
@@ -67,6 +68,14 @@ def deployed(
     return deploy_job(job, deployment=DEPLOYMENT, deployed_at=0)
 
 
+def first_window(world: World, role: Role = Role.SHUFFLED) -> Chunk:
+    """Have the first stage pass on epoch 1, in one chunk of a topic."""
+    world.close_all(1)
+    world.settle(["shuffle"])
+    (value,) = world.log.values(role, 1)
+    return decode_chunk(value)
+
+
 @pytest.mark.usefixtures("small_records", "nothing_in_memory")
 def test_windows_too_large_for_memory_pass_and_are_counted_once(folder: Path) -> None:
     """Every stage sorts boxes in files, of which nothing is left open."""
@@ -85,8 +94,7 @@ def test_files_are_closed_once_a_window_is_written_also_by_who_reads_it_again(
 ) -> None:
     world = begun(deployed(), folder, all_keys(IN_SERIES))
     monkeypatch.setattr(world.log, "delete_below", lambda *where: None)
-    for name in ("north", "south"):
-        world.close_epoch(name, 1)
+    world.close_all(1)
     for writers in (1, 2):
         world.settle(["shuffle"])
         chunks = [decode_chunk(value) for value in world.log.values(Role.SHUFFLED, 1)]
@@ -111,18 +119,14 @@ def test_files_are_closed_once_a_window_is_written_also_by_who_reads_it_again(
 )
 def test_killed_after_every_single_action(folder: Path, keep: bool, stride: int) -> None:
     job, keys = deployed(IN_SERIES[:2]), all_keys(IN_SERIES)
-    undisturbed = run(begun(job, folder / "undisturbed", keys))
-    check(undisturbed)
-    assert len(undisturbed.log.values(Role.HOP_1, 1)) == 3
-    for strike in range(1, undisturbed.accidents.count + 1, stride):
-        accidents = Accidents(frozenset([strike]), keep)
-        world = run(begun(job, folder / str(strike), keys, accidents))
+
+    def begun_and_run(place: Path, accidents: Accidents) -> World:
+        return run(begun(job, place, keys, accidents))
+
+    for world in killed_worlds(begun_and_run, folder, keep=keep, stride=stride):
         check(world)
-        assert world.integers() == undisturbed.integers(), f"killed after action {strike}"
-        for role in (Role.REPORTS, Role.HOP_1, Role.SHUFFLED):
-            for partition in range(2):
-                place = role, partition
-                assert world.log.committed[place] == world.log.end(*place), "left behind"
+        assert len(world.log.values(Role.HOP_1, 1)) >= 3
+        assert all_is_read(world, Role.REPORTS, Role.HOP_1, Role.SHUFFLED)
 
 
 def holders(job: DeployedJob, world: World, numbers: Sequence[int]) -> set[int]:
@@ -179,15 +183,9 @@ def test_a_box_that_was_copied_counts_once(
     """The stage drops what is there twice, and whoever is next refuses what a stage repeats."""
     job, keys = deployed(IN_SERIES[:stages]), all_keys(IN_SERIES)
     world = begun(job, folder, keys)
-    for name in ("north", "south"):
-        world.close_epoch(name, 1)
-    world.settle(["shuffle"])
-    (value,) = world.log.values(written, 1)
-    chunk = decode_chunk(value)
+    chunk = first_window(world, written)
     repeated = np.repeat(chunk.words.values, 2, axis=0)
-    forged = Chunk(
-        job.fingerprint, DEPLOYMENT, 1, chunk.manifest_offset, bytes(16), 0, 1, Words(repeated)
-    )
+    forged = replace(chunk, attempt=bytes(16), words=Words(repeated))
     worker = world.worker(reader)
     steps = worker.stage.record(1, 0, encode_chunk(forged), 0.0)
     worker.run(steps)
@@ -222,11 +220,7 @@ def test_chunks_that_do_not_increase_from_one_to_the_next_are_refused(
 ) -> None:
     job = deployed()
     world = begun(job, folder, all_keys(IN_SERIES))
-    for name in ("north", "south"):
-        world.close_epoch(name, 1)
-    world.settle(["shuffle"])
-    (value,) = world.log.values(Role.SHUFFLED, 1)
-    chunk = decode_chunk(value)
+    chunk = first_window(world)
     thirds = np.array_split(chunk.words.values, 3)
     stage: Stage = world.worker("aggregate").stage
     for index, third in list(enumerate(order))[::arrival]:
@@ -243,15 +237,13 @@ def test_chunks_that_do_not_increase_from_one_to_the_next_are_refused(
 
 def test_chaff_and_boxes_for_others_are_left_out_and_counted(folder: Path) -> None:
     """Where the number of messages is a secret, a producer fills up with chaff."""
-    job = make_job(
-        {
-            "name": "sealed",
-            "protocol": "fragments",
-            "parameters": {"epsilon": 1, "delta": 1e-3, "domain": ["a", "b"]},
-            "epochs": {"count": 1},
-            "shuffle": {"minimum": 100},
-            "sealed": sealed_section([[2]]),
-        }
+    job = new_job(
+        "sealed",
+        "fragments",
+        {"epsilon": 1, "delta": 1e-3, "domain": ["a", "b"]},
+        count=1,
+        minimum=100,
+        sealed=sealed_section([[2]]),
     )
     fragments = deploy_job(job, deployment=DEPLOYMENT, deployed_at=0)
     sizes, chaff = set(), set()
@@ -274,8 +266,7 @@ def test_chaff_and_boxes_for_others_are_left_out_and_counted(folder: Path) -> No
 
 def test_a_stage_passes_a_window_on_once_however_often_it_is_written(folder: Path) -> None:
     world = begun(deployed(IN_SERIES[:2]), folder, all_keys(IN_SERIES))
-    for name in ("north", "south"):
-        world.close_epoch(name, 1)
+    world.close_all(1)
     world.settle(["shuffle"])
     (value,) = world.log.values(Role.HOP_1, 1)
     again = replace(decode_chunk(value), attempt=b"another attempt.")
@@ -299,16 +290,10 @@ def test_reports_that_the_protocol_does_not_have_are_left_out() -> None:
 def test_boxes_that_do_not_open_move_no_estimate(folder: Path) -> None:
     job = deployed()
     world = begun(job, folder, all_keys(IN_SERIES))
-    for name in ("north", "south"):
-        world.close_epoch(name, 1)
-    world.settle(["shuffle"])
-    (value,) = world.log.values(Role.SHUFFLED, 1)
-    chunk = decode_chunk(value)
+    chunk = first_window(world)
     junk = np.full((1, chunk.words.width), 2**64 - 1, "<u8")
     rows = np.concatenate([chunk.words.values, junk])
-    forged = Chunk(
-        job.fingerprint, DEPLOYMENT, 1, chunk.manifest_offset, bytes(16), 0, 1, Words(rows)
-    )
+    forged = replace(chunk, attempt=bytes(16), words=Words(rows))
     worker = world.worker("aggregate")
     worker.run(worker.stage.record(1, 0, encode_chunk(forged), 0.0))
     worker.run(worker.stage.tick(0.0))

@@ -46,9 +46,9 @@ from dpstream.topics.shares import (
     share_table,
 )
 from dpstream.topics.words import WordArray, Words
+from tests.support.killed_worlds import killed_worlds
 from tests.support.sealed_cells import (
     CELLS,
-    DEPLOYMENT,
     EPOCHS,
     check,
     run,
@@ -56,7 +56,7 @@ from tests.support.sealed_cells import (
 )
 from tests.support.sealed_cells import begun as begun_with_keys
 from tests.support.sealing import public_key, ring, sealed_section
-from tests.support.world import Accidents, Owner, World
+from tests.support.world import DEPLOYMENT, Accidents, Owner, World
 
 KEYS = (1, 2)
 PARTIES = ("aggregate-a", "aggregate-b")
@@ -115,13 +115,12 @@ def test_killed_after_every_single_action(
     """With records so small that every table, window and partial is in several."""
     monkeypatch.setattr("dpstream.topics.partials._PART_BYTES", 60)
     job = deployed()
-    undisturbed = run(begun(job, folder / "undisturbed"))
-    check(undisturbed)
-    for strike in range(1, undisturbed.accidents.count + 1, stride):
-        accidents = Accidents(frozenset([strike]), keep)
-        world = run(begun(job, folder / str(strike), accidents))
+
+    def begun_and_run(place: Path, accidents: Accidents) -> World:
+        return run(begun(job, place, accidents))
+
+    for world in killed_worlds(begun_and_run, folder, keep=keep, stride=stride):
         check(world)
-        assert world.integers() == undisturbed.integers(), f"killed after action {strike}"
         for reader, role in (("", Role.REPORTS), *((party, Role.SHUFFLED) for party in PARTIES)):
             for partition in range(2):
                 place = role, partition
@@ -140,8 +139,7 @@ def test_a_worker_that_wakes_up_after_its_successor_changes_nothing(
     paused_after = 0
     while True:
         world = begun(deployed(), folder / str(paused_after))
-        for name in ("north", "south"):
-            world.close_epoch(name, 1)
+        world.close_all(1)
         before = list(stages_of(world.job))
         world.settle(before[: before.index(stage)])
         first = Owner(world, stage, 0.0)
@@ -164,8 +162,7 @@ def test_a_worker_that_wakes_up_after_its_successor_changes_nothing(
 def test_what_waits_for_the_other_party_is_behind_and_not_lost(folder: Path) -> None:
     """The lag of `aggregate` says so, and it goes on when the other party is back."""
     world = begun(deployed(), folder)
-    for name in ("north", "south"):
-        world.close_epoch(name, 1)
+    world.close_all(1)
     world.settle(["shuffle", PARTIES[0], "aggregate"])
     place = SUMS[0], 0
     assert world.log.end(*place) == 1
@@ -473,8 +470,7 @@ def test_a_stage_that_passes_on_too_few_shares_learns_no_sum(folder: Path) -> No
     """Those of one producer alone: neither party hands on what it added up."""
     job = deployed()
     world = begun(job, folder)
-    for name in ("north", "south"):
-        world.close_epoch(name, 1)
+    world.close_all(1)
     raw = [
         decode_batch(v) for v in world.log.values(Role.REPORTS, 1) if kind_of(v) is RecordType.BATCH
     ]

@@ -6,7 +6,6 @@ import pytest
 
 from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.jobs.roster import Roster
 from dpstream.pipeline.stages.decision_log import DecisionLog
 from dpstream.pipeline.stages.multisets import WordMultiset
@@ -17,6 +16,7 @@ from dpstream.pipeline.stages.windows import Window
 from dpstream.topics.batches import Punctuation
 from dpstream.topics.manifests import Fate, Manifest, encode_manifest
 from dpstream.topics.records import Drain, Farewell, Registration
+from tests.support.new_jobs import new_job
 
 DEPLOYMENT = bytes(range(16))
 NORTH, SOUTH = bytes([1] * 16), bytes([2] * 16)
@@ -28,15 +28,13 @@ PARTITION = 1
 
 
 def deployed() -> DeployedJob:
-    job = make_job(
-        {
-            "name": "decided",
-            "protocol": "future_rand",
-            "parameters": {"epsilon": 1, "changes": 1},
-            "epochs": {"count": 8},
-            "shuffle": {"minimum": MINIMUM, "grace": "60 s", "producers": 2},
-            "topics": {"partitions": PARTITIONS},
-        }
+    job = new_job(
+        "decided",
+        "future_rand",
+        {"epsilon": 1, "changes": 1},
+        epochs={"count": 8},
+        shuffle={"minimum": MINIMUM, "grace": "60 s", "producers": 2},
+        topics={"partitions": PARTITIONS},
     )
     return deploy_job(job, deployment=DEPLOYMENT, deployed_at=0)
 

@@ -26,10 +26,10 @@ from dpstream.topics.manifests import Fate
 from dpstream.topics.names import Role
 from dpstream.topics.words import Words, pack_words, split_words
 from tests.support import noisy_cells
-from tests.support.world import Accidents, World, interleavings, own_cells
+from tests.support.killed_worlds import check_two_owners, check_writings_when_killed
+from tests.support.world import DEPLOYMENT, Accidents, World, own_cells, world_job
 
 CELLS = 12
-DEPLOYMENT = bytes(range(16))
 KEY = NoiseKey(bytes(range(32)))
 
 
@@ -48,16 +48,8 @@ def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def deployed(key: NoiseKey | None = KEY, **shuffle: object) -> DeployedJob:
-    values = {
-        "name": "noise",
-        "protocol": noisy_cells.NAME,
-        "parameters": {"cells": CELLS},
-        # All of them are over before a world begins.
-        "epochs": {"count": 3, "start": "2023-01-01", "length": "PT1H"},
-        "shuffle": {"minimum": 2, "grace": "60 s", "producers": 2, **shuffle},
-        "topics": {"partitions": 2},
-    }
-    job = deploy_job(make_job(values), deployment=DEPLOYMENT, deployed_at=0)
+    shuffle = {"minimum": 2, **shuffle}
+    job = world_job("noise", noisy_cells.NAME, {"cells": CELLS}, count=3, **shuffle)
     return job if key is None else job.model_copy(update={"noise_key": key.digest})
 
 
@@ -121,19 +113,9 @@ def identical(one: Words, other: Words) -> bool:
     return pack_words(one) == pack_words(other)
 
 
-def run(world: World) -> World:
-    for epoch in (1, 2):
-        for name in ("north", "south"):
-            world.close_epoch(name, epoch)
-            world.settle()
-    world.settle()
-    world.shut()
-    return world
-
-
 @pytest.mark.parametrize("order", ["sorted", "random"])
 def test_a_released_window_holds_the_dummies_of_its_epoch(folder: Path, order: str) -> None:
-    world = run(world_of(deployed(order=order), folder))
+    world = world_of(deployed(order=order), folder).run((1, 2))
     assert check_noise(world) == 2
     for epoch, record in world.published().items():
         assert record.headline is not None
@@ -155,49 +137,30 @@ def test_a_released_window_holds_the_dummies_of_its_epoch(folder: Path, order: s
 )
 def test_killed_between_any_two_actions(folder: Path, order: str, keep: bool, stride: int) -> None:
     job = deployed(order=order)
-    undisturbed = run(world_of(job, folder / "undisturbed"))
-    written = []
-    for strike in range(1, undisturbed.accidents.count + 1, stride):
-        world = run(world_of(job, folder / str(strike), Accidents(frozenset([strike]), keep)))
-        written.append(check_noise(world))
-        assert world.integers() == undisturbed.integers(), f"killed after action {strike}"
-        assert world.published() == undisturbed.published(), f"killed after action {strike}"
-    assert min(written) == 2
-    # Every third action may not be one of the few after which a window is written again.
-    assert max(written) > 2 or stride > 1, "some windows were written twice"
+
+    def run(place: Path, accidents: Accidents) -> World:
+        return world_of(job, place, accidents).run((1, 2))
+
+    check_writings_when_killed(run, folder, check_noise, keep=keep, stride=stride)
 
 
 @pytest.mark.verify
 @pytest.mark.usefixtures("small_records")
 def test_two_owners_in_every_interleaving(folder: Path) -> None:
-    """The owner decides without the south, its successor with it, and either may come first."""
-    memberships: set[tuple[bool, ...]] = set()
-    written: list[int] = []
     job = deployed()
-
-    def begin(place: Path) -> World:
-        world = world_of(job, place)
-        world.close_epoch("north", 1)
-        world.surviving("south", lambda: world.producer("south"))
-        return world
-
-    for _, world in interleavings(begin, folder):
-        written.append(check_noise(world))
-        memberships.add(tuple(world.manifests()[1].producers))
-    assert memberships == {(True, False), (True, True)}
-    assert max(written) > 1, "both have written the window"
+    check_two_owners(lambda place: world_of(job, place), folder, check_noise)
 
 
 @pytest.mark.usefixtures("small_records")
 def test_noise_drawn_anew_would_be_noticed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(NoiseKey, "generator", lambda *window: cryptographic_generator())
-    world = run(world_of(deployed(), folder))
+    world = world_of(deployed(), folder).run((1, 2))
     with pytest.raises(AssertionError):
         check_noise(world)
 
 
 def test_a_window_below_the_minimum_is_withheld_with_its_dummies(folder: Path) -> None:
-    world = run(world_of(deployed(minimum=CELLS + 1), folder))
+    world = world_of(deployed(minimum=CELLS + 1), folder).run((1, 2))
     assert [record.fate for record in world.published().values()] == [Fate.TOO_SMALL] * 2
     assert not world.log.values(Role.SHUFFLED, 0) + world.log.values(Role.SHUFFLED, 1)
 
@@ -208,7 +171,7 @@ def test_present_devices_are_the_contributors(folder: Path) -> None:
     absent = own_cells(CELLS, 2)
     del absent["south"][2][f"south{CELLS - 1}"]
     world.values = absent
-    fates = {epoch: record.fate for epoch, record in run(world).published().items()}
+    fates = {epoch: record.fate for epoch, record in world.run((1, 2)).published().items()}
     assert fates == {1: Fate.RELEASED, 2: Fate.TOO_SMALL}
     assert world.manifests()[2].contributors == CELLS - 1
     assert world.manifests()[2].population == CELLS
@@ -232,7 +195,7 @@ def world_of_silent_devices(folder: Path) -> World:
 
 
 def test_devices_that_have_nothing_to_say_are_contributors(folder: Path) -> None:
-    world = run(world_of_silent_devices(folder))
+    world = world_of_silent_devices(folder).run((1, 2))
     for epoch in (1, 2):
         manifest = world.manifests()[epoch]
         assert (manifest.fate, manifest.contributors) == (Fate.RELEASED, CELLS)

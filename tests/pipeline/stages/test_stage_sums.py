@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from dpstream.pipeline.actions import Append
-from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.jobs.key_files import NoiseKey, WrongKeyError
 from dpstream.pipeline.stages.stage_noise import StageNoise
@@ -25,28 +24,17 @@ from dpstream.randomizers.shuffled_counts.shuffled_value_stream import (
 from dpstream.topics.chunks import decode_chunk
 from dpstream.topics.manifests import Fate
 from dpstream.topics.names import Role
-from tests.support.world import Accidents, World, interleavings
+from tests.support.killed_worlds import check_two_owners, check_writings_when_killed
+from tests.support.world import DEPLOYMENT, Accidents, World, world_job
 
 USERS = 12
-DEPLOYMENT = bytes(range(16))
 KEY = NoiseKey(bytes(range(32)))
 
 
-def job_values(*, renew: bool = False, **shuffle: object) -> dict[str, object]:
-    return {
-        "name": "sums",
-        "protocol": "shuffled_counts",
-        "parameters": {"epsilon": 1, "delta": 1e-6, "changes": 1, "dummies": "shuffle"},
-        # All of them are over before a world begins.
-        "epochs": {"count": 2, "renew": renew, "start": "2023-01-01", "length": "PT1H"},
-        "shuffle": {"minimum": 2, "grace": "60 s", "producers": 2, **shuffle},
-        "topics": {"partitions": 2},
-    }
-
-
 def deployed(*, renew: bool = False, **shuffle: object) -> DeployedJob:
-    values = job_values(renew=renew, **shuffle)
-    job = deploy_job(make_job(values), deployment=DEPLOYMENT, deployed_at=0)
+    parameters = {"epsilon": 1, "delta": 1e-6, "changes": 1, "dummies": "shuffle"}
+    shuffle = {"minimum": 2, **shuffle}
+    job = world_job("sums", "shuffled_counts", parameters, count=2, renew=renew, **shuffle)
     law = job.law
     assert isinstance(law, ShuffledValueStreamLaw)
     assert law.boost == 0, "so words follow from values, and the test knows the sums"
@@ -70,16 +58,6 @@ def user_values() -> dict[str, dict[int, dict[str, int]]]:
 
 def world_of(job: DeployedJob, folder: Path, accidents: Accidents | None = None) -> World:
     return World(job, folder, user_values(), accidents or Accidents(), noise_key=KEY)
-
-
-def run(world: World, last: int = 2) -> World:
-    for epoch in range(1, last + 1):
-        for name in ("north", "south"):
-            world.close_epoch(name, epoch)
-            world.settle()
-    world.settle()
-    world.shut()
-    return world
 
 
 def noise_of(job: DeployedJob, epoch: int) -> int:
@@ -114,7 +92,7 @@ def check_sums(world: World) -> int:
 
 @pytest.mark.parametrize("order", ["sorted", "random"])
 def test_a_released_window_is_one_noisy_sum(folder: Path, order: str) -> None:
-    world = run(world_of(deployed(order=order), folder))
+    world = world_of(deployed(order=order), folder).run((1, 2))
     assert check_sums(world) == 2
     for epoch, record in world.published().items():
         count = sum(sum(values[epoch].values()) for values in user_values().values())
@@ -151,41 +129,23 @@ def test_horizons_have_the_same_values_other_noise_and_new_clocks(folder: Path) 
 @pytest.mark.parametrize("keep", [False, True], ids=["unflushed lost", "unflushed kept"])
 def test_killed_between_any_two_actions(folder: Path, keep: bool, stride: int) -> None:
     job = deployed()
-    undisturbed = run(world_of(job, folder / "undisturbed"))
-    written = []
-    for strike in range(stride, undisturbed.accidents.count + 1, stride):
-        world = run(world_of(job, folder / str(strike), Accidents(frozenset([strike]), keep)))
-        written.append(check_sums(world))
-        assert world.integers() == undisturbed.integers(), f"killed after action {strike}"
-        assert world.published() == undisturbed.published(), f"killed after action {strike}"
-    assert min(written) == 2
-    # Every third action may not be one of the few after which a window is written again.
-    assert max(written) > 2 or stride > 1, "some windows were written twice"
+
+    def run(place: Path, accidents: Accidents) -> World:
+        return world_of(job, place, accidents).run((1, 2))
+
+    check_writings_when_killed(run, folder, check_sums, keep=keep, stride=stride)
 
 
 @pytest.mark.verify
 def test_two_owners_in_every_interleaving(folder: Path) -> None:
-    """The owner decides without the south, its successor with it: never are both released."""
-    memberships: set[tuple[bool, ...]] = set()
-    written: list[int] = []
+    """Never are both released."""
     job = deployed()
-
-    def begin(place: Path) -> World:
-        world = world_of(job, place)
-        world.close_epoch("north", 1)
-        world.surviving("south", lambda: world.producer("south"))
-        return world
-
-    for _, world in interleavings(begin, folder):
-        written.append(check_sums(world))
-        memberships.add(tuple(world.manifests()[1].producers))
-    assert memberships == {(True, False), (True, True)}
-    assert max(written) > 1, "both have written the window"
+    check_two_owners(lambda place: world_of(job, place), folder, check_sums)
 
 
 def test_noise_drawn_anew_would_be_noticed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(NoiseKey, "generator", lambda *window: cryptographic_generator())
-    world = run(world_of(deployed(), folder))
+    world = world_of(deployed(), folder).run((1, 2))
     with pytest.raises(AssertionError):
         check_sums(world)
 
@@ -213,8 +173,7 @@ def test_a_window_below_the_minimum_is_withheld_for_good(folder: Path) -> None:
 def test_what_is_sent_again_after_a_release_is_not_added(folder: Path) -> None:
     """As dead letters are, that an operator sends once more."""
     world = world_of(deployed(), folder)
-    for name in ("north", "south"):
-        world.close_epoch(name, 1)
+    world.close_all(1)
     sent = world.log.values(Role.REPORTS, world.job.topics.partition_of(1))
     world.settle()
     before = world.integers()
@@ -236,4 +195,4 @@ def test_a_stage_without_the_key_does_not_start_rather_than_release_words() -> N
 
 def test_several_instances_are_refused() -> None:
     with pytest.raises(JobError, match="several of them cannot hide what each other sees"):
-        deploy_job(make_job(job_values(instances=2)), deployed_at=0)
+        deployed(instances=2)

@@ -13,7 +13,6 @@ from dpstream.pipeline.actions import Append, LogRecord, Steps
 from dpstream.pipeline.devices.producer import Producer, ProducerError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.epoch_times import times_of
-from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.jobs.job_range import EPOCHS_AHEAD
 from dpstream.pipeline.jobs.roster import Roster
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
@@ -29,6 +28,7 @@ from dpstream.topics.partials import encode_partial, split_partial
 from dpstream.topics.records import DeadLetter, Drain, Farewell, Reason, Registration
 from dpstream.topics.words import Words
 from tests.support import cells
+from tests.support.new_jobs import new_job
 from tests.support.world import BEGUN, World, memory_folder
 
 pytestmark = pytest.mark.usefixtures("cells_protocol")
@@ -48,15 +48,13 @@ def deployed(
 ) -> DeployedJob:
     """Four producers; with a calendar, epoch 1 begins with the world, and each lasts an hour."""
     times: dict[str, object] = {"start": "2023-11-14T22:13:20Z", "length": "PT1H"}
-    job = make_job(
-        {
-            "name": "ordered",
-            "protocol": cells.NAME,
-            "parameters": {"cells": 8},
-            "epochs": {"count": epochs, **(times if calendar else {}), **keys},
-            "shuffle": {"minimum": minimum, "grace": "60 s", "producers": 4, "order": order},
-            "topics": {"partitions": 2},
-        }
+    job = new_job(
+        "ordered",
+        cells.NAME,
+        {"cells": 8},
+        epochs={"count": epochs, **(times if calendar else {}), **keys},
+        shuffle={"minimum": minimum, "grace": "60 s", "producers": 4, "order": order},
+        topics={"partitions": 2},
     )
     return deploy_job(job, deployment=DEPLOYMENT, deployed_at=0)
 

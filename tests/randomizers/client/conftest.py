@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -39,6 +40,19 @@ class Phone:
         }
         name = self.collector.job.name
         return Device("https://example.org", name, signers=[SIGNER], limit=self.limit, **more)
+
+    def joined(self) -> Device:
+        """A new process of the app, which has joined."""
+        device = self.start()
+        device.join()
+        return device
+
+    def statement(self) -> dict[str, Any]:
+        """What the server tells the device, which is signed."""
+        told = self.collector.job.signed_description
+        assert told is not None
+        statement: dict[str, Any] = json.loads(told.statement)
+        return statement
 
     def wait(self, milliseconds: int) -> None:
         """Both clocks and the server's go on."""

@@ -313,8 +313,7 @@ def test_lies_of_all_kinds() -> None:
 
 
 def test_what_arrives_is_of_the_known_form(phone: Phone) -> None:
-    device = phone.start()
-    device.join()
+    device = phone.joined()
     device.report(True)
     (body,) = phone.collector.taken.values()
     envelopes = decode_body(body)
@@ -326,8 +325,7 @@ def test_what_arrives_is_of_the_known_form(phone: Phone) -> None:
 
 
 def test_an_unreachable_server_is_no_error_of_a_report(phone: Phone) -> None:
-    device = phone.start()
-    device.join()
+    device = phone.joined()
     phone.collector.dead = True
     assert device.report(True).sending.waiting == 1
     with pytest.raises(UnreachableError):

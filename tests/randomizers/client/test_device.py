@@ -65,8 +65,7 @@ def document(phone: Phone) -> dict[str, Any]:
 
 
 def test_a_device_joins_once_and_reports_once_an_epoch(phone: Phone) -> None:
-    device = phone.start()
-    device.join()
+    device = phone.joined()
     first, second = device.report(True), device.report(False)
     assert (first.epoch, first.drawn, first.sending.waiting) == (1, True, 0)
     assert (second.epoch, second.drawn) == (1, False)
@@ -79,8 +78,7 @@ def test_a_device_joins_once_and_reports_once_an_epoch(phone: Phone) -> None:
 
 
 def test_the_first_envelope_of_a_horizon_enrols_and_no_other(phone: Phone) -> None:
-    device = phone.start()
-    device.join()
+    device = phone.joined()
     enrols, devices = [], set()
     for day in range(6):
         phone.collector.dead = day == 0
@@ -98,8 +96,7 @@ def test_the_first_envelope_of_a_horizon_enrols_and_no_other(phone: Phone) -> No
 
 
 def test_what_was_not_acknowledged_is_sent_again_unchanged(phone: Phone) -> None:
-    device = phone.start()
-    device.join()
+    device = phone.joined()
     phone.collector.answer = lambda _: problem(503, "busy")
     assert device.report(True).sending.waiting == 1
     assert device.send().after == 1.0
@@ -116,8 +113,7 @@ def test_what_was_not_acknowledged_is_sent_again_unchanged(phone: Phone) -> None
 
 
 def test_what_is_late_is_given_up_and_not_drawn_again(phone: Phone) -> None:
-    device = phone.start()
-    device.join()
+    device = phone.joined()
     phone.collector.dead = True
     assert device.report(True).sending.waiting == 1
     phone.collector.dead = False
@@ -131,8 +127,7 @@ def test_what_is_late_is_given_up_and_not_drawn_again(phone: Phone) -> None:
 
 
 def test_offline_the_oldest_reports_are_given_up(phone: Phone) -> None:
-    device = phone.start()
-    device.join()
+    device = phone.joined()
     phone.collector.dead = True
     for _ in range(MOST_WAITING + 3):
         device.report(True)
@@ -142,8 +137,7 @@ def test_offline_the_oldest_reports_are_given_up(phone: Phone) -> None:
 
 
 def test_one_report_that_is_refused_does_not_hold_up_the_next(phone: Phone) -> None:
-    device = phone.start()
-    device.join()
+    device = phone.joined()
     phone.collector.answer = lambda _: ServerResponse(400, b"of a proxy")
     device.report(True)
     phone.wait(DAY)
@@ -158,8 +152,7 @@ def test_one_report_that_is_refused_does_not_hold_up_the_next(phone: Phone) -> N
 def test_a_clock_that_is_wrong_gives_way_to_the_servers(phone: Phone, wrong: int) -> None:
     phone.collector.time += 10 * DAY + DAY // 2
     phone.time = phone.collector.time + wrong
-    device = phone.start()
-    device.join()
+    device = phone.joined()
     assert device.report(True).epoch == 11
     assert device.report(True).sending.waiting == 0
     assert len(phone.collector.taken) == 1
@@ -168,14 +161,12 @@ def test_a_clock_that_is_wrong_gives_way_to_the_servers(phone: Phone, wrong: int
 @pytest.mark.parametrize("time", [-5, LAST_MOMENT + 1, 10**400, True, 5.5, "soon", None, [1]])
 def test_a_server_that_says_no_time_is_not_asked(phone: Phone, time: object) -> None:
     phone.collector.tell = lambda _: time
-    device = phone.start()
-    device.join()
+    device = phone.joined()
     assert device.report(True).epoch == 1
 
 
 def test_offline_and_early_it_waits_until_its_epoch_begins(phone: Phone) -> None:
-    device = phone.start()
-    device.join()
+    device = phone.joined()
     phone.collector.dead = True
     phone.time += 2 * DAY
     assert device.report(True).epoch == 3
@@ -200,8 +191,7 @@ def test_lies_about_time_cost_no_more_than_the_limit(make_phone: MakePhone) -> N
         phone = make_phone({"values": job}, limit=Limit.of(3, 1))
         # A clock that is wrong for certain, so that the server is believed.
         phone.time = 0
-        device = phone.start()
-        device.join()
+        device = phone.joined()
         drawn = 0
         for _ in range(40):
             try:
@@ -217,8 +207,7 @@ def test_lies_about_time_cost_no_more_than_the_limit(make_phone: MakePhone) -> N
 
 @pytest.mark.parametrize("lie", [10 * DAY, 400 * DAY, LAST_MOMENT])
 def test_one_lie_about_time_silences_a_device_for_a_day_at_most(phone: Phone, lie: int) -> None:
-    device = phone.start()
-    device.join()
+    device = phone.joined()
     honest = phone.collector.tell
     phone.collector.tell = lambda now: min(now + lie, LAST_MOMENT)
     assert device.report(True).epoch == 2
@@ -232,8 +221,7 @@ def test_one_lie_about_time_silences_a_device_for_a_day_at_most(phone: Phone, li
 
 def test_the_account_outlives_deployments(make_phone: MakePhone) -> None:
     phone = make_phone(limit=Limit.of(2))
-    device = phone.start()
-    device.join()
+    device = phone.joined()
     device.report(True)
     for number in (2, 3):
         phone.collector.job = deployed(number=number)
@@ -252,8 +240,7 @@ def test_the_account_outlives_deployments(make_phone: MakePhone) -> None:
 
 
 def test_another_statement_for_what_was_joined_is_refused(phone: Phone) -> None:
-    device = phone.start()
-    device.join()
+    device = phone.joined()
     phone.collector.answer = lambda _: problem(410, "deployment")
     device.report(True)
     phone.collector.job = deployed(shuffle={"minimum": 5})
@@ -270,8 +257,7 @@ def test_a_later_revision_may_change_the_last_epoch_alone(phone: Phone) -> None:
     second = restated_job(first, 2)
     third = restated_job(second, 1)
     phone.collector.job = first
-    device = phone.start()
-    device.join()
+    device = phone.joined()
     device.report(True)
     phone.wait(4 * DAY)
     with pytest.raises(ClosedError, match="is over"):
@@ -305,8 +291,7 @@ def test_a_later_revision_may_change_the_last_epoch_alone(phone: Phone) -> None:
 
 def test_an_older_deployment_is_not_brought_back(phone: Phone) -> None:
     phone.collector.job = deployed(number=2, at=START + 5)
-    device = phone.start()
-    device.join()
+    device = phone.joined()
     phone.collector.answer = lambda _: problem(410, "deployment")
     device.report(True)
     phone.collector.job = deployed(number=1, at=START + 4)
@@ -393,9 +378,7 @@ def test_what_is_no_statement_is_refused(phone: Phone, text: bytes) -> None:
 
 
 def test_no_part_of_a_statement_can_be_missing(phone: Phone) -> None:
-    told = phone.collector.job.signed_description
-    assert told is not None
-    whole = json.loads(told.statement)
+    whole = phone.statement()
     for part in whole.keys() - {"minimum", "late"}:
         if part in ("content", "epochs", "guarantee", "values", "deployment", "fingerprint"):
             others: list[Any] = [None, 5, "text", [], {}]
@@ -411,9 +394,7 @@ def test_no_part_of_a_statement_can_be_missing(phone: Phone) -> None:
     [{"slots": 0}, {"slots": -1}, {"width": 0}, {"width": 1.0}, {"word_bytes": 3}],
 )
 def test_a_statement_of_content_of_no_size_is_refused(phone: Phone, wrong: dict[str, Any]) -> None:
-    told = phone.collector.job.signed_description
-    assert told is not None
-    whole = json.loads(told.statement)
+    whole = phone.statement()
     whole["content"] |= wrong
     with pytest.raises(StatementError, match="content of no size"):
         phone.start().join(json.dumps(whole).encode())
@@ -421,8 +402,7 @@ def test_a_statement_of_content_of_no_size_is_refused(phone: Phone, wrong: dict[
 
 def test_a_job_that_is_over_or_has_not_begun(make_phone: MakePhone) -> None:
     phone = make_phone({"epochs": {**STREAM["epochs"], "renew": False}})
-    device = phone.start()
-    device.join()
+    device = phone.joined()
     phone.time = phone.collector.time = phone.time - 1
     with pytest.raises(ClosedError, match="has not begun"):
         device.report(True)
@@ -441,8 +421,7 @@ def test_a_job_that_is_over_or_has_not_begun(make_phone: MakePhone) -> None:
 
 
 def test_whoever_has_left_is_forgotten_and_what_was_spent_is_not(phone: Phone) -> None:
-    device = phone.start()
-    device.join()
+    device = phone.joined()
     phone.collector.dead = True
     device.report(True)
     before = document(phone)["members"]["logins"]
@@ -463,8 +442,7 @@ def test_whoever_has_left_is_forgotten_and_what_was_spent_is_not(phone: Phone) -
 
 
 def test_a_value_that_is_none_is_refused_before_anything_else(phone: Phone) -> None:
-    device = phone.start()
-    device.join()
+    device = phone.joined()
     before, asked = phone.store.text, len(phone.collector.requests)
     with pytest.raises(ValueRefusedError, match="must be True or False"):
         device.report("secret")
@@ -510,8 +488,7 @@ def test_a_job_that_the_app_has_no_randomizer_for_costs_nothing(
 def test_what_is_not_charged_for_is_not_drawn(make_phone: MakePhone) -> None:
     for job, epoch in ((STREAM, 5), (SETS, 2)):
         phone = make_phone({"values": job})
-        device = phone.start()
-        device.join()
+        device = phone.joined()
         device.report(None if job is SETS else 1)
         name = phone.collector.job.name
         kept = Document.from_text(phone.store.text)
@@ -534,8 +511,7 @@ def test_a_lie_about_time_on_joining_costs_nothing_and_gains_nothing(
         for job in (STREAM, SETS):
             phone = make_phone({"values": job}, limit=Limit.of(2, 1))
             phone.collector.time += days * DAY
-            device = phone.start()
-            device.join()
+            device = phone.joined()
             phone.collector.time -= days * DAY
             drawn = []
             for _ in range(12):
@@ -553,9 +529,7 @@ def test_a_statement_that_promises_less_than_its_law_loses_is_refused(
     make_phone: MakePhone, protocol: str
 ) -> None:
     phone = make_phone({"values": JOBS[protocol][0]})
-    told = phone.collector.job.signed_description
-    assert told is not None
-    whole = json.loads(told.statement)
+    whole = phone.statement()
     promised = whole["guarantee"]
     other = {"stream": "epoch", "epoch": "stream"}[promised["unit"]]
     wrong = [{"epsilon": 0}, {"epsilon": promised["epsilon"] * (1 - 1e-6)}, {"unit": other}]
@@ -576,9 +550,7 @@ def test_a_law_whose_noise_cannot_give_what_it_states_is_refused(
 ) -> None:
     """Also if the operator has signed it: a device computes a lower bound on delta."""
     phone = make_phone({"values": JOBS[protocol][0]})
-    told = phone.collector.job.signed_description
-    assert told is not None
-    whole = json.loads(told.statement)
+    whole = phone.statement()
     odds = {"weights": [[1, str(10**30)], [1, "1"]]}
     quiet = (
         {"odds": odds}
@@ -602,9 +574,7 @@ def test_a_law_of_fewer_epochs_than_a_horizon_is_refused(
 ) -> None:
     """It would be joined, charged for, and silent from its last epoch on."""
     phone = make_phone({"values": JOBS[protocol][0]})
-    told = phone.collector.job.signed_description
-    assert told is not None
-    whole = json.loads(told.statement)
+    whole = phone.statement()
     longer = {**whole, "epochs": {**whole["epochs"], "count": 1_000}}
     with pytest.raises(StatementError, match=r"the law of job .* ends with epoch [48] .* of 1,000"):
         phone.start().join(json.dumps(longer).encode())
@@ -623,9 +593,7 @@ def test_constants_that_lose_more_than_epsilon_are_refused(
     make_phone: MakePhone, protocol: str
 ) -> None:
     phone = make_phone({"values": JOBS[protocol][0]})
-    told = phone.collector.job.signed_description
-    assert told is not None
-    whole = json.loads(told.statement)
+    whole = phone.statement()
     for name, constant in (("theta", "0x1.8p+1"), ("noise", 1 << 60)):
         forged = copy.deepcopy(whole)
         for law in laws_of_booleans(forged["law"]):
@@ -640,8 +608,7 @@ def test_constants_that_lose_more_than_epsilon_are_refused(
 
 
 def test_damaged_state_is_not_drawn_anew(phone: Phone) -> None:
-    device = phone.start()
-    device.join()
+    device = phone.joined()
     device.report(True)
     wrong = document(phone)
     wrong["members"]["logins"]["state"]["arrays"] = {}
@@ -678,8 +645,7 @@ def test_sealed_reports_open_for_the_stage_alone(make_phone: MakePhone) -> None:
 def test_tokens_go_with_reports_alone(phone: Phone) -> None:
     tokens = iter(["one", "two"])
     phone.more["token"] = lambda: next(tokens)
-    device = phone.start()
-    device.join()
+    device = phone.joined()
     phone.collector.answer = lambda _: problem(401, "token")
     assert device.report(True).sending.waiting == 1
     phone.collector.answer = lambda answer: answer
@@ -708,8 +674,7 @@ def test_tokens_go_with_reports_alone(phone: Phone) -> None:
     ],
 )
 def test_other_answers_mean_wait(phone: Phone, answer: ServerResponse, after: float) -> None:
-    device = phone.start()
-    device.join()
+    device = phone.joined()
     phone.collector.answer = lambda _: answer
     sending = device.report(True).sending
     assert (sending.waiting, sending.gone) == (1, False)
@@ -739,8 +704,7 @@ def test_delivery_waits_between_attempts_for_as_long_as_it_is_told(
 
     phone.more["monotonic"] = passing
     monkeypatch.setattr("dpstream.randomizers.client.device.time.sleep", sleep)
-    device = phone.start()
-    device.join()
+    device = phone.joined()
     phone.collector.answer = lambda _: problem(503, "busy")
     device.report(True)
     assert device.deliver(60).waiting == 0
@@ -774,8 +738,7 @@ def test_what_others_see_is_the_same_whatever_the_value_is() -> None:
             phone.more["read"] = lambda count, counter=counter: hashlib.shake_128(
                 str(next(counter)).encode()
             ).digest(count)
-            device = phone.start()
-            device.join()
+            device = phone.joined()
             stored = []
             for day in range(6):
                 phone.collector.dead = day == 2

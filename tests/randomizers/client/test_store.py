@@ -5,10 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import nullcontext
 from itertools import chain, repeat
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,6 +25,7 @@ from tests.support.small_collector import (
     SmallCollector,
     deployed,
 )
+from tests.support.small_server import served
 
 ROOT = Path(__file__).parents[3]
 DEVICE = """
@@ -44,39 +42,10 @@ print(device.report(True).drawn, device.report(False).drawn, device.account().sp
 """
 
 
-@contextmanager
-def served(collector: SmallCollector) -> Iterator[str]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            answer = collector.request(self.command, self.path, body, {})
-            self.send_response(answer.status)
-            self.send_header("Content-Length", str(len(answer.body)))
-            for name, value in answer.headers.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(answer.body)
-
-        do_POST = do_GET  # noqa: N815 - the name that the library calls
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
 def test_processes_are_one_device_and_need_numpy_alone(tmp_path: Path) -> None:
     collector = SmallCollector(deployed())
     path = tmp_path / "device"
-    with served(collector) as url:
+    with served(collector.request) as url:
         command = [sys.executable, "-c", DEVICE, url, str(path), SIGNER, str(START)]
         running = [
             subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(3)
@@ -133,7 +102,7 @@ def test_a_file_that_is_damaged_is_refused(tmp_path: Path) -> None:
 
 def test_answers_of_all_kinds_are_answers() -> None:
     collector = SmallCollector(deployed())
-    with served(collector) as url:
+    with served(collector.request) as url:
         transport = HttpTransport(url)
         assert transport.request("GET", "/v1/jobs/logins", None, {}).status == 200
         missing = transport.request("GET", "/v1/jobs/other", None, {})
@@ -143,30 +112,24 @@ def test_answers_of_all_kinds_are_answers() -> None:
     assert "127.0.0.1" not in str(error.value)
 
 
-def test_redirects_are_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:
-    collector = SmallCollector(deployed())
-    with served(collector) as url:
-        monkeypatch.setattr(
-            collector,
-            "request",
-            lambda *_: ServerResponse(307, b"", {"location": url + "/v1/jobs/logins"}),
-        )
+def test_redirects_are_not_followed() -> None:
+    elsewhere = ServerResponse(307, b"", {"location": "/v1/jobs/logins"})
+    with served(lambda *_: elsewhere) as url:
         assert HttpTransport(url).request("POST", "/v1/jobs/logins/reports", b"", {}).status == 307
 
 
-def test_an_answer_without_end_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    collector = SmallCollector(deployed())
-    with served(collector) as url:
-        monkeypatch.setattr(
-            collector, "request", lambda *_: ServerResponse(200, b"x" * (8 * 1024 * 1024 + 1))
-        )
-        with pytest.raises(UnreachableError, match="no end"):
-            HttpTransport(url).request("GET", "/", None, {})
+def test_an_answer_without_end_is_none() -> None:
+    endless = ServerResponse(200, b"x" * (8 * 1024 * 1024 + 1))
+    with (
+        served(lambda *_: endless) as url,
+        pytest.raises(UnreachableError, match="no end"),
+    ):
+        HttpTransport(url).request("GET", "/", None, {})
 
 
 def test_an_answer_that_takes_too_long_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whose bytes come one by one, each in time."""
-    with served(SmallCollector(deployed())) as url:
+    with served(SmallCollector(deployed()).request) as url:
         late = pytest.raises(UnreachableError, match="no end")
         for taken, expected in ((29.0, nullcontext()), (31.0, late)):
             clock = SimpleNamespace(monotonic=chain([100.0], repeat(100.0 + taken)).__next__)

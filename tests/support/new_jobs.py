@@ -1,0 +1,34 @@
+"""Jobs that tests deploy, written as a call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dpstream.pipeline.jobs.epochs import Epochs
+from dpstream.pipeline.jobs.job_files import Job, make_job
+from dpstream.pipeline.jobs.job_sections import Topics
+from dpstream.pipeline.jobs.shuffle import Shuffle
+
+_SECTION_OF = {
+    key: section
+    for section, model in (("epochs", Epochs), ("shuffle", Shuffle), ("topics", Topics))
+    for key in model.model_fields
+}
+
+
+def new_job(
+    name: str,
+    protocol: str,
+    parameters: Mapping[str, Any],
+    folder: Path = Path(),
+    /,
+    **keys: Any,
+) -> Job:
+    """Make a job from keys of a job file; those of epochs, shuffle and topics need no section."""
+    sections: dict[str, dict[str, Any]] = {}
+    for key in keys.keys() & _SECTION_OF.keys():
+        sections.setdefault(_SECTION_OF[key], {})[key] = keys.pop(key)
+    values = {"name": name, "protocol": protocol, "parameters": parameters, **sections, **keys}
+    return make_job(values, folder)

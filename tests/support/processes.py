@@ -1,0 +1,49 @@
+"""Commands of dpstream as processes, and waiting for what they do."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 120.0
+"""Seconds, far longer than anything takes: who needs them has failed."""
+
+
+def start_command(
+    *arguments: object,
+    servers: str | None = None,
+    home: Path | None = None,
+    environment: Mapping[str, str] = os.environ,
+    **options: Any,
+) -> subprocess.Popen[Any]:
+    """Start a command of dpstream, in a session of its own.
+
+    Args:
+        arguments: of the command.
+        servers: of a broker; None: as in the environment.
+        home: the state folder; None: as in the environment.
+        environment: of the process.
+        options: of `subprocess.Popen`.
+    """
+    own = {"DPSTREAM_BOOTSTRAP_SERVERS": servers, "DPSTREAM_HOME": home and str(home)}
+    return subprocess.Popen(
+        [sys.executable, "-m", "dpstream.pipeline.cli", *map(str, arguments)],
+        cwd=ROOT,
+        env={**environment, **{name: value for name, value in own.items() if value}},
+        start_new_session=True,
+        **options,
+    )
+
+
+def wait_until(condition: Callable[[], object], what: str, patience: float = PATIENCE) -> None:
+    """Wait until something holds, and fail when it does not in time."""
+    deadline = time.monotonic() + patience
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}: not within {patience} s"
+        time.sleep(0.1)
