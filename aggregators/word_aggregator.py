@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.law_aggregator import LawAggregator, check_form
 from dpstream.aggregators.word_counts import WordCounts
-from dpstream.topics.words import WordForm
+from dpstream.topics.word_forms import WordForm
 
 _EPOCH_BYTES = 8
 

@@ -39,6 +39,7 @@ SMALL: Final = {
     "randomizers/change_kernel.py": "devices, aggregators and calibrations share it",
     "randomizers/client/device_errors.py": "every module of the client raises them",
     "randomizers/counted_words.py": "devices, producers and checks share it",
+    "topics/word_forms.py": "devices need the form of reports, and no codec",
 }
 """Modules under `FEWEST_LINES`, each with the reason why it belongs to no other."""
 

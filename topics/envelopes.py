@@ -177,7 +177,7 @@ class ContentForm:
 
     Attributes:
         slots: the most words that a device of the job sends at an epoch.
-        width: words of a report, as `dpstream.topics.words.WordForm` has it.
+        width: words of a report, as `dpstream.topics.word_forms.WordForm` has it.
         word_bytes: 1, 2, 4 or 8.
     """
 

@@ -21,12 +21,8 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from dpstream.topics.frames import PAYLOAD_TARGET, U4_MAX, CodecError
-from dpstream.topics.words import (
-    WORD_TYPES,
-    WordForm,
-    Words,
-    check_word_fields,
-)
+from dpstream.topics.word_forms import WordForm
+from dpstream.topics.words import WORD_TYPES, Words, check_word_fields
 
 SLOTS_ENCODING: Final = 2
 TABLE_ENCODING: Final = 3

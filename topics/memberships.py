@@ -33,7 +33,7 @@ class NumberRow(Sequence[T], Generic[T]):
     Args:
         array: of one dimension; nobody writes to it any more.
 
-    >>> row = Row(np.array([3, 1, 2], np.uint32))
+    >>> row = NumberRow(np.array([3, 1, 2], np.uint32))
     >>> row == (3, 1, 2), row[1], row[1:], sum(row)
     (True, 1, (1, 2), 6)
     """

@@ -37,7 +37,8 @@ from dpstream.topics.sealing import (
     unseal,
     unseal_all,
 )
-from dpstream.topics.words import WordArray, WordForm
+from dpstream.topics.word_forms import WordForm
+from dpstream.topics.words import WordArray
 
 _WORD: Final = np.dtype("<u8")
 _REPORT, _CHAFF = 1, 0

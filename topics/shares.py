@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 
 from dpstream.topics.frames import PAYLOAD_TARGET, U4_MAX, CodecError, check_range
 from dpstream.topics.sealing import BOX_BYTES, Lock, seal
-from dpstream.topics.words import WordArray, WordForm
+from dpstream.topics.word_forms import WordForm
+from dpstream.topics.words import WordArray
 
 Counts = NDArray[np.uint32]
 

@@ -19,7 +19,7 @@ from dpstream.pipeline.values.examples import ExampleDomain
 from dpstream.pipeline.values.value_domains import ValueDomain
 from dpstream.randomizers.counted_words import written_out
 from dpstream.randomizers.randomness import seeded_generator
-from dpstream.topics.words import WordForm
+from dpstream.topics.word_forms import WordForm
 
 FALSE_ALARM = 1e-12
 """Of one comparison: hundreds of them together stay below 1e-9."""

@@ -30,7 +30,7 @@ from dpstream.pipeline.protocols.protocol import Aggregator, Exposure, Law, Stag
 from dpstream.randomizers.devices import Devices
 from dpstream.randomizers.guarantee import Guarantee
 from dpstream.topics.names import Role
-from dpstream.topics.words import WordForm
+from dpstream.topics.word_forms import WordForm
 
 if TYPE_CHECKING:
     from dpstream.pipeline.jobs.locks import Locks

@@ -25,7 +25,7 @@ from dpstream.randomizers.count_min import CountMin, CountMinLaw, CountMinParame
 from dpstream.randomizers.count_min.one_sided import allowance
 from dpstream.randomizers.item_domains import domain_size
 from dpstream.randomizers.row_errors import ZIPF_EXPONENT, error_samples, normal_errors
-from dpstream.topics.words import WordForm
+from dpstream.topics.word_forms import WordForm
 
 _NO_OTHERS = np.zeros(1)
 _ONE_SIDED = "one-sided"

@@ -20,7 +20,7 @@ from dpstream.pipeline.values.value_domains import BOOLEAN, ValueDomain
 from dpstream.randomizers.counted_words import CountedWords
 from dpstream.randomizers.devices import Devices
 from dpstream.randomizers.guarantee import Guarantee
-from dpstream.topics.words import WordForm
+from dpstream.topics.word_forms import WordForm
 
 if TYPE_CHECKING:
     from dpstream.aggregators.change_errors import ChangeErrors

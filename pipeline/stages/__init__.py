@@ -8,7 +8,8 @@ workers, and topics in memory.
   table, `windows` what has arrived of it, `window_source` who reports (`producer_source`),
   `window_decision` when it is decided (`shuffle_decision`, `timeline`, `latest_windows`),
   `decision_log` what was decided. `admission` reads single records.
-* Writing words: `window_writer`, from `multisets` (`sorted_runs`, `ordered_pieces`, `random_order`).
+* Writing words: `window_writer`, from `multisets` (`sorted_runs`, `ordered_pieces`,
+  `random_order`).
 * Reading what is released: `chunk_stage` (`attempts`, `complete_partials`), which has a
   `window_transform` add it up.
 * Publishing: `publish_stage`, a `single_writer`: `partial_log` and `epoch_log` read, `estimation`

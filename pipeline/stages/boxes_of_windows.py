@@ -30,7 +30,8 @@ from dpstream.topics.sealed_batches import (
     unpack_reports,
 )
 from dpstream.topics.sealing import key_id, unseal_all
-from dpstream.topics.words import WordArray, WordForm, Words, split_words
+from dpstream.topics.word_forms import WordForm
+from dpstream.topics.words import WordArray, Words, split_words
 
 
 @dataclass(slots=True)

@@ -36,7 +36,7 @@ class IdleCondition:
         ends: of the topics that wake it, by partition; those of the deployment's partitions.
         seconds: for which it lasts from when it was begun; infinite where no clock takes part.
 
-    >>> rest = Rest({Role.PARTIALS: (7,), Role.MANIFESTS: (9,)}, 60.0)
+    >>> rest = IdleCondition({Role.PARTIALS: (7,), Role.MANIFESTS: (9,)}, 60.0)
     >>> rest.holds({Role.PARTIALS: [7], Role.MANIFESTS: [9]})
     True
     >>> rest.holds({Role.PARTIALS: [7], Role.MANIFESTS: [10]})

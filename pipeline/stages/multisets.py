@@ -18,14 +18,8 @@ from dpstream.pipeline.stages.ordered_pieces import (
     written_out,
 )
 from dpstream.topics.frames import PAYLOAD_TARGET
-from dpstream.topics.words import (
-    WordArray,
-    WordForm,
-    Words,
-    pairs_are_smaller,
-    rows_of_a_piece,
-    split_words,
-)
+from dpstream.topics.word_forms import WordForm
+from dpstream.topics.words import WordArray, Words, pairs_are_smaller, rows_of_a_piece, split_words
 
 if TYPE_CHECKING:
     from dpstream.pipeline.stages.sorted_runs import SortedRuns

@@ -138,7 +138,7 @@ def composed_epsilon(charges: Iterable[MechanismCost], delta: float) -> float:
     Raises:
         ValueError: delta is not from 0 to below 1.
 
-    >>> composed_epsilon([Spent(0.5, 0.0)], 0.0) >= 0.5
+    >>> composed_epsilon([MechanismCost(0.5, 0.0)], 0.0) >= 0.5
     True
     """
     if not 0 <= delta < 1:

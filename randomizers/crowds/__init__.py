@@ -27,7 +27,7 @@ from dpstream.randomizers.devices import Devices
 from dpstream.randomizers.given_values import check_epoch
 from dpstream.randomizers.guarantee import Guarantee
 from dpstream.randomizers.parameter_checks import MOST_CROWDS
-from dpstream.topics.words import WordForm
+from dpstream.topics.word_forms import WordForm
 
 
 class ContentsLaw(Protocol):

@@ -46,7 +46,7 @@ from dpstream.randomizers.laws import Constants
 from dpstream.randomizers.parameter_checks import check_approximate, check_domain, check_items_held
 from dpstream.randomizers.permanent_bits import KEY_BYTES, WORD_BITS, FlippedBits, PermanentBits
 from dpstream.randomizers.permanent_loss import stream_loss, unchanged_loss
-from dpstream.topics.words import WordForm, narrowest
+from dpstream.topics.word_forms import WordForm, narrowest
 
 Calibration: TypeAlias = Literal["exact", "published"]
 """Sized on the exact privacy loss of the blanket; or by the paper's closed formula."""

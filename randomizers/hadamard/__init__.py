@@ -29,7 +29,7 @@ from dpstream.randomizers.guarantee import Guarantee, held_by_a_user
 from dpstream.randomizers.item_domains import ItemDomain, domain_size
 from dpstream.randomizers.laws import Constants
 from dpstream.randomizers.parameter_checks import check_approximate, check_domain, check_items_held
-from dpstream.topics.words import WordForm, narrowest
+from dpstream.topics.word_forms import WordForm, narrowest
 
 MAX_ROWS = 40
 """The most columns of a message: more change nothing for any number of users."""

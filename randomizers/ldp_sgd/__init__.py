@@ -36,7 +36,7 @@ from dpstream.randomizers.labelled_examples import FEATURE_UNIT, check_examples,
 from dpstream.randomizers.laws import Constants
 from dpstream.randomizers.ldp_sgd.gradient_directions import MAX_SEED_BITS, directions, draw_seeds
 from dpstream.randomizers.parameter_checks import check_approximate
-from dpstream.topics.words import WordForm
+from dpstream.topics.word_forms import WordForm
 
 MAX_DIMENSIONS: Final = 1 << 16
 """Of a model: a record of it then has 512 KiB, and Kafka takes no record above 1 MB."""

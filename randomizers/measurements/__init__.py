@@ -67,7 +67,7 @@ from dpstream.randomizers.public_matrices import (
     distinct_rows,
     nonzero_rows,
 )
-from dpstream.topics.words import WordForm, narrowest
+from dpstream.topics.word_forms import WordForm, narrowest
 
 Calibration: TypeAlias = Literal["published", "replacement", "sampled"]
 """The paper's noise; enough of it for users who replace their item by another; or one measurement

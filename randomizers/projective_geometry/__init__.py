@@ -41,7 +41,7 @@ from dpstream.randomizers.parameter_checks import (
     check_items_held,
 )
 from dpstream.randomizers.projective_geometry.points import PointSpace
-from dpstream.topics.words import WordForm, narrowest
+from dpstream.topics.word_forms import WordForm, narrowest
 
 # Of the local loss: what shuffling has to bring it down to, to be stated besides.
 _WORTH_SAYING = 0.99

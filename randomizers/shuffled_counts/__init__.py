@@ -44,7 +44,7 @@ from dpstream.randomizers.parameter_checks import (
     check_item_cells,
     check_shuffled_parameters,
 )
-from dpstream.topics.words import WordForm
+from dpstream.topics.word_forms import WordForm
 
 Calibration: TypeAlias = Literal["rigorous", "exact"]
 """By a proven bound; or, without a boost, exact."""

@@ -35,7 +35,7 @@ from dpstream.randomizers.guarantee import (
 from dpstream.randomizers.item_domains import ItemDomain, domain_size
 from dpstream.randomizers.laws import Constants
 from dpstream.randomizers.parameter_checks import check_approximate, check_domain, check_items_held
-from dpstream.topics.words import WordForm, narrowest
+from dpstream.topics.word_forms import WordForm, narrowest
 
 Response = Literal["randomized_response", "rappor"]
 

@@ -18,7 +18,7 @@ from dpstream.pipeline.protocols.protocol import Aggregation, Protocol
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.devices import Devices
 from dpstream.randomizers.guarantee import Guarantee
-from dpstream.topics.words import WordForm
+from dpstream.topics.word_forms import WordForm
 
 NAME = "cells"
 

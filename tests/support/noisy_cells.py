@@ -13,7 +13,7 @@ import numpy as np
 from dpstream.pipeline.protocols.protocol import Shuffling, StageDummies
 from dpstream.randomizers.counted_words import CountedWords
 from dpstream.randomizers.noise_tables import poisson_table
-from dpstream.topics.words import WordForm
+from dpstream.topics.word_forms import WordForm
 from tests.support.cells import CELLS, CellsLaw
 
 NAME = "noisy_cells"

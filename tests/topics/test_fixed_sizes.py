@@ -20,7 +20,8 @@ from dpstream.topics.fixed_sizes import (
     split_fixed,
 )
 from dpstream.topics.frames import RECORD_TARGET, U4_MAX, CodecError
-from dpstream.topics.words import WORD_TYPES, WordForm, Words
+from dpstream.topics.word_forms import WordForm
+from dpstream.topics.words import WORD_TYPES, Words
 
 IDENTITY = bytes(range(16))
 

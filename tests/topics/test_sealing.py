@@ -28,7 +28,8 @@ from dpstream.topics.sealed_batches import (
     unpack_reports,
 )
 from dpstream.topics.sealing import BOX_BYTES, Lock, key_id, seal, sealing_context, unseal
-from dpstream.topics.words import WordForm, Words, split_words
+from dpstream.topics.word_forms import WordForm
+from dpstream.topics.words import Words, split_words
 
 KEY = X25519PrivateKey.from_private_bytes(bytes(range(32)))
 OTHER = X25519PrivateKey.from_private_bytes(bytes(range(1, 33)))

@@ -28,7 +28,8 @@ from dpstream.topics.shares import (
     share_table,
     table_of,
 )
-from dpstream.topics.words import WordArray, WordForm
+from dpstream.topics.word_forms import WordForm
+from dpstream.topics.words import WordArray
 
 KEYS = [X25519PrivateKey.from_private_bytes(bytes([number] * 32)) for number in (1, 2)]
 CONTEXTS = [sealing_context(name, bytes(16), bytes(16), 7) for name in ("a", "b")]

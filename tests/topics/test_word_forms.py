@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpstream.topics.words import WordForm
+from dpstream.topics.word_forms import WordForm
 
 
 def test_bytes_of_a_report() -> None:

@@ -35,7 +35,7 @@ from dpstream.randomizers.item_domains import ItemDomain, domain_size
 from dpstream.randomizers.laws import Constants
 from dpstream.randomizers.pairwise_hash import PairwiseHash
 from dpstream.randomizers.parameter_checks import check_approximate, check_domain, check_items_held
-from dpstream.topics.words import WordForm, narrowest
+from dpstream.topics.word_forms import WordForm, narrowest
 
 ROWS: Final = 1 << 10
 BUCKETS: Final = 1 << 16

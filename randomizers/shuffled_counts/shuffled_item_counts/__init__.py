@@ -31,7 +31,7 @@ from dpstream.randomizers.guarantee import Guarantee
 from dpstream.randomizers.laws import Constants
 from dpstream.randomizers.parameter_checks import MAX_HORIZON, MOST_ITEMS
 from dpstream.randomizers.shuffled_counts import MAX_BOOST, MAX_CHANGES
-from dpstream.topics.words import WordForm
+from dpstream.topics.word_forms import WordForm
 
 MOST_TABULAR: Final = 1 << 20
 """Up to so many words are counted in tables."""

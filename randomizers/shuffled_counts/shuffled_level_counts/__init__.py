@@ -28,7 +28,7 @@ from dpstream.randomizers.shuffled_counts.shuffled_item_counts import (
     item_capacity,
     stage_dummies_of,
 )
-from dpstream.topics.words import WordForm
+from dpstream.topics.word_forms import WordForm
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from dpstream.randomizers.following_devices import MAX_EPOCHS, TOGETHER, Followi
 from dpstream.randomizers.guarantee import Guarantee
 from dpstream.randomizers.laws import Constants, hexadecimal
 from dpstream.randomizers.normal_noise import NormalNoise
-from dpstream.topics.words import WordForm
+from dpstream.topics.word_forms import WordForm
 
 STEPS: Final = 256
 """Words are multiples of 1/256."""

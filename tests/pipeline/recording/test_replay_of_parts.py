@@ -22,7 +22,8 @@ pytestmark = pytest.mark.usefixtures("cells_protocol")
 
 
 def test_recording_and_replay_have_all_parts_of_a_window(folder: Path) -> None:
-    world = instances.run(instances.begun(instances.deployed(3), folder))
+    world = instances.begun(instances.deployed(3), folder)
+    world.run(range(1, instances.EPOCHS + 1), rounds=2)
     live = LiveRun(world.job, world.log)
     for source in (live.source, live.record(folder / "recording")):
         assert all(source.has_window(epoch) for epoch in (1, 2))

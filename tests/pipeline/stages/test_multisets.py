@@ -18,7 +18,8 @@ from dpstream.pipeline.stages.boxes_of_windows import distinct
 from dpstream.pipeline.stages.multisets import WordMultiset
 from dpstream.pipeline.stages.ordered_pieces import Pieces
 from dpstream.randomizers.randomness import seeded_generator
-from dpstream.topics.words import WordForm, Words, pack_words, split_words
+from dpstream.topics.word_forms import WordForm
+from dpstream.topics.words import Words, pack_words, split_words
 
 SHAPES = [("<u1", 1), ("<u2", 1), ("<u4", 1), ("<u8", 1), ("<u1", 3), ("<u4", 2)]
 FORMS = [

@@ -13,7 +13,8 @@ from dpstream.pipeline.stages.multisets import WordMultiset
 from dpstream.pipeline.stages.windows import PunctuationError, Window
 from dpstream.topics.batches import Batch, Punctuation, batch_id
 from dpstream.topics.chunks import Chunk
-from dpstream.topics.words import WordForm, Words
+from dpstream.topics.word_forms import WordForm
+from dpstream.topics.words import Words
 
 FORM = WordForm(np.dtype("u1"))
 ONE, OTHER = b"drawing1", b"drawing2"

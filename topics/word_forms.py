@@ -1,0 +1,56 @@
+"""The form of a protocol's reports: what they look like, whatever they mean."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class WordForm:
+    """Rows of unsigned words, all alike.
+
+    >>> WordForm(np.dtype("<u2"), width=3).report_bytes
+    6
+
+    Attributes:
+        dtype: unsigned, little-endian, of 1, 2, 4 or 8 bytes.
+        width: words of a report.
+        distinct: reports are single words from 0 up to this one, exclusive, and so few that a table
+            of their counts is worth while; None where they are not.
+
+    Raises:
+        ValueError: there is no such form.
+    """
+
+    dtype: np.dtype[Any]
+    width: int = 1
+    distinct: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.dtype.kind != "u" or self.dtype.newbyteorder("<") != self.dtype or self.width < 1:
+            raise ValueError(
+                f"reports of {self.width} words of {self.dtype}: must be one little-endian "
+                "unsigned word or more"
+            )
+        if self.distinct is not None and (
+            self.width > 1 or not 1 <= self.distinct <= 1 << 8 * self.dtype.itemsize
+        ):
+            raise ValueError(
+                f"{self.distinct} different reports of {self.width} words of {self.dtype}"
+            )
+
+    @property
+    def report_bytes(self) -> int:
+        """Bytes of a report."""
+        return self.width * self.dtype.itemsize
+
+    def __str__(self) -> str:
+        return f"{self.width} x {self.dtype}"
+
+
+def narrowest(words: int) -> np.dtype[np.unsignedinteger]:
+    """The dtype for words from 0 up to so many, exclusive."""
+    return np.dtype("<u1" if words <= 1 << 8 else "<u2" if words <= 1 << 16 else "<u4")
