@@ -73,7 +73,7 @@ def fixed_size(form: WordForm, most: int) -> FixedSize:
     >>> fixed_size(WordForm(np.dtype("<u4"), distinct=100), 20)
     Slots(rows=20)
     >>> fixed_size(WordForm(np.dtype("<u4"), distinct=100), 1000)
-    Table(first=0, cells=100, count_bytes=2)
+    CountTable(first=0, cells=100, count_bytes=2)
     """
     if most > U4_MAX:
         raise CodecError(
