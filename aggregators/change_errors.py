@@ -1,13 +1,11 @@
-"""How far changes between two epochs can be trusted: the errors of their estimates are related.
+"""Standard deviations of changes between two epochs, whose estimates have correlated errors.
 
-Where estimates follow what they were before, most of the error of one is still in the next, and
-their difference is known better than either of them. How much they have in common follows from the
-law, from who was there and from what was published, without any report.
+Where estimates follow what they were before, the next estimate contains most of the error of the
+one before, and their difference has less error than either of them. The correlation follows from
+the law, from attendance and from what was published, without any report.
 
-How far a change between two epochs can be trusted, where estimates follow kernels.
-
-Of the error of an estimate, and of the boosts estimated with it, every later epoch keeps a share
-that its own letters have no part in: the recursion of the estimates, run on without any letters.
+Where estimates follow kernels, every later epoch keeps a share of the error of an estimate, and of
+the boosts estimated with it: the recursion of the estimates, applied without any letters.
 """
 
 from __future__ import annotations
@@ -88,7 +86,7 @@ class FollowedChanges:
 
 
 class ChangeErrors(Protocol):
-    """The errors of the changes over so many epochs of one horizon, epoch by epoch."""
+    """The errors of changes over a fixed number of epochs of one horizon, epoch by epoch."""
 
     def next(self, published: Published | None, population: int) -> float | None:
         """Go on by one epoch, from the first one of the horizon on.
@@ -98,14 +96,14 @@ class ChangeErrors(Protocol):
             population: how many users it is about.
 
         Returns:
-            the standard deviation of what the epoch's estimate is above the one so many epochs
-            before; None if there are not both.
+            the standard deviation of the difference between the epoch's estimate and the earlier
+            one; None unless both exist.
         """
         ...
 
 
 class KeptErrors:
-    """Of estimates with a share of the one before in them, and independent errors besides.
+    """Errors of estimates that each contain a share of the previous one, and independent noise.
 
     With a share of 0, errors of all epochs are independent. What is true of noise is taken to be
     true of silent devices: if they are always the same, errors have even more in common.

@@ -17,9 +17,10 @@ from typing import Any, Literal, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.dyadic_tree import DyadicTree, interval_scales
+from dpstream.aggregators.dyadic_tree import DyadicTree
 from dpstream.aggregators.estimate import GAP, Attendance, Estimate
 from dpstream.aggregators.increments import Increment
+from dpstream.aggregators.interval_scales import interval_scales
 from dpstream.aggregators.law_aggregator import LawAggregator, check_form
 from dpstream.aggregators.prefix_combiner import PrefixCombiner, Prefixes
 from dpstream.aggregators.smoothed_estimates import SmoothedEstimates, smoothed_estimates

@@ -3,140 +3,25 @@ labels.
 
 All items have one and the same error bar: that of a mean variance over them.
 
-Words about items, of several kinds one after the other, and what they say of every item.
-
-Of M messages of a kind, N lie in the bucket of an item: its own, a part q of all others, and
-dummies. With their mean known, (N - dummies - q M) / (1 - q) is unbiased, and so it is with the
-messages received less all dummies for M.
-
-How many messages lie in the bucket of each item: the finite Radon transform of their words.
-
-A message with direction d and bucket c counts for the items of the line (or plane) <d, x> = c. Let
-directions begin with 1 (`dpstream.randomizers.affine_hashes`; those that begin with 0 are a matter
-of items without their lowest digit). Then for any upper digits of an item a message says what the
-lowest one must be; or, all items at once, by the projection slice theorem: the Fourier transform
-over Z_s^m of the result is, on the frequencies t d for t from 1 to s - 1, that of the buckets of
-direction d, times s^(m-1), and at 0 the number of messages. There the lowest digit is t, so these
-are all.
+Words are of several kinds, one after the other. Of M messages of a kind, N lie in the bucket of an
+item: its own, a part q of all others, and dummies. With their mean known, (N - dummies - q M) / (1
+- q) is unbiased, and so it is with the messages received less all dummies for M.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.aggregators.bucket_counts import bucket_counts
 from dpstream.aggregators.estimate import GAP, NORMAL_95
 from dpstream.aggregators.followed_items import FollowedEpoch, FollowedItems, averaged_noise
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.aggregators.word_counts import WordCounts
 from dpstream.randomizers.affine_hashes import AffineHashes
 from dpstream.randomizers.shuffled_counts.shuffled_item_counts import ShuffledItemCountsLaw
-
-MOST_TRANSFORMED: Final = 1 << 23
-"""Vectors of a Fourier transform, which needs 30 bytes for each."""
-
-# How many steps line by line cost what a vector of the transform does.
-_TRANSFORM_COST = 8
-# How far a transformed number may be off a whole one.
-_ROUNDING = 1e-3
-_CHUNK = 1 << 16
-
-
-def bucket_counts(
-    hashes: AffineHashes,
-    words: NDArray[np.integer],
-    counts: NDArray[np.int64],
-    items: int,
-) -> NDArray[np.int64]:
-    """The number of messages in each item's bucket, by the way that is faster.
-
-    Args:
-        hashes: what items were hashed with.
-        words: shape (rows,), strictly increasing.
-        counts: shape (rows,), how many messages there are of each.
-        items: how many items there are.
-
-    Returns:
-        int64, shape (items,).
-
-    >>> hashes = AffineHashes(buckets=3, digits=2)
-    >>> words, counts = np.array([2, 3], np.uint8), np.array([7, 10])  # x_1 = 2; x_0 = 0
-    >>> bucket_counts(hashes, words, counts, 9).tolist()
-    [10, 0, 0, 10, 0, 0, 17, 7, 7]
-    """
-    if hashes.digits == 1:
-        return _table(words, counts, hashes.buckets)[:items]
-    shorter, above = hashes.shorter, -(-items // hashes.row)
-    begin = int(np.searchsorted(words, shorter.words))
-    without_lowest = bucket_counts(shorter, words[:begin], counts[:begin], above)
-    later = words[begin:].astype(np.int64) - shorter.words
-    vectors = hashes.buckets**hashes.digits
-    transformed = vectors <= MOST_TRANSFORMED and len(later) * above > _TRANSFORM_COST * vectors
-    add_up = by_transform if transformed else by_lines
-    sums = add_up(hashes, later, counts[begin:], above)
-    return (np.repeat(without_lowest, hashes.row) + sums)[:items]
-
-
-def by_lines(
-    hashes: AffineHashes, words: NDArray[np.int64], counts: NDArray[np.int64], above: int
-) -> NDArray[np.int64]:
-    """For directions that begin with 1: every message names one item for any upper digits.
-
-    Args:
-        hashes: of at least two digits.
-        words: less the first of such a direction, shape (rows,).
-        counts: shape (rows,).
-        above: how many upper parts of items there are.
-
-    Returns:
-        int64, shape (above * w,).
-    """
-    sums_above = np.zeros((above, hashes.buckets), np.int64)
-    digits = hashes.upper_digits(np.arange(above))
-    for start in range(0, len(words), _CHUNK):
-        part = slice(start, start + _CHUNK)
-        steps, buckets = np.divmod(words[part], hashes.buckets)
-        coordinates = hashes.upper_digits(steps)
-        for upper in range(above):
-            lowest = buckets.copy()
-            for along, digit in zip(coordinates, digits, strict=True):
-                lowest -= along * digit[upper]
-            lowest %= hashes.buckets
-            sums_above[upper] += _table(lowest, counts[part], hashes.buckets)
-    return sums_above[:, : hashes.row].ravel()
-
-
-def by_transform(
-    hashes: AffineHashes, words: NDArray[np.int64], counts: NDArray[np.int64], above: int
-) -> NDArray[np.int64]:
-    """The same, by a Fourier transform over all vectors."""
-    buckets, digits = hashes.buckets, hashes.digits
-    steps = buckets ** (digits - 1)
-    table = _table(words, counts, steps * buckets).reshape(steps, buckets)
-    of_buckets = np.fft.rfft(table, axis=1)
-    spectrum = np.zeros_like(of_buckets)
-    spectrum[0, 0] = table.sum()
-    coordinates = hashes.upper_digits(np.arange(steps))
-    for times in range(1, of_buckets.shape[1]):
-        frequencies = np.zeros(steps, np.int64)
-        for place, along in enumerate(coordinates):
-            frequencies += times * along % buckets * buckets**place
-        spectrum[frequencies, times] = of_buckets[:, times]
-    shape = (buckets,) * digits
-    sums = np.fft.irfftn(spectrum.reshape(*shape[1:], -1), shape, tuple(range(digits)))
-    sums *= steps
-    found = np.rint(sums)
-    if np.abs(sums - found).max() > _ROUNDING:
-        raise ArithmeticError(f"sums over lines of {buckets} buckets are no whole numbers")
-    return found.reshape(-1, buckets)[:above, : hashes.row].astype(np.int64).ravel()
-
-
-def _table(words: NDArray[np.integer], counts: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    # Sums of whole numbers below 2^53 are exact.
-    return np.bincount(words.astype(np.int64), counts, size).astype(np.int64)
 
 
 def counts_of_kind(

@@ -7,10 +7,9 @@ Miklau, Suciu, "Boosting the accuracy of differentially private histograms throu
 2010), and takes time in proportion to the cells. How accurate its ranges are is known in advance:
 `dpstream.randomizers.code_variances`.
 
-From the counts of the root and the left children of a binary tree to those of its leaves.
-
-The first of the equations in section 5.3 of "On the Power of Multiple Anonymous Messages" (Ghazi,
-Golowich, Kumar, Pagh, Velingker 2019): a leaf is the kept node that ends with it, without those
+Where only the root and the left children of a binary tree are counted, leaves follow by the first
+of the equations in section 5.3 of "On the Power of Multiple Anonymous Messages" (Ghazi, Golowich,
+Kumar, Pagh, Velingker 2019): a leaf is the kept node that ends with it, without those
 that lie in that node. There are as many nodes as leaves, so nothing is left to be averaged.
 """
 

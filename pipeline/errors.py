@@ -1,6 +1,6 @@
 r"""The base of all errors that end a command with a sentence instead of a traceback.
 
-Text from elsewhere, made fit for a terminal: topics, files and brokers are not to steer it.
+Text from topics, files and brokers is made fit for a terminal, which it is not to steer.
 
 >>> printable("a\x1b[2Jb\tc\nd\x9b1m"), printable("Zürich 東京")
 ('a�[2Jb�c\nd�1m', 'Zürich 東京')

@@ -3,11 +3,8 @@
 The noise is sized on the fewest contributors a window is released with; where there are more, there
 is more of it, and estimators know how much.
 
-What the continual protocols of the shuffled model have in common: dummies of single cells.
-
-A cell's noise is sized on the fewest contributors that a window is released with
-(`dpstream.randomizers.cell_noise_law`). Each contributor adds its share; or the shuffle stage adds
-all of it, once: it sees these reports unprotected anyway.
+The continual protocols of the shuffled model share the dummies of single cells. Each contributor
+adds its share; or the shuffle stage adds all of it, once: it sees these reports unprotected anyway.
 """
 
 from __future__ import annotations

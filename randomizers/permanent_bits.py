@@ -5,12 +5,11 @@ a small probability the opposite. An answer is a word of AES-256 under the key o
 input says of which cell and value it is. AES is a pseudorandom function, so that answers are as
 good as drawn independently; and the same key answers the same, for ever.
 
-Bits that are each reversed with the same probability, counted cell by cell.
-
-Of n users each has a bit for every cell. What an observer of all of them together sees of a cell is
-how many bits are 1, and that is drawn at once: of c bits that are 1 Binomial(c, p) are reversed,
-and Binomial(n - c, p) of the others. Drawing it for all users together or for each of them gives
-the same law.
+The bits of many users, each reversed with the same probability, are counted cell by cell. Of n
+users each has a bit for every cell. What an observer of all of them together sees of a cell is how
+many bits are 1, and that is drawn at once: of c bits that are 1 Binomial(c, p) are reversed, and
+Binomial(n - c, p) of the others. Drawing it for all users together or for each of them gives the
+same law.
 
 A binomial number of n trials is a sum of one for each binary digit of n, drawn from tables made in
 integers (`dpstream.randomizers.noise_tables`).

@@ -8,7 +8,7 @@ A row of bits is written as a byte for its form, and then
 whichever is shorter, and form 0 where both are as long. Numbers are of variable length: seven bits
 a byte, the lowest first, and the highest bit of a byte says that more follow.
 
-Rows of many values that are read as tuples are, and held as arrays.
+`NumberRow` is a row of many values that are read as tuples are, and held as arrays.
 
 Of ten thousand producers a tuple of populations takes forty times as long to make, and ten times as
 much memory.

@@ -15,7 +15,8 @@ import numpy as np
 from dpstream.aggregators.cell_window import FOUND
 from dpstream.aggregators.counts import Counts
 from dpstream.aggregators.estimate import Estimate
-from dpstream.aggregators.grid_counts import GridCounts, quantile
+from dpstream.aggregators.grid_counts import GridCounts
+from dpstream.aggregators.quantiles import quantile
 from experiments.evaluation.columns import Array, Series
 from experiments.evaluation.counted import CountedEpoch, Truth
 

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.aggregators.estimate import NORMAL_95
-from dpstream.aggregators.grid_counts import GridCounts, quantile
+from dpstream.aggregators.grid_counts import GridCounts
+from dpstream.aggregators.quantiles import quantile
 from dpstream.pipeline.devices.item_log import ItemLog
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.plots import new_figure, tidy

@@ -1,11 +1,10 @@
 """Which attacks there are on a protocol, a job, or all that is installed.
 
-Examples in which users lose all that is stated, beside those of the registry.
+The examples of the registry have few items, so that estimates can be compared with what is
+predicted of them, and two of these items may be told apart by less than any two may be. So here are
+more examples, in which users lose all that is stated.
 
-Those of the registry are few items, so that estimates can be compared with what is predicted of
-them. Two of those items may be told apart by less than any two may be.
-
-Whether a job that was deployed runs with the law that its parameters promise.
+Of a deployed job it is also seen whether the job runs with the law that its parameters promise.
 
 Everybody works from its record in the cluster: devices, stages, readers. Somebody who can write
 there, or software that has calibrated it wrongly, changes the constants that all of them use.
@@ -22,8 +21,9 @@ from typing import Any, Final
 from dpstream.pipeline.audit.audits import Attack, AuditOutcome, Coins, Finding
 from dpstream.pipeline.audit.draw_comparison import compare_draws
 from dpstream.pipeline.audit.exact import enumerate_losses
-from dpstream.pipeline.audit.recomputed.cells import crowds, shifted_cells
+from dpstream.pipeline.audit.recomputed.cells import shifted_cells
 from dpstream.pipeline.audit.recomputed.compositions import answers_and_horizons, compositions
+from dpstream.pipeline.audit.recomputed.deleted_crowds import crowds
 from dpstream.pipeline.audit.recomputed.item_sets import sets_of_items
 from dpstream.pipeline.audit.recomputed.rounded import rounding
 from dpstream.pipeline.audit.recomputed.small_laws import SUBJECT

@@ -19,16 +19,8 @@ from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.cluster_errors import ClusterError
 from dpstream.pipeline.kafka.connection import Connection, NoClusterError
 from dpstream.pipeline.kafka.deployed_jobs import find_deployed
-from dpstream.pipeline.privileges.cluster_acls import (
-    Binding,
-    ClusterAcls,
-    Comparison,
-    bindings_of,
-    compare,
-    principals_of,
-    removable,
-    tool_lines,
-)
+from dpstream.pipeline.privileges.bindings import Binding, bindings_of, principals_of, tool_lines
+from dpstream.pipeline.privileges.cluster_acls import ClusterAcls, Comparison, compare, removable
 from dpstream.pipeline.privileges.table import Privilege, Resource, privileges_of
 
 _NO_SERVERS = "HOST:PORT"

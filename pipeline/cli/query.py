@@ -32,11 +32,11 @@ from dpstream.pipeline.results.asked import Asked, ask, check_askable, usual_que
 from dpstream.pipeline.results.epoch_counts import (
     EpochCounts,
     check_per_epoch,
+    composed,
     follow_counts,
     read_counts,
     read_latest,
 )
-from dpstream.pipeline.results.expected_errors import composed
 from dpstream.pipeline.results.published_rows import csv_row
 from dpstream.pipeline.results.questions import Answers, Query
 

@@ -4,7 +4,7 @@ An answer that says a report was taken is given when Kafka has acknowledged it, 
 nor where it was appended so late that its window may have been cut already.
 How long is waited, and what a record holds, depends on when bodies come and how long they are.
 
-Which epochs a collector takes no more reports of, and has to say so.
+It also knows which epochs a collector takes no more reports of, and has to say so.
 
 Not at the moment in which they close, but when what was taken then is in the log, at this collector
 and at all others: a report that was appended before that is below every watermark.

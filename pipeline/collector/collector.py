@@ -19,9 +19,10 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
+from dpstream.pipeline.collector.accepting import Listener, listen
 from dpstream.pipeline.collector.batch_writer import Gathering, Room, Watermarks, WriteError
 from dpstream.pipeline.collector.collector_metrics import CollectorSnapshot, JobCounts, registry_of
-from dpstream.pipeline.collector.http_connections import HttpConnections, Listener, listen
+from dpstream.pipeline.collector.http_connections import HttpConnections
 from dpstream.pipeline.collector.http_limits import HttpLimits, Rates
 from dpstream.pipeline.collector.intake import Intake, WantedJobs, wanted_jobs
 from dpstream.pipeline.collector.kafka_writer import KafkaWriter

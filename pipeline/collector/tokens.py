@@ -3,7 +3,7 @@
 Which algorithm a signature is checked by follows from the type of the key that the job names, and
 never from what a token says of itself.
 
-The tags that collectors put in place of devices, of many subjects of one epoch.
+Here are also the tags that collectors put in place of devices, of many subjects of one epoch.
 
 As `dpstream.topics.loose_batches.report_tag` and `horizon_tag` say; what is the same for all
 subjects is digested once, which makes a tag of a microsecond of four.

@@ -14,12 +14,8 @@ from dpstream.randomizers.counted_words import CountedWords, Reports, written_ou
 from dpstream.topics.batches import Batch
 from dpstream.topics.fixed_sizes import FixedSize
 from dpstream.topics.names import Role
-from dpstream.topics.sealed_batches import (
-    SEALED_PAYLOAD_TARGET,
-    pack_reports,
-    seal_batch,
-    seal_rows,
-)
+from dpstream.topics.sealed_batches import SEALED_PAYLOAD_TARGET, seal_batch
+from dpstream.topics.sealed_words import pack_reports, seal_rows
 from dpstream.topics.shares import share_table, table_of
 from dpstream.topics.words import Words, split_words
 

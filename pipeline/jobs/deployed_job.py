@@ -253,7 +253,7 @@ class DeployedJob(Job):
             return self.word_form
         if self.shared:
             return self.table_form.row_form
-        from dpstream.topics.sealed_batches import sealed_form
+        from dpstream.topics.sealed_words import sealed_form
 
         return sealed_form(self.word_form, len(self.locks.parties_after(role)))
 

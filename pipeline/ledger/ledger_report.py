@@ -1,10 +1,9 @@
 """What the ledger of a cluster says, joined to what runs there and what was released.
 
-What a longitudinal stream is charged, once for all epochs, as the ledger knows its job.
-
-The ledger charges people the local loss, which holds for everybody whatever they missed. Whoever
-was in every released window of a horizon is hidden by all others who were, once that the windows
-were shuffled: how well, `charged` says.
+For a longitudinal stream, which is charged once for all epochs, the ledger charges people the local
+loss, which holds for everybody whatever they missed. Whoever was in every released window of a
+horizon is hidden by all others who were, once that the windows were shuffled: how well, `charged`
+says.
 """
 
 from __future__ import annotations

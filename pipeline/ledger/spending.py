@@ -4,11 +4,10 @@ Charges and budgets have a copy in ``dpstream.jobs``. What a damaged ledger has 
 and is carried over by the next who may write an entry. Of a charge that both have, the larger
 counts: whoever was interrupted between the two has charged too much rather than too little.
 
-Who was in every released window, as far as manifests say: a pure function of them.
-
-A manifest names the producers that are in, how many devices are enrolled with each of them, and how
-many of all these devices were there. It does not say which: so of the devices of producers that
-were in every window, as many may have been missing once as were missing from all windows together.
+Manifests tell who was in every released window. A manifest names the producers that are in, how
+many devices are enrolled with each of them, and how many of all these devices were there. It does
+not say which: so of the devices of producers that were in every window, as many may have been
+missing once as were missing from all windows together.
 """
 
 from __future__ import annotations

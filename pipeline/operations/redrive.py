@@ -11,8 +11,6 @@ Markers among the dead letters remember what was fed back, after it was acknowle
 process end in between, the next one sends the same batches again, and the shuffle stage drops them
 by their ids; what comes after its epoch was decided is dropped and counted as late.
 
-Whether several shuffle instances each have their part of what is to be fed back to the first.
-
 The first instance decides windows, by what it finds complete: so nothing of a drawing is fed back
 to it before the other instances have all of theirs, be it in their topics or fed back before.
 Whose a sealed batch is cannot be seen. There, all that was sent for an epoch has to be whole.

@@ -57,7 +57,7 @@ from dpstream.pipeline.results.expected_errors import (
 from dpstream.randomizers.division import room_of_part
 from dpstream.randomizers.guarantee import Guarantee
 from dpstream.randomizers.search import least_integer
-from dpstream.topics.sealed_batches import sealed_form
+from dpstream.topics.sealed_words import sealed_form
 
 DEFAULT_USERS = 10_000
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 import typing
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from dpstream.aggregators.counts import CountedWindow
@@ -17,9 +17,10 @@ from dpstream.aggregators.estimate import Attendance
 from dpstream.pipeline.actions import Steps
 from dpstream.pipeline.errors import DpstreamError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.epochs import horizons_between
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.topic_reader import read_from
-from dpstream.pipeline.protocols.protocol import Aggregator
+from dpstream.pipeline.protocols.protocol import Aggregator, PerEpochLaw
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.pipeline.results.follow import follow
 from dpstream.pipeline.stages.epoch_log import DecidedEpoch, EpochLog
@@ -263,3 +264,57 @@ def follow_counts(
         return (counts_of(job, epoch) for epoch in log.read(run))
 
     yield from follow(read, lambda: log.complete, notify, wait)
+
+
+@dataclass(frozen=True, slots=True)
+class Composed:
+    """What the releases of some epochs together lose of a user.
+
+    Attributes:
+        epochs: how many.
+        epsilon: of all of them, rounded up.
+        delta: of all of them.
+        exact: False for the loss of the whole horizon, which is no less.
+    """
+
+    epochs: int
+    epsilon: float
+    delta: float
+    exact: bool
+
+
+def composed(job: DeployedJob, epochs: int) -> Composed:
+    """What so many epochs lose together, with the delta of one.
+
+    A job of just so many epochs is calibrated, which finds their loss. Where that would make
+    another job than the one deployed, the loss of whole horizons is taken.
+
+    Args:
+        job: whose epochs stand alone.
+        epochs: how many.
+    """
+    own = job.guarantee
+    if epochs == 1:
+        return Composed(1, own.epsilon, own.delta, exact=True)
+    epsilon = _of_as_many(job, epochs)
+    if epsilon is not None:
+        return Composed(epochs, epsilon, own.delta, exact=True)
+    # The first of them may be the last of its horizon.
+    count = job.epochs.count
+    horizons = horizons_between(count, count + epochs - 1, count) if job.epochs.renew else 1
+    whole = replace(own, unit="stream").over(horizons)
+    return Composed(epochs, whole.stream_epsilon or whole.epsilon, whole.delta, exact=False)
+
+
+def _of_as_many(job: DeployedJob, epochs: int) -> float | None:
+    """The loss of all epochs of a job that is like this one, with so many of them."""
+    try:
+        other = job.protocol_entry.calibrate(job.parameters, epochs, job.shuffle.minimum)
+    except ValueError:
+        return None
+    law = job.law
+    assert isinstance(law, PerEpochLaw)
+    assert isinstance(other, PerEpochLaw)
+    if other.of_one_epoch().to_json() != law.of_one_epoch().to_json():
+        return None
+    return job.protocol_entry.randomizer(other).guarantee.stream_epsilon

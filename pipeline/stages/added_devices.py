@@ -21,7 +21,7 @@ from dpstream.pipeline.jobs.key_ring import KeyRing
 from dpstream.randomizers.counted_words import CountedWords
 from dpstream.randomizers.randomness import keyed_generator
 from dpstream.topics.names import Role
-from dpstream.topics.sealed_batches import pack_reports, seal_rows
+from dpstream.topics.sealed_words import pack_reports, seal_rows
 from dpstream.topics.words import WordArray, Words
 
 _PURPOSE: Final = b"dpstream added devices"

@@ -21,7 +21,7 @@ from dpstream.pipeline.protocols.protocol import Aggregator
 from dpstream.pipeline.stages.multisets import WordMultiset, distinct_of_all
 from dpstream.pipeline.stages.ordered_pieces import Pieces
 from dpstream.pipeline.stages.window_writer import WindowRelease
-from dpstream.topics.sealed_batches import (
+from dpstream.topics.sealed_words import (
     NAME_WORDS,
     open_named_rows,
     open_rows,

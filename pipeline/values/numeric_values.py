@@ -1,6 +1,6 @@
 """Numbers as values: which bucket of a range each of them lies in.
 
-Errors relative to the counts that they are errors of.
+Here are also errors relative to the counts that they are errors of.
 
 An error of 1 % of all users is half of a count that 2 % of them make up.
 """

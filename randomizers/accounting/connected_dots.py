@@ -4,7 +4,8 @@ All outcomes with losses between two neighbouring points of the grid are taken t
 probabilities in both worlds are split between the two points, such that each part has the loss of
 its point ("Connect the Dots", Doroshenko et al. 2022): whoever sees the outcome sees no more.
 
-What normal noise loses: the analytic Gaussian mechanism (Balle, Wang, ICML 2018, Theorem 8).
+The loss of normal noise is one of these: the analytic Gaussian mechanism (Balle, Wang, ICML 2018,
+Theorem 8).
 
 Numbers with independent noise N(0, sigma^2) each, that differ between neighbours by a Euclidean
 distance D in all, lose as much as one number that differs by D. That also holds where each number

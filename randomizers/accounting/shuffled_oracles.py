@@ -7,12 +7,11 @@ Multiple Anonymous Messages", Ghazi, Golowich, Kumar, Pagh, Velingker 2019, wher
 31 to 874 times larger). The noise must be there without those who are absent or do not take part,
 so it is sized on the least number of contributors.
 
-How much noise cells need when some of them are raised by every item, whichever it is.
-
-Exchanging a user's items for others does not shift such cells; only exchanging them for none does,
-and then all shifts have one direction. So there are two kinds of neighbours to guard against, and
-neither is always the worse one: with large epsilon all that matters is that a cell may be left
-without a dummy, and one direction has one cell more.
+Some cells may be raised by every item, whichever it is. Exchanging a user's items for others does
+not shift such cells; only exchanging them for none does, and then all shifts have one direction. So
+there are two kinds of neighbours to guard against, and neither is always the worse one: with large
+epsilon all that matters is that a cell may be left without a dummy, and one direction has one cell
+more.
 """
 
 from __future__ import annotations

@@ -16,10 +16,9 @@
 
 What distinguishes their constants is a table in `dpstream.randomizers.baselines.calibration`.
 
-Devices that answer at every epoch, with one bit: their value, or what stands for it, randomized.
-
-A report is the bit itself. Nothing is spread over epochs, so a value may change at any time and as
-often as it likes; what that costs is the business of the protocols that build on this.
+Devices of the last two answer at every epoch with one bit: their value, or what stands for it,
+randomized. A report is the bit itself. Nothing is spread over epochs, so a value may change at any
+time and as often as it likes; what that costs is the business of the protocols that build on this.
 """
 
 from __future__ import annotations

@@ -3,17 +3,9 @@
 A device that is not noise draws as if Brownian motion, run by a clock that its stream drives, were
 to end far above where it began. `reach` is the probability that it does, a martingale in what was
 drawn so far: so the product of all tilts is at most 1 over the first one, whatever the stream.
-
-The normal distribution function, the same bits on every machine.
-
-Made of additions, multiplications, divisions and roundings to whole numbers alone, which IEEE 754
-defines bit by bit, from two constants. The library functions of different machines differ in the
-last digits, and what a device draws must not depend on where it runs.
 """
 
 from __future__ import annotations
-
-from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,86 +19,7 @@ from dpstream.randomizers.value_stream.lattice import (
     tail_box,
     tail_letters_at,
 )
-
-LEAST, MOST = -5.0, 8.5
-"""Below `LEAST` nobody asks; above `MOST` the function is 1 in double precision."""
-
-_STEPS = 16
-"""Centers of Taylor polynomials in a unit."""
-
-_DEGREE = 8
-_DEGREE_OF_STEPS = 24
-
-# Phi(-5) and phi(-5), from 40 digits of mpmath's ncdf and npdf.
-_FUNCTION_AT_LEAST = float.fromhex("0x1.33ca2f2133831p-22")
-_DENSITY_AT_LEAST = float.fromhex("0x1.8f16964c8fd3fp-20")
-
-
-def distribution_function(points: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Phi, float64 of the shape of the points; those below `LEAST` count as `LEAST`.
-
-    By the Taylor polynomial of degree 8 about the nearest multiple of 1/16. Off by a share of 2e-13
-    at most.
-
-    >>> distribution_function(np.array([0.0, 1.0])).round(12).tolist()
-    [0.5, 0.841344746069]
-    """
-    clipped = np.clip(points, LEAST, MOST)
-    clipped -= LEAST
-    clipped *= _STEPS
-    center = np.rint(clipped)
-    clipped -= center
-    index = center.astype(np.intp)
-    polynomials = _polynomials()
-    found: NDArray[np.float64] = polynomials[_DEGREE].take(index)
-    for coefficients in polynomials[_DEGREE - 1 :: -1]:
-        found *= clipped
-        found += coefficients.take(index)
-    np.minimum(found, 1.0, out=found)
-    return found
-
-
-@cache
-def _polynomials() -> NDArray[np.float64]:
-    """Coefficients in steps of 1/16, lowest degree first, shape (degree + 1, centers).
-
-    From each center the next is reached by the polynomial of degree 24 of the function and of its
-    density, upwards: what is rounded on the way stays small beside what is there already.
-    """
-    function, density = _FUNCTION_AT_LEAST, _DENSITY_AT_LEAST
-    centers = []
-    for step in range(round((MOST - LEAST) * _STEPS) + 1):
-        taylor = _taylor(LEAST + step / _STEPS, function, density)
-        centers.append(taylor[: _DEGREE + 1])
-        function = _sum(taylor)
-        # The density is the derivative: coefficient by coefficient, for each step of 1/16.
-        density = _STEPS * _sum([degree * each for degree, each in enumerate(taylor)])
-    return np.array(centers, np.float64).T.copy()
-
-
-def _taylor(center: float, function: float, density: float) -> list[float]:
-    """Coefficients of Phi(center + x / 16) in powers of x.
-
-    The derivatives of the density follow from d'(x) = -x d(x): the next one is -x times the last,
-    less n times the one before.
-    """
-    derivatives = [0.0, density]
-    for order in range(_DEGREE_OF_STEPS - 1):
-        derivatives.append(-center * derivatives[-1] - order * derivatives[-2])
-    coefficients, scale = [function], 1.0
-    for degree, derivative in enumerate(derivatives[1:], start=1):
-        scale /= degree * _STEPS
-        coefficients.append(derivative * scale)
-    return coefficients
-
-
-def _sum(terms: list[float]) -> float:
-    """The sum, smallest terms first."""
-    total = 0.0
-    for term in reversed(terms):
-        total += term
-    return total
-
+from dpstream.randomizers.value_stream.normal import distribution_function
 
 FLOOR = 2.0**-20
 """The least that `reach` is taken for, which bounds how often letters have to be drawn again."""

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dpstream.aggregators.projective_geometry import hyperplane_sums
+from dpstream.aggregators.hyperplane_sums import hyperplane_sums
 from dpstream.randomizers.projective_geometry.points import PointSpace
 from tests.support.projective_points import item_vector, word_vector
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpstream.aggregators.grid_counts import GridCounts, quantile
+from dpstream.aggregators.grid_counts import GridCounts
+from dpstream.aggregators.quantiles import quantile
 from dpstream.randomizers.cell_codes.grid import AxisCode
 from dpstream.randomizers.cell_codes.kept_nodes import KeptNodes
 from dpstream.randomizers.cell_codes.levels import Levels

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.increments import Increment
 from dpstream.aggregators.prefix_combiner import PrefixCombiner
-from dpstream.aggregators.smoothed_estimates import offline_shrunk, online_shrunk
+from dpstream.aggregators.shrinkage import offline_shrunk, online_shrunk
 from dpstream.aggregators.tree_smoothing import TreeEstimates, smoothed
 from dpstream.randomizers.dyadic import orders_due
 

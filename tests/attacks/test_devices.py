@@ -32,7 +32,7 @@ from dpstream.randomizers.client.document import Document
 from dpstream.topics import fixed_sizes
 from dpstream.topics.envelopes import encode_envelope
 from dpstream.topics.fixed_sizes import CountTable, FixedSize, split_fixed
-from dpstream.topics.sealed_batches import pack_reports
+from dpstream.topics.sealed_words import pack_reports
 from dpstream.topics.words import Words
 from tests.attacks import collected_reports, kept_files
 from tests.attacks.collected_reports import attack_collector

@@ -24,7 +24,7 @@ from dpstream.pipeline.stages.shuffle_stage import ShuffleStage
 from dpstream.pipeline.stages.windows import Window
 from dpstream.topics.manifests import Fate
 from dpstream.topics.names import Role
-from dpstream.topics.sealed_batches import pack_reports, seal_rows
+from dpstream.topics.sealed_words import pack_reports, seal_rows
 from dpstream.topics.shares import share_table, table_of
 from dpstream.topics.words import Words
 from tests.support.new_jobs import new_job

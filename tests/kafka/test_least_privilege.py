@@ -28,7 +28,8 @@ from dpstream.pipeline.kafka.topic_reader import read_roster
 from dpstream.pipeline.ledger.ledger_topic import read_spending
 from dpstream.pipeline.operations.deployments import deploy
 from dpstream.pipeline.operations.status.collection import gather_status
-from dpstream.pipeline.privileges.cluster_acls import Binding, ClusterAcls
+from dpstream.pipeline.privileges.bindings import Binding
+from dpstream.pipeline.privileges.cluster_acls import ClusterAcls
 from dpstream.pipeline.privileges.table import Operation, Resource, ResourceKind, roles_of
 from dpstream.pipeline.stages.environment import Environment
 from dpstream.pipeline.stages.stage_builder import build_stage, stages_after_release

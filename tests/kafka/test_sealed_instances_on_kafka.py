@@ -25,7 +25,7 @@ from dpstream.topics.chunks import decode_chunk
 from dpstream.topics.frames import RecordType, kind_of
 from dpstream.topics.manifests import Fate
 from dpstream.topics.names import Role
-from dpstream.topics.sealed_batches import open_rows, unpack_reports
+from dpstream.topics.sealed_words import open_rows, unpack_reports
 from tests.support.commands import Commands
 from tests.support.keyed_workers import deployed_with_keys, wait_for, worker, workers
 from tests.support.processes import PATIENCE

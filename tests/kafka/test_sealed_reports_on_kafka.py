@@ -20,13 +20,8 @@ from dpstream.topics.chunks import decode_chunk
 from dpstream.topics.frames import CodecError, RecordType, kind_of
 from dpstream.topics.manifests import Fate
 from dpstream.topics.names import Role
-from dpstream.topics.sealed_batches import (
-    SealedBatch,
-    decode_sealed_batch,
-    open_batch,
-    open_rows,
-    unpack_reports,
-)
+from dpstream.topics.sealed_batches import SealedBatch, decode_sealed_batch, open_batch
+from dpstream.topics.sealed_words import open_rows, unpack_reports
 from dpstream.topics.words import WordArray
 from tests.support.commands import Commands
 from tests.support.keyed_workers import deployed_with_keys, wait_for, worker, workers

@@ -17,8 +17,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from dpstream.pipeline.cli.verbs import build_command
+from dpstream.pipeline.collector.accepting import listen
 from dpstream.pipeline.collector.collector import CollectorSettings
-from dpstream.pipeline.collector.http_connections import listen
 from dpstream.pipeline.devices.producer import Producer, ProducerError
 from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.descriptions import signing_key_at

@@ -18,11 +18,8 @@ from dpstream.randomizers.accounting.cell_noise import (
     NegativeBinomialNoise,
     PoissonNoise,
 )
-from dpstream.randomizers.accounting.continual_counts import (
-    ShiftedEitherWay,
-    dominating,
-    poisson_for_epochs,
-)
+from dpstream.randomizers.accounting.continual_counts import poisson_for_epochs
+from dpstream.randomizers.accounting.directions import ShiftedEitherWay, dominating
 from dpstream.randomizers.accounting.item_streams import ItemReports, epsilon_for_items
 from dpstream.randomizers.accounting.loss_distributions import (
     LossDistribution,

@@ -31,14 +31,8 @@ from dpstream.randomizers.value_stream.lattice import (
     tail_letters_at,
     weights,
 )
-from dpstream.randomizers.value_stream.tilt import (
-    FLOOR,
-    LEAST,
-    MOST,
-    distribution_function,
-    draw_tilted_letters,
-    reach,
-)
+from dpstream.randomizers.value_stream.normal import LEAST, MOST, distribution_function
+from dpstream.randomizers.value_stream.tilt import FLOOR, draw_tilted_letters, reach
 from tests.support.told_letters import LETTERS, Histories, tilts_of_letters
 
 FALSE_ALARM = 1e-12

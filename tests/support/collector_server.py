@@ -9,8 +9,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from dpstream.pipeline.collector.accepting import Listener, listen
 from dpstream.pipeline.collector.batch_writer import Gathering, Room
-from dpstream.pipeline.collector.http_connections import HttpConnections, Listener, listen
+from dpstream.pipeline.collector.http_connections import HttpConnections
 from dpstream.pipeline.collector.http_limits import HttpLimits, Rates
 from dpstream.pipeline.collector.intake import Intake
 from dpstream.pipeline.collector.service import Access, Served, Service

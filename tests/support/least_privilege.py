@@ -12,7 +12,8 @@ from types import MappingProxyType
 
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.kafka.cluster import Cluster
-from dpstream.pipeline.privileges.cluster_acls import ClusterAcls, bindings_of, principals_of
+from dpstream.pipeline.privileges.bindings import bindings_of, principals_of
+from dpstream.pipeline.privileges.cluster_acls import ClusterAcls
 from dpstream.pipeline.privileges.table import (
     ANALYST,
     OPERATOR,

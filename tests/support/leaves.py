@@ -30,7 +30,7 @@ from dpstream.pipeline.cli.verbs import VERBS
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("aggregators", "pipeline", "randomizers", "topics")
 SHELL = ("pipeline/cli/", "pipeline/demo/", "pipeline/connect.py", "experiments/", "tests/")
-CONTRACT = "Leaves need no others than these"
+CONTRACT = "Leaves import only the leaves listed here"
 # Quick, and of the core alone.
 SHORT_TESTS = (
     "tests/pipeline/test_memory_job.py",

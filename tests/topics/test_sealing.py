@@ -19,9 +19,11 @@ from dpstream.topics.sealed_batches import (
     decode_sealed_batch,
     encode_sealed_batch,
     open_batch,
+    seal_batch,
+)
+from dpstream.topics.sealed_words import (
     open_rows,
     pack_reports,
-    seal_batch,
     seal_rows,
     sealed_form,
     strictly_increases,

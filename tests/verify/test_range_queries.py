@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpstream.aggregators.grid_counts import GridCounts, quantile
+from dpstream.aggregators.grid_counts import GridCounts
+from dpstream.aggregators.quantiles import quantile
 from dpstream.randomizers.accounting.best_grid import best_grid, best_levels
 from dpstream.randomizers.accounting.shuffled_oracles import poisson_for_code, poisson_for_rows
 from dpstream.randomizers.cell_codes.grid import AxisCode, Grid

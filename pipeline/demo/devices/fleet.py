@@ -8,9 +8,8 @@ Every device sends a request of its own, keeps its report until it is acknowledg
 again, unchanged, to any of the collectors. What all of them draw is drawn at once: a population is
 what as many single devices are.
 
-What the devices of the demonstration are asked, every quarter of a minute.
-
-``python -m dpstream.pipeline.demo.devices.fleet`` prints the job file.
+Without arguments it prints the job file: what the devices of the demonstration are asked, every
+quarter of a minute.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ One idempotent producer and one consumer without a group, both kept open. A brok
 waited for: what can be repeated is repeated until it is back, and the producer keeps what it was
 given. Only errors that waiting does not cure are raised.
 
-What a worker knows of partitions that it is going to read: of that it asks no broker.
+`KnownRecords` keeps what a worker knows of partitions that it is going to read, and need not ask.
 
 A record that was acknowledged, or shown to the stage, is what everybody reads at its offset. So a
 stage that goes on under the first record of an epoch, its own or another's, need not have its own

@@ -1,6 +1,6 @@
 """Looks at a worker now and then, and keeps what is seen for whoever asks.
 
-How far a consumer group is behind, in seconds, from the ends of a partition alone.
+Lag is how far a consumer group is behind, in seconds, from the ends of a partition alone.
 
 The method of kafka-lag-exporter: remember when the partition had which end, and interpolate when
 the first record that is not committed yet was written. Nothing is asked of the broker for it.

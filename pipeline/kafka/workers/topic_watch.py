@@ -5,7 +5,7 @@ again: what it held is lost, and going on would pass that over in silence. Parti
 added are nobody's: epoch e lies in partition e mod P with the P of the deployment, and what lies
 elsewhere is not read.
 
-Notice partitions that no member of a worker's consumer group has.
+`GroupWatch` notices partitions that no member of a worker's consumer group has.
 
 A leader that does not know the topic yet assigns its partitions to nobody. Kafka gives a member
 that is back within its session what it had before, so a restart alone changes nothing: the worker

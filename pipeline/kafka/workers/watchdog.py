@@ -5,7 +5,7 @@ seconds during which something that should happen did not, and ends the process:
 it starts another, and nothing is lost. Seconds count only while this process runs, so being
 suspended is no fault, and the last two only while the broker answers, so an outage is none either.
 
-The pulse of a worker: a file whose time changes as long as its event loop goes round.
+A worker has a pulse: a file whose time changes as long as its event loop goes round.
 
 A worker that hangs ends itself, unless what hangs is the interpreter itself, or the process was
 stopped. Whoever has started it sees it by this.

@@ -1,10 +1,8 @@
 """How far the committed offsets of a stage are behind what was written.
 
-How far the clock of the machine that looks is off the broker's.
-
-Whoever only reads is never told what time it is by a broker. But every record is stamped by the
-broker's clock, and workers write one every second: what appears between two looks was written
-between them, and nothing was ever written in the future.
+The clock of the machine that reads may differ from the broker's, and a broker never says its time
+to a reader. But every record is stamped by the broker's clock, and workers write one every second:
+what appears between two looks was written between them, and nothing was ever written in the future.
 """
 
 from __future__ import annotations

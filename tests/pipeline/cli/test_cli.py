@@ -309,7 +309,7 @@ def test_ctrl_c_is_quiet(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr() == ("", "")
 
 
-@pytest.mark.skipif("plan" not in installed_verbs(), reason="it is left out")
+@pytest.mark.skipif("plan" not in installed_verbs(), reason="this copy has no planning")
 def test_a_reader_that_goes_away_is_no_news(job_file: Path, home: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)

@@ -18,7 +18,7 @@ from dpstream.pipeline.operations.status.facts import (
     WorkerStatus,
 )
 from dpstream.pipeline.operations.status.heartbeats import Heartbeats
-from dpstream.pipeline.serve.background import behind
+from dpstream.pipeline.serve.pipeline_view import behind
 from dpstream.pipeline.stages.topic_uses import stages_of
 from tests.support.commands import Commands
 from tests.support.device_jobs import BEGIN, device_job

@@ -9,15 +9,14 @@ from pathlib import Path
 import pytest
 
 from dpstream.pipeline.jobs.job_files import parse_job
-from dpstream.pipeline.privileges.cluster_acls import (
+from dpstream.pipeline.privileges.bindings import (
     Binding,
     PrincipalError,
     bindings_of,
-    compare,
     principals_of,
-    removable,
     tool_lines,
 )
+from dpstream.pipeline.privileges.cluster_acls import compare, removable
 from dpstream.pipeline.privileges.table import (
     ANALYST,
     COLLECTOR,

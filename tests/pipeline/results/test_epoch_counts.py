@@ -21,11 +21,11 @@ from dpstream.pipeline.results.asked import ask
 from dpstream.pipeline.results.epoch_counts import (
     EpochCounts,
     NoCountsError,
+    composed,
     counts_of,
     read_counts,
     read_latest,
 )
-from dpstream.pipeline.results.expected_errors import composed
 from dpstream.pipeline.results.questions import Items, Top
 from dpstream.pipeline.results.watched_estimates import WatchedEstimates
 from dpstream.pipeline.stages.epoch_log import EpochLog

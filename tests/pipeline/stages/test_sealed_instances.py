@@ -31,7 +31,8 @@ from dpstream.topics.chunks import decode_chunk
 from dpstream.topics.frames import RecordType, kind_of
 from dpstream.topics.names import Role
 from dpstream.topics.records import Reason
-from dpstream.topics.sealed_batches import decode_sealed_batch, open_batch, seal_rows
+from dpstream.topics.sealed_batches import decode_sealed_batch, open_batch
+from dpstream.topics.sealed_words import seal_rows
 from dpstream.topics.sealing import Lock
 from dpstream.topics.words import WordArray, Words, split_words
 from tests.support.killed_worlds import all_is_read, killed_worlds

@@ -25,7 +25,7 @@ from dpstream.topics.chunks import Chunk, decode_chunk, encode_chunk
 from dpstream.topics.manifests import Fate
 from dpstream.topics.names import Role
 from dpstream.topics.records import DeadLetter, Reason
-from dpstream.topics.sealed_batches import pack_reports, seal_rows
+from dpstream.topics.sealed_words import pack_reports, seal_rows
 from dpstream.topics.sealing import Lock
 from dpstream.topics.words import WordArray, Words, split_words
 from tests.support.killed_worlds import all_is_read, killed_worlds

@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dpstream.randomizers.client.statements import is_good
+from dpstream.randomizers.client.ed25519 import is_good
 
 ORDER = 2**252 + 27742317777372353535851937790883648493
 

@@ -58,9 +58,9 @@ from dpstream.randomizers.value_stream.hadamard_values.calibration import (
     calibrate as hadamard_values,
 )
 from dpstream.randomizers.value_stream.lattice import weights
+from dpstream.randomizers.value_stream.normal import distribution_function
 from dpstream.randomizers.value_stream.range_values import RangeValuesParameters
 from dpstream.randomizers.value_stream.range_values.calibration import calibrate as range_values
-from dpstream.randomizers.value_stream.tilt import distribution_function
 
 FOLDER: Final = Path(__file__).parents[3] / "randomizers" / "javascript" / "vectors"
 

@@ -1,0 +1,100 @@
+"""How many reports lie in S_x, for all points x of a projective space at once.
+
+Not by pairs of points but coordinate after coordinate, as in section 4 of Feldman, Nelson, Nguyen
+and Talwar (2022), in whole numbers. Points are numbered as
+`dpstream.randomizers.projective_geometry.points`
+says: y begins with a 1, at place f say, and x ends with a 1. What x has after f is then a shorter
+point z that ends with a 1 itself, or 0. So <x, y> = 0 says that the sum of z times the rest of y is
+-x_f: for every f, the sums over all hyperplanes <z, y> = c of the q^k vectors y that are the rest
+(k = t - 1 - f) are worked out, for all z and c, by adding one coordinate at a time.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.randomizers.projective_geometry.points import PointSpace
+
+
+def hyperplane_sums(space: PointSpace, counts: NDArray[np.int64], points: int) -> NDArray[np.int64]:
+    """The sum of the counts in S_x, for the first so many points x.
+
+    Args:
+        space: of the points.
+        counts: of every y, int64, shape (N,).
+        points: how many x are wanted.
+
+    Returns:
+        int64, shape (points,).
+
+    >>> space = PointSpace(2, 3)
+    >>> hyperplane_sums(space, np.array([1, 10, 0, 0, 0, 0, 100]), 4).tolist()
+    [11, 1, 101, 10]
+    """
+    order = space.order
+    sums, below = np.zeros(0, np.int64), 0
+    for free in range(space.coordinates):
+        begin = space.first(free)
+        block = counts[begin : begin + order**free]
+        rest = affine_sums(block, order, free)
+        longer = np.empty(1 + order * len(sums), np.int64)
+        # x = (1, 0, ..., 0): all y with 0 there.
+        longer[0] = below
+        by_first = longer[1:].reshape(order, -1)
+        for first in range(order):
+            np.add(sums, rest[-first % order], out=by_first[first])
+        sums, below = longer, below + int(block.sum())
+    return sums[places(space, points)]
+
+
+def affine_sums(block: NDArray[np.int64], order: int, free: int) -> NDArray[np.int64]:
+    """The sums over all y with <z, y> = c, for all c and all z that end with a 1.
+
+    Args:
+        block: by y, the last coordinate of which changes fastest, int64, shape (q^free,).
+        order: q.
+        free: how many coordinates there are.
+
+    Returns:
+        int64, shape (q, (q^free - 1) / (q - 1)): by c, and by z as `places` has them.
+    """
+    sums, whole = np.zeros((order, len(block), 0), np.int64), block
+    for _ in range(free):
+        whole = whole.reshape(-1, order)
+        left, short = len(whole), sums.shape[2]
+        # By the coordinate that is next, so that whole rows are added.
+        parts = np.ascontiguousarray(sums.reshape(order, left, order, short).transpose(2, 0, 1, 3))
+        longer = np.empty((order, left, 1 + order * short), np.int64)
+        longer[:, :, 0] = whole.T
+        if short:
+            total = np.empty(parts.shape[1:], np.int64)
+            for first in range(order):
+                total[:] = parts[0]
+                for coordinate in range(1, order):
+                    shift = first * coordinate % order
+                    total[shift:] += parts[coordinate, : order - shift]
+                    if shift:
+                        total[:shift] += parts[coordinate, order - shift :]
+                longer[:, :, 1 + first * short : 1 + (first + 1) * short] = total
+        sums, whole = longer, whole.sum(axis=1)
+    return sums.reshape(order, -1)
+
+
+def places(space: PointSpace, points: int) -> NDArray[np.int64]:
+    """Where the first so many x are among the sums: int64, shape (points,).
+
+    There, (1, 0, ..., 0) comes first, and then, by their first coordinate, those x of which the
+    rest is a point of the space without it.
+    """
+    blocks: list[NDArray[np.int64]] = []
+    for pivot in range(space.coordinates):
+        if space.first(pivot) >= points:
+            break
+        place = np.zeros(1, np.int64)
+        for before in range(pivot):
+            shorter = space.first(space.coordinates - pivot + before)
+            first = shorter * np.arange(space.order, dtype=np.int64)
+            place = (1 + first[:, None] + place).ravel()
+        blocks.append(place)
+    return np.concatenate(blocks)[:points]

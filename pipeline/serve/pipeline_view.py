@@ -1,0 +1,120 @@
+"""What the stages of a job are doing, as the drawing of the pipeline shows it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.operations.status.facts import (
+    CollectorStatus,
+    JobStatus,
+    StageStatus,
+    WorkerStatus,
+)
+from dpstream.pipeline.operations.status.judging import allowed_wait, workers_needed
+from dpstream.pipeline.stages.topic_uses import hides_messages, stages_of
+
+
+def pipeline_json(job: DeployedJob, status: JobStatus, now: int) -> dict[str, Any]:
+    """As of the API.
+
+    Where devices rely on the shuffle stage, what tells of raw messages is left out.
+
+    Args:
+        job: as deployed.
+        status: of the job.
+        now: milliseconds since 1970.
+    """
+    # A device that reports for itself sends one at every epoch, whatever its value is.
+    hidden = job.protocol_entry.shuffling is not None and job.devices is None
+    workers = [worker for stage in status.stages for worker in stage.workers if worker.alive]
+    windows = sorted(
+        (window for worker in workers for window in worker.windows),
+        key=lambda window: window.epoch,
+    )
+    reads = stages_of(job)
+    return {
+        "at": now,
+        "workers_needed": workers_needed(job, status),
+        "stages": [
+            {"reads": reads[stage.stage]} | _stage(stage, hidden=hides_messages(job, stage.stage))
+            for stage in status.stages
+        ],
+        "windows": [
+            {
+                "epoch": window.epoch,
+                "reports": None if hidden else window.reports,
+                "devices": window.devices,
+                "waits_for": list(window.waits_for),
+                "grace_left": window.grace_left,
+            }
+            for window in windows
+        ],
+        "open_windows": sum(worker.open_windows for worker in workers),
+        "decided": dict(status.windows),
+        "producers": status.producers,
+        "silent": list(status.silent),
+        "collectors": _collectors(job, status),
+        "dead_letters": dict(status.dead_letters),
+        "late_reports": status.late_reports,
+        "unusable_reports": status.unusable_reports,
+        "problems": list(status.problems),
+        "notes": list(status.notes),
+    }
+
+
+def behind(job: DeployedJob, status: JobStatus) -> float:
+    """Seconds since the oldest record that waits was written; 0 when none does.
+
+    Where devices report for themselves, the reports of an epoch wait until its window is closed:
+    only what is older is behind.
+    """
+    return max((_behind(job, stage) for stage in status.stages), default=0.0)
+
+
+def _behind(job: DeployedJob, stage: StageStatus) -> float:
+    waiting = stage.waiting or 0.0
+    longest = allowed_wait(job, stage) if job.devices is not None else 0.0
+    return waiting if waiting > longest else 0.0
+
+
+def _collectors(job: DeployedJob, status: JobStatus) -> list[dict[str, Any]] | None:
+    if job.devices is None or job.replay_of is not None:
+        return None
+    return [_collector(each) for each in status.collectors]
+
+
+def _collector(collector: CollectorStatus) -> dict[str, Any]:
+    return {
+        "name": collector.collector[:8],
+        "alive": collector.alive,
+        "age": round(collector.age, 1),
+        "stored": collector.acknowledged,
+        "stored_per_second": collector.stored_per_second if collector.alive else None,
+        "waiting": collector.waiting if collector.alive else None,
+        "refused": dict(collector.refused),
+    }
+
+
+def _stage(stage: StageStatus, *, hidden: bool) -> dict[str, Any]:
+    return {
+        "stage": stage.stage,
+        "workers": [_worker(worker, hidden=hidden) for worker in stage.workers],
+        "lag": None if hidden else stage.lag,
+        "waiting": stage.waiting,
+        "epoch": stage.epoch,
+        "alive": any(worker.alive for worker in stage.workers),
+    }
+
+
+def _worker(worker: WorkerStatus, *, hidden: bool) -> dict[str, Any]:
+    said = worker.alive and not hidden
+    return {
+        "name": worker.worker,
+        "alive": worker.alive,
+        "resting": worker.alive and worker.resting,
+        "age": round(worker.age, 1),
+        "partitions": list(worker.partitions),
+        "records_per_second": worker.records_per_second if said else None,
+        "reports_per_second": worker.reports_per_second if said else None,
+    }

@@ -1,0 +1,84 @@
+"""Which of some named conditions the values of rows meet: families of sparse counting queries.
+
+A counting query is the number of users of whom something holds; with at most k of many that hold of
+a user, all are answered at once as items are ("On the Power of Multiple Anonymous Messages", Ghazi,
+Golowich, Kumar, Pagh, Velingker 2019, appendix B). Conditions are lists and bounds, nothing that is
+run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from unicodedata import normalize
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.pipeline.values.numeric_values import number_of
+from dpstream.pipeline.values.times import shown
+from dpstream.randomizers.item_domains import (
+    Predicates,
+)
+
+
+class PredicateValues:
+    """Reads values as the items of the conditions that they meet.
+
+    >>> values = PredicateValues(Predicates({"odd": ("7", "61"), "old": {"from": 60}}), most=2)
+    >>> values.parse(["61", "7.0", "30", ""])[0].tolist()
+    [[1, 2, 0], [1, 0, 0], [0, 0, 0], [0, 0, 0]]
+
+    Args:
+        predicates: the conditions.
+        most: how many items of a value are of use; one more is read, so that it shows.
+    """
+
+    def __init__(self, predicates: Predicates, most: int) -> None:
+        self._width = most + 1
+        self._texts: defaultdict[str, list[int]] = defaultdict(list)
+        self._numbers: defaultdict[float, list[int]] = defaultdict(list)
+        bounded: list[tuple[int, float, float]] = []
+        for item, name in enumerate(predicates.names, 1):
+            condition = predicates.predicates[name]
+            if isinstance(condition, dict):
+                ends = condition.get("from", -math.inf), condition.get("below", math.inf)
+                bounded.append((item, *ends))
+                continue
+            for text in condition:
+                self._texts[text.strip()].append(item)
+                self._numbers[number_of(text)].append(item)
+        self._only_numbers = not any(math.isnan(number_of(text)) for text in self._texts)
+        columns = np.array(bounded, np.float64).reshape(-1, 3).T
+        self._bounded, (self._from, self._below) = columns[0].astype(np.int64), columns[1:]
+
+    def parse(self, texts: Sequence[str]) -> tuple[NDArray[np.int64], dict[int, str]]:
+        """Items from 1 on in their order, shape (len(texts), most + 1), 0 where there are no more.
+
+        Returns:
+            the items, and what is wrong by index: text, where all conditions are about numbers.
+        """
+        known: dict[str, NDArray[np.int64] | str] = {}
+        items, problems = np.zeros((len(texts), self._width), np.int64), {}
+        for index, text in enumerate(texts):
+            found = known.get(text)
+            if found is None:
+                # Values of jobs have their accents composed.
+                found = known[text] = self._met(normalize("NFC", text.strip()))
+            if isinstance(found, str):
+                problems[index] = found
+            else:
+                items[index, : len(found)] = found
+        return items, problems
+
+    def _met(self, text: str) -> NDArray[np.int64] | str:
+        number = number_of(text)
+        if math.isnan(number):
+            if text and self._only_numbers:
+                return f"value {shown(text)} is not a number"
+            listed = self._texts.get(text, [])
+        else:
+            listed = [*self._texts.get(text, []), *self._numbers.get(number, [])]
+        bounded = self._bounded[(self._from <= number) & (number < self._below)]
+        return np.union1d(np.array(listed, np.int64), bounded)[: self._width]

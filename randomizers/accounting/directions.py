@@ -1,0 +1,183 @@
+"""Cells that two neighbours shift in different directions, some up and others down.
+
+Where streams of a user differ, one of them may have the message in some cells and the other in
+others. How many cells are shifted up is all that matters, since cells of one kind are alike; and
+cells in which the streams agree can be left out: what is seen of them does not depend on the stream
+and can be added afterwards, so that fewer shifted cells are never worse. That leaves the patterns
+of j cells up and n - j down for j = 0 to n, and their mirror images, which are among them.
+
+Neither direction of a single cell tells more than the other for every epsilon, so that all cells
+shifted up are the worst cannot follow from one cell alone. It is checked instead, for all j: what
+tells no less than either direction stands for the cells between a and b, if at least a of them are
+shifted up and at most b. If a cells up, n - b down and b - a of the dominating kind are private
+enough, all patterns from a to b are. Otherwise the interval is halved, until it is a single j,
+which is computed as it is.
+
+The dominating kind has the larger of the deltas of both directions at every epsilon. The larger of
+two convex functions of e^epsilon is convex, too, so there is a pair of laws with these deltas. From
+what it tells, both directions can be made by a random map (Blackwell), whatever else is seen, so it
+may stand for either in a composition (Zhu, Dong and Wang 2022, theorem 10).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.randomizers.accounting import rounding
+from dpstream.randomizers.accounting.cell_noise import (
+    CellNoise,
+)
+from dpstream.randomizers.accounting.loss_distributions import LossDistribution, Powers, on_grid
+from dpstream.randomizers.accounting.shifted_noise import (
+    ShiftedCells,
+    grid_width,
+    shifted_losses,
+)
+from dpstream.randomizers.search import raised
+
+# Intervals looked at before a little more noise is the shorter way, and how much at first.
+_MOST_INTERVALS = 64
+
+
+_LEAST_STEP = 1e-4
+
+
+class ShiftedEitherWay:
+    """Cells of one kind, each of them shifted by one message up or down.
+
+    >>> from dpstream.randomizers.accounting.cell_noise import PoissonNoise
+    >>> cells = ShiftedEitherWay(PoissonNoise(1155.0), 64)
+    >>> [f"{cells.delta(ups, 1.0):.2e}" for ups in (64, 32, 0)]
+    ['9.99e-07', '8.98e-07', '8.04e-07']
+    >>> cells.private(1.0, 1e-6)
+    True
+    """
+
+    def __init__(self, noise: CellNoise, cells: int) -> None:
+        """So many cells, at least one."""
+        width = grid_width([ShiftedCells(noise, 1, cells)])
+        up, down = (on_grid(shifted_losses(noise, shift), width) for shift in (1, -1))
+        self.cells = cells
+        self._kinds = [Powers(each, cells) for each in (up, down, dominating(up, down))]
+
+    def delta(self, ups: int, epsilon: float) -> float:
+        """Of so many cells shifted up, and all others down."""
+        return self._composed(ups, ups).delta(epsilon)
+
+    def private(self, epsilon: float, delta: float) -> bool:
+        """Whether every pattern is found to be; not so, perhaps, if it is only just."""
+        return self._all(lambda whole: whole.delta(epsilon) <= delta)
+
+    def epsilon(self, delta: float) -> float:
+        """An epsilon for a delta, whatever the pattern; the least, or 10^-4 of itself more.
+
+        Infinite where there is none.
+        """
+        return raised(
+            lambda epsilon: epsilon == math.inf or self.private(epsilon, delta),
+            self._composed(self.cells, self.cells).epsilon(delta),
+            _LEAST_STEP,
+            growth=2,
+        )
+
+    def _all(self, enough: Callable[[LossDistribution], bool]) -> bool:
+        intervals = [(0, self.cells)]
+        for _ in range(_MOST_INTERVALS):
+            if not intervals:
+                return True
+            fewest, most = intervals.pop()
+            if enough(self._composed(fewest, most)):
+                continue
+            if fewest == most:
+                return False
+            middle = (fewest + most) // 2
+            intervals += [(fewest, middle), (middle + 1, most)]
+        return not intervals
+
+    def _composed(self, fewest: int, most: int) -> LossDistribution:
+        whole: LossDistribution | None = None
+        counts = (fewest, self.cells - most, most - fewest)
+        for powers, count in zip(self._kinds, counts, strict=True):
+            if count:
+                part = powers.of(count)
+                whole = part if whole is None else whole.composed_with(part)
+        assert whole is not None
+        return whole
+
+
+def least_mean_either_way(
+    epsilon: float,
+    delta: float,
+    noise_of: Callable[[float], CellNoise],
+    cells: int,
+    mean: float,
+) -> float:
+    """The least mean known to be private whichever way each cell is shifted.
+
+    Args:
+        epsilon: wanted.
+        delta: wanted.
+        noise_of: the noise of a cell, given its mean.
+        cells: how many there are.
+        mean: the least one if all are shifted in the same direction.
+    """
+    return raised(
+        lambda mean: ShiftedEitherWay(noise_of(mean), cells).private(epsilon, delta),
+        mean,
+        _LEAST_STEP,
+        growth=2,
+    )
+
+
+def dominating(one: LossDistribution, two: LossDistribution) -> LossDistribution:
+    """What tells no less than either of two, on the same grid: the larger of their deltas.
+
+    Masses follow from the changes of delta's slope. Where the same one is the larger as at both
+    neighbouring points, the mass is that one's. Elsewhere, what the other one has more at a
+    neighbour is added to the slope on that side.
+
+    >>> from dpstream.randomizers.accounting.cell_noise import PoissonNoise
+    >>> up, down = (on_grid(shifted_losses(PoissonNoise(9.0), each), 0.01) for each in (1, -1))
+    >>> both = dominating(up, down)
+    >>> more = [both.delta(each) - max(up.delta(each), down.delta(each)) for each in (-0.2, 0.3)]
+    >>> max(more) < 1e-11, min(more) > 0
+    (True, True)
+    """
+    width = one.width
+    first, last = min(one.first, two.first) - 1, max(one.last, two.last) + 1
+    masses, deltas = (
+        np.array([of(each, first, last) for each in (one, two)]) for of in (_masses, _deltas)
+    )
+    points = np.arange(last - first + 1)
+    larger = np.argmax(deltas, axis=0)
+    error = rounding.of_sum(len(points) + 2) + 4 * rounding.FUNCTION
+    found = masses[larger, points]
+    for side, weight in ((1, 1.0), (-1, math.exp(width))):
+        beside = points[1:-1] + side
+        chosen = larger[points[1:-1]]
+        more = deltas[1 - chosen, beside] - deltas[chosen, beside]
+        more = np.where(more > 0, more + error * deltas.max(axis=0)[beside], 0.0)
+        found[1:-1] += more * weight / math.expm1(width)
+    return LossDistribution(
+        width,
+        first,
+        found,
+        max(one.certain, two.certain),
+        max(one.slack, two.slack),
+        one.rounding + two.rounding + error,
+    )
+
+
+def _masses(one: LossDistribution, first: int, last: int) -> NDArray[np.float64]:
+    return np.pad(one.masses, (one.first - first, last - one.last))
+
+
+def _deltas(one: LossDistribution, first: int, last: int) -> NDArray[np.float64]:
+    """At all points of the grid from the first to the last: sums of positive numbers."""
+    masses = _masses(one, first, last)
+    parts = -np.expm1(-one.width * np.arange(len(masses)))
+    return one.certain + np.convolve(masses, parts[::-1])[len(masses) - 1 :]
