@@ -1,9 +1,10 @@
-"""Whether a protocol keeps what it promises: a suite for protocols of any package.
+"""Conformance suite for protocols of any package.
 
     pytest --pyargs dpstream.pipeline.conformance.suite --dpstream-protocol NAME
 
-looks at every example that the protocol's entry has, and says in a sentence what does not hold.
-`checks` are what is looked at, `cases` is what they look at; `suite` and `plugin` are for pytest.
-What has to be written is told in pipeline/protocols/README.md. It knows protocols, devices and
-aggregators, and no job.
+checks every example of the protocol's entry and describes each violation in one sentence.
+
+- `checks` has the checks, `cases` their inputs; `suite` and `plugin` integrate with pytest.
+- pipeline/protocols/README.md describes what a protocol must provide.
+- The suite depends on protocols, devices and aggregators, not on jobs.
 """

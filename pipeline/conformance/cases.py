@@ -1,4 +1,4 @@
-"""A protocol with one of its examples, and all that can be seen of it."""
+"""Conformance cases: a protocol with one of its examples, and everything an observer can see."""
 
 from __future__ import annotations
 
@@ -35,27 +35,29 @@ WordArray: TypeAlias = NDArray[np.unsignedinteger]
 
 
 class ExactLaw(typing.Protocol):
-    """All that the devices of an example may send, with exact probabilities.
+    """Exact output distribution of an example's devices.
 
-    Whoever writes one makes it from a law and the last epoch. It works the probabilities out on its
-    own, from all that a device can draw: not from samples.
+    An implementation is built from a law and the last epoch. It computes probabilities
+    independently,
+    by enumerating everything a device can draw, and never by sampling.
     """
 
     @property
     def devices(self) -> int:
-        """How many devices the observer sees together.
+        """Number of devices that the observer sees together.
 
-        1 where the reports of a device protect it by themselves; where the guarantee needs the
-        shuffle stage, the smallest window. The first has the stream, the values of others are 0.
+        1 if the reports of a device protect it by themselves; the smallest window if the guarantee
+        needs
+        the shuffler. The first device has the stream; the values of all others are 0.
         """
         ...
 
     def followed(self, stream: Stream) -> bool:
-        """Whether estimates are unbiased for users with this stream."""
+        """Return whether estimates are unbiased for users with this stream."""
         ...
 
     def views(self, stream: Stream) -> Mapping[View, Fraction]:
-        """The probability of everything that can be seen."""
+        """Return the probability of every view."""
         ...
 
 
@@ -65,7 +67,7 @@ MakeExactLaw: TypeAlias = Callable[[Any, int], ExactLaw]
 
 @dataclass(frozen=True)
 class Case:
-    """A protocol with one of its examples, and what makes its exact law."""
+    """A protocol, one of its examples, and the constructor of its exact law."""
 
     protocol: Protocol
     number: int
@@ -76,55 +78,55 @@ class Case:
 
     @property
     def last_epoch(self) -> int:
-        """Of the horizon."""
+        """Last epoch of the horizon."""
         return self.protocol.examples[self.number].last_epoch
 
     @cached_property
     def law(self) -> Law:
-        """The constants of the example."""
+        """Calibrated law of the example."""
         return self.protocol.calibrate(self.parameters, self.last_epoch, self.minimum)
 
     @cached_property
     def word_form(self) -> WordForm:
-        """What reports look like."""
+        """Format of messages."""
         return self.protocol.word_form(self.law)
 
     @property
     def minimum(self) -> int:
-        """The fewest devices a window is released with."""
+        """Minimum number of devices of a released window."""
         return self.protocol.examples[self.number].minimum
 
     @property
     def parameters(self) -> Any:
-        """Of the example."""
+        """Parameters of the example."""
         return self.protocol.examples[self.number].parameters
 
     def aggregator(self) -> Aggregator:
-        """An empty one."""
+        """Return an empty aggregator."""
         return self.protocol.aggregation.make(self.law, self.parameters)
 
     def restored(self, state: bytes) -> Aggregator:
-        """One with a stored state."""
+        """Return an aggregator restored from a stored state."""
         return self.protocol.aggregation.read(self.law, self.parameters, state)
 
     @cached_property
     def exact(self) -> ExactLaw:
-        """The case's `ExactLaw`."""
+        """Exact law of the case."""
         return self.make_exact(self.law, self.last_epoch)
 
     @cached_property
     def views(self) -> dict[Stream, Mapping[View, Fraction]]:
-        """What can be seen, for every stream that there is."""
+        """Probability of every view, for every possible stream."""
         return {stream: self.exact.views(stream) for stream in self.streams}
 
     @property
     def streams(self) -> list[Stream]:
-        """Every stream that there is."""
+        """All possible streams."""
         return list(product(self.values, repeat=self.last_epoch))
 
     @cached_property
     def values(self) -> list[int | tuple[int, ...]]:
-        """Every value that a user may have at an epoch; the first one is the initial one or 0."""
+        """All values a user can have at an epoch; the first is the initial value or 0."""
         items, slots = range(self.domain.size), self.domain.slots
         if isinstance(self.domain, ExampleDomain):
             features = self.domain.features
@@ -138,33 +140,37 @@ class Case:
         ]
 
     def array_of(self, indices: NDArray[np.integer]) -> NDArray[np.int8]:
-        """The values at these indices: their shape, and one dimension more for sets."""
+        """Return the values at these indices: same shape, plus one dimension for sets."""
         found: NDArray[np.int8] = np.array(self.values, np.int8)[indices]
         return found
 
     @property
     def domain(self) -> ValueDomain:
-        """What a user's value may be."""
+        """Domain of a user's value."""
         return self.protocol.values(self.parameters)
 
     def mixed_values(self, devices: int) -> NDArray[np.int8]:
-        """Values, shape (epochs, devices), or (epochs, devices, slots): all streams in turn."""
+        """Return values that cycle through all streams.
+
+        Returns:
+            int8, shape (epochs, devices), or (epochs, devices, slots) for sets.
+        """
         size = len(self.values)
         indices = [np.arange(devices) // size**epoch % size for epoch in range(self.last_epoch)]
         return self.array_of(np.stack(indices))
 
     def truth(self, values: NDArray[np.int8]) -> NDArray[np.int64]:
-        """What is estimated, shape (epochs, counts): devices with value 1, or with each item."""
+        """Return the estimated counts' true values, shape (epochs, counts)."""
         counted = range(1, 2 if self.domain.items is None else self.domain.size)
         held = values[..., None] if self.domain.slots is None else values
         return np.stack([(held == value).any(axis=2).sum(axis=1) for value in counted], axis=1)
 
     def generator(self, *keys: int) -> np.random.Generator:
-        """Repeatable randomness, other for every case."""
+        """Return a seeded generator, different for every case."""
         return seeded_generator(self.number, *keys)
 
     def send(self, values: NDArray[np.int8], rng: np.random.Generator) -> list[WordArray]:
-        """The reports, epoch by epoch, of new devices with the values (epochs, devices)."""
+        """Return the reports per epoch of new devices with values of shape (epochs, devices)."""
         devices = self.protocol.randomizer(self.law)
         devices.enrol(values.shape[1], rng)
         return [
@@ -173,7 +179,7 @@ class Case:
         ]
 
     def released(self, reports: list[WordArray], rng: np.random.Generator) -> list[WordArray]:
-        """What an aggregator is given of the reports of every epoch: these, or their noisy sum."""
+        """Return the aggregator's input per epoch: the reports or the shuffler's noisy sum."""
         summed = self.protocol.stage_sum(self.law)
         if summed is None:
             return reports
@@ -181,12 +187,12 @@ class Case:
 
 
 def values_in_words(stream: Stream) -> str:
-    """A user's values, as a sentence names them."""
+    """Format a user's values as part of a sentence."""
     return f"the values {', '.join(map(str, stream))}"
 
 
 def reports_in_words(view: View) -> str:
-    """What is seen, as a sentence names it: the reports of each epoch, number by number."""
+    """Format a view as part of a sentence: the reports of each epoch, number by number."""
     epochs = (
         " and ".join(" ".join(map(str, report)) for report in reports) or "nothing"
         for reports in view
@@ -198,10 +204,10 @@ Seen = TypeVar("Seen")
 
 
 def independent(parts: Iterable[Mapping[Seen, Fraction]]) -> dict[tuple[Seen, ...], Fraction]:
-    """What parts show together: all tuples of what each shows, with their probabilities.
+    """Return the joint distribution of independent parts.
 
     Args:
-        parts: of each, the probability of all that it may show.
+        parts: For each part, the probability of every outcome.
 
     >>> coin = {0: Fraction(1, 4), 1: Fraction(3, 4)}
     >>> independent([coin, coin])[1, 0]

@@ -1,7 +1,7 @@
-"""What is looked at: each check is given a case, and raises a sentence if something does not hold.
+"""Conformance checks: each takes a case and raises `DoesNotConformError` on a violation.
 
-What follows from the exact law is exact. Samples are compared with it so that a protocol which
-keeps its promises fails once in 1e12.
+- Checks that follow from the exact law are exact.
+- Each comparison with samples fails with probability at most 1e-12 for a conforming protocol.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ Check: TypeAlias = Callable[[Case], None]
 
 MOST_EPOCHS = 4
 WINDOWS = 1_000
-# Streams whose windows are drawn: each takes a while.
+# Number of streams whose windows are sampled: each takes a while.
 SAMPLED = 4
-# Devices that are looked at together, epoch by epoch.
+# Number of devices sampled together, epoch by epoch.
 TOGETHER = 100_000
-# Of a report, to be nearly normal in number.
+# Expected number of a report for its count to be nearly normal.
 ENOUGH = 100
-# An exact guarantee may state so much more than it has to; of one with a delta, a search ends so
-# much above the least, as a share.
+# Allowed excess of an exact guarantee over the least one, as a share. With a delta, a search
+# ends within the second.
 SLACK, SEARCHED = 1e-9, 0.02
 
 _UNITS = {
@@ -63,7 +63,7 @@ _UNITS = {
 
 
 def examples_are_small(case: Case) -> None:
-    """All that can be seen is enumerated, so there must not be much of it."""
+    """Check that examples are small: everything that can be seen is enumerated."""
     example, expected = case.protocol.examples[case.number], case.protocol.parameters
     if type(example.parameters) is not expected:
         kind = type(example.parameters).__name__
@@ -78,14 +78,14 @@ def examples_are_small(case: Case) -> None:
 
 
 def laws_survive_json(case: Case) -> None:
-    """A deployed job holds its law as JSON."""
+    """Check that a law survives JSON, the format that deployed jobs store it in."""
     body = json.loads(json.dumps(case.law.to_json(), allow_nan=False))
     if case.protocol.law(case.parameters).from_json(body) != case.law:
         raise DoesNotConformError("reads another law from JSON than it has written")
 
 
 def reports_have_the_form_that_is_stated(case: Case) -> None:
-    """A number of words of one type."""
+    """Check that reports have the declared width and dtype."""
     form = case.word_form
     for epoch, words in enumerate(case.send(case.mixed_values(200), case.generator(1)), 1):
         found = f"{words.dtype} of shape {words.shape}"
@@ -97,7 +97,7 @@ def reports_have_the_form_that_is_stated(case: Case) -> None:
 
 
 def no_more_is_spent_than_asked_for(case: Case) -> None:
-    """The parameters of a job say what people are charged."""
+    """Check that the guarantee is within the job's parameters, which users are charged."""
     guarantee = _guarantee(case)
     unit = _UNITS[guarantee.unit]
     asked = {"epsilon": case.parameters.epsilon, "delta": getattr(case.parameters, "delta", 0.0)}
@@ -113,7 +113,7 @@ def no_more_is_spent_than_asked_for(case: Case) -> None:
 
 
 def the_exact_law_adds_up(case: Case) -> None:
-    """What the others are compared with."""
+    """Check that the exact law, the reference of other checks, is a probability distribution."""
     for stream, views in case.views.items():
         total = sum(views.values(), Fraction())
         if total != 1 or min(views.values()) <= 0:
@@ -124,7 +124,7 @@ def the_exact_law_adds_up(case: Case) -> None:
 
 
 def neighbours_are_as_alike_as_stated(case: Case) -> None:
-    """The guarantee itself, over all that can be seen of all neighbours."""
+    """Check the guarantee itself, over all views of all neighbors."""
     guarantee = _guarantee(case)
     _check_loss(case, guarantee, guarantee.epsilon, _UNITS[guarantee.unit])
     if guarantee.stream_epsilon is not None:
@@ -133,7 +133,7 @@ def neighbours_are_as_alike_as_stated(case: Case) -> None:
 
 
 def exact_guarantees_are_attained(case: Case) -> None:
-    """What is said to be exact is no larger than it has to be, so a larger loss would be seen."""
+    """Check that a guarantee declared exact is tight, so that any larger loss would be seen."""
     guarantee = _guarantee(case)
     if guarantee.basis != "exact":
         return
@@ -147,9 +147,9 @@ def exact_guarantees_are_attained(case: Case) -> None:
 
 
 def devices_draw_by_the_exact_law(case: Case) -> None:
-    """What devices send, and how often, is what the exact law says: no more and nothing else."""
+    """Check that devices send exactly the reports of the exact law, at its frequencies."""
     if case.protocol.stage_sum(case.law) is not None:
-        return  # Seen is what the stage adds up, not what devices send.
+        return  # The view is the shuffler's sum, not what devices send.
     for number, stream in enumerate(spread(case.streams)):
         law = case.views[stream]
         rng = case.generator(20, number)
@@ -177,7 +177,6 @@ def devices_draw_by_the_exact_law(case: Case) -> None:
 
 
 def _check_many(case: Case, stream: Stream, number: int) -> None:
-    """See that so many devices together send each report as often as the law says."""
     values = case.array_of(np.zeros((case.last_epoch, TOGETHER), np.intp))
     values[:] = np.array(stream, np.int8).reshape(case.last_epoch, 1, *values.shape[2:])
     for epoch, words in enumerate(case.send(values, case.generator(21, number)), 1):
@@ -202,7 +201,7 @@ def _check_many(case: Case, stream: Stream, number: int) -> None:
 
 
 def words_are_accepted_where_they_can_be_sent(case: Case) -> None:
-    """An aggregator refuses what no device sends."""
+    """Check that an aggregator accepts all possible reports and rejects an impossible one."""
     if case.protocol.stage_sum(case.law) is not None:
         return
     aggregator, form = case.aggregator(), case.word_form
@@ -275,13 +274,13 @@ def _by(case: Case, one: Stream, other: Stream, spent: float, delta: float) -> s
 
 
 def spread(streams: list[Stream]) -> list[Stream]:
-    """Some of them: the first, the last, and what lies between."""
+    """Return about `SAMPLED` evenly spaced streams, the first and the last included."""
     step = max(1, -(-len(streams) // SAMPLED))
     return [*dict.fromkeys([*streams[::step], streams[-1]])]
 
 
 def window_seen(case: Case, stream: Stream, rng: np.random.Generator) -> View:
-    """What is seen of so many devices as the law is about; the first of them has the stream."""
+    """Draw a view of as many devices as the exact law covers; only the first has the stream."""
     devices = case.protocol.randomizer(case.law)
     devices.enrol(case.exact.devices, rng)
     view = []

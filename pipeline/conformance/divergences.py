@@ -1,4 +1,4 @@
-"""How well neighbours can be told apart: exactly, from the probabilities of what can be seen."""
+"""Distinguishability of neighbors, computed exactly from the probabilities of views."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dpstream.randomizers.guarantee import Guarantee, held_or_nothing
 
 
 def largest_divergence(case: Case, guarantee: Guarantee, factor: Fraction) -> Fraction:
-    """The least delta that, with epsilon = ln factor, holds for all neighbours."""
+    """Return the least delta that, with epsilon = ln factor, holds for all neighbors."""
     return max(
         divergence(case.views[one], case.views[other], factor)
         for one, other in neighbours_of(case, guarantee)
@@ -20,29 +20,29 @@ def largest_divergence(case: Case, guarantee: Guarantee, factor: Fraction) -> Fr
 
 
 def neighbours_of(case: Case, guarantee: Guarantee) -> Iterator[tuple[Stream, Stream]]:
-    """All neighbours by a guarantee, in both orders."""
+    """Yield all neighbors under a guarantee, in both orders."""
     for one, other in neighbours(case.streams, guarantee):
         if not by_removal(case, guarantee) or differ_by_removal(one, other):
             yield one, other
 
 
 def by_removal(case: Case, guarantee: Guarantee) -> bool:
-    """Whether what cannot be told apart is a set and none, instead of any two sets."""
+    """Return whether neighbors are a set and the empty set, instead of any two sets."""
     slots = case.domain.slots
     return slots is not None and guarantee.neighbours.startswith(held_or_nothing(slots))
 
 
 def differ_by_removal(one: Stream, other: Stream) -> bool:
-    """Whether wherever two streams differ one of them holds nothing."""
+    """Return whether, wherever two streams differ, one of them is empty."""
     return all(a == b or not any(a) or not any(b) for a, b in zip(one, other, strict=True))
 
 
 def divergence(
     one: Mapping[View, Fraction], other: Mapping[View, Fraction], factor: Fraction
 ) -> Fraction:
-    """The largest P(set) - factor * Q(set) over all sets of views.
+    """Return the largest P(set) - factor * Q(set) over all sets of views.
 
-    Exactly; what floating point is certain of is not looked at more closely.
+    The result is exact; fractions are compared only where floating point is uncertain.
     """
     certain, total = float(factor) * (1 - 1e-9), Fraction()
     for view, probability in one.items():
@@ -55,7 +55,7 @@ def divergence(
 
 
 def neighbours(streams: list[Stream], guarantee: Guarantee) -> Iterator[tuple[Stream, Stream]]:
-    """Any two streams, any two that differ in a single epoch, or any two that never change."""
+    """Yield any two streams, any two that differ in one epoch, or any two constant ones."""
     for one, other in permutations(streams, 2):
         differences = sum(a != b for a, b in zip(one, other, strict=True))
         if (
@@ -67,9 +67,9 @@ def neighbours(streams: list[Stream], guarantee: Guarantee) -> Iterator[tuple[St
 
 
 def exponential(exponent: float, *, rounded_up: bool) -> Fraction:
-    """e^exponent, rounded in the 60th digit."""
+    """Return e^exponent, rounded up or down in the 60th digit."""
     with localcontext() as context:
         context.prec = 60
-        # Decimal.exp is correctly rounded: the true value lies between its neighbours.
+        # Decimal.exp is correctly rounded: the true value lies between its neighbors.
         nearest = Decimal(exponent).exp()
         return Fraction(nearest.next_plus() if rounded_up else nearest.next_minus())

@@ -1,4 +1,4 @@
-"""The cases of a protocol by its name, and its exact law, wherever they are installed."""
+"""Find the cases and the exact law of an installed protocol by its name."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ OWN_LAWS = "dpstream.pipeline.conformance.laws"
 
 
 def cases_of(protocol: Protocol, make_exact: MakeExactLaw) -> list[Case]:
-    """A case for every example of a protocol.
+    """Return a case for every example of a protocol.
 
     Raises:
-        ProtocolError: it has none.
+        ProtocolError: If the protocol has no examples.
     """
     if not protocol.examples:
         raise ProtocolError(f"protocol {protocol.name} has no examples: its entry is to offer some")
@@ -29,10 +29,10 @@ def cases_of(protocol: Protocol, make_exact: MakeExactLaw) -> list[Case]:
 
 
 def find_cases(name: str) -> list[Case]:
-    """The cases of a protocol that is installed.
+    """Return the cases of an installed protocol.
 
     Raises:
-        ProtocolError: there is none of that name, it is broken, or has no examples or exact law.
+        ProtocolError: If the protocol is unknown, broken, or lacks examples or an exact law.
     """
     PROTOCOLS.check(name)
     if name not in PROTOCOLS:
@@ -45,10 +45,10 @@ def find_cases(name: str) -> list[Case]:
 
 
 def exact_law_of(name: str) -> MakeExactLaw:
-    """What makes the exact law of a protocol: our own, or what its package names.
+    """Return the constructor of a protocol's exact law: built-in, or named by its package.
 
     Raises:
-        ProtocolError: there is none, or it cannot be imported.
+        ProtocolError: If there is no exact law, or it cannot be imported.
     """
     if name in OWN:
         make_exact: MakeExactLaw = import_module(f"{OWN_LAWS}.{module_of(name)}").exact_law

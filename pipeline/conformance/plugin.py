@@ -1,4 +1,4 @@
-"""What pytest knows once dpstream is installed: which protocol its conformance suite looks at."""
+"""Pytest plugin with the option that selects the protocol under test."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ OPTION = "--dpstream-protocol"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option."""
+    """Register the option."""
     parser.getgroup("dpstream").addoption(
         OPTION,
         action="append",

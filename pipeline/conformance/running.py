@@ -1,4 +1,4 @@
-"""Checks of devices and aggregators as they run: restarts, absence, merging, estimates."""
+"""Checks of running devices and aggregators: restarts, absence, merging, estimates."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from dpstream.randomizers.counted_words import written_out
 
 DEVICES = 300
 RUNS, ESTIMATED = 300, 600
-# A share of the users change: predictions made without knowing the values may be off by so much.
+# Allowed relative error of predicted variances: they do not know which users change.
 TOLERANCE = 0.1
 
 
 class DoesNotConformError(DpstreamError):
-    """Something does not hold of a protocol; the message goes on where its name is the subject."""
+    """Violation by a protocol; the message continues a sentence whose subject is its name."""
 
 
 def restored_devices_go_on(case: Case) -> None:
-    """Devices that drew anew after a restart would spend their budget again."""
+    """Check that restored devices redraw nothing: redrawing would spend their budget again."""
     undisturbed, restarted = (case.protocol.randomizer(case.law) for _ in range(2))
     for devices in (undisturbed, restarted):
         devices.enrol(DEVICES, case.generator(1))
@@ -45,7 +45,7 @@ def restored_devices_go_on(case: Case) -> None:
 
 
 def absent_devices_say_nothing(case: Case) -> None:
-    """Neither while they are away nor later, of what they held then."""
+    """Check that absent devices send nothing, then or later, about their values while absent."""
     one, other = (case.protocol.randomizer(case.law) for _ in range(2))
     for devices in (one, other):
         devices.enrol(DEVICES, case.generator(9))
@@ -74,7 +74,7 @@ def absent_devices_say_nothing(case: Case) -> None:
 
 
 def merging_equals_adding(case: Case) -> None:
-    """Whatever the order, through bytes or not: the state is the same integers."""
+    """Check that the state is the same integers in any order, through bytes or not."""
     rng = case.generator(14)
     whole, one, other = (case.aggregator() for _ in range(3))
     sent = case.released(case.send(case.mixed_values(DEVICES), rng), rng)
@@ -92,7 +92,7 @@ def merging_equals_adding(case: Case) -> None:
 
 
 def estimates_hold_the_truth(case: Case) -> None:
-    """They are right on average, and off by as much as is published with them."""
+    """Check that estimates are unbiased and their errors match the published standard errors."""
     if case.protocol.learning is not None:
         return
     values = _followed_values(case)
@@ -127,7 +127,7 @@ def estimates_hold_the_truth(case: Case) -> None:
 
 
 def values_of(estimate: Published) -> NDArray[np.float64]:
-    """What is estimated at an epoch, shape (counts,)."""
+    """Return the estimated values of an epoch, shape (counts,)."""
     if isinstance(estimate, Estimate):
         return np.array([estimate.value], np.float64)
     values: NDArray[np.float64] = estimate.intervals[0]
@@ -135,7 +135,7 @@ def values_of(estimate: Published) -> NDArray[np.float64]:
 
 
 def _followed_values(case: Case) -> NDArray[np.int8]:
-    """Shape (epochs, devices); a quarter of them with streams that estimates are unbiased for."""
+    """Return values, shape (epochs, devices); a quarter has streams with unbiased estimates."""
     streams = np.array([each for each in case.streams if case.exact.followed(each)], np.int8)
     changing = ESTIMATED // 4
     values = case.array_of(np.full((case.last_epoch, ESTIMATED), case.domain.initial))

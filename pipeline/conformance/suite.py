@@ -1,4 +1,4 @@
-"""The suite, for pytest; `dpstream.pipeline.conformance` says how it is called."""
+"""Pytest suite; see `dpstream.pipeline.conformance` for its command line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dpstream.pipeline.protocols.other_packages import ProtocolError
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Every check of every example of the protocols that are named."""
+    """Parametrize every check with every example of the named protocols."""
     cases, refusal = _cases(metafunc.config.getoption(OPTION))
     if refusal is not None:
         # Not a UsageError, which pytest shows with a traceback where it is raised here.
@@ -23,7 +23,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def test_conformance(case: Case, check: Check) -> None:
-    """What does not hold is told in a sentence."""
+    """Run one check and report a violation as one sentence."""
     try:
         check(case)
     except DoesNotConformError as error:
@@ -31,7 +31,6 @@ def test_conformance(case: Case, check: Check) -> None:
 
 
 def _cases(names: list[str]) -> tuple[list[Case], str | None]:
-    """The cases of protocols, or why there are none."""
     if not names:
         return [], f"which protocol is to be looked at? Give {OPTION} NAME"
     try:

@@ -1,4 +1,4 @@
-"""A whole job in one process: the real producer and stages on topics in memory.
+"""Run a whole job in one process: the real producer and stages on topics in memory.
 
-Begin with `simulated_job`, which runs it on `kafka.memory`. `trials` repeats a job.
+`simulated_job` is the entry point and uses `kafka.memory`; `trials` repeats a job.
 """

@@ -1,7 +1,7 @@
-"""How far off the counts of one epoch are, in a simulation, where the truth is known.
+"""Errors of one epoch's counts in a simulation with known ground truth.
 
-Domains may be too large to look at every item. Looked at are the hundred items that truly most
-users hold, where collisions and selection show, and four hundred others drawn at random.
+Domains can be too large to compare every item. Compared are the 100 items that most users truly
+have, where collisions and selection show, and 400 random others.
 """
 
 from __future__ import annotations
@@ -34,19 +34,17 @@ from dpstream.topics.batches import Batch
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ItemAccuracy:
-    """One epoch of one trial.
+    """Accuracy of one epoch of one trial.
 
     Attributes:
-        reports: messages that users sent.
-        messages_per_user: of those present, on average; None without any.
-        predicted_error: what `mean_absolute_error` is to be expected, from the cells of the window
-            and from how many hold the items looked at; None for a window that was withheld.
-        errors: estimate minus truth, float64, shape (items looked at,).
-        truth: how many users hold these items, int64, of the same shape.
-        covered: whether the interval holds the truth, of the same shape.
-        recall: share of the 32 items most held that are published, where not all items are.
-        question: that `estimates` answer.
-        estimates: of what was asked, with the truth.
+        messages_per_user: Mean over present users; None without any.
+        predicted_error: Expected `mean_absolute_error`, from the window's cells and the number of
+            users with each compared item; None for a suppressed window.
+        errors: Estimate minus ground truth, float64, shape (compared items,).
+        truth: Number of users with each compared item, int64, same shape.
+        covered: Whether the interval contains the ground truth, same shape.
+        recall: Share of the 32 most frequent items that are published; None if all items are.
+        estimates: Answers to `question`, with the ground truth.
     """
 
     reports: int
@@ -61,17 +59,17 @@ class ItemAccuracy:
 
     @property
     def mean_absolute_error(self) -> float | None:
-        """Of the items looked at; estimates below 0 are taken for 0, which a count is at least."""
+        """Mean over compared items; negative estimates are clipped to 0, the minimum of a count."""
         return float(self._clipped.mean()) if len(self.errors) else None
 
     @property
     def unclipped_error(self) -> float | None:
-        """The same of the estimates as they are published, negative ones and all."""
+        """Mean absolute error of estimates as published, negative ones included."""
         return float(np.abs(self.errors).mean()) if len(self.errors) else None
 
     @property
     def max_error(self) -> float | None:
-        """The same of the worst of them."""
+        """Largest absolute error of clipped estimates."""
         return float(self._clipped.max()) if len(self.errors) else None
 
     @property
@@ -79,7 +77,6 @@ class ItemAccuracy:
         return np.abs(np.maximum(self.errors, -self.truth))
 
     def to_json(self) -> dict[str, Any]:
-        """JSON values."""
         return {
             "reports": self.reports,
             "messages_per_user": self.messages_per_user,
@@ -101,16 +98,9 @@ def accuracy_of(
     reports: int,
     rng: np.random.Generator,
 ) -> ItemAccuracy:
-    """Compare the counts of an epoch with the truth.
+    """Compare the counts of an epoch with the ground truth `held`.
 
-    Args:
-        record: what was published of it.
-        window: its counts.
-        held: the truth.
-        domain: of the job.
-        question: whose answers are wanted.
-        reports: messages that users sent.
-        rng: draws the items to look at.
+    `reports` is the number of messages that users sent; `rng` draws the items to compare.
     """
     per_user = reports / record.contributors if record.contributors else None
     if window.counts is None:
@@ -118,7 +108,7 @@ def accuracy_of(
         return ItemAccuracy(reports, per_user, None, none, count, count > 0, None, question, ())
     items = items_to_compare(held, domain.size - 1, rng)
     answered = ask(window, domain, Items(tuple(items.tolist()))).answers
-    # Of crowds that were withheld there is no answer.
+    # Suppressed crowds have no answer.
     truth = held.of(np.array([each.item for each in answered], np.int64))
     numbers = np.array([(each.value, each.low, each.high) for each in answered])
     values, lows, highs = numbers.reshape(-1, 3).T
@@ -143,13 +133,7 @@ def accuracy_of(
 
 
 def items_to_compare(held: ItemSums, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Up to a hundred items most held, and up to four hundred others, drawn at random.
-
-    Args:
-        held: the truth.
-        size: of the domain.
-        rng: for the others.
-    """
+    """Return up to 100 most frequent items and up to 400 random others."""
     most = held.most(MOST_HELD)
     if size <= len(most) + OTHERS:
         others = np.setdiff1d(np.arange(1, size + 1), most)
@@ -178,15 +162,7 @@ def _recall(found: Published | None, held: ItemSums) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class MeanAccuracy:
-    """Means over epochs and trials; None where there is nothing to take a mean of.
-
-    Attributes:
-        predicted_error: mean absolute error of an item, as the counts have it.
-        mean_absolute_error: as it is, of the items looked at, with estimates below 0 taken for 0.
-        max_error: of the worst item of an epoch.
-        unclipped_error: the mean of the estimates as they are published.
-        recall: share of the 32 items most held that are published, where not all items are.
-    """
+    """Means of the fields of `ItemAccuracy` over epochs and trials; None without any."""
 
     predicted_error: float | None
     mean_absolute_error: float | None
@@ -196,7 +172,6 @@ class MeanAccuracy:
 
 
 def mean_accuracy(trials: Iterable[Mapping[int, ItemAccuracy]]) -> MeanAccuracy:
-    """The means of some trials, of each of which the epochs are given."""
     epochs = [epoch for trial in trials for epoch in trial.values()]
 
     def mean(name: str) -> float | None:
@@ -208,18 +183,12 @@ def mean_accuracy(trials: Iterable[Mapping[int, ItemAccuracy]]) -> MeanAccuracy:
 
 
 class ItemComparison:
-    """Compares the windows of a job whose epochs stand alone with the truth, one by one.
+    """Compare the windows of a job with independent epochs to the ground truth, one by one.
 
     Args:
-        job: as deployed.
-        log: what users hold.
-        topics: of the job.
-        keys: that open its reports, where they are sealed.
-        generators: by purpose and number; they draw the items to look at.
-        question: asked of every epoch; None for a usual one.
-
-    Attributes:
-        accuracies: by epoch.
+        log: Items of the users.
+        generators: Generators by purpose and number; they draw the items to compare.
+        question: Query of every epoch; None for a default one.
     """
 
     def __init__(
@@ -240,11 +209,9 @@ class ItemComparison:
         self.accuracies: dict[int, ItemAccuracy] = {}
 
     def count_messages(self, epoch: int) -> None:
-        """Count what was sent, before the shuffle stage deletes it."""
         self._messages[epoch] = messages_sent(self._job, epoch, self._topics, self._admission)
 
     def compare(self, record: EstimateRecord) -> None:
-        """Compare the next epoch, of which this was published."""
         epoch = next(self._epochs.read(MemoryDriver(self._topics).run))
         self.accuracies[record.epoch] = accuracy_of(
             record,
@@ -258,7 +225,6 @@ class ItemComparison:
 
 
 def messages_sent(job: DeployedJob, epoch: int, topics: MemoryLog, admission: Admission) -> int:
-    """How many messages of an epoch are in the raw topic, which the shuffle stage empties."""
     partition = job.topics.partition_of(epoch)
     admitted = (
         admission.admit(partition, value)

@@ -1,4 +1,4 @@
-"""A whole job in one process: the real randomizer, codec and stages on topics in memory."""
+"""Run a whole job in one process: the real randomizer, codec and stages on topics in memory."""
 
 from __future__ import annotations
 
@@ -30,18 +30,17 @@ from dpstream.randomizers.item_domains import MOST_PUBLISHED
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Simulation:
-    """What a simulated job published, beside the truth.
+    """Estimates of a simulated job, with the ground truth.
 
     Attributes:
-        job: the job as deployed.
-        records: one per epoch, in order.
-        truth: int64, shape (epochs + 1,): devices whose value is 1; in a domain of items, shape
-            (epochs + 1, items): devices with each of them. All is 0 at index 0. Where epochs stand
-            alone and not all items are published, or a model is learnt, (epochs + 1, 0).
-        frozen: devices that had to leave out a change, in the horizon with most of them.
-        smoothed: horizons by their number from 0 on, if they were asked for and the protocol has
-            any.
-        accuracies: of the epochs, where these stand alone.
+        records: One per epoch, in order.
+        truth: int64, shape (epochs + 1,): devices with value 1; in a domain of items, shape
+            (epochs + 1, items): devices with each item. Index 0 is all 0. Shape (epochs + 1, 0) for
+            a
+            learned model, or if epochs are independent and not all items are published.
+        frozen: Number of devices that dropped a change; the maximum over horizons.
+        smoothed: Smoothed horizons by number from 0, if requested and supported by the protocol.
+        accuracies: Accuracy by epoch, if epochs are independent.
     """
 
     job: DeployedJob
@@ -52,12 +51,12 @@ class Simulation:
     accuracies: Mapping[int, ItemAccuracy] = field(default_factory=dict)
 
     def columns(self) -> Iterator[tuple[EstimateRecord, dict[str, NDArray[np.float64]]]]:
-        """Every epoch's record, and all its estimates as `columns` has them."""
+        """Yield each epoch's record and all its estimates, in the format of `columns`."""
         for record in self.records:
             yield record, columns(record, self._horizon(record.epoch))
 
     def looked_back(self) -> Simulation:
-        """The same with smoothed estimates in place of those published, if there are any."""
+        """Return a copy with smoothed estimates in place of the published ones, if any."""
         if not self.smoothed:
             return self
         found = (smoothed_records(self.records, each) for each in self.smoothed.values())
@@ -67,10 +66,11 @@ class Simulation:
         return self.smoothed.get(self.job.epochs.horizon_of(epoch))
 
     def errors(self) -> NDArray[np.float64]:
-        """Estimate minus truth, shape (estimates,); epochs without an estimate are left out.
+        """Return estimate minus ground truth, shape (estimates,), of epochs with an estimate.
 
-        Items have an estimate each, and those of an epoch stand together: all of them, or, where
-        epochs stand alone, those looked at.
+        Estimates of the items of an epoch are adjacent. Jobs with independent epochs include only
+        the
+        compared items.
         """
         if self.accuracies:
             return np.concatenate([each.errors for each in self.accuracies.values()])
@@ -78,12 +78,11 @@ class Simulation:
         return np.concatenate([np.zeros(0), *errors])
 
     def covered(self) -> NDArray[np.bool_]:
-        """Whether the interval holds the truth, shape (estimates,)."""
+        """Return whether each interval contains the ground truth, shape (estimates,)."""
         held = [held for _, held in self.covered_by_epoch()]
         return np.concatenate([np.zeros(0, np.bool_), *held])
 
     def covered_by_epoch(self) -> Iterator[tuple[int, NDArray[np.bool_]]]:
-        """The same, epoch by epoch."""
         if self.accuracies:
             for epoch, accuracy in self.accuracies.items():
                 yield epoch, accuracy.covered
@@ -92,16 +91,15 @@ class Simulation:
             yield epoch, (low <= truth) & (truth <= high)
 
     def _compared(self) -> Iterator[tuple[int, NDArray[np.float64], NDArray[np.int64]]]:
-        """Epochs with an estimate: number; values, lows and highs, shape (3, n); truth (n,)."""
+        """Yield epoch; value, low, high, shape (3, n); ground truth (n,), where estimated."""
         for record in self.records:
             if record.estimate is not None and record.estimate.intervals.size:
                 truth = np.atleast_1d(self.truth[record.epoch])
-                # All of them, but where crowds were withheld.
+                # All items, except those of suppressed crowds.
                 numbers = record.estimate.numbers
                 yield record.epoch, record.estimate.intervals, truth[numbers - 1]
 
     def to_json(self) -> dict[str, Any]:
-        """The object that ``dpstream simulate --json`` prints, for a single trial."""
         spans = EpochSpans(self.job)
         return {
             "job": self.job.name,
@@ -153,13 +151,12 @@ class Simulation:
 
 
 def root_mean_square(simulations: Sequence[Simulation]) -> float | None:
-    """RMSE over all epochs of all trials, freezing bias included; None without any truth."""
+    """Return the RMSE over all epochs and trials, freezing bias included; None without errors."""
     errors = np.concatenate([simulation.errors() for simulation in simulations])
     return float(np.sqrt(np.mean(errors**2))) if len(errors) else None
 
 
 def column_errors(simulations: Sequence[Simulation]) -> dict[str, float]:
-    """RMSE of every kind of estimate over all epochs of all trials, by its name."""
     squares: dict[str, list[NDArray[np.float64]]] = {}
     for simulation in simulations:
         for record, found in simulation.columns():
@@ -170,7 +167,6 @@ def column_errors(simulations: Sequence[Simulation]) -> dict[str, float]:
 
 
 def coverage(simulations: Sequence[Simulation]) -> float | None:
-    """Share of the intervals, over all epochs and trials, that hold the truth."""
     covered = np.concatenate([simulation.covered() for simulation in simulations])
     return float(covered.mean()) if len(covered) else None
 
@@ -187,12 +183,12 @@ def simulate(
     """Run a job over a change log with one producer for all users.
 
     Args:
-        job: deployed with empty topics.
-        change_log: values of every user; all of them are enrolled and present at every epoch of it.
-        seed: makes the run repeatable; None draws from the operating system.
-        on_epoch: is shown every estimate as it is published.
-        smooth: whether to look back at the end, where the protocol can.
-        question: asked of every epoch of a job whose epochs stand alone; None for a usual one.
+        job: Deployed job with empty topics.
+        change_log: Values of all users; all are enrolled and present at each of its epochs.
+        seed: Seed of a repeatable run; None draws from the operating system.
+        on_epoch: Called with every published estimate.
+        smooth: Whether to smooth retrospectively at the end, if the protocol supports it.
+        question: Query of every epoch of a job with independent epochs; None for a default one.
     """
     generators = seeded_generators(seed)
     cluster = SimulatedCluster(job, generators)

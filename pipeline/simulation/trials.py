@@ -1,4 +1,4 @@
-"""Repeats a simulation, on all cores."""
+"""Repeat a simulation on all cores."""
 
 from __future__ import annotations
 
@@ -28,12 +28,11 @@ from dpstream.pipeline.stages.estimate_records import EstimateRecord
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """Of all answers, at all epochs of all trials, freezing bias included.
+    """Accuracy over all answers, freezing bias included.
 
     Attributes:
-        rmse: root mean squared error, in users; of quantiles, in values.
-        predicted: the same as the published standard deviations have it; None for quantiles.
-        coverage: share of the intervals that hold the truth.
+        rmse: RMSE in users; for quantiles, in values.
+        predicted: RMSE predicted by the published standard errors; None for quantiles.
     """
 
     rmse: float
@@ -42,7 +41,7 @@ class Accuracy:
 
 
 def accuracy(query: Query, simulations: Sequence[Simulation]) -> Accuracy | None:
-    """How accurate the answers are; None if there is not one."""
+    """Return None without any answers."""
     answers = [answer for each in simulations for answer in _answers(query, each)]
     if not answers:
         return None
@@ -60,7 +59,7 @@ def accuracy(query: Query, simulations: Sequence[Simulation]) -> Accuracy | None
 
 
 def simulations_json(query: Query, simulations: Sequence[Simulation]) -> Mapping[str, Any]:
-    """What ``dpstream simulate --json`` prints for a query: the epochs are those of trial 1."""
+    """Return the object that `simulate --json` prints for a query, with trial 1's epochs."""
     first, found = simulations[0], accuracy(query, simulations)
     spans = EpochSpans(first.job)
     return {
@@ -83,7 +82,7 @@ def _answers(query: Query, simulation: Simulation) -> Iterator[Answer]:
 
 
 def trial_seed(seed: int | None, trial: int) -> int | None:
-    """The seed of a trial: the first one has `seed` itself, None stays None."""
+    """Return the seed of a trial: `seed` itself for the first; None stays None."""
     if seed is None or trial == 0:
         return seed
     return int.from_bytes(hashlib.sha256(f"{seed}:{trial}".encode()).digest()[:8], "big")
@@ -100,20 +99,10 @@ def run_trials(
     smooth: bool = False,
     question: Question | None = None,
 ) -> list[Simulation]:
-    """Simulate a job so many times, each with its own randomness.
+    """Simulate a job `trials` times, each with its own randomness.
 
-    Args:
-        job: deployed with empty topics.
-        change_log: the input of every trial.
-        trials: how many, at least 1.
-        seed: makes all of them repeatable.
-        on_epoch: is called after every epoch of a single trial.
-        on_trial: is called after every trial.
-        smooth: as for `simulate`.
-        question: the same.
-
-    Returns:
-        The trials, in an order that depends on nothing but the seed.
+    `seed` makes all trials repeatable; their order depends on it alone. `on_epoch` is called for a
+    single trial only.
     """
     if trials == 1:
         simulation = simulate(
@@ -142,15 +131,15 @@ def run_trials(
 
 
 def trial_processes(count: int) -> ProcessPoolExecutor:
-    """Processes that run trials, and end with this one however it ends."""
-    # Spawned: a child of a process that holds threads is not safe to go on after a fork.
+    """Return a pool whose processes run trials and exit with this process, however it ends."""
+    # Spawned: a child forked from a process with threads cannot continue safely.
     return ProcessPoolExecutor(
         count, mp_context=get_context("spawn"), initializer=_end_with_the_parent
     )
 
 
 def _end_with_the_parent() -> None:
-    # Ctrl-C ends it without a word: the parent says what there is to say.
+    # Ctrl-C ends it silently: the parent prints the message.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     parent = parent_process()
     assert parent is not None

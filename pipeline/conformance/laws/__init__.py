@@ -1,6 +1,6 @@
-"""The exact laws of our protocols: all that devices may send, with exact probabilities.
+"""Exact output distributions of the built-in protocols.
 
-A module for each protocol, whose `exact_law` makes what `dpstream.pipeline.conformance.cases` calls
-an exact law, worked out independently of what devices run. Those of other packages are found by an
-entry point.
+Each protocol has a module whose `exact_law` constructs the `ExactLaw` of
+`dpstream.pipeline.conformance.cases`, computed independently of the code that devices run. Entry
+points provide those of other packages.
 """

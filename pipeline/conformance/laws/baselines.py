@@ -1,7 +1,7 @@
-"""What a device of a baseline can send, by enumeration.
+"""Exact output distributions of a baseline's device, by enumeration.
 
-Of FutureRand's devices that is FutureRand's law, whatever law their signs follow; that a law of
-signs is the one published is tested in tests/randomizers/test_comparisons.py.
+FutureRand's devices follow FutureRand's output distribution, whatever the distribution of their
+signs. tests/randomizers/test_comparisons.py checks that the latter is the published one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dpstream.randomizers.dyadic import FutureRandLaw
 
 
 def exact_law(law: object, last_epoch: int) -> cases.ExactLaw:
-    """Make the exact law that belongs to the class of a law."""
+    """Construct the exact law for the class of a law."""
     match law:
         case FutureRandLaw():
             return future_rand.ExactFutureRand(law, last_epoch)
@@ -32,7 +32,7 @@ def exact_law(law: object, last_epoch: int) -> cases.ExactLaw:
 
 
 class SplitResponses:
-    """By enumeration of all bits: every one is the value or not, on its own."""
+    """Enumerate all bits: each equals the value or not, independently."""
 
     devices = 1
 
@@ -40,11 +40,11 @@ class SplitResponses:
         self.kept, _ = reversal(law.response)
 
     def followed(self, stream: Stream) -> bool:
-        """Any stream is."""
+        """Return True for any stream."""
         return True
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
-        """What can be seen, with its probability."""
+        """Return the probability of every view."""
         return independent(
             {((bit,),): self.kept if bit == value else 1 - self.kept for bit in (0, 1)}
             for value in stream
@@ -52,7 +52,7 @@ class SplitResponses:
 
 
 class MemoizedResponses:
-    """By enumeration of the permanent responses and of all that can be reversed."""
+    """Enumerate the permanent responses and all instantaneous reversals."""
 
     devices = 1
 
@@ -61,11 +61,11 @@ class MemoizedResponses:
         self.instantaneous = reversal(law.instantaneous)
 
     def followed(self, stream: Stream) -> bool:
-        """Any stream is."""
+        """Return True for any stream."""
         return True
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
-        """What can be seen, with its probability."""
+        """Return the probability of every view."""
         probabilities: defaultdict[View, Fraction] = defaultdict(Fraction)
         for reversals in product((0, 1), repeat=2):
             drawn = prod(self.permanent[reversed_] for reversed_ in reversals)
@@ -79,6 +79,6 @@ class MemoizedResponses:
 
 
 def reversal(law: ComposedLaw) -> tuple[Fraction, Fraction]:
-    """Probability that a bit is kept, and that it is reversed."""
+    """Return the probabilities that a bit is unchanged and that it is reversed."""
     kept, reversed_ = law.weights
     return Fraction(kept, kept + reversed_), Fraction(reversed_, kept + reversed_)

@@ -1,4 +1,4 @@
-"""What the devices of the smallest window can send: by their rows, then by bits of each bucket."""
+"""Exact output distribution of the smallest window: devices' rows, then the bits of each bucket."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dpstream.randomizers.fragments.count_mean_sketch import CountMeanSketchLaw
 
 
 class ExactCountMeanSketch:
-    """By enumeration of all rows of all devices, and of how many bits of each cell are 1."""
+    """Enumerate the rows of all devices and the number of 1 bits of each cell."""
 
     def __init__(self, law: CountMeanSketchLaw, last_epoch: int) -> None:
         self.law = law
@@ -23,11 +23,11 @@ class ExactCountMeanSketch:
         self.reversed = Fraction(reversed_, kept + reversed_)
 
     def followed(self, stream: Stream) -> bool:
-        """Any stream is."""
+        """Return True for any stream."""
         return True
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
-        """What can be seen, with its probability."""
+        """Return the probability of every view."""
         return independent(self._epoch(held[0]) for held in stream)
 
     def _epoch(self, item: int) -> dict[tuple[Report, ...], Fraction]:
@@ -54,7 +54,7 @@ class ExactCountMeanSketch:
         }
 
     def _ones(self, held: int, users: int) -> dict[int, Fraction]:
-        """How many bits of a cell are 1 after reversals, of so many users, one of whom holds it."""
+        """Return the distribution of a cell's 1 bits after reversals; `held` were 1 before."""
         found: defaultdict[int, Fraction] = defaultdict(Fraction)
         for lost in range(held + 1):
             for raised in range(users - held + 1):

@@ -1,7 +1,7 @@
-"""What the devices of the smallest window can send where every item has a cell of its own.
+"""Exact output distribution of the smallest window if every item has its own cell.
 
-Rows of hashed buckets have the same noise in more cells than can be enumerated; which of them two
-users can differ in is looked at in tests/randomizers/test_count_min.py.
+Rows of hashed buckets have the same noise in more cells than can be enumerated.
+tests/randomizers/test_count_min.py checks which of them can differ between two users.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Counts: TypeAlias = tuple[int, ...]
 
 
 class ExactCountMin:
-    """By enumeration of how many dummies each cell may have."""
+    """Enumerate the number of dummies of each cell."""
 
     def __init__(self, law: CountMinLaw, last_epoch: int) -> None:
         assert isinstance(law.code, HashedRows)
@@ -41,11 +41,11 @@ class ExactCountMin:
             self.noise = self._of_numbers(dummies)
 
     def followed(self, stream: Stream) -> bool:
-        """Any stream is."""
+        """Return True for any stream."""
         return True
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
-        """What can be seen, with its probability."""
+        """Return the probability of every view."""
         return independent(self._epoch(held) for held in stream)
 
     def _epoch(self, held: tuple[int, ...]) -> dict[tuple[Report, ...], Fraction]:
@@ -58,7 +58,6 @@ class ExactCountMin:
         }
 
     def _of_numbers(self, dummies: PoissonDummies) -> dict[Counts, Fraction]:
-        """So many dummies in all, each in any cell."""
         total = np.array([Fraction(1)])
         for table, times in dummies.tables(self.devices):
             for _ in range(times):
@@ -86,13 +85,13 @@ class ExactCountMin:
 
 
 def probabilities(table: NoiseTable) -> list[Fraction]:
-    """Of 0, 1, 2, ... as drawn from a table."""
+    """Return the probabilities of 0, 1, 2, ... under a table."""
     bounds = [*[0] * table.first, 0, *table.bounds]
     return [Fraction(high - low, 1 << 128) for low, high in pairwise(bounds)]
 
 
 def spread_over(number: int, cells: int) -> Iterator[Counts]:
-    """All ways to put so many messages into cells."""
+    """Yield all ways to distribute `number` messages over cells."""
     if cells == 1:
         yield (number,)
         return

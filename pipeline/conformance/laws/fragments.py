@@ -1,6 +1,6 @@
-"""What the devices of the smallest window can send: how many bits of each cell are 1, by report.
+"""Exact output distribution of the smallest window: the 1 bits of each cell, by report.
 
-With a permanent backstop what it answers is enumerated, too, for either value of a bit.
+With a permanent backstop its responses are enumerated as well, for either value of a bit.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Counts: TypeAlias = tuple[int, ...]
 
 
 class ExactFragments:
-    """By enumeration of how many bits are reversed, first for all reports and then in each."""
+    """Enumerate the number of reversed bits, first for all reports together, then in each."""
 
     def __init__(self, law: FragmentsLaw, last_epoch: int) -> None:
         self.law = law
@@ -29,17 +29,16 @@ class ExactFragments:
         self.stopped = _reversed(law.backstop.weights) if law.backstop else Fraction()
 
     def followed(self, stream: Stream) -> bool:
-        """Any stream is."""
+        """Return True for any stream."""
         return True
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
-        """What can be seen, with its probability."""
+        """Return the probability of every view."""
         if self.law.permanent:
             return self._permanent_views(stream)
         return independent(self._epoch(held) for held in stream)
 
     def _permanent_views(self, stream: Stream) -> dict[View, Fraction]:
-        """Cells are independent of each other, epochs of a cell are not."""
         cells = [
             self._permanent_cell(tuple(int(item in held) for held in stream))
             for item in range(1, self.law.items + 1)
@@ -53,11 +52,11 @@ class ExactFragments:
         return dict(likely)
 
     def _permanent_cell(self, held: tuple[int, ...]) -> dict[tuple[Counts, ...], Fraction]:
-        """Of all epochs: one user holds it at some of them, and others never do."""
+        """Return a cell's distribution over all epochs: one user has it at some, others never."""
         found: defaultdict[tuple[Counts, ...], Fraction] = defaultdict(Fraction)
         stopped, others = self.stopped, self.devices - 1
         for none, one, raised in product((0, 1), (0, 1), range(others + 1)):
-            # The user's answers to not holding it and to holding it, and the ones of others.
+            # The user's responses to not having it and to having it, and the ones of others.
             answered = (
                 (stopped if none else 1 - stopped)
                 * (1 - stopped if one else stopped)
@@ -73,7 +72,6 @@ class ExactFragments:
         return {self._seen(counts): likely for counts, likely in independent(cells).items()}
 
     def _seen(self, cells: Sequence[Counts]) -> tuple[Report, ...]:
-        """The messages of an epoch."""
         words = sorted(
             report * self.law.items + cell
             for cell, counts in enumerate(cells)
@@ -94,7 +92,7 @@ class ExactFragments:
         return independent([reported] * self.law.reports)
 
     def _ones(self, ones: int, reversed_: Fraction) -> dict[int, Fraction]:
-        """How many bits of all devices are 1 after reversals, of so many before."""
+        """Return the distribution of all devices' 1 bits after reversals; `ones` before."""
         found: defaultdict[int, Fraction] = defaultdict(Fraction)
         for lost in range(ones + 1):
             for raised in range(self.devices - ones + 1):

@@ -1,7 +1,7 @@
-"""What a FutureRand device can send: the code that it runs, with all that it can draw.
+"""Exact output distribution of a FutureRand device: its own code with everything it can draw.
 
-A population in which every device has one of the possible sign vectors and sees one of the possible
-sequences of coins goes through a stream; integer weights of what they send are added up.
+A population runs through a stream; each device has one possible sign vector and one possible
+sequence of random bits. The integer weights of their reports are summed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dpstream.randomizers.future_rand import FutureRand
 
 
 class ExactFutureRand:
-    """By enumeration of orders, sign vectors and coins."""
+    """Enumerate orders, sign vectors and random bits."""
 
     devices = 1
 
@@ -29,11 +29,11 @@ class ExactFutureRand:
         self.last_epoch = last_epoch
 
     def followed(self, stream: Stream) -> bool:
-        """At most as many changes as a device of the lowest order has signs."""
+        """Return whether a device of the lowest order has a sign for every change."""
         return int(np.abs(np.diff((0, *stream))).sum()) <= self.law.composed[0].k
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
-        """What can be seen, with its probability."""
+        """Return the probability of every view."""
         probabilities: defaultdict[View, Fraction] = defaultdict(Fraction)
         orders = sum(self.law.order_weights)
         for order, order_weight in enumerate(self.law.order_weights):
@@ -47,7 +47,7 @@ class ExactFutureRand:
     def _views_of_order(self, order: int, stream: Stream) -> Counter[View]:
         composed = self.law.composed[order]
         vectors = np.array(list(product((0, 1), repeat=composed.k)), np.uint8)
-        # A device for each pair of a sign vector and coins, one bit an epoch.
+        # One device for each pair of a sign vector and random bits, one bit per epoch.
         vector = np.repeat(np.arange(len(vectors)), 1 << self.last_epoch)
         coins = np.tile(np.arange(1 << self.last_epoch), len(vectors))
         devices = self._restored(order, vectors[vector])
@@ -71,7 +71,7 @@ class ExactFutureRand:
         return views
 
     def _restored(self, order: int, sign_bits: NDArray[np.uint8]) -> FutureRand:
-        """Devices that have drawn an order and signs, shape (devices, k), and seen no epoch."""
+        """Restore devices with drawn order and signs, shape (devices, k), at epoch 0."""
         empty = FutureRand(self.law).state_arrays()
         count = len(sign_bits)
         signs = np.zeros((count, empty["signs"].shape[1]), np.uint8)
@@ -87,9 +87,9 @@ class ExactFutureRand:
 
 
 class Coins:
-    """Stands in for the generator of `FutureRand.report`: the coins of an epoch, one a device.
+    """Stub of the generator of `FutureRand.report`: one random bit per device and epoch.
 
-    Devices of other orders do not exist here; they ask for no coins.
+    All devices have the same order; other orders request no bits.
     """
 
     def __init__(self, coins: NDArray[np.uint8]) -> None:
@@ -98,7 +98,7 @@ class Coins:
     def integers(
         self, low: int, high: int, size: int, dtype: type[np.uint64]
     ) -> NDArray[np.uint64]:
-        """Words of 64 coins each."""
+        """Return words of 64 random bits each."""
         assert (low, high) == (0, 2**64)
         assert size in (0, -(-len(self.coins) // 64))
         padded = np.zeros(64 * size, np.uint8)

@@ -1,6 +1,6 @@
-"""What the devices of the smallest window can send with a fixed blanket: multisets of tuples.
+"""Exact output distribution of the smallest window with a fixed blanket: multisets of tuples.
 
-The matrix is scipy's. Real tuples and the blanket are enumerated apart, and put together.
+The matrix is scipy's. Real tuples and the blanket are enumerated separately, then combined.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dpstream.randomizers.hadamard import HadamardLaw
 
 
 class ExactHadamard:
-    """By enumeration of everything that can be drawn."""
+    """Enumerate everything that can be drawn."""
 
     def __init__(self, law: HadamardLaw, last_epoch: int) -> None:
         assert law.dummies == "bernoulli"
@@ -27,11 +27,11 @@ class ExactHadamard:
         self.blanket = int(law.blanket) * law.minimum
 
     def followed(self, stream: Stream) -> bool:
-        """Any stream is."""
+        """Return True for any stream."""
         return True
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
-        """What can be seen, with its probability."""
+        """Return the probability of every view."""
         nothing = (0,) * self.law.slots
         return independent(self._epoch([held, *[nothing] * (self.devices - 1)]) for held in stream)
 

@@ -1,6 +1,6 @@
-"""What a device that tracks an item can send: for every row, the letters of its Boolean.
+"""Exact output distribution of a device that tracks an item: each row's symbols of its Boolean.
 
-The matrix is scipy's, and the law of the Boolean is the exact one of value_stream.
+The matrix is scipy's; the Boolean's distribution is the exact one of value_stream.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from dpstream.randomizers.value_stream.hadamard_values import HadamardValuesLaw
 
 
 class ExactHadamardValues:
-    """By going through rows, and through all letters."""
+    """Enumerate rows and symbols."""
 
     devices = 1
 
     def __init__(self, law: HadamardValuesLaw, last_epoch: int) -> None:
         self.booleans = value_stream.ExactValueStream(law.booleans, last_epoch)
         self.matrix = hadamard(law.rows)
-        # No item is followed as 0 by every row.
+        # Every row tracks no item as 0.
         self.matrix[:, 0] = -1
-        # Rows see few different streams.
+        # Rows have few distinct streams.
         self._views = cache(self.booleans.views)
 
     def followed(self, stream: Stream) -> bool:
-        """At most as many flips as are boosted, whatever the row."""
+        """Return whether, in every row, the flips are within the boosted number."""
         return all(self.booleans.followed(tracked) for tracked in self._tracked(stream))
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
-        """What can be seen, with its probability."""
+        """Return the probability of every view."""
         return {
             tuple(tuple((row << 8 | word,) for (word,) in sent) for sent in view): probability
             / len(self.matrix)

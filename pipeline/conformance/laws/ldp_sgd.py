@@ -1,4 +1,4 @@
-"""What the devices of the smallest window can send at the model 0: seeds and signs."""
+"""Exact output distribution of the smallest window at the model 0: seeds and signs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dpstream.randomizers.ldp_sgd.gradient_directions import directions
 
 
 class ExactLdpSgd:
-    """By enumeration of all seeds and signs of all devices; there are few, as seeds are short."""
+    """Enumerate the seeds and signs of all devices; seeds are short, so there are few."""
 
     def __init__(self, law: LdpSgdLaw, last_epoch: int) -> None:
         self.law = law
@@ -26,11 +26,11 @@ class ExactLdpSgd:
         self.likely = cache(self._report)
 
     def followed(self, stream: Stream) -> bool:
-        """Any stream is."""
+        """Return True for any stream."""
         return True
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
-        """What can be seen, with its probability."""
+        """Return the probability of every view."""
         nothing = (0,) * (1 + self.law.features)
         return independent(self._epoch([held, *[nothing] * (self.devices - 1)]) for held in stream)
 
@@ -47,7 +47,7 @@ class ExactLdpSgd:
     def _report(self, example: tuple[int, ...]) -> dict[Report, Fraction]:
         law = self.law
         class_, *features = example
-        # At the model 0 all classes are as likely.
+        # At the model 0 all classes are equally likely.
         errors = [
             round(4096 * (Fraction(1, law.classes) - (number == class_))) if class_ else 0
             for number in range(1, law.classes + 1)

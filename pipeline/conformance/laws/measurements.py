@@ -1,4 +1,4 @@
-"""What devices can send that add noise to a column of a matrix, or send one entry of it.
+"""Exact output distributions of devices that add noise to a matrix column or send one entry.
 
 Columns are computed independently of `dpstream.randomizers.public_matrices`.
 """
@@ -24,7 +24,7 @@ from dpstream.randomizers.noise_tables import TABLE_BITS
 
 
 class ExactMeasurements:
-    """By enumeration of the noise of every entry, or of all rows and bits."""
+    """Enumerate the noise of every entry, or all rows and bits."""
 
     devices = 1
 
@@ -32,11 +32,11 @@ class ExactMeasurements:
         self.law = law
 
     def followed(self, stream: Stream) -> bool:
-        """Any stream is."""
+        """Return True for any stream."""
         return True
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
-        """What can be seen, with its probability."""
+        """Return the probability of every view."""
         return independent(
             {(report,): likely for report, likely in self._epoch(held[0]).items()}
             for held in stream
@@ -49,7 +49,6 @@ class ExactMeasurements:
         return independent(self._word(entry) for entry in column)
 
     def _word(self, entry: int) -> dict[int, Fraction]:
-        """Of one entry, whose noise is that of the table that devices draw from."""
         assert self.law.noise is not None
         table, most = self.law.noise.table, self.law.noise.most
         found: defaultdict[int, Fraction] = defaultdict(Fraction)
@@ -69,12 +68,12 @@ class ExactMeasurements:
 
 
 def column_of(law: MeasurementsLaw, item: int) -> list[int]:
-    """The entries of an item, from 1 on."""
+    """Return the matrix entries of an item, numbered from 1."""
     match law:
-        case JlHhLaw():  # Rows of scipy's Hadamard matrix, as the law has chosen them.
+        case JlHhLaw():  # Rows of scipy's Hadamard matrix, as chosen by the law.
             matrix = hadamard(1 << law.items.bit_length())
             return [int(matrix[row, item]) for row in law.matrix.rows]
-        case BucketLaw():  # The parities of the bits that strings of bits and the item share.
+        case BucketLaw():  # Parities of the bits shared by bit strings and the item.
             rows = law.matrix.rows.tolist()
             assert len(rows) == law.hashes * law.trials
             return [1 if bin(row & item).count("1") % 2 == 0 else -1 for row in rows]
@@ -86,7 +85,6 @@ def column_of(law: MeasurementsLaw, item: int) -> list[int]:
 
 
 def _tested_column(law: SparseRecoveryLaw, item: int) -> list[int]:
-    """The sign of an item in its bucket and the tests of its bits, by the public hashes."""
     matrix, number = law.matrix, np.array([item])
     sign, own = int(matrix.signs_of(number)[0]), int(matrix.buckets_of(number)[0])
     tests = [1] + [-1 if item >> bit & 1 else 1 for bit in range(law.items.bit_length())]

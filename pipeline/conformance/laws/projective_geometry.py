@@ -1,4 +1,4 @@
-"""What a device can send: every point, by pairs of vectors whose product is 0 or not."""
+"""Exact output distribution of a device: every point, by whether products of vectors are 0."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Vector = tuple[int, ...]
 
 
 class ExactProjectiveGeometry:
-    """By enumeration of all vectors."""
+    """Enumerate all vectors."""
 
     devices = 1
 
@@ -23,11 +23,11 @@ class ExactProjectiveGeometry:
         self.items = items(law.order, law.coordinates)
 
     def followed(self, stream: Stream) -> bool:
-        """Any stream is."""
+        """Return True for any stream."""
         return True
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
-        """What can be seen, with its probability."""
+        """Return the probability of every view."""
         return independent(
             {(report,): likely for report, likely in self._epoch(held).items()} for held in stream
         )
@@ -46,7 +46,7 @@ class ExactProjectiveGeometry:
 
 
 def words(order: int, coordinates: int) -> list[Vector]:
-    """A vector for every word: its first coordinate that is not 0 is 1."""
+    """Return a vector for every message: its first nonzero coordinate is 1."""
     return [
         vector
         for vector in product(range(order), repeat=coordinates)
@@ -55,7 +55,7 @@ def words(order: int, coordinates: int) -> list[Vector]:
 
 
 def items(order: int, coordinates: int) -> list[Vector]:
-    """A vector for every item: its last coordinate that is not 0 is 1."""
+    """Return a vector for every item: its last nonzero coordinate is 1."""
     found = [
         vector
         for vector in product(range(order), repeat=coordinates)
@@ -65,12 +65,12 @@ def items(order: int, coordinates: int) -> list[Vector]:
 
 
 def last(vector: Vector) -> int:
-    """The place of the last coordinate that is not 0."""
+    """Return the index of the last nonzero coordinate."""
     return max(place for place, coordinate in enumerate(vector) if coordinate)
 
 
 def orthogonal(one: Vector, other: Vector, order: int) -> bool:
-    """Whether the product is 0."""
+    """Return whether the product is 0."""
     return sum(a * b for a, b in zip(one, other, strict=True)) % order == 0
 
 

@@ -1,4 +1,4 @@
-"""What a device on a level of the value tree can send: what a device over the level's nodes can."""
+"""Exact output distribution of a device on a value-tree level: that over the level's nodes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SHIFT = 24
 
 
 class ExactRangeValues:
-    """By enumeration of levels, and of what may be sent of the nodes of each."""
+    """Enumerate levels and the messages about the nodes of each."""
 
     devices = 1
 
@@ -22,7 +22,7 @@ class ExactRangeValues:
         self.nodes = [ExactHadamardValues(level, last_epoch) for level in law.levels]
 
     def followed(self, stream: Stream) -> bool:
-        """Always a value, and at most as many flips as can be followed, whatever the level."""
+        """Return whether there is always a value and, at every level, the flips can be followed."""
         return 0 not in stream and all(
             exact.followed(nodes)
             for exact, nodes, weight in zip(
@@ -32,7 +32,7 @@ class ExactRangeValues:
         )
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
-        """What can be seen, with its probability."""
+        """Return the probability of every view."""
         probabilities: defaultdict[View, Fraction] = defaultdict(Fraction)
         for level, (exact, nodes) in enumerate(
             zip(self.nodes, self._nodes(stream), strict=True), start=1
@@ -46,7 +46,7 @@ class ExactRangeValues:
         return dict(probabilities)
 
     def _nodes(self, stream: Stream) -> list[Stream]:
-        """For every level the node that holds the bucket: halves, counted up to the ceiling."""
+        """Return, for every level, the node that contains the bucket: halves, rounded up."""
         above = [stream]
         while len(above) < len(self.law.levels):
             above.append(tuple(-(-node // 2) for node in above[-1]))

@@ -1,4 +1,4 @@
-"""What can be seen of the smallest window: messages, and any number of dummies; or a noisy sum."""
+"""Exact view of the smallest window: messages with any number of dummies, or a noisy sum."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def exact_law(
     | ShuffledValueStreamLaw,
     last_epoch: int,
 ) -> _OfBooleans | OfItems | _OfSums:
-    """Of values 0 and 1, of items, or of numbers."""
+    """Construct the exact law for values 0 and 1, for items, or for numbers."""
     if isinstance(law, ShuffledValueStreamLaw):
         return _OfSums(law, last_epoch)
     if isinstance(law, ShuffledLevelCountsLaw):
@@ -34,15 +34,12 @@ def exact_law(
 
 
 class _OfBooleans:
-    """By enumeration of the dummies of every epoch."""
-
     def __init__(self, law: ShuffledCountsLaw, last_epoch: int) -> None:
         self.law = law
         self.devices = law.noise.minimum
         self.dummies = dummies_of_window(law.noise)
 
     def followed(self, stream: Stream) -> bool:
-        """All changes are boosted, or nothing is."""
         return not self.law.boost or sum(map(abs, changes(stream))) <= self.law.changes
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
@@ -64,7 +61,7 @@ class _OfBooleans:
 
 
 class _OfSums:
-    """Of a single epoch, two devices, and a kernel without a boost: values and noise are all."""
+    """Enumerate the noise: one epoch, two devices and no boost leave only values and noise."""
 
     devices = 2
 
@@ -80,18 +77,17 @@ class _OfSums:
         }
 
     def followed(self, stream: Stream) -> bool:
-        """Any stream is."""
         return True
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
-        # In steps of 1/256: each device sends its value less 1/2, and the other one's is 0.
+        # Steps of 1/256: each device sends its value less 1/2, and the other device's value is 0.
         (value,) = stream
         total = 2**62 + 256 * value - 128 * self.devices
         return {(((total + number,),),): likely for number, likely in self.noise.items()}
 
 
 class OfItems:
-    """Of a single epoch with a bucket for every item: by enumeration of all sets of dummies."""
+    """Enumerate all multisets of dummies of a single epoch with a bucket for every item."""
 
     def __init__(self, size: int, buckets: int, noise: CellNoiseLaw, last_epoch: int) -> None:
         assert last_epoch == 1
@@ -104,15 +100,15 @@ class OfItems:
                 self.dummies[drawn] = likely * Fraction(orders, buckets**number)
 
     def followed(self, stream: Stream) -> bool:
-        """Any stream is."""
+        """Return True for any stream."""
         return True
 
     def sent(self, item: int) -> list[int]:
-        """The words of an item."""
+        """Return the messages of an item."""
         return [item - 1]
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
-        """What can be seen, with its probability."""
+        """Return the probability of every view."""
         real = [word for item in stream if item for word in self.sent(item)]
         return {
             (tuple((word,) for word in sorted((*drawn, *real))),): likely
@@ -121,24 +117,21 @@ class OfItems:
 
 
 class _OfNumbers(OfItems):
-    """Of a root with two values: three cells."""
-
     def __init__(self, law: ShuffledLevelCountsLaw, last_epoch: int) -> None:
         assert law.levels.branching == (2,)
         super().__init__(2, 3, law.held, last_epoch)
 
     def sent(self, item: int) -> list[int]:
-        """The words of an item."""
         return [0, item]
 
 
 def changes(stream: Stream) -> list[int]:
-    """By epoch: 1, 0 or -1; the value before the first epoch is 0."""
+    """Return the change at each epoch, 1, 0 or -1; the value before the first epoch is 0."""
     return [after - before for before, after in pairwise((0, *stream))]
 
 
 def dummies_of_window(noise: CellNoiseLaw, cells: int = 1) -> dict[int, Fraction]:
-    """Probability of every number of dummies that as many contributors as the minimum may send."""
+    """Return the probability of every number of dummies from the minimum number of contributors."""
     dummies = noise.of_contributors(cells)
     assert isinstance(dummies, PoissonDummies)
     total = {0: Fraction(1)}

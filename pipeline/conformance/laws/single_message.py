@@ -1,4 +1,4 @@
-"""What the devices of the smallest window can send: one message each, by Warner or as bits."""
+"""Exact output distribution of the smallest window: one message per device, Warner or bits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dpstream.randomizers.single_message import SingleMessageLaw
 
 
 class ExactSingleMessage:
-    """By enumeration of all messages of all devices."""
+    """Enumerate all messages of all devices."""
 
     def __init__(self, law: SingleMessageLaw, last_epoch: int) -> None:
         self.law = law
@@ -21,11 +21,11 @@ class ExactSingleMessage:
         self.own, self.other = Fraction(own), Fraction(other)
 
     def followed(self, stream: Stream) -> bool:
-        """Any stream is."""
+        """Return True for any stream."""
         return True
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
-        """What can be seen, with its probability."""
+        """Return the probability of every view."""
         nothing = (0,) * self.law.slots
         return independent(self._epoch([held, *[nothing] * (self.devices - 1)]) for held in stream)
 

@@ -1,7 +1,7 @@
-"""What a value_stream device can send: every letter at every epoch, with exact probabilities.
+"""Exact output distribution of a value_stream device: every symbol at every epoch.
 
-The stream is followed and the tilt is computed here anew, by the same floating-point numbers; from
-there on all is whole numbers: the weights of letters and the thresholds of rejection.
+Following the stream and computing the tilt are reimplemented here with the same floating-point
+numbers. All else is integer: the weights of symbols and the thresholds of rejection.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ BODY_AND_TAIL = 32
 
 @dataclass(frozen=True)
 class DeviceState:
-    """Of a device that is not noise: f, s, what is left of its clock, and changes made."""
+    """State of a device whose reports depend on its input.
+
+    Fields: f, s, the remaining squared-norm budget, and the number of changes made.
+    """
 
     followed: float
     moved: float
@@ -32,7 +35,7 @@ class DeviceState:
 
 
 class ExactValueStream:
-    """By going through all letters, epoch by epoch."""
+    """Enumerate all symbols, epoch by epoch."""
 
     devices = 1
 
@@ -41,14 +44,15 @@ class ExactValueStream:
         self.last_epoch = last_epoch
 
     def followed(self, stream: Stream) -> bool:
-        """At most as many changes as are boosted."""
+        """Return whether the number of changes is within the boosted number."""
         return int(np.abs(np.diff((0, *stream))).sum()) <= self.law.changes
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
-        """What can be seen, with its probability."""
+        """Return the probability of every view."""
         noise, unit = self.law.noise, 1 << 64
-        # By letters sent: the weight of noise and that of all others, each over its own total, and
-        # the state of the others.
+        # By symbols sent: the weights of input-independent and of all other devices, each over its
+        # own
+        # total, and the state of the others.
         begun = DeviceState(0.0, 0.0, self.law.clock)
         paths: dict[View, tuple[int, int, int, DeviceState]] = {
             (): (noise, unit - noise, unit, begun)
@@ -75,7 +79,7 @@ class ExactValueStream:
     def _letters(
         self, state: DeviceState, before: int, value: int
     ) -> list[tuple[int, int, int, DeviceState]]:
-        """Each letter, its mass, that of all letters, and the state after it."""
+        """Return each symbol, its mass, the mass of all symbols, and the next state."""
         law, made = self.law, state.made
         followed = law.decay * state.followed
         if value != before:
@@ -87,7 +91,7 @@ class ExactValueStream:
         moved = state.moved + step * (LETTERS / 8)
         reached = reach(moved, np.full(len(LETTERS), left), law.goal)
         bound = float(reach(np.array([state.moved + 4 * abs(step)]), np.array([left]), law.goal)[0])
-        # Words of 62 bits are places among all weights, those of `box_bits` among the tail's.
+        # Words of 62 bits index all weights, those of `box_bits` the tail's.
         box_bits = sum(weights()[72 + BODY_AND_TAIL + 1 :]).bit_length()
         box = 2.0 ** (box_bits - 62)
         of_tail = math.floor(box / (box + bound) * 2**64)
