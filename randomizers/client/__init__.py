@@ -1,62 +1,61 @@
-"""A device that takes part by itself: joins a job, draws once, keeps account, seals, sends.
+"""Client of one device: join jobs, randomize once per epoch, account for privacy, seal and send.
 
-`Device` is what an app uses. Inside, `steps` says what is to be stored and sent, without input or
-output: it takes the `Document` that the device keeps, and returns the one that follows. `Device`
-stores it, and only then sends what it says. A client in another language has the same steps and
-keeps the same document.
+Apps use `Device`. Inside, `steps` computes what to store and send, without input or output: it
+takes the device's `Document` and returns the next one. `Device` stores that document first and
+sends afterwards. Clients in other languages follow the same steps and store the same document.
 
-What a device is in, for each job:
+States of a device, per job:
 
-* out: it has not joined, or the user has left (`Device.leave`). It sends nothing.
-* in: it has pinned a statement, the exact bytes that the operator signed, and has an id.
-* drawn up to epoch e: it has the state of its randomizer, and the reports that are not known to
-  have arrived. e only goes up.
-* gone: the server says that another deployment runs. It sends nothing until the app joins again.
+* out: not joined, or the user has left (`Device.leave`). Sends nothing.
+* in: has an id and has pinned a statement, the exact bytes that the operator signed.
+* drawn up to epoch e: has the state of its randomizer, and the reports not known to have arrived. e
+  never decreases.
+* gone: the server announced another deployment. Sends nothing until the app joins again.
 
-What happens, and what comes of it. Never is an epoch of a deployment drawn twice, and never is more
-lost than the app's `Limit`:
+Events and reactions. No epoch of a deployment is ever drawn twice, and the loss never exceeds the
+app's `Limit`:
 
-* Late: what is drawn is sent unchanged until the server takes it (202) or says that it never will,
-  because the epoch is closed (409, late) for one; then it is given up, never drawn anew. The device
-  was silent at that epoch.
-* Offline: it draws by its own clock and keeps what waits, 32 reports at most; the oldest is given
-  up.
-* Asleep: epochs at which the app said nothing are epochs at which the device is silent.
-* Clock wrong: if the server's time is more than a minute away it counts for this report. Without a
-  server the device's own counts: too early, the report waits until its epoch has begun; too late,
-  it is given up. An epoch up to the last one drawn is not drawn: what the value was is not told.
-* Killed at any moment: what was stored counts. A draw and its charge are stored at once, or neither
-  is: what was not stored was seen by nobody, and is charged for and drawn again.
-* App updated: the file is read as it is. A file of a later version is refused and left alone. A new
-  signer is for jobs that are joined from then on. A lower limit keeps what was spent and stops what
-  would exceed it.
-* Storage cleared, app installed anew: the account is lost with everything else, and the device is a
-  new one, with a new id, which is charged anew. That the file survives is what the limit hangs on,
-  for each installation: keep it where only the user clears it, and out of backups, since an old
-  copy draws epochs again that were sent.
-* Two processes, two tabs: one device. Whoever is slower finds its step undone, before anything of
-  it was sent, and goes on from what the other one has stored.
-* The value of an epoch twice: the first one counts, of the second one nothing is kept.
-* Job drained: the server refuses for a while, and what waits is sent later or is late.
-* Job replaced: 410. What waits is given up; `Device.join` asks for the new statement, which is a
-  new join and charged anew. A deployment that the account knows and the device is not in any more
-  is never joined again.
-* Server gone: it is tried again after growing pauses, an hour at most, drawn at random.
-* Server lies: a statement that no signer of the app has signed is refused; so is another statement
-  for the same deployment, one that is older than what was joined, and one about another job or
-  population. A lie about time gains nothing:
-  each horizon or epoch that is drawn has a charge of its own, whatever was said before it; told a
-  time in the future, the device is silent until then. 410 for a deployment
-  that runs: the reports that wait are lost, and it goes on where it was. 202 for what was thrown
-  away: the server could as well not count it.
-* User's account deleted: `Device.leave` forgets state, id and reports, and keeps what was spent.
+* Late: a drawn report is sent unchanged until the server accepts it (202) or rejects it finally,
+  for example because the epoch is closed (409, late). It is then dropped, never drawn again; the
+  device was absent at that epoch.
+* Offline: the device draws by its own clock and stores at most 32 waiting reports. A further one
+  replaces the oldest.
+* Asleep: the device is absent at epochs for which the app gave no value.
+* Wrong clock: the server's time counts for a report if it is more than a minute away. Without a
+  server the device's clock counts: an early report waits until its epoch starts, a late one is
+  dropped. An epoch up to the last one drawn is not drawn, so its value is not revealed.
+* Killed at any moment: the stored document counts. A draw and its charge are stored together or not
+  at all. An unstored draw was never visible to any party, and is charged and drawn again.
+* App updated: the file is read unchanged. A file of a later version is rejected and left alone. A
+  new signer applies to jobs joined from then on. A lower limit keeps what was spent and prevents
+  charges that would exceed it.
+* Storage cleared or app reinstalled: the account is lost with everything else. The device is a new
+  one, with a new id, and is charged again. The limit holds per installation and only while the file
+  survives. Store it where only the user clears it, and exclude it from backups: an old copy draws
+  epochs again that were sent.
+* Two processes or tabs: one device. The slower one finds its step undone before any of it was sent,
+  and continues from the document that the other stored.
+* Two values for an epoch: the first counts; nothing of the second is stored.
+* Job drained: the server rejects reports for a while. Waiting reports are sent later or become
+  late.
+* Job replaced: 410. Waiting reports are dropped. `Device.join` requests the new statement, which is
+  a new join and a new charge. A deployment that is in the account but that the device has left is
+  never joined again.
+* Server down: retried after growing random pauses of at most an hour.
+* Malicious server: a statement is rejected if no signer of the app signed it. It is also rejected
+  if it differs from the joined one for the same deployment, is older, or is about another job or
+  population. A false time gains nothing: each horizon or epoch drawn has its own charge, whatever
+  was sent before. After a time in the future, the device is absent until then. After 410 for a
+  running deployment, the waiting reports are lost and the device continues where it was. 202 for a
+  discarded report has the effect of not counting it.
+* User's account deleted: `Device.leave` deletes state, id and reports, and keeps what was spent.
   This deployment is never joined again.
-* Budget changed: the operator signs anew, and says another last epoch. A later revision is believed
-  where nothing else is another; a device asks for it when its last epoch is over.
-* Value out of range: it is cut, not refused, since a device that is silent is seen to be.
+* Budget changed: the operator signs a new statement with another last epoch. A later revision is
+  accepted if nothing else differs. A device requests it after its last epoch.
+* Value out of range: clipped, not rejected, since a device's absence is visible.
 
-When a device asks, what it asks and how long its requests are follow from when the app calls and
-from the statement. The value changes the bytes of contents, and nothing else.
+The times, kinds and sizes of a device's requests follow from the app's calls and the statement. The
+value changes the bytes of contents, and nothing else.
 """
 
 from dpstream.randomizers.client.account import AccountEntry, Limit

@@ -1,7 +1,7 @@
-"""What a device has spent of its user's privacy, over all jobs and deployments it ever joined.
+"""A device's own account of privacy spent, over all jobs and deployments it ever joined.
 
-The server keeps an account too, of what it deployed. This one is kept by whoever it is about: a
-device that would be charged more than its app allows stays silent, whatever a server says.
+The server also accounts for what it deployed. This account belongs to the data subject: a device
+sends nothing that would exceed its app's limit, whatever a server sends.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ from dpstream.randomizers.client.statements import Statement
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """The most that a population's jobs may cost a device, together.
+    """Maximum total cost of a population's jobs to a device.
 
     Attributes:
-        epsilon: in 10^-9.
-        delta: in 10^-18.
+        epsilon, delta: In units of 10^-9 and 10^-18.
     """
 
     epsilon: int
@@ -29,7 +28,7 @@ class Limit:
 
     @classmethod
     def of(cls, epsilon: float, delta: float = 0.0) -> Self:
-        """As numbers, rounded down; `ValueError` if one is negative or none."""
+        """Return a limit from numbers, rounded down; `ValueError` if negative or not a number."""
         return cls(allowed(epsilon, EPSILON_DIGITS), allowed(delta, DELTA_DIGITS))
 
     def __str__(self) -> str:
@@ -38,20 +37,17 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class AccountEntry:
-    """What one deployment has cost.
+    """Cost of one deployment.
 
     Attributes:
-        population: whose budget it was.
-        job: name.
-        deployment: in hexadecimal.
-        deployed: when the operator deployed it, milliseconds since 1970.
-        unit: "stream", charged for horizons, or "epoch".
-        epsilon: of one charge, in 10^-9.
-        delta: of one charge, in 10^-18.
-        charges: how many; it only goes up.
-        last: the horizon or epoch that the last draw was of; -1: nothing is drawn yet. It only goes
-            up, and each that it takes was charged for once. The charge of joining a "stream" is for
-            whichever horizon is drawn first.
+        deployment: Id in hexadecimal.
+        deployed: Time of deployment by the operator, milliseconds since 1970.
+        unit: "stream", charged per horizon, or "epoch".
+        epsilon, delta: Of one charge, in units of 10^-9 and 10^-18.
+        charges: Number of charges; never decreases.
+        last: Horizon or epoch of the last draw; -1 before the first. It never decreases, and each
+            value it takes was charged once. The charge for joining a "stream" pays for the first
+            horizon drawn.
     """
 
     population: str
@@ -70,7 +66,7 @@ class AccountEntry:
         return f"job {self.job}, deployment {self.deployment[:8]}: {times}{each}"
 
     def to_json(self) -> dict[str, Any]:
-        """JSON values; losses as decimals, which people can read."""
+        """Return JSON values; losses as readable decimals."""
         return {
             "population": self.population,
             "job": self.job,
@@ -85,7 +81,7 @@ class AccountEntry:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Self:
-        """What `to_json` wrote; `ValueError`, `KeyError` or `TypeError` if it has not."""
+        """Parse the result of `to_json`; `ValueError`, `KeyError` or `TypeError` if malformed."""
         entry = cls(
             population=body["population"],
             job=body["job"],
@@ -111,16 +107,12 @@ class AccountEntry:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Every deployment that was ever joined; none is ever taken out.
-
-    Attributes:
-        entries: in the order in which they were joined.
-    """
+    """Every deployment ever joined, in order; entries are never removed."""
 
     entries: tuple[AccountEntry, ...] = ()
 
     def spent(self, population: str) -> Limit:
-        """What a population's jobs have cost so far."""
+        """Return the total cost of a population's jobs."""
         own = [entry for entry in self.entries if entry.population == population]
         return Limit(
             sum(entry.epsilon * entry.charges for entry in own),
@@ -128,22 +120,22 @@ class Account:
         )
 
     def entry(self, deployment: bytes) -> AccountEntry | None:
-        """What a deployment has cost; None if it was never joined."""
+        """Return the entry of a deployment, or None if it was never joined."""
         name = deployment.hex()
         return next((entry for entry in self.entries if entry.deployment == name), None)
 
     def newest(self, job: str) -> int:
-        """When the newest deployment of a job that was joined was deployed; 0 if none was."""
+        """Return when the newest joined deployment of a job was deployed; 0 without any."""
         return max((entry.deployed for entry in self.entries if entry.job == job), default=0)
 
     def opened(self, statement: Statement, limit: Limit) -> Account:
-        """With an entry for a deployment; a "stream" is charged for its first horizon.
+        """Return the account with an entry for a deployment; a "stream" is charged for one horizon.
 
-        Which horizon that is does not matter, nor does what anybody says about the time: the first
-        one that is drawn is the one that is paid for.
+        That charge pays for the first horizon drawn, whichever it is and whatever time a server
+        claims.
 
         Raises:
-            LimitError: there is no room for one charge.
+            LimitError: If one charge exceeds the limit.
         """
         self.check_room(statement, limit)
         entry = AccountEntry(
@@ -159,7 +151,7 @@ class Account:
         return Account((*self.entries, entry))
 
     def check_room(self, statement: Statement, limit: Limit) -> None:
-        """Raise `LimitError` unless there is room for one more charge."""
+        """Raise `LimitError` if one more charge exceeds the limit."""
         so_far = self.spent(statement.population)
         if (
             so_far.epsilon + statement.epsilon > limit.epsilon
@@ -173,19 +165,14 @@ class Account:
             )
 
     def charged(self, statement: Statement, index: int, limit: Limit) -> Account:
-        """With a charge for exactly one horizon or epoch, which may be drawn then, once.
+        """Return the account with a charge for one horizon or epoch, which may then be drawn once.
 
-        Args:
-            statement: of the deployment, which has an entry.
-            index: of the horizon or epoch.
-            limit: the app's.
-
-        Returns:
-            itself for the horizon of a "stream" that is the last one drawn: it is paid for.
+        The deployment must have an entry. The last drawn horizon of a "stream" is already paid for:
+        the same account is returned.
 
         Raises:
-            LimitError: there is no room for it.
-            DeviceError: it is one that was drawn before, or that a later one was drawn after.
+            LimitError: If the charge exceeds the limit.
+            DeviceError: If it was drawn before, or a later one was.
         """
         entry = self.entry(statement.deployment)
         if entry is None:
@@ -197,7 +184,7 @@ class Account:
                 f"job {statement.job} was drawn beyond this epoch: the device stays silent"
             )
         charges = entry.charges
-        # What was charged on joining is for the first one.
+        # The charge for joining pays for the first one.
         if entry.last >= 0 or not charges:
             self.check_room(statement, limit)
             charges += 1
@@ -206,6 +193,6 @@ class Account:
 
 
 def losses(epsilon: int, delta: int) -> str:
-    """For people."""
+    """Return losses as text for people."""
     more = f", delta {written(delta, DELTA_DIGITS)}" if delta else ""
     return f"epsilon {written(epsilon, EPSILON_DIGITS)}{more}"

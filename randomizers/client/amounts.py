@@ -1,8 +1,8 @@
-"""Losses as whole numbers: epsilons in 10^-9, deltas in 10^-18.
+"""Losses as integers: epsilons in units of 10^-9, deltas in units of 10^-18.
 
-A number counts as the decimal that it is written as, the shortest one that no other number has; so
-a tenth is a tenth, and ten of them are 1. What is spent is rounded up and limits are rounded down.
-Clients in other languages come to the same digits.
+A number counts as its shortest unique decimal representation: a tenth is exactly 0.1, and ten of
+them are 1. Spent amounts are rounded up and limits are rounded down. Clients in other languages
+compute the same digits.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ DELTA_DIGITS: Final = 18
 
 
 def spent(number: float, digits: int) -> int:
-    """A loss in units of 10^-digits, rounded up.
+    """Return a loss in units of 10^-digits, rounded up.
 
     >>> spent(0.1, EPSILON_DIGITS), spent(1 / 3, 4)
     (100000000, 3334)
 
     Raises:
-        ValueError: the number is negative or none.
+        ValueError: If the number is negative, infinite or not a number.
     """
     scaled = _decimal(number) * int(10**digits)
     return -(-scaled.numerator // scaled.denominator)
 
 
 def allowed(number: float, digits: int) -> int:
-    """A limit in units of 10^-digits, rounded down; `ValueError` as of `spent`."""
+    """Return a limit in units of 10^-digits, rounded down; raises like `spent`."""
     scaled = _decimal(number) * int(10**digits)
     return scaled.numerator // scaled.denominator
 
 
 def written(amount: int, digits: int) -> str:
-    """Units of 10^-digits as a decimal.
+    """Return units of 10^-digits as a decimal.
 
     >>> written(1_500_000_000, EPSILON_DIGITS)
     '1.5'
@@ -45,11 +45,7 @@ def written(amount: int, digits: int) -> str:
 
 
 def read(text: str, digits: int) -> int:
-    """What `written` wrote.
-
-    Raises:
-        ValueError: it has not written this.
-    """
+    """Parse the result of `written`; `ValueError` for any other text."""
     whole, _, part = text.partition(".")
     amount = int(whole + part.ljust(digits, "0"))
     if amount < 0 or written(amount, digits) != text:

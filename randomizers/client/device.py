@@ -1,4 +1,4 @@
-"""A device as an app has it: what `steps` says is stored, then sent; see the package."""
+"""Device for apps: store the result of each step, then send; see the package."""
 
 from __future__ import annotations
 
@@ -29,12 +29,13 @@ _JOB = re.compile(r"[a-z0-9][a-z0-9_-]*", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """How far sending has come.
+    """Progress of sending.
 
     Attributes:
-        waiting: reports that are not known to have arrived.
-        after: seconds from now until it makes sense to try again; 0 if nothing waits.
-        gone: the deployment is said to have ended: call `Device.join` for another.
+        waiting: Number of reports not known to have arrived.
+        after: Seconds until the next useful attempt; 0 if no reports are waiting.
+        gone: True if the server announced the end of the deployment: call `Device.join` for
+            another.
     """
 
     waiting: int
@@ -44,12 +45,11 @@ class Sending:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What came of a value.
+    """Outcome of reporting a value.
 
     Attributes:
-        epoch: that ran.
-        drawn: False if the epoch's report had been drawn before: its first value counts.
-        sending: of it and of earlier ones.
+        drawn: False if the epoch's report was drawn before: its first value counts.
+        sending: Progress for this report and earlier ones.
     """
 
     epoch: int
@@ -59,14 +59,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class SpentBudget:
-    """A device's account of a population; as text it is for people to read.
-
-    Attributes:
-        population: whose budget it is.
-        spent: so far.
-        limit: of the app.
-        entries: by deployment.
-    """
+    """A device's account for one population, with an entry per deployment."""
 
     population: str
     spent: Limit
@@ -79,26 +72,24 @@ class SpentBudget:
 
 
 class Device:
-    """One user's device in one job. Nothing is read or asked for before a method is called.
+    """One user's device in one job. Does no input or output before a method is called.
 
     Args:
-        url: of the collector, or of the proxy before several.
-        job: name.
-        signers: the operator's public keys in hexadecimal, built into the app: `dpstream` prints
-            them. Several while keys change.
-        limit: the most that the population's jobs may cost this device, ever.
-        path: of the file that is kept; jobs of an app share it, and with it the account.
-        population: the people whose budget it is; the job's name, unless the job file says.
-        since: milliseconds since 1970; deployments from before are not joined. An app that is
-            built when the job runs sets it to then, so that no older statement is brought back.
-        token: returns the bearer token for the next request, where the operator asks for one. If
-            it raises or returns none, the report is sent later.
-        store: in place of a file.
-        transport: in place of HTTP to `url`.
-        read: cryptographic randomness; anything else in tests only.
-        now: milliseconds since 1970.
-        monotonic: seconds that never go back.
-        jitter: a number from 0 to 1, drawn anew each time.
+        url: Of the collector, or of the proxy in front of several.
+        signers: The operator's public keys in hexadecimal, built into the app: `dpstream` prints
+            them. Several during key rotation.
+        limit: Maximum total cost, ever, of the population's jobs to this device.
+        path: File to store the document in; jobs of an app share it, and with it the account.
+        population: Name of the population whose budget is charged. Default: the job's name, as in
+            job files.
+        since: Milliseconds since 1970; earlier deployments are not joined. An app built while the
+            job runs sets it to its build time, so that no older statement can be replayed.
+        token: Returns the bearer token for the next request, where the operator requires one. If it
+            raises or returns none, the report is sent later.
+        store, transport: Replace the file, and HTTP to `url`.
+        read: Cryptographic randomness; anything else in tests only.
+        now, monotonic: Clocks in milliseconds since 1970, and in seconds.
+        jitter: A random number from 0 to 1, drawn at each call.
     """
 
     def __init__(
@@ -136,15 +127,15 @@ class Device:
         self._early: dict[bytes, float] = {}
 
     def terms(self) -> Terms:
-        """What joining would mean: the server's statement, checked, in numbers and in words.
+        """Return the terms of joining: the server's checked statement, as numbers and sentences.
 
-        Nothing is charged or stored. Show it to the user, and `join` it.
+        Nothing is charged or stored. Show it to the user, then `join` it.
 
         Raises:
-            UnreachableError: the server does not say.
-            StatementError: what it says cannot be believed, is older than what the device has
-                joined, or is about another population.
-            DeviceError: the app is too old for the job, or cannot seal.
+            UnreachableError: If the server does not answer.
+            StatementError: If the answer is not trustworthy, older than what was joined, or about
+                another job or population.
+            DeviceError: If the app is too old for the job, or cannot seal.
         """
         told = self._told(self._signed())
         document = self._document()
@@ -152,24 +143,24 @@ class Device:
         return terms_of(told, document.account, self.limit)
 
     def join(self, terms: Terms | bytes | None = None, *, again: bool = False) -> Statement:
-        """Be in the job's running deployment; where the device is in it already, nothing is asked.
+        """Join the job's running deployment; a device already in it makes no request.
 
-        What it costs is charged before this returns: ask the user before. It may be called
-        whenever the app starts.
+        The cost is charged before this returns: ask the user first. May be called at every start of
+        the app.
 
         Args:
-            terms: what the user has agreed to: this is joined, and nothing else. Or a statement
-                that the app has from a safe place, built in for one, and that is not checked. None:
-                the server is asked, and its answer must be signed.
-            again: the user, who had left the job, wants to be in it once more.
+            terms: Terms the user has agreed to; these and no others are joined. Or a statement that
+                the app has from a safe place, such as built in, whose signature is not checked.
+                None: request it from the server; the answer must be signed.
+            again: True if a user who had left the job wants to join again.
 
         Raises:
-            UnreachableError: the server does not say.
-            StatementError: as of `terms`, or the device has left this deployment.
-            LimitError: the account has no room.
-            ClosedError: the job is over.
-            NotJoinedError: the user had left it.
-            DeviceError: the app is too old for the job, or cannot seal. Nothing is charged.
+            UnreachableError: If the server does not answer.
+            StatementError: As in `terms`, or if the device has left this deployment.
+            LimitError: If the charge exceeds the limit.
+            ClosedError: If the job has ended.
+            NotJoinedError: If the user had left the job.
+            DeviceError: If the app is too old for the job, or cannot seal. Nothing is charged.
         """
         member = self._document().member(self.job)
         if terms is None and member is not None and not member.gone:
@@ -187,16 +178,16 @@ class Device:
         return told
 
     def report(self, value: Value) -> Report:
-        """The value of the epoch that runs: drawn once, stored, and sent if there is a network.
+        """Report the value of the current epoch: draw once, store, and send if there is a network.
 
         Args:
-            value: True or False, a label, a number, or several: as `DeviceValues.number` says.
+            value: True or False, a label, a number, or several: see `DeviceValues.number`.
 
         Raises:
-            ValueRefusedError: it is none of the job's.
-            NotJoinedError: the device is in no running deployment.
-            ClosedError: the job has not begun, or is over.
-            LimitError: the account has no room: the device stays silent.
+            ValueRefusedError: If the value is not one of the job's.
+            NotJoinedError: If the device is in no running deployment.
+            ClosedError: If the job has not started or has ended.
+            LimitError: If the charge exceeds the limit: nothing is sent.
         """
         member = steps.present_member(self._document(), self.job)
         number = member.statement.values.number(value)
@@ -211,9 +202,9 @@ class Device:
         return Report(epoch, changed, self.send())
 
     def send(self) -> Sending:
-        """Send what waits, unchanged, if the server is not to be left alone for now.
+        """Send waiting reports unchanged, unless a pause before the next attempt is pending.
 
-        Whatever goes wrong on the way is no error: it is tried again at the next call.
+        Failures on the way raise no error: the next call tries again.
         """
         failed = False
         for waiting in () if self._monotonic() < self._quiet_until else self._waiting():
@@ -221,7 +212,7 @@ class Device:
                 continue
             outcome, retry_after = self._send_one(waiting)
             if outcome.begins is not None:
-                # Whoever lies about it, the wait is a day at most.
+                # Caps the wait at a day even if the server lies.
                 now = steps.corrected(self._now(), self._server_time(), outcome.begins)
                 wait = steps.seconds_to_begin(outcome.begins, now, self._jitter())
                 self._early[waiting.report] = self._monotonic() + wait
@@ -243,7 +234,7 @@ class Device:
         return Sending(len(left), after, member is not None and member.gone)
 
     def deliver(self, seconds: float) -> Sending:
-        """Send, wait and send again until nothing waits or the time is over."""
+        """Send repeatedly until no reports are waiting or the time is over."""
         end = self._monotonic() + seconds
         sending = self.send()
         while sending.waiting and self._monotonic() + sending.after < end:
@@ -252,14 +243,15 @@ class Device:
         return sending
 
     def leave(self) -> None:
-        """The user's account was deleted, or the user does not want to be in the job any more.
+        """Leave the job, for example because the user's account was deleted.
 
-        State, id and what waits are forgotten; what was spent is not, since it cannot be undone.
+        State, id and waiting reports are deleted. What was spent is kept, since it cannot be
+        undone.
         """
         self._change(lambda document: steps.left(document, self.job))
 
     def account(self) -> SpentBudget:
-        """What the device has spent, of what it is allowed."""
+        """Return what the device has spent and its limit."""
         account: Account = self._document().account
         entries = tuple(each for each in account.entries if each.population == self.population)
         return SpentBudget(self.population, account.spent(self.population), self.limit, entries)
@@ -268,7 +260,7 @@ class Device:
         return signed_statement(self._ask(f"/v1/jobs/{self.job}").body, self._signers)
 
     def _told(self, text: bytes) -> Statement:
-        """A statement, if it is about what the app means and the app can do what it says."""
+        """Return a statement if it matches the app and the app supports it."""
         told = read_statement(text)
         if told.job != self.job or told.population != self.population:
             raise StatementError(
@@ -295,7 +287,7 @@ class Device:
             try:
                 token = self._token()
             except Exception:
-                # The app's backend cannot be reached, whatever its client calls that.
+                # The app's backend is unreachable, whichever exception its client raises.
                 return later
             if not token:
                 return later
@@ -329,7 +321,7 @@ class Device:
         return () if member is None else member.waiting
 
     def _change(self, step: Callable[[Document], Document]) -> bool:
-        """Take a step and store it; anew, if another process has stored one in the meantime."""
+        """Apply a step and store the result; repeat if another process has stored one meanwhile."""
         while True:
             revision, text = self._store.read()
             document = Document.from_text(text)
@@ -364,6 +356,6 @@ def _json(answer: ServerResponse) -> Mapping[str, Any]:
 
 
 def _seconds(answer: ServerResponse) -> float | None:
-    """Of Retry-After; a date, which collectors do not write, is not read."""
+    """Return Retry-After in seconds; dates, which collectors do not write, are ignored."""
     text = answer.headers.get("retry-after", "")
     return float(text) if re.fullmatch(r"\d{1,9}", text, re.ASCII) else None

@@ -1,18 +1,18 @@
-"""What can keep a device from reporting; messages say what to do, and name no value."""
+"""Errors that keep a device from reporting. Messages say what to do and never contain a value."""
 
 from __future__ import annotations
 
 
 class DeviceError(Exception):
-    """Something that the app has to know; nothing has been drawn or sent because of it."""
+    """Condition that the app must handle; nothing was drawn or sent because of it."""
 
 
 class StatementError(DeviceError):
-    """What the server says of the job cannot be believed, or is not what the device has joined."""
+    """The server's statement is not trustworthy, or differs from the one joined."""
 
 
 class LimitError(DeviceError):
-    """The device's own account has no room for what the job would cost."""
+    """The job's cost would exceed the limit of the device's own account."""
 
 
 class NotJoinedError(DeviceError):
@@ -20,16 +20,16 @@ class NotJoinedError(DeviceError):
 
 
 class ClosedError(DeviceError):
-    """The job has not begun, or is over: there is no epoch to report."""
+    """The job has not started or has ended: there is no epoch to report."""
 
 
 class ValueRefusedError(DeviceError):
-    """The value is none that the job knows; the message says which there are."""
+    """The job does not know the value; the message lists the valid ones."""
 
 
 class StoreError(DeviceError):
-    """What the device keeps cannot be read or written."""
+    """The device's document cannot be read or written."""
 
 
 class UnreachableError(DeviceError):
-    """Nobody answered, or not in the form that was agreed on: try again later."""
+    """The server did not answer, or its answer was malformed: try again later."""

@@ -1,6 +1,6 @@
-"""What a device keeps: one JSON document, written whole. Clients in other languages keep the same.
+"""Document of a device: one JSON text, written whole; the same for clients in other languages.
 
-It is the only thing between a user and a second draw: secret, never copied, never brought back from
+It alone protects the user from a second draw: keep it secret, never copy it, never restore it from
 a backup.
 """
 
@@ -22,12 +22,11 @@ DOCUMENT_VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A report that is drawn, and not known to have arrived.
+    """A drawn report that is not known to have arrived.
 
     Attributes:
-        epoch: it is of.
-        report: its id, 16 bytes.
-        body: of the request, as it was made: it is sent again unchanged.
+        report: Id, 16 bytes.
+        body: Of the request; every retry sends it unchanged.
     """
 
     epoch: int
@@ -37,16 +36,16 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Membership:
-    """A device in a deployment of a job.
+    """Membership of a device in a deployment of a job.
 
     Attributes:
-        text: the statement, as it was signed, which is pinned.
-        device: id, 16 bytes, drawn when it joined.
-        epoch: the last one drawn, 0 if none. It only goes up.
-        horizon: that the state is of; None before the first draw.
-        state: of the randomizer.
-        waiting: reports to be sent, in the order of epochs.
-        gone: another deployment is said to run.
+        text: The pinned statement, as signed.
+        device: Id, 16 bytes, drawn on joining.
+        epoch: Last one drawn, 0 if none. It never decreases.
+        horizon: Horizon of the state; None before the first draw.
+        state: Of the randomizer.
+        waiting: Reports to send, in the order of epochs.
+        gone: True if the server announced another deployment.
     """
 
     text: bytes = field(repr=False)
@@ -59,11 +58,11 @@ class Membership:
 
     @cached_property
     def statement(self) -> Statement:
-        """What was joined."""
+        """The joined statement."""
         return read_statement(self.text)
 
     def to_json(self) -> dict[str, Any]:
-        """JSON values."""
+        """Return JSON values."""
         return {
             "statement": self.text.decode(),
             "device": self.device.hex(),
@@ -83,7 +82,7 @@ class Membership:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Self:
-        """What `to_json` wrote."""
+        """Parse the result of `to_json`."""
         return cls(
             text=body["statement"].encode(),
             device=bytes.fromhex(body["device"]),
@@ -104,26 +103,21 @@ class Membership:
 
 @dataclass(frozen=True)
 class Document:
-    """Everything.
-
-    Attributes:
-        account: over all jobs.
-        members: by job; None for a job that the user has left.
-    """
+    """Everything that a device stores; `members` has None for a job that the user has left."""
 
     account: Account = field(default_factory=Account)
     members: Mapping[str, Membership | None] = field(default_factory=dict)
 
     def member(self, job: str) -> Membership | None:
-        """The device in a job, if it is in it."""
+        """Return the membership in a job, or None outside of it."""
         return self.members.get(job)
 
     def with_member(self, job: str, member: Membership | None) -> Document:
-        """With another membership in a job; None: the user has left it."""
+        """Return a document with another membership in a job; None if the user has left it."""
         return Document(self.account, {**self.members, job: member})
 
     def to_text(self) -> str:
-        """JSON."""
+        """Return the document as JSON."""
         body = {
             "version": DOCUMENT_VERSION,
             "account": [entry.to_json() for entry in self.account.entries],
@@ -136,10 +130,10 @@ class Document:
 
     @classmethod
     def from_text(cls, text: str | None) -> Document:
-        """What `to_text` wrote; an empty one for None.
+        """Parse the result of `to_text`; None gives an empty document.
 
         Raises:
-            StoreError: it has not written this, or a later version of the app has.
+            StoreError: If the text is malformed or of a later version of the app.
         """
         if text is None:
             return cls()

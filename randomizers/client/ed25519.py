@@ -1,8 +1,8 @@
-"""Whether a signature of Ed25519 (RFC 8032) is good, in Python alone.
+"""Verify Ed25519 signatures (RFC 8032) in pure Python.
 
-It is computed once a deployment, from what is public: how long it takes tells nobody anything, and
-no private key ever comes here. Points are in extended coordinates (X, Y, Z, T), x = X/Z, y = Y/Z,
-x y = T/Z.
+Verification happens once per deployment and uses only public data: its duration reveals no secret,
+and no private key is ever handled. Points are in extended coordinates (X, Y, Z, T), x = X/Z, y =
+Y/Z, x y = T/Z.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ SIGNATURE_BYTES: Final = 64
 
 
 def is_good(signature: bytes, message: bytes, public_key: bytes) -> bool:
-    """Whether the holder of a key has signed a message.
+    """Return whether the holder of a key has signed a message.
 
     Args:
-        signature: 64 bytes; of another length it is not good.
-        message: any bytes.
-        public_key: 32 bytes; no signature is good for what is no key, or one of small order, which
-            fits whatever is signed.
+        signature: 64 bytes; any other length is invalid.
+        message: Any bytes.
+        public_key: 32 bytes; no signature is valid for an invalid key, nor for one of small order,
+            which would fit any message.
     """
     if len(signature) != SIGNATURE_BYTES or len(public_key) != KEY_BYTES:
         return False
@@ -82,7 +82,7 @@ def _equal(one: _Point, other: _Point) -> bool:
 
 
 def _point(data: bytes) -> _Point | None:
-    """The point that 32 bytes stand for; None if they stand for none."""
+    """Decode 32 bytes to a point, or return None if they encode none."""
     number = int.from_bytes(data, "little")
     sign, y = number >> 255, number & ((1 << 255) - 1)
     if y >= _P:

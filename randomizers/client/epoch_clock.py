@@ -1,7 +1,7 @@
-"""Which epoch runs: the calendar of a statement, in milliseconds since 1970.
+"""Current epoch by the calendar of a statement, in milliseconds since 1970.
 
-The arithmetic is that of job files: epoch e begins at start + (e - 1) lengths, always counted from
-the start; months that are too short end before the day that is asked for.
+The arithmetic is that of job files: epoch e starts at start + (e - 1) lengths, always counted from
+the start. In months too short for the start's day, it starts on their last day.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ _MEAN_MONTH: Final = 2_629_746_000
 
 @dataclass(frozen=True, slots=True)
 class EpochClock:
-    """When epochs begin, and which of them a deployment has.
+    """Start times of epochs, and the epochs that a deployment has.
 
     Attributes:
-        start: of epoch 1.
-        months: of an epoch's length, whole ones of the calendar (UTC).
-        milliseconds: of its length, beside them.
-        count: epochs of a horizon.
-        first: epoch of the deployment.
-        last: epoch of the deployment; None if it goes on.
+        start: Start of epoch 1.
+        months: Calendar months (UTC) of an epoch's length.
+        milliseconds: Added to the months of an epoch's length.
+        count: Epochs of a horizon.
+        first: First epoch of the deployment.
+        last: Last epoch of the deployment; None if it has no end.
     """
 
     start: int
@@ -48,11 +48,7 @@ class EpochClock:
         self.begins(1)
 
     def begins(self, epoch: int) -> int:
-        """When an epoch begins; it ends where the next one begins.
-
-        Raises:
-            ValueError: outside the years 1 to 9999.
-        """
+        """Return the start of an epoch and end of the previous one, within the years 1 to 9999."""
         days, time = divmod(self.start, _DAY)
         if not 1 <= days + _EPOCH_DAY <= date.max.toordinal():
             raise ValueError("epochs begin outside the years 1 to 9999")
@@ -65,7 +61,7 @@ class EpochClock:
         return since * _DAY + time + (epoch - 1) * self.milliseconds
 
     def epoch_at(self, instant: int) -> int:
-        """The epoch an instant lies in: 1 from the start on, 0 and below before it.
+        """Return the epoch of an instant: at least 1 from the start on, at most 0 before it.
 
         >>> EpochClock(0, 0, 86_400_000, 30, 1, None).epoch_at(2 * 86_400_000)
         3
@@ -79,15 +75,15 @@ class EpochClock:
         return epoch
 
     def horizon(self, epoch: int) -> int:
-        """The horizon of an epoch, from 0 on."""
+        """Return the horizon of an epoch, numbered from 0."""
         return (epoch - 1) // self.count
 
     def local(self, epoch: int) -> int:
-        """An epoch's number within its horizon, from 1 on, as randomizers know it."""
+        """Return an epoch's number within its horizon, from 1, as used by randomizers."""
         return (epoch - 1) % self.count + 1
 
     def has(self, epoch: int) -> bool:
-        """Whether a deployment takes reports of an epoch at all."""
+        """Return whether the deployment includes an epoch."""
         return self.first <= epoch and (self.last is None or epoch <= self.last)
 
     def _begins_after(self, instant: int, epoch: int) -> bool:

@@ -1,4 +1,4 @@
-"""What a job's operator has signed for devices: read, checked, and pinned by whoever joins."""
+"""Statements that a job's operator signs for devices: verify, parse and pin them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class SealingTurn:
-    """A public key of the shuffle stage, and the epochs it serves; `last` None: it goes on."""
+    """A public key of the shuffler and its range of epochs; `last` None: no end."""
 
     key: bytes
     first: int
@@ -32,30 +32,25 @@ class SealingTurn:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A statement that is believed.
+    """A parsed statement.
 
     Attributes:
-        text: as it was signed; two statements are the same if this is.
-        job: name.
-        deployment: 16 bytes.
-        deployed: when, in milliseconds since 1970.
-        revision: of what is said of the deployment: the largest is the newest.
-        fingerprint: 16 bytes.
-        protocol: name.
-        law: constants, as JSON values.
-        values: of users.
-        form: of the content of a report.
-        clock: when epochs begin.
-        renews: whether another horizon follows each.
-        late: seconds after the end of an epoch in which its reports are taken.
-        guarantee: as people read it.
-        epsilon: in 10^-9, rounded up.
-        delta: in 10^-18, rounded up.
-        unit: "stream": spent once a horizon; "epoch": at every epoch that is reported.
-        population: the people whose budget it is.
-        minimum: contributors that a window is released with, at least.
-        seal: whom reports are sealed to; empty where they are not.
-        tokens: whether collectors ask for a token.
+        text: As signed; two statements are the same if this is.
+        deployment, fingerprint: 16 bytes each.
+        deployed: Time of deployment, milliseconds since 1970.
+        revision: Of the deployment's statement; the largest is the newest.
+        law: Constants of the mechanism, as JSON values.
+        form: Format of the content of a report.
+        clock: Start times of epochs.
+        renews: True if each horizon is followed by another.
+        late: Seconds after the end of an epoch during which its reports are accepted.
+        guarantee: In readable form.
+        epsilon, delta: In units of 10^-9 and 10^-18, rounded up.
+        unit: "stream": spent once per horizon; "epoch": at every epoch reported.
+        population: Name of the population whose budget is charged.
+        minimum: Minimum number of contributors of a released window.
+        seal: Keys that reports are sealed to; empty if reports are not sealed.
+        tokens: True if collectors require a token.
     """
 
     text: bytes = field(repr=False)
@@ -82,38 +77,38 @@ class Statement:
 
     @property
     def sealed(self) -> bool:
-        """Whether collectors cannot read reports."""
+        """True if collectors cannot read reports."""
         return bool(self.seal)
 
     def key_at(self, epoch: int) -> bytes | None:
-        """The public key that the report of an epoch is sealed to; None where it is not."""
+        """Return the public key that an epoch's report is sealed to; None without sealing."""
         for turn in self.seal:
             if turn.first <= epoch and (turn.last is None or epoch <= turn.last):
                 return turn.key
         return None
 
     def differs_in_last_epoch_alone(self, other: Statement) -> bool:
-        """Whether two statements are the same but for their revision and the last epoch."""
+        """Return whether two statements are equal except in their revision and last epoch."""
         bodies = [json.loads(each.text) for each in (self, other)]
         for body in bodies:
             body["revision"] = body["epochs"]["last"] = None
         return json.dumps(bodies[0], sort_keys=True) == json.dumps(bodies[1], sort_keys=True)
 
     def charge_index(self, epoch: int) -> int:
-        """What a report of an epoch is charged for: its horizon, or the epoch itself."""
+        """Return the index that a report of an epoch is charged to: its horizon, or the epoch."""
         return self.clock.horizon(epoch) if self.unit == "stream" else epoch
 
 
 def signed_statement(description: bytes, signers: Iterable[bytes]) -> bytes:
-    """The statement of a job's public description, if one of the app's signers has signed it.
+    """Return the statement in a job's public description, if one of the app's signers signed it.
 
     Args:
-        description: the answer of a collector.
-        signers: public keys of 32 bytes, built into the app. The one that the answer names is not
-            looked at: whoever answers could name its own.
+        description: Answer of a collector.
+        signers: Public keys of 32 bytes, built into the app. The key named in the answer is
+            ignored: a server could name its own.
 
     Raises:
-        StatementError: it is no description, or nobody whom the app believes has signed it.
+        StatementError: If the description is malformed, or none of the signers signed it.
     """
     try:
         body = json.loads(description)
@@ -130,11 +125,7 @@ def signed_statement(description: bytes, signers: Iterable[bytes]) -> bytes:
 
 
 def read_statement(text: bytes) -> Statement:
-    """What a statement says.
-
-    Raises:
-        StatementError: it is none of this version, or a device cannot do what it says.
-    """
+    """Parse a statement; `StatementError` if malformed, of another version, or unsupported."""
     try:
         body = json.loads(text)
         if body["version"] != STATEMENT_VERSION:

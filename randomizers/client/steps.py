@@ -1,7 +1,7 @@
-"""What a device does, one step at a time, without input or output: document in, document out.
+"""Steps of a device without input or output: document in, document out.
 
-Every step is stored before anything that follows from it is sent. A step that finds nothing to do
-returns the document it was given.
+Every step is stored before its consequences are sent. A step without effect returns the same
+document.
 """
 
 from __future__ import annotations
@@ -49,16 +49,17 @@ Seal = Callable[[bytes, bytes, bytes], tuple[bytes, bytes]]
 
 
 def check_randomizer(statement: Statement) -> None:
-    """Check that this app has a randomizer for a job, and that its law can keep the promise.
+    """Check that this app has a randomizer for a job and that its mechanism can keep the guarantee.
 
-    The loss of local protocols is computed here, from the weights that are drawn by. Of those that
-    assume the shuffle stage, the law states what it was calibrated to. A lower bound on its delta
-    is computed from its noise (`dpstream.randomizers.least_delta`), and it may assume as many
-    contributors as the statement requires of a window. Whether so many report, no device sees.
+    The loss of local protocols is computed here, from the weights used for drawing. For protocols
+    that assume the shuffler, the mechanism states what it was calibrated to. A lower bound on its
+    delta is computed from its noise (`dpstream.randomizers.least_delta`). The mechanism may assume
+    at most as many contributors as the statement requires of a window. No device can verify that as
+    many report.
 
     Raises:
-        DeviceError: it has none.
-        StatementError: the statement promises less than the law loses, or more epochs than it has.
+        DeviceError: If there is no randomizer.
+        StatementError: If the statement promises less loss than the mechanism has, or more epochs.
     """
     try:
         devices = OneDevice(statement.protocol, statement.law).devices
@@ -98,10 +99,10 @@ def check_randomizer(statement: Statement) -> None:
 
 
 def check_newer(document: Document, statement: Statement) -> None:
-    """Raise `StatementError` if a statement is older than, or contradicts, what was joined.
+    """Raise `StatementError` if a statement is older than, or contradicts, the one joined.
 
-    Of the deployment that a device is in, the last epoch may change, as its budget does: in a
-    later revision. Everything else is pinned.
+    Within the same deployment, a later revision may change the last epoch, as the budget does.
+    Everything else is pinned.
     """
     member = document.member(statement.job)
     pinned = None if member is None else member.statement
@@ -134,21 +135,16 @@ def joined(
     *,
     again: bool = False,
 ) -> Document:
-    """The device joins a deployment, or finds that it is in it already.
+    """Join a deployment; without effect if the device is already in it.
 
-    Args:
-        document: what it keeps.
-        statement: of the deployment, which is believed.
-        device: 16 random bytes, its id if it joins.
-        limit: of the app.
-        now: milliseconds since 1970.
-        again: the user, who had left the job, wants to be in it.
+    `device` is 16 random bytes, its id if it joins. `now` is in milliseconds since 1970. `again` is
+    True if a user who had left the job wants to join again.
 
     Raises:
-        StatementError: as of `check_newer`, or the deployment was left.
-        ClosedError: the job is over.
-        NotJoinedError: the user has left the job.
-        LimitError: the account has no room for it.
+        StatementError: As in `check_newer`, or if the deployment was left.
+        ClosedError: If the job has ended.
+        NotJoinedError: If the user has left the job.
+        LimitError: If the charge exceeds the limit.
     """
     member = document.member(statement.job)
     check_newer(document, statement)
@@ -175,12 +171,12 @@ def joined(
 
 
 def left(document: Document, job: str) -> Document:
-    """Everything of a job is forgotten but what it has cost."""
+    """Delete everything about a job except its cost."""
     return document.with_member(job, None)
 
 
 def present_member(document: Document, job: str) -> Membership:
-    """The device in a running deployment of a job; `NotJoinedError` if it is in none."""
+    """Return the membership in a running deployment; `NotJoinedError` outside of one."""
     member = document.member(job)
     if member is None:
         raise NotJoinedError(f"the device is not in job {job}: call join first")
@@ -194,16 +190,16 @@ def present_member(document: Document, job: str) -> Membership:
 def corrected(own: int, server: int | None, deployed: int) -> int:
     """Estimate the time, in milliseconds since 1970.
 
-    The server's time may be a lie, as the device's may be wrong. Neither costs privacy: epochs only
-    go up, each is drawn once, and the account charges for each. But a device that has drawn an
-    epoch is silent until the next one, also at honest collectors. So the server moves it at most
-    `MOST_AHEAD` ahead of its own clock, unless that shows a time before the deployment and is
-    wrong for certain.
+    The server's time may be false, and the device's may be wrong. Neither costs privacy: epochs
+    only increase, each is drawn once, and the account charges for each. But a device that has drawn
+    an epoch is absent until the next one, also at honest collectors. The server therefore moves it
+    at most `MOST_AHEAD` ahead of its own clock, unless that shows a time before the deployment and
+    is certainly wrong.
 
     Args:
-        own: the device's clock.
-        server: the server's clock; None without an answer.
-        deployed: the time of the deployment, as its operator signed it.
+        own: The device's clock.
+        server: The server's clock; None without an answer.
+        deployed: Time of the deployment, as signed by its operator.
     """
     own = min(max(own, 0), LAST_MOMENT)
     if server is None or not 0 <= server <= LAST_MOMENT:
@@ -214,7 +210,7 @@ def corrected(own: int, server: int | None, deployed: int) -> int:
 
 
 def epoch_at(statement: Statement, now: int) -> int:
-    """The epoch to report; `ClosedError` if the deployment has none then."""
+    """Return the epoch to report; `ClosedError` if the deployment has none at that time."""
     epoch = statement.clock.epoch_at(now)
     if epoch < statement.clock.first:
         raise ClosedError(f"job {statement.job} has not begun")
@@ -232,22 +228,17 @@ def drawn(
     read: ReadBytes,
     seal: Seal | None,
 ) -> Document:
-    """The report of an epoch, charged for, drawn and waiting; nothing if it was drawn before.
+    """Draw and charge the report of an epoch, and queue it; without effect if drawn before.
 
     Charge and draw are one document: neither is ever stored without the other.
 
-    Args:
-        document: what the device keeps.
-        job: name.
-        epoch: to report.
-        value: as `DeviceValues.number` returned it.
-        limit: of the app.
-        read: cryptographic randomness.
-        seal: how contents are sealed; not asked for where they are not.
+    `value` comes from `DeviceValues.number`. `read` yields cryptographic randomness. `seal` is
+    ignored for jobs without sealing.
 
     Raises:
-        LimitError: the account has no room for it.
-        DeviceError: the randomizer cannot do what the statement says. It does not say the value.
+        LimitError: If the charge exceeds the limit.
+        DeviceError: If the randomizer does not support the statement. The message never contains
+            the value.
     """
     member = present_member(document, job)
     if epoch <= member.epoch:
@@ -263,7 +254,7 @@ def drawn(
         words = device.report(statement.clock.local(epoch), value, read)
         content = statement.form.pack(words)
     except (ValueError, EnvelopeError):
-        # What they say may name the value.
+        # The messages of these errors may contain the value.
         raise DeviceError(
             f"the randomizer of this app cannot report to job {job}: the app is too old for it, or "
             "what it keeps is damaged; nothing was sent"
@@ -289,7 +280,7 @@ def drawn(
 
 
 def sealing_info(statement: Statement, epoch: int, report: bytes) -> bytes:
-    """What a device's box is about, the same as `dpstream.topics.sealing.device_context`."""
+    """Return the context of a device's ciphertext, as `dpstream.topics.sealing.device_context`."""
     return b"".join(
         (
             b"dpstream sealed report\0device\0",
@@ -303,13 +294,13 @@ def sealing_info(statement: Statement, epoch: int, report: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class ReportOutcome:
-    """What an answer means for a report.
+    """Meaning of an answer for a report.
 
     Attributes:
-        kind: "acknowledged"; "refused" for ever; "gone", with the deployment; "early", before its
+        kind: "acknowledged"; "refused" finally; "gone", with the deployment; "early", before its
             epoch; "again" later.
-        others: whether other reports can be tried at once.
-        begins: of an early one's epoch, milliseconds since 1970, as the server says.
+        others: True if other reports can be tried at once.
+        begins: Start of an "early" report's epoch, as sent by the server, milliseconds since 1970.
     """
 
     kind: str
@@ -318,14 +309,10 @@ class ReportOutcome:
 
 
 def outcome_of(status: int, problem: Mapping[str, object]) -> ReportOutcome:
-    """What an answer means.
+    """Interpret an answer to a report.
 
-    Only what a collector says is final: what has no type of its problems may be of anybody on the
-    way, and the report is sent again, until it is late.
-
-    Args:
-        status: of HTTP.
-        problem: the answer's JSON; empty if it is none.
+    Only a collector's answer is final. An answer without one of its problem types may come from any
+    intermediary, and the report is sent again until it is late.
     """
     told = problem.get("type")
     kind = told.removeprefix(_PROBLEMS) if isinstance(told, str) else ""
@@ -340,12 +327,12 @@ def outcome_of(status: int, problem: Mapping[str, object]) -> ReportOutcome:
     timed = type(begins) is int and 0 <= begins <= LAST_MOMENT
     if status == 409 and kind == "early" and known and timed:
         return ReportOutcome("early", others=True, begins=begins)
-    # What is wrong with this one need not be wrong with the next.
+    # An error in this report need not occur in the next.
     return ReportOutcome("again", others=status in (400, 403, 409, 413, 415))
 
 
 def settled(document: Document, job: str, waiting: Waiting, kind: str) -> Document:
-    """A report is done with, as `ReportOutcome.kind` says; nothing for "again" and "early"."""
+    """Remove a report by its `ReportOutcome.kind`; "again" and "early" have no effect."""
     member = document.member(job)
     if member is None or waiting not in member.waiting or kind in ("again", "early"):
         return document
@@ -361,12 +348,12 @@ def settled(document: Document, job: str, waiting: Waiting, kind: str) -> Docume
 
 
 def seconds_to_wait(failures: int, retry_after: float | None, jitter: float) -> float:
-    """How long to leave the server alone.
+    """Return the pause before the next request, in seconds.
 
     Args:
-        failures: in a row, at least 1.
-        retry_after: what the server asks for, in seconds.
-        jitter: uniform from 0 to 1, drawn for this alone, so that a fleet does not come at once.
+        failures: In a row, at least 1.
+        retry_after: Seconds requested by the server.
+        jitter: Uniform from 0 to 1, drawn independently, to spread the requests of a fleet.
     """
     longest = min(_FIRST_WAIT * float(1 << min(failures - 1, 30)), _LAST_WAIT)
     own = longest * (0.5 + 0.5 * jitter)
@@ -375,12 +362,9 @@ def seconds_to_wait(failures: int, retry_after: float | None, jitter: float) -> 
 
 
 def seconds_to_begin(begins: int, now: int, jitter: float) -> float:
-    """How long to keep an early report; a day at most, since clocks may be wrong.
+    """Return the wait of an early report, in seconds; at most a day, since clocks may be wrong.
 
-    Args:
-        begins: its epoch, milliseconds since 1970.
-        now: the same.
-        jitter: as of `seconds_to_wait`.
+    `begins`, the start of its epoch, and `now` are in milliseconds since 1970.
     """
     missing = min(max((begins - now) / 1000, _FIRST_WAIT), LONGEST_WAIT)
     return missing * (1 + 0.1 * jitter)

@@ -1,4 +1,4 @@
-"""Where a device keeps its document: a file that survives crashes and that processes share."""
+"""Storage of a device's document: a file that survives crashes and that processes share."""
 
 from __future__ import annotations
 
@@ -13,32 +13,29 @@ from dpstream.randomizers.client.device_errors import StoreError
 
 
 class Store(Protocol):
-    """A text with a revision, which only whoever has read the latest one can replace.
+    """Store a text with a revision, replaced only by a process that has read the latest revision.
 
-    So two processes are one device: the slower one's step is undone before anybody sees it, and it
-    takes it anew from what the other one has stored.
+    This makes two processes one device: the slower one's step is undone before it is visible, and
+    is repeated from what the other one has stored.
     """
 
     def read(self) -> tuple[int, str | None]:
-        """The revision, 0 and None at first, and the text."""
+        """Return the revision and the text; initially 0 and None."""
 
     def replace(self, revision: int, text: str) -> bool:
         """Durably write the text that follows a revision.
 
         Returns:
-            False, and nothing is written, if there is another revision by now. When it returns
-            True, the text survives whatever happens.
+            False if the stored revision differs; nothing is written then. After True, the text
+            survives any crash.
         """
 
 
 class FileStore:
-    """A file of SQLite, for its owner alone.
+    """A SQLite file that only its owner can access.
 
-    Args:
-        path: of the file, made if it is missing; its folder must be there.
-
-    Raises:
-        StoreError: from every method, if the file cannot be used.
+    The file is created if missing, but not its folder. Every method raises `StoreError` if the file
+    cannot be used.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -72,14 +69,14 @@ class FileStore:
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
-        """A connection of its own each time: processes fork, and apps have threads."""
+        """Open a separate connection each time: processes fork, and apps have threads."""
         with (
             _explained(self._path),
             contextlib.closing(
                 sqlite3.connect(self._path, timeout=60.0, isolation_level=None)
             ) as connection,
         ):
-            # The folder is synchronized too; what was replaced is overwritten.
+            # EXTRA also syncs the folder; secure_delete overwrites replaced text.
             connection.execute("PRAGMA synchronous = EXTRA")
             connection.execute("PRAGMA secure_delete = ON")
             connection.execute(

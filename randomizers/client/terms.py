@@ -1,4 +1,4 @@
-"""What a device would agree to by joining, in numbers and in words, before anything is charged."""
+"""Terms of joining a job, as numbers and sentences, before anything is charged."""
 
 from __future__ import annotations
 
@@ -22,27 +22,24 @@ _SPANS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """A statement that was checked, and what it means for a device's account.
+    """A checked statement and its consequences for a device's account.
 
     Attributes:
-        statement: as it was signed: `Device.join` joins this one and no other.
-        job: name.
-        population: the people whose budget it is.
-        deployed: when the operator deployed it, milliseconds since 1970.
-        epsilon: of one charge.
-        delta: of one charge.
-        unit: what is charged for: the "stream" of a horizon, or each "epoch" that is reported.
-        neighbours: which two inputs cannot be told apart.
-        trust: who has to be trusted.
-        values: what it is asked for: an app can check that it has such.
-        epochs: when the device is asked.
-        renews: whether another horizon follows, and is charged for.
-        sealed: whether collectors cannot read reports.
-        tokens: whether collectors ask for a token.
-        spent: of the population's budget so far, in 10^-9 and 10^-18.
-        limit: of the app, in the same units.
-        charges: how many more the limit has room for; None: any number.
-        words: all of this for people, in sentences.
+        statement: As signed; `Device.join` joins this one and no other.
+        population: Name of the population whose budget is charged.
+        deployed: Time of deployment by the operator, milliseconds since 1970.
+        epsilon, delta: Of one charge.
+        unit: Unit charged: the "stream" of a horizon, or each "epoch" reported.
+        neighbours: Pairs of inputs that cannot be told apart.
+        trust: Trusted party.
+        values: Values to report; an app can check that it has such.
+        epochs: Times of reports.
+        renews: True if another horizon follows, and is charged.
+        sealed: True if collectors cannot read reports.
+        tokens: True if collectors require a token.
+        spent, limit: Of the population's budget so far, and of the app, in 10^-9 and 10^-18.
+        charges: Number of further charges within the limit; None: unlimited.
+        words: All of this as sentences.
     """
 
     statement: bytes = field(repr=False)
@@ -69,7 +66,7 @@ class Terms:
 
 
 def terms_of(statement: Statement, account: Account, limit: Limit) -> Terms:
-    """What joining comes to, for a device with an account and a limit."""
+    """Return the terms of joining for a device with an account and a limit."""
     spent = account.spent(statement.population)
     room = [
         max(allowed - used, 0) // cost
@@ -110,7 +107,7 @@ def _words(statement: Statement, spent: Limit, limit: Limit, charges: int | None
         f"{_moment(clock, clock.first)} on."
     ]
     if statement.unit == "stream":
-        # The first horizon of a deployment is what is left of one that the calendar began before.
+        # The first horizon may have started before the deployment: only the rest of it is left.
         later = (clock.horizon(clock.first) + 1) * clock.count + 1
         until = f" before {_moment(clock, later)}" if statement.renews else ""
         anew = f"; every {clock.count} times after that cost as much again" if until else ""

@@ -1,4 +1,4 @@
-"""How a device asks a collector: HTTP by the standard library, or whatever an app puts in place."""
+"""Requests to a collector: HTTP by the standard library, or a transport supplied by the app."""
 
 from __future__ import annotations
 
@@ -22,13 +22,7 @@ _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
 @dataclass(frozen=True, slots=True)
 class ServerResponse:
-    """Of a server.
-
-    Attributes:
-        status: of HTTP.
-        body: bytes.
-        headers: names in small letters.
-    """
+    """Response of a server; names of headers are in lower case."""
 
     status: int
     body: bytes = b""
@@ -36,21 +30,14 @@ class ServerResponse:
 
 
 class Transport(Protocol):
-    """Whatever brings a request to a collector, an OHTTP client for one."""
+    """Carries a request to a collector; an OHTTP client, for example."""
 
     def request(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
     ) -> ServerResponse:
-        """Ask once, without a retry.
+        """Send one request without a retry; `UnreachableError` without an answer.
 
-        Args:
-            method: GET or POST.
-            path: from the root of the server.
-            body: None for GET.
-            headers: of the request.
-
-        Raises:
-            UnreachableError: there is no answer.
+        `method` is GET or POST; `path` starts at the root of the server.
         """
 
 
@@ -58,12 +45,12 @@ class HttpTransport:
     """Requests over HTTPS.
 
     Args:
-        url: of the collector, such as ``https://reports.example.org``.
-        timeout: seconds for a request, in all that can be bounded.
-        plain: unencrypted HTTP is allowed to other machines too, where something else protects it.
+        url: Of the collector, such as ``https://reports.example.org``.
+        timeout: Seconds for a request, as far as it can be bounded.
+        plain: True to allow unencrypted HTTP to other machines, where something else protects it.
 
     Raises:
-        ValueError: it is no such URL, or one without encryption.
+        ValueError: If the URL is invalid or unencrypted.
     """
 
     def __init__(self, url: str, timeout: float = 30.0, *, plain: bool = False) -> None:
@@ -97,7 +84,7 @@ class HttpTransport:
                 fields = {name.lower(): value for name, value in response.headers.items()}
                 return ServerResponse(response.status, b"".join(parts), fields)
         except (OSError, http.client.HTTPException, ValueError) as error:
-            # Its text may name the address.
+            # The error's text may contain the address.
             reason = error.reason if isinstance(error, urllib.error.URLError) else error
             raise UnreachableError(
                 f"no answer from the server ({type(reason).__name__}): try again later"
@@ -111,7 +98,7 @@ class HttpTransport:
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A redirect is an answer like any other: reports and tokens go to no other server."""
+    """Returns redirects as answers: reports and tokens go to no other server."""
 
     def redirect_request(
         self,
@@ -122,4 +109,4 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         headers: Message[str, str],
         newurl: str,
     ) -> None:
-        """None: it is not followed."""
+        """Follow no redirect."""

@@ -1,4 +1,4 @@
-"""What an app may hand to its device: a value as people know it, made a number of the domain."""
+"""Values that an app gives to its device, converted to numbers of the domain."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ Value: TypeAlias = bool | int | float | str | Sequence[int | str] | Set[int | st
 
 @dataclass(frozen=True, slots=True)
 class DeviceValues:
-    """The values of a job, as its statement has them.
+    """Values of a job, from its statement.
 
     Attributes:
-        kind: "value" yes or no; "items" one of a list, or none; "numbers" a measured number.
-        size: numbers are 0 to this one, exclusive.
-        slots: the most items of a set; None where a value is not a set.
-        labels: of the numbers 1, 2, ...; empty where they are too many to be told.
-        low: of measured numbers; all are below `high`.
-        high: see there.
-        buckets: of measured numbers.
-        optional: whether there may be no measured number.
+        kind: "value" yes or no; "items" one of a list, or none; "found" the same, in a domain too
+            large to publish every item; "numbers" a measured number.
+        size: Numbers are at least 0 and less than this.
+        slots: Maximum items of a set; None if a value is not a set.
+        labels: Labels of the numbers 1, 2, ...; empty if too many to list.
+        low, high: Range of measured numbers, low < high; `high` is exclusive.
+        buckets: Number of buckets of measured numbers.
+        optional: True if the measured number may be absent.
     """
 
     kind: str
@@ -40,7 +40,7 @@ class DeviceValues:
 
     @classmethod
     def from_statement(cls, values: Mapping[str, Any]) -> Self:
-        """Read them; `ValueError`, `KeyError` or `TypeError` if they are of no known form."""
+        """Parse the values; `ValueError`, `KeyError` or `TypeError` if they are malformed."""
         kind, size, slots = values["kind"], values["size"], values["slots"]
         if kind not in ("value", "items", "numbers", "found") or type(size) is not int or size < 2:
             raise ValueError("values are of no known kind")
@@ -59,21 +59,22 @@ class DeviceValues:
         return cls(kind, size, slots, labels)
 
     def number(self, value: Value) -> int | list[int]:
-        """What the randomizer is given.
+        """Convert a value to the randomizer's input.
 
-        Whoever is silent is seen to be, so silence must not depend on the value: a number outside
-        the range counts as the nearest one in it, one that is not a number (NaN) as none, or the
-        lowest where there must be one. Of a set with too many items those count that the job names
-        first; an item that is there twice counts once.
+        Absence is visible, so it must not depend on the value. A number outside the range counts as
+        the nearest one inside. NaN counts as none, or as the lowest where a number is required. Of
+        a set with too many items, those first in the job's order count. A duplicate item counts
+        once.
 
         Args:
-            value: True or False; a label; a measured number; a number of the domain, where the job
-                is over items; None for no item. Where users have sets, a list of such, or one.
+            value: True or False; a label; a measured number; a number of the domain, in jobs over
+                items; None for no item. Where users have sets: a list or set of these, or a single
+                one.
 
         Raises:
-            ValueRefusedError: it is of no such type, or a label or number of an item that the job
-                does not have: a mistake of the app, which `Terms.values` can tell before joining.
-                The message does not say the value.
+            ValueRefusedError: If the type is wrong, or the job has no such label or number: an
+                error in the app, which `Terms.values` reveals before joining. The message never
+                contains the value.
         """
         if self.slots is None:
             return self._one(value)
