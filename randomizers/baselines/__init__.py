@@ -1,24 +1,24 @@
-"""Protocols for yes or no at every epoch that came before or are simpler, for comparison.
+"""Earlier or simpler protocols for a yes-or-no value at every epoch, for comparison.
 
-- independent_response, erlingsson and bun run the devices of FutureRand with another law of
-  the signs. A device draws from the law of its job and does not know which of them it runs.
+- independent_response, erlingsson and bun run the devices of FutureRand with another distribution
+  of the signs. A device draws from its job's distribution and does not know which protocol it runs.
 - split_budget sends the value by randomized response with epsilon / d at each of d epochs. The
-  losses of the epochs add up to epsilon for the whole stream, exactly: two streams that differ
-  everywhere attain it. The noise of an estimate grows as d.
+  losses of the epochs sum to exactly epsilon for the whole stream: two streams that differ at every
+  epoch attain it. The noise of an estimate grows as d.
 - memoized_response is the idea of RAPPOR (Erlingsson, Pihur and Korolova 2014) and dBitFlip (Ding
-  et al. 2017). When it is enrolled, a device draws for each of the two values a *permanent
-  response*, the value or its opposite. At every epoch it sends an *instantaneous response*: that of
-  its present value, randomized again. However long a value lasts, no more is told of it than its
-  permanent response. That is a guarantee for users whose value never changes. A change replaces one
-  permanent response by the other, and the epochs before and after it, each many reports long, tell
-  the two apart: the loss of a whole stream grows with its length, without limit. It is computed
-  here, exactly.
+  et al. 2017). On enrollment, a device draws for each of the two values a *permanent response*, the
+  value or its opposite. At every epoch it sends an *instantaneous response*: that of its current
+  value, randomized again. However long a value lasts, the reports reveal at most its permanent
+  response. That is a guarantee for users whose value never changes. A change replaces one permanent
+  response by the other, and the epochs before and after it, each with many reports, tell the two
+  apart. The loss of a whole stream grows with its length, without limit. It is computed here,
+  exactly.
 
-What distinguishes their constants is a table in `dpstream.randomizers.baselines.calibration`.
+A table in `dpstream.randomizers.baselines.calibration` lists the differences of their constants.
 
-Devices of the last two answer at every epoch with one bit: their value, or what stands for it,
-randomized. A report is the bit itself. Nothing is spread over epochs, so a value may change at any
-time and as often as it likes; what that costs is the business of the protocols that build on this.
+Devices of the last two report one bit at every epoch: their value, or its permanent response,
+randomized. Nothing is spread over epochs, so a value may change at any time and any number of
+times; the protocols built on this account for the cost.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ MAX_EPOCHS = 1 << 20
 
 
 class EpochResponses(Devices[LawT]):
-    """A population of such devices.
+    """A population of devices that randomize one bit at every epoch.
 
     Args:
-        law: the constants of the job.
-        last_epoch: number of epochs.
-        response: the law of one sign, by which every answer is randomized.
+        law: The constants of the job.
+        last_epoch: Number of epochs.
+        response: Mechanism of one sign, which randomizes every answer.
     """
 
     word_dtype: ClassVar[np.dtype[np.uint8]] = np.dtype(np.uint8)
@@ -64,10 +64,9 @@ class EpochResponses(Devices[LawT]):
 
     @abstractmethod
     def _answers(self, devices: NDArray[np.intp], values: NDArray[np.int8]) -> NDArray[np.uint8]:
-        """What these devices would answer without randomizing it, 0 or 1."""
+        """Return the answers of these devices before randomization, 0 or 1."""
 
     def due(self, epoch: int) -> NDArray[np.intp]:
-        """Everybody's: see `Devices.due`."""
         return np.arange(self.population)
 
     def report(
@@ -77,7 +76,7 @@ class EpochResponses(Devices[LawT]):
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
     ) -> NDArray[np.uint8]:
-        """The randomized answers, 0 or 1, of everybody present."""
+        """Return the randomized answers, 0 or 1, of all present devices."""
         check_epoch(epoch, after=self.epoch, last_epoch=self._last_epoch)
         values = checked_booleans(epoch, values, present, self.population)
         here = np.arange(self.population) if present is None else np.flatnonzero(present)
@@ -87,7 +86,7 @@ class EpochResponses(Devices[LawT]):
 
 
 def check_response(name: str, response: ComposedLaw, last_epoch: int) -> None:
-    """Raise `ValueError` unless a law is of one sign, and there are 1 to 2^20 epochs."""
+    """Raise `ValueError` unless a mechanism is of one sign, and there are 1 to 2^20 epochs."""
     if response.k != 1:
         raise ValueError(f"{name} is a law of {response.k} signs, must be of one")
     if type(last_epoch) is not int or not 1 <= last_epoch <= MAX_EPOCHS:
@@ -104,15 +103,12 @@ _NO_TRUST: Final = (
 
 @dataclass(frozen=True, slots=True)
 class IndependentResponseParameters:
-    """What a job says about independent randomized response of every change (Example 4.2).
+    """Parameters of independent randomized response of every change (Example 4.2).
 
     Attributes:
-        epsilon: the privacy loss of a user's whole stream; each change takes an equal share.
-        changes: how many changes of a user's value are followed.
+        epsilon: Privacy loss of a user's whole stream; each change takes an equal share.
+        changes: Number of changes of a user's value that are followed.
         estimator: "prefix", as published, or "tree"; as for `future_rand`.
-
-    Raises:
-        ValueError: a value is not allowed; the message says what is.
     """
 
     epsilon: float
@@ -126,12 +122,12 @@ class IndependentResponseParameters:
 
 @dataclass(frozen=True, slots=True)
 class BunParameters(IndependentResponseParameters):
-    """What a job says about the composed randomizer of Bun et al.; fields as above."""
+    """Parameters of the composed randomizer of Bun et al."""
 
 
 @dataclass(frozen=True, slots=True)
 class ErlingssonParameters(IndependentResponseParameters):
-    """What a job says about Erlingsson et al.: one change drawn in advance is randomized.
+    """Parameters of Erlingsson et al.: one change drawn in advance is randomized.
 
     Attributes:
         calibration: "published", which spends half of epsilon, or "full".
@@ -146,14 +142,7 @@ class ErlingssonParameters(IndependentResponseParameters):
 
 @dataclass(frozen=True, slots=True)
 class SplitBudgetParameters:
-    """What a job says about the split budget.
-
-    Attributes:
-        epsilon: the privacy loss of a user's whole stream.
-
-    Raises:
-        ValueError: it is not allowed; the message says what is.
-    """
+    """Parameters of the split budget; epsilon is the privacy loss of a user's whole stream."""
 
     epsilon: float
 
@@ -164,16 +153,13 @@ class SplitBudgetParameters:
 
 @dataclass(frozen=True, slots=True)
 class MemoizedResponseParameters:
-    """What a job says about memoized responses.
+    """Parameters of memoized responses.
 
     Attributes:
-        epsilon: the privacy loss claimed for a value that never changes, however often reported.
-        first_share: the loss of a single report, as a share of that of a permanent response.
+        epsilon: Privacy loss claimed for a value that never changes, however often reported.
+        first_share: Loss of a single report, as a share of that of a permanent response.
         calibration: "published", RAPPOR's: a permanent response has a loss of epsilon / 2, as each
             of the two bits has that tell two values apart there; or "full": epsilon.
-
-    Raises:
-        ValueError: a value is not allowed; the message says what is.
     """
 
     epsilon: float
@@ -204,15 +190,14 @@ def _check_calibration(calibration: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SplitBudgetLaw(Constants):
-    """All constants of a job.
+    """All constants of a split_budget job.
 
     Attributes:
-        last_epoch: number of epochs.
-        epsilon: what was asked for.
-        response: the law of one sign: the randomized response of an epoch.
+        epsilon: As requested.
+        response: Mechanism of one sign: the randomized response of an epoch.
 
     Raises:
-        ValueError: the fields are not of this kind, or the responses spend more than epsilon.
+        ValueError: If a field is malformed, or the responses spend more than epsilon.
     """
 
     last_epoch: int
@@ -231,24 +216,23 @@ class SplitBudgetLaw(Constants):
 
     @property
     def loss(self) -> float:
-        """The privacy loss of a user's stream, rounded up."""
+        """Privacy loss of a user's stream, rounded up."""
         weights = self.response.weights
         return log_rounded_up(Fraction(max(weights), min(weights)), self.last_epoch)
 
 
 @dataclass(frozen=True, slots=True)
 class MemoizedResponseLaw(Constants):
-    """All constants of a job.
+    """All constants of a memoized_response job.
 
     Attributes:
-        last_epoch: number of epochs.
-        epsilon: what is claimed for a value that never changes.
-        permanent: the law of one sign: the permanent response to a value.
-        instantaneous: the law of one sign: the report of a permanent response.
+        epsilon: Loss claimed for a value that never changes.
+        permanent: Mechanism of one sign: the permanent response to a value.
+        instantaneous: Mechanism of one sign: the report of a permanent response.
 
     Raises:
-        ValueError: the fields are not of this kind, a response is reversed more often than kept, or
-            the permanent responses spend more than is claimed.
+        ValueError: If a field is malformed, a response is reversed at least as often as kept, or
+            the permanent responses spend more than claimed.
     """
 
     last_epoch: int
@@ -274,7 +258,7 @@ class MemoizedResponseLaw(Constants):
 
     @property
     def stream_loss(self) -> float:
-        """The privacy loss of a user's whole stream, over all pairs of streams, rounded up."""
+        """Privacy loss of a user's whole stream, over all pairs of streams, rounded up."""
         return stream_loss(self.permanent, self.instantaneous, self.last_epoch)
 
 
@@ -289,9 +273,6 @@ class SplitBudget(EpochResponses[SplitBudgetLaw]):
     >>> reports = devices.report(1, np.ones(1000, np.int8), None, rng)
     >>> round(float(reports.mean()), 1)  # e^2 / (e^2 + 1)
     0.9
-
-    Args:
-        law: the constants of the job.
     """
 
     def __init__(self, law: SplitBudgetLaw) -> None:
@@ -299,7 +280,7 @@ class SplitBudget(EpochResponses[SplitBudgetLaw]):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee of a user's whole stream, from the weights of the law."""
+        """The guarantee of a user's whole stream, from the weights of the mechanism."""
         return Guarantee(
             epsilon=self.law.loss,
             delta=0.0,
@@ -321,9 +302,6 @@ class MemoizedResponse(EpochResponses[MemoizedResponseLaw]):
     >>> devices = MemoizedResponse(law)
     >>> devices.guarantee.spent_on
     'single value (claimed), 4.65303 for the whole stream'
-
-    Args:
-        law: the constants of the job.
     """
 
     def __init__(self, law: MemoizedResponseLaw) -> None:
@@ -333,7 +311,7 @@ class MemoizedResponse(EpochResponses[MemoizedResponseLaw]):
 
     @property
     def guarantee(self) -> Guarantee:
-        """What is claimed for a value that never changes, and the exact loss of a whole stream."""
+        """The claim for a value that never changes, and the exact loss of a whole stream."""
         return Guarantee(
             epsilon=self.law.epsilon,
             delta=0.0,

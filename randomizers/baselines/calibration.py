@@ -1,8 +1,8 @@
-"""From the parameters of a baseline to the constants its devices run on.
+"""Calibrate the mechanisms of the baselines from their parameters.
 
 A device of `independent_response`, `erlingsson` and `bun` is FutureRand's: it draws its order
 uniformly and has as many signs as changes at every order, as all of them were published. Only the
-law of the signs differs.
+distribution of the signs differs.
 """
 
 from __future__ import annotations
@@ -31,19 +31,15 @@ from dpstream.randomizers.dyadic import FutureRandLaw
 from dpstream.randomizers.parameter_checks import MAX_HORIZON
 from dpstream.randomizers.search import least_integer
 
-# Of an interval: so small that the ends of one agree in all the digits that are kept.
+# Parts of an interval: small enough for both ends of one to agree in all digits kept.
 _PARTS = 1 << 270
 
 
 def calibrate(parameters: Any, last_epoch: int) -> Any:
-    """Calibrate the law of a job, of the class that its protocol has.
-
-    Args:
-        parameters: of any baseline.
-        last_epoch: number of epochs.
+    """Calibrate the mechanism of a job, of its protocol's class.
 
     Raises:
-        ValueError: there is no epoch, there are too many, or epsilon is too large.
+        ValueError: If there are no epochs or too many, or epsilon is too large.
 
     >>> law = calibrate(SplitBudgetParameters(1), last_epoch=10)
     >>> law.loss, round(law.c_gap, 4)  # tanh(1 / 20)
@@ -53,11 +49,10 @@ def calibrate(parameters: Any, last_epoch: int) -> Any:
 
 
 def independent(k: int, epsilon: float) -> ComposedLaw:
-    """Randomized response with epsilon / k for every sign (Example 4.2 of "Randomize the Future").
+    """Calibrate randomized response with epsilon / k for each of k signs (Example 4.2).
 
-    Args:
-        k: number of signs.
-        epsilon: the loss of all signs together; the weights are rounded so as never to exceed it.
+    The weights are rounded so that the loss of all signs together never exceeds epsilon. The
+    example is that of "Randomize the Future".
 
     >>> round(independent(4, 1.0).c_gap, 4)  # tanh(1 / 8)
     0.1244
@@ -66,7 +61,7 @@ def independent(k: int, epsilon: float) -> ComposedLaw:
     with localcontext() as context:
         context.prec, context.rounding = 80, ROUND_FLOOR
         loss = Decimal(epsilon)
-        # Decimal.exp is rounded to the nearest whatever is asked: its neighbour below is too small.
+        # Decimal.exp always rounds to nearest; the next smaller number is a lower bound.
         weights = [
             int((loss * (k - distance) / k).exp().next_minus() * last) for distance in range(k)
         ]
@@ -74,14 +69,13 @@ def independent(k: int, epsilon: float) -> ComposedLaw:
 
 
 def erlingsson(k: int, epsilon: float) -> ComposedLaw:
-    """Randomized response of one sign, which is drawn at random; the others are fair coins.
+    """Calibrate randomized response of one of k signs, drawn at random; the others are fair coins.
 
-    Erlingsson et al., "Amplification by Shuffling" (2019), the protocol for changing values. They
-    call it with half of the epsilon that is spent.
+    Its loss epsilon is that of the randomized response and of the k signs alike. The paper calls it
+    with half of the epsilon that is spent.
 
-    Args:
-        k: number of signs.
-        epsilon: the loss, of the randomized response and of the k signs alike.
+    Reference: Erlingsson et al., *Amplification by Shuffling*, 2019, the protocol for changing
+    values.
 
     >>> round(erlingsson(4, 0.5).c_gap, 4)  # tanh(1 / 4) / 4
     0.0612
@@ -93,18 +87,15 @@ def erlingsson(k: int, epsilon: float) -> ComposedLaw:
 
 
 def bun(k: int, epsilon: float) -> ComposedLaw:
-    """The composed randomizer of Bun, Nelson and Stemmer (2019), as in appendix A.2 of the paper.
+    """Calibrate the composed randomizer of Bun, Nelson and Stemmer (2019) for k signs.
 
-    Each sign is kept by randomized response with a loss e where epsilon = 6 e sqrt(k ln(1/beta))
-    and beta = (e sqrt(k) / (2 (k + 1)))^(2/3); results outside of kp +- sqrt(k ln(2/beta) / 2),
-    p = 1 / (exp(e) + 1), are replaced by a uniform draw from there.
-
-    Args:
-        k: number of signs.
-        epsilon: what the rule is asked for; it spends less.
+    As in appendix A.2 of the paper: each sign is kept by randomized response with a loss e where
+    epsilon = 6 e sqrt(k ln(1/beta)) and beta = (e sqrt(k) / (2 (k + 1)))^(2/3). Results outside of
+    kp +- sqrt(k ln(2/beta) / 2), p = 1 / (exp(e) + 1), are replaced by a uniform draw from there.
+    The mechanism spends less than epsilon.
 
     Raises:
-        ValueError: epsilon is too large: no e belongs to it.
+        ValueError: If epsilon is too large: no e belongs to it.
 
     >>> law = bun(4, 1.0)
     >>> round(law.c_gap, 4), law.loss < 1
@@ -112,7 +103,7 @@ def bun(k: int, epsilon: float) -> ComposedLaw:
     """
     with high_precision():
         root, asked = Decimal(k).sqrt(), Decimal(epsilon)
-        # Epsilon increases with e up to here, where beta^(3/2) = e^(-1/2); no further e is needed.
+        # Epsilon increases with e up to here, where beta^(3/2) = e^(-1/2); larger e are not needed.
         largest = 2 * (k + 1) / root * (Decimal(-1) / 2).exp()
 
         def log_inverse_beta(single: Decimal) -> Decimal:
@@ -138,7 +129,7 @@ def bun(k: int, epsilon: float) -> ComposedLaw:
 def _dyadic(
     signs: Callable[[int, float], ComposedLaw],
 ) -> Callable[[IndependentResponseParameters, int], FutureRandLaw]:
-    """Calibrate orders drawn uniformly, and one law of signs for all of them."""
+    """Calibrate with uniformly drawn orders, and one distribution of signs for all of them."""
 
     def law(asked: IndependentResponseParameters, last_epoch: int) -> FutureRandLaw:
         composed = signs(asked.changes, _spent(asked))
@@ -151,7 +142,7 @@ def _dyadic(
 
 
 def _spent(asked: Any) -> float:
-    """What is spent of epsilon: half of it as `erlingsson` and `memoized_response` are published.
+    """Return the loss spent: half of epsilon as `erlingsson` and `memoized_response` are published.
 
     The two bits that tell two values apart in RAPPOR have half of the loss each.
     """
@@ -160,7 +151,6 @@ def _spent(asked: Any) -> float:
 
 
 def _split(asked: SplitBudgetParameters, last_epoch: int) -> SplitBudgetLaw:
-    """Calibrate randomized response with epsilon / last_epoch, rounded down."""
     with localcontext() as context:
         context.prec, context.rounding = 80, ROUND_FLOOR
         single = Decimal(asked.epsilon) / max(1, last_epoch)
@@ -170,9 +160,9 @@ def _split(asked: SplitBudgetParameters, last_epoch: int) -> SplitBudgetLaw:
 def _memoized(asked: MemoizedResponseParameters, last_epoch: int) -> MemoizedResponseLaw:
     """Calibrate the two responses, chained as in Arcolezi et al. (2021).
 
-    Permanent responses have the loss that the calibration gives them. Instantaneous ones are such
-    that a single report has the wanted share of it: for losses e of the permanent, i of the
-    instantaneous response and f of a report, tanh(f / 2) = tanh(e / 2) tanh(i / 2).
+    Permanent responses have the loss given by the calibration. Instantaneous ones give a single
+    report the requested share of it. For losses e of the permanent, i of the instantaneous response
+    and f of a report, tanh(f / 2) = tanh(e / 2) tanh(i / 2).
     """
     permanent = _spent(asked)
     with high_precision():

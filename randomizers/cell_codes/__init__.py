@@ -1,1 +1,1 @@
-"""Which cells an item raises: what a device sends of the items it holds, before any noise."""
+"""Cell codes: the cells that a device sends for its items, before any noise."""

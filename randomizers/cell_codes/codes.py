@@ -1,4 +1,4 @@
-"""All cell codes, and reading them back."""
+"""Interface and parsing of all cell codes."""
 
 from __future__ import annotations
 
@@ -13,34 +13,30 @@ from dpstream.randomizers.cell_codes import grid, hashed_rows, kept_nodes, level
 
 
 class CellCode(typing.Protocol):
-    """Which cells an item raises."""
+    """Map items 1 to `size` to the cells they raise; a report is the number of a cell, from 0."""
 
     @property
-    def size(self) -> int:
-        """Number of items."""
-        ...
+    def size(self) -> int: ...
 
     @property
-    def cells(self) -> int:
-        """How many there are; a report is the number of one, from 0 on."""
-        ...
+    def cells(self) -> int: ...
 
     @property
     def messages(self) -> int:
-        """How many an item raises at most."""
+        """Maximum number of cells of an item."""
         ...
 
     @property
     def shared(self) -> int:
-        """How many of them are the same for all items."""
+        """Number of cells that all items raise."""
         ...
 
     def encode(self, items: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The cells of items, shape (items, messages), all different; -1 where there is none."""
+        """Return the cells of items, shape (items, messages), all different; -1 if missing."""
         ...
 
     def to_json(self) -> dict[str, Any]:
-        """JSON values, with the key ``kind``."""
+        """Return JSON values, with the key ``kind``."""
         ...
 
 
@@ -54,11 +50,7 @@ _KINDS: Final[Mapping[str, Any]] = {
 
 
 def code_from_json(body: Mapping[str, Any]) -> CellCode:
-    """Read `CellCode.to_json`.
-
-    Raises:
-        KeyError, TypeError, ValueError: it is something else.
-    """
+    """Parse `CellCode.to_json`; `KeyError`, `TypeError` or `ValueError` for anything else."""
     if body["kind"] not in _KINDS:
         raise ValueError(f"a code of kind {body['kind']!r}, known are {', '.join(_KINDS)}")
     code: CellCode = _KINDS[body["kind"]].from_json(body)

@@ -1,8 +1,10 @@
-"""Points of a grid: a cell for every combination of cells of the coordinates.
+"""Points of a grid: one cell for every combination of cells of the coordinates.
 
-The tensor product of section 5.4 of "On the Power of Multiple Anonymous Messages": a box is the
-product of ranges, so where a range is a signed sum of a few cells of its axis, a box is a signed
-sum of all combinations of those.
+A box is the product of ranges. Where a range is a signed sum of a few cells of its axis, a box is a
+signed sum of all combinations of those.
+
+Reference: Ghazi, Golowich, Kumar, Pagh, Velingker, *On the Power of Multiple Anonymous Messages*,
+2019, Section 5.4 (tensor product).
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ AxisCode = Levels | KeptNodes
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A code for points, made of one for each of their coordinates.
+    """A code for points, composed of one code per coordinate.
 
     The points are the items 1 to D; the last coordinate runs fastest. The same holds for cells.
 
@@ -35,12 +37,6 @@ class Grid:
     (12, 6, 1)
     >>> grid.encode(grid.items(np.array([[1, 2]]))).tolist()  # cells 0, 2 times cells 2, 3
     [[2, 3, -1, 10, 11, -1]]
-
-    Attributes:
-        axes: the codes of the coordinates, at least one.
-
-    Raises:
-        ValueError: there are none.
     """
 
     axes: tuple[AxisCode, ...]
@@ -51,52 +47,34 @@ class Grid:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """How many values each coordinate has."""
+        """Number of values of each coordinate."""
         return tuple(axis.size for axis in self.axes)
 
     @property
     def size(self) -> int:
-        """How many points there are."""
         return math.prod(self.sizes)
 
     @property
     def cells(self) -> int:
-        """How many cells there are."""
         return math.prod(axis.cells for axis in self.axes)
 
     @property
     def messages(self) -> int:
-        """The most cells of an item."""
         return math.prod(axis.messages for axis in self.axes)
 
     @property
     def shared(self) -> int:
-        """How many cells are raised by every item."""
         return math.prod(axis.shared for axis in self.axes)
 
     def items(self, points: NDArray[np.integer]) -> NDArray[np.int64]:
-        """The items of points.
-
-        Args:
-            points: shape (points, axes), coordinates from 0.
+        """Return the items of points with coordinates from 0, shape (points, axes).
 
         Raises:
-            ValueError: a coordinate lies outside the grid.
+            ValueError: If a coordinate is outside the grid.
         """
         return np.asarray(np.ravel_multi_index(tuple(points.T), self.sizes) + 1, np.int64)
 
     def encode(self, items: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The cells of items.
-
-        Args:
-            items: int64, shape (items,), from 1 to `size`.
-
-        Returns:
-            int64, shape (items, messages); `NONE` where an item has fewer.
-
-        Raises:
-            ValueError: there is no such item.
-        """
         check_items(items, self.size)
         cells = np.zeros((len(items), 1), np.int64)
         coordinates = np.unravel_index(items - 1, self.sizes)
@@ -108,16 +86,10 @@ class Grid:
         return cells
 
     def to_json(self) -> dict[str, Any]:
-        """The fields, as JSON values."""
         return {"kind": KIND, "axes": [axis.to_json() for axis in self.axes]}
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Self:
-        """Read `to_json`.
-
-        Raises:
-            KeyError, TypeError, ValueError: it is something else.
-        """
         if body["kind"] != KIND:
             raise ValueError(f"kind is {body['kind']!r}, must be {KIND!r}")
         kinds: dict[str, type[AxisCode]] = {levels.KIND: Levels, kept_nodes.KIND: KeptNodes}

@@ -1,8 +1,9 @@
-"""Count-Min: rows of buckets, and in each row the bucket that a hash gives an item.
+"""Count-Min: rows of buckets, in each of which a public hash assigns a bucket to an item.
 
-"On the Power of Multiple Anonymous Messages" (Ghazi, Golowich, Kumar, Pagh, Velingker 2019),
-Algorithm 2. The hashes are public. Where every item can have a bucket of its own, one row without a
-hash is a plain histogram.
+If every item can have its own bucket, one row without a hash is a plain histogram.
+
+Reference: Ghazi, Golowich, Kumar, Pagh, Velingker, *On the Power of Multiple Anonymous Messages*,
+2019, Algorithm 2.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ MOST_ROWS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class HashedRows:
-    """Rows of equally many buckets.
+    """Rows with the same number of buckets; an item raises one cell in each row.
 
     >>> rows = HashedRows(size=1000, rows=2, buckets=50, seed="example")
     >>> rows.cells, rows.messages
@@ -33,14 +34,11 @@ class HashedRows:
     [[29, 73], [23, 60]]
 
     Attributes:
-        size: how many items there are: 1 to this one.
-        rows: tau, in each of which an item has a bucket.
-        buckets: s, of a row.
-        seed: public text from which the hashes are made; empty for a histogram, which has one row
+        size: Number of items, which are 1 to `size`.
+        rows: tau.
+        buckets: s, per row.
+        seed: Public text that the hashes are derived from; empty for a histogram, which has one row
             and a bucket for every item.
-
-    Raises:
-        ValueError: something is out of range.
     """
 
     size: int
@@ -63,41 +61,26 @@ class HashedRows:
 
     @classmethod
     def histogram(cls, size: int) -> Self:
-        """A bucket for every item."""
         return cls(size, 1, size, "")
 
     @property
     def direct(self) -> bool:
-        """Whether every item has a bucket of its own."""
+        """True if every item has its own bucket."""
         return not self.seed
 
     @property
     def cells(self) -> int:
-        """Of all rows, one row after the other."""
         return self.rows * self.buckets
 
     @property
     def messages(self) -> int:
-        """Of an item: one for each row."""
         return self.rows
 
     @property
     def shared(self) -> int:
-        """How many cells all items raise: none."""
         return 0
 
     def encode(self, items: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The cells of items.
-
-        Args:
-            items: int64, shape (items,), from 1 to `size`.
-
-        Returns:
-            int64, shape (items, rows): one cell in each row.
-
-        Raises:
-            ValueError: there is no such item.
-        """
         check_items(items, self.size)
         if self.direct:
             return items[:, None] - 1
@@ -108,7 +91,6 @@ class HashedRows:
         return cells
 
     def to_json(self) -> dict[str, Any]:
-        """The fields, as JSON values."""
         return {
             "kind": KIND,
             "size": self.size,
@@ -119,11 +101,6 @@ class HashedRows:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Self:
-        """Read `to_json`.
-
-        Raises:
-            KeyError, TypeError, ValueError: it is something else.
-        """
         if body["kind"] != KIND:
             raise ValueError(f"kind is {body['kind']!r}, must be {KIND!r}")
         return cls(body["size"], body["rows"], body["buckets"], body["seed"])

@@ -1,10 +1,12 @@
-"""The tree of the paper over ordered values: only the root and the left children have cells.
+"""Tree over ordered values in which only the root and the left children have cells.
 
-Section 5.3 of "On the Power of Multiple Anonymous Messages" (Ghazi, Golowich, Kumar, Pagh,
-Velingker 2019). Over B leaves, B nodes are kept, and all others follow from them. Numbered by the
-leaf that they end with, they are a Fenwick tree: node j holds the values of the items from j less
-the lowest bit of j, exclusive, to j. So the nodes of an item are found by adding lowest bits, and
-those that make up the items 1 to j by taking them away, for any number of leaves.
+Over B leaves, B nodes are kept, and all others follow from them. Numbered by their last leaf, they
+form a Fenwick tree: node j covers the items from j minus its lowest bit, exclusive, to j. Adding
+lowest bits yields the nodes of an item. Removing them yields the nodes that sum to the items 1 to
+j, for any number of leaves.
+
+Reference: Ghazi, Golowich, Kumar, Pagh, Velingker, *On the Power of Multiple Anonymous Messages*,
+2019, Section 5.3.
 """
 
 from __future__ import annotations
@@ -27,17 +29,14 @@ NONE = -1
 class KeptNodes:
     """The root and the left children of a binary tree.
 
-    Counts of nodes add up only if a user holds at most one item.
+    Counts of nodes are consistent only if a user has at most one item.
 
     >>> kept = KeptNodes(8)
     >>> kept.encode(np.array([1, 4, 7, 8])).tolist()  # cell j - 1 is that of node j
     [[0, 1, 3, 7], [3, 7, -1, -1], [6, 7, -1, -1], [7, -1, -1, -1]]
 
     Attributes:
-        size: B, how many values there are: the items 1 to B.
-
-    Raises:
-        ValueError: the size is not at least 1.
+        size: B, the number of values: items 1 to B.
     """
 
     size: int
@@ -48,32 +47,20 @@ class KeptNodes:
 
     @property
     def cells(self) -> int:
-        """How many cells there are."""
         return self.size
 
     @property
     def messages(self) -> int:
-        """The most cells of an item, 1 + log2 of the size, rounded down."""
+        """Maximum number of cells of an item: 1 + log2 of the size, rounded down."""
         return self.size.bit_length()
 
     @property
     def shared(self) -> int:
-        """How many cells are raised by every item: the root, where the size is a power of two."""
+        """1, for the root, if the size is a power of two; otherwise 0."""
         return int(self.size.bit_count() == 1)
 
     def encode(self, items: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The cells of items.
-
-        Args:
-            items: int64, shape (items,), from 1 to `size`.
-
-        Returns:
-            int64, shape (items, messages): the cells of their kept ancestors from the leaf up, and
-            `NONE` after the last one.
-
-        Raises:
-            ValueError: there is no such item.
-        """
+        """Return the cells of the kept ancestors of items, from the leaf up, then `NONE`."""
         check_items(items, self.size)
         cells = np.empty((len(items), self.messages), np.int64)
         node = items.copy()
@@ -83,16 +70,10 @@ class KeptNodes:
         return cells
 
     def to_json(self) -> dict[str, Any]:
-        """The fields, as JSON values."""
         return {"kind": KIND, "size": self.size}
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Self:
-        """Read `to_json`.
-
-        Raises:
-            KeyError, TypeError, ValueError: it is something else.
-        """
         if body["kind"] != KIND:
             raise ValueError(f"kind is {body['kind']!r}, must be {KIND!r}")
         return cls(body["size"])

@@ -1,10 +1,12 @@
-"""Cells of the prefixes of a number: what finds the items most held in a domain too large to list.
+"""Cells of the prefixes of a number, to find top items in a domain too large to list.
 
-An item of a domain of 2^bits raises one cell on each of a few levels, that of its first so many
-bits; the last level holds all of them. A level with a cell for every prefix is direct; one with
-fewer is hashed. A search begins with the prefixes of the first level and extends those only that
-are often met ("On the Power of Multiple Anonymous Messages", Ghazi, Golowich, Kumar, Pagh,
-Velingker 2019, appendix D, after Bassily, Nissim, Stemmer, Thakurta 2017), by several bits at once.
+An item of a domain of 2^bits raises one cell on each of a few levels, that of its prefix of the
+level's length. The last level's prefix is the whole item. A level with a cell for every prefix is
+direct; one with fewer is hashed. A search starts with the prefixes of the first level and extends
+only the frequent ones, by several bits at once.
+
+Reference: Ghazi, Golowich, Kumar, Pagh, Velingker, *On the Power of Multiple Anonymous Messages*,
+2019, Appendix D, after Bassily, Nissim, Stemmer, Thakurta 2017.
 """
 
 from __future__ import annotations
@@ -25,15 +27,11 @@ FEWEST_HASHED: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class PrefixLevel:
-    """One level: prefixes of so many bits, in so many cells.
+    """One level of prefixes.
 
     Attributes:
-        length: of the prefixes in bits.
-        buckets: 2^length where every prefix has its own cell; fewer, at least 2, where they are
-            hashed.
-
-    Raises:
-        ValueError: there are too few or too many buckets, or bits.
+        length: Of the prefixes, in bits.
+        buckets: 2^length if every prefix has its own cell; fewer, at least 2, if hashed.
     """
 
     length: int
@@ -51,13 +49,13 @@ class PrefixLevel:
 
     @property
     def direct(self) -> bool:
-        """Whether every prefix has its own cell."""
+        """True if every prefix has its own cell."""
         return self.buckets == 1 << self.length
 
 
 @dataclass(frozen=True, slots=True)
 class PrefixCells:
-    """The cells of all levels, numbered one level after the other.
+    """Cells of all levels, numbered one level after the other.
 
     >>> code = PrefixCells((PrefixLevel(2, 4), PrefixLevel(8, 100)), seed="example")
     >>> code.cells, code.messages
@@ -66,11 +64,8 @@ class PrefixCells:
     [[0, 33], [3, 49], [-1, -1]]
 
     Attributes:
-        levels: the lengths increase; the last is that of the whole domain.
-        seed: public text that the hashes are made from.
-
-    Raises:
-        ValueError: there is no level, or lengths do not increase.
+        levels: Of increasing lengths; the last is the length of the whole domain.
+        seed: Public text that the hashes are derived from.
     """
 
     kind: ClassVar[str] = "prefixes"
@@ -87,46 +82,32 @@ class PrefixCells:
 
     @property
     def bits(self) -> int:
-        """Items are from 1 to 2^bits."""
+        """Length of items, which are from 1 to 2^bits."""
         return self.levels[-1].length
 
     @property
     def size(self) -> int:
-        """Number of items of the domain."""
         return 1 << self.levels[-1].length
 
     @property
     def cells(self) -> int:
-        """Of all levels."""
         return sum(level.buckets for level in self.levels)
 
     @property
     def messages(self) -> int:
-        """Of an item: one for each level."""
         return len(self.levels)
 
     @property
     def shared(self) -> int:
-        """How many cells all items raise: none."""
         return 0
 
     @property
     def starts(self) -> tuple[int, ...]:
-        """The first cell of each level, and the number of cells."""
+        """The first cell of each level, then the total number of cells."""
         return tuple(accumulate((level.buckets for level in self.levels), initial=0))
 
     def encode(self, items: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The cells that each item raises.
-
-        Args:
-            items: int64, shape (m,), from 1 to 2^bits; 0 for none.
-
-        Returns:
-            int64, shape (m, levels): one cell on each level, -1 where there is no item.
-
-        Raises:
-            ValueError: an item is out of range.
-        """
+        """Return an item's cell on each level, int64, shape (m, levels); -1 for item 0, "none"."""
         if len(items) and not 0 <= int(items.min()) <= int(items.max()) <= 1 << self.bits:
             raise ValueError(
                 f"items from {items.min()} to {items.max()}, must be from 0 to 2^{self.bits}"
@@ -140,14 +121,13 @@ class PrefixCells:
         return cells
 
     def level_buckets(self, index: int, prefixes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """In which bucket of a level each of these prefixes is, int64 of the same shape."""
+        """Return the bucket of each prefix on a level, int64 of the same shape."""
         level = self.levels[index]
         if level.direct:
             return prefixes
         return PairwiseHash.of(f"{self.seed} level {index}").buckets(prefixes, level.buckets)
 
     def to_json(self) -> dict[str, Any]:
-        """The fields, as JSON values."""
         return {
             "kind": self.kind,
             "levels": [[level.length, level.buckets] for level in self.levels],
@@ -156,11 +136,6 @@ class PrefixCells:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Self:
-        """Read `to_json`.
-
-        Raises:
-            KeyError, TypeError, ValueError: it is something else.
-        """
         if body["kind"] != cls.kind:
             raise ValueError(f"a code of kind {body['kind']!r}, expected {cls.kind!r}")
         return cls(

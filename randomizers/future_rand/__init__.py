@@ -1,12 +1,14 @@
 """FutureRand: one bit per report, one privacy loss for a whole stream (Algorithm 1).
 
-The paper is "Randomize the Future". A device draws an order h and k signs when it is enrolled, and
-never again. At every epoch divisible by 2^h it looks at how its value changed since the last such
-epoch: +1, 0 or -1, the partial sum of a dyadic interval. It reports the order and one bit: a fair
-coin where the partial sum is 0, otherwise the partial sum times the next of its signs. Once a
-change has found the signs used up the device is *frozen*: it reports fair coins only.
+On enrollment, and only then, a device draws an order h and k signs. At every epoch divisible by 2^h
+it computes the change of its value since the last such epoch: +1, 0 or -1, the partial sum of a
+dyadic interval. It reports the order and one bit: a fair coin if the partial sum is 0, otherwise
+the partial sum times the next of its signs. A change after all signs are used makes the device
+*exhausted* (`frozen`): from then on it reports only fair coins.
 
-Here a whole population of devices is kept in arrays; a single device is a population of one.
+A whole population of devices is stored in arrays; a single device is a population of one.
+
+Reference: *Randomize the Future*.
 """
 
 from __future__ import annotations
@@ -26,28 +28,25 @@ from dpstream.randomizers.guarantee import Guarantee
 NEWCOMER = 1 << 7
 """Added to the word of a device that was enrolled within the interval it reports on."""
 
-# A device's value at its last boundary, where it is not 0 or 1. A device that was silent there
-# cannot know its next partial sum; one that has seen no epoch had the value 0 at every boundary.
-# One that was enrolled after that boundary had the value 0 there, and says that it is a newcomer.
+# A device's value at its last boundary, if not 0 or 1. A device that was absent there cannot know
+# its next partial sum. One that has seen no epoch had the value 0 at every boundary. One that was
+# enrolled after that boundary had the value 0 there, and reports as a newcomer.
 _UNKNOWN, _NEW, _NEWCOMER = -1, 2, 3
-# Signs drawn at a time: bounds the memory of enrolment.
+# Signs drawn at a time; bounds the memory of enrollment.
 _CHUNK_SIGNS = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
 class FutureRandParameters:
-    """What a job says about FutureRand.
+    """Parameters of FutureRand.
 
     Attributes:
-        epsilon: the privacy loss of a user's whole stream.
-        changes: how many changes of a user's value are followed.
-        calibration: "optimal", the most accurate law for this epsilon, or "published", the paper's,
-            which spends a fifth to a half of it.
-        estimator: "tree", which combines all the intervals there are, or "prefix", the paper's,
-            which uses the fewest; a device knows nothing of it.
-
-    Raises:
-        ValueError: a value is not allowed; the message says what is.
+        epsilon: Privacy loss of a user's whole stream.
+        changes: Number of changes of a user's value that are followed.
+        calibration: "optimal", the most accurate mechanism for this epsilon, or "published", the
+            paper's, which spends a fifth to a half of it.
+        estimator: "tree", which combines all available intervals, or "prefix", the paper's, which
+            uses the fewest. Devices do not depend on it.
     """
 
     epsilon: float
@@ -67,12 +66,11 @@ class FutureRandParameters:
 class FutureRand(Devices[FutureRandLaw]):
     """The devices of one horizon, each with the order and signs it drew once.
 
-    Whether a device is silent must not depend on its value. A device reports a partial sum only
-    when it was there at both ends of the interval: had it guessed the value at a missed end,
-    changes that the others reported in time would be reported again, late. So those who report
-    speak for the silent, without bias. Who was enrolled within the interval need not have been
-    there at its beginning: newcomers say so, and are counted apart. When somebody was enrolled is
-    public.
+    A device's absence must not depend on its value. A device reports a partial sum only if it was
+    present at both ends of the interval. If it guessed the value at a missed end, it would report
+    again, late, changes that others reported in time. Thus reporting devices represent absent ones
+    without bias. A device enrolled within the interval need not have been present at its start:
+    newcomers are marked and counted separately. Times of enrollment are public.
 
     >>> from dpstream.randomizers.future_rand.calibration import calibrate
     >>> from dpstream.randomizers.randomness import seeded_generator
@@ -83,9 +81,6 @@ class FutureRand(Devices[FutureRandLaw]):
     >>> reports = devices.report(2, np.ones(1000, np.int8), None, rng)
     >>> np.unique(reports // 2)  # the orders that are due
     array([0, 1], dtype=uint8)
-
-    Args:
-        law: the constants of the job.
     """
 
     word_dtype = np.dtype(np.uint8)
@@ -96,9 +91,9 @@ class FutureRand(Devices[FutureRandLaw]):
         self._signs_of_order = np.array([composed.k for composed in law.composed], np.uint16)
         most = int(self._signs_of_order.max())
         self._order = self._declare("order", np.uint8, new=None, allowed=range(len(law.composed)))
-        # Bit i, from the lowest of the first byte on, is 1 where sign i is +1.
+        # Bit i, counted from the lowest of the first byte, is 1 if sign i is +1.
         self._signs = self._declare("signs", np.uint8, (-(-most // 8),), new=None)
-        # One more than the signs of its order means that a device is frozen.
+        # One more than the signs of its order marks an exhausted device.
         self._used = self._declare("used", np.min_scalar_type(most + 1))
         # The value at the last epoch divisible by 2^order.
         self._boundary = self._declare("boundary", np.int8, new=_NEW)
@@ -106,17 +101,17 @@ class FutureRand(Devices[FutureRandLaw]):
 
     @property
     def frozen(self) -> int:
-        """Number of devices that had to leave out a change because their signs were used up."""
+        """Number of devices that dropped a change after exhausting their signs."""
         return int(np.count_nonzero(self._used > self._signs_of_order[self._order]))
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee of a user's whole stream, from the weights of the law.
+        """The guarantee of a user's whole stream, from the weights of the mechanism.
 
-        An output is a product of one half for each fair coin and of the mass of the sign vectors
-        that begin with the signs seen. That mass lies between 2^(k-j) times the smallest and the
-        largest weight for j signs, whatever the stream (section 5.4), so their ratio bounds the
-        loss; two streams attain it when the horizon is at least 2k.
+        The probability of an output is a product of one half for each fair coin and of the mass of
+        the sign vectors that begin with the signs seen. That mass lies between 2^(k-j) times the
+        smallest and the largest weight for j signs, whatever the stream (section 5.4). So their
+        ratio bounds the loss; two streams attain it when the horizon is at least 2k.
         """
         return Guarantee(
             epsilon=self.law.loss,
@@ -146,7 +141,6 @@ class FutureRand(Devices[FutureRandLaw]):
         return {"order": order, "signs": signs}
 
     def due(self, epoch: int) -> NDArray[np.intp]:
-        """Of the orders whose intervals end with the epoch: see `Devices.due`."""
         return np.concatenate(self._members[: orders_due(epoch)])
 
     def report(
@@ -159,8 +153,8 @@ class FutureRand(Devices[FutureRandLaw]):
         """Report the partial sums that are due.
 
         Returns:
-            uint8, shape (reports, 1): 2 * order + 1 for the sign +1, 2 * order for -1, and
-            `NEWCOMER` more if the device was enrolled within the interval.
+            uint8, shape (reports, 1): 2 * order + 1 for the sign +1, 2 * order for -1, plus
+            `NEWCOMER` if the device was enrolled within the interval.
         """
         check_epoch(epoch, after=self.epoch, last_epoch=self.law.horizon)
         values = checked_booleans(epoch, values, present, self.population)
@@ -172,14 +166,14 @@ class FutureRand(Devices[FutureRandLaw]):
         return np.concatenate(due)[:, None]
 
     def _index(self) -> None:
-        """List the devices of each order, so that an epoch touches those that are due only."""
+        """List the devices of each order, so that an epoch touches only those that are due."""
         by_order = np.argsort(self._order, kind="stable")
         ends = np.cumsum(np.bincount(self._order, minlength=len(self.law.composed)))
         self._members = np.split(by_order, ends[:-1])
         self._seen = self.population - int(np.count_nonzero(self._boundary == _NEW))
 
     def _pass_over(self, epoch: int) -> None:
-        """Forget values at boundaries that were left out; begin with the devices enrolled since."""
+        """Drop values at skipped boundaries, and initialize the devices enrolled since."""
         for order, members in enumerate(self._members):
             if (epoch - 1) >> order > self.epoch >> order:
                 self._boundary[members] = _UNKNOWN
@@ -213,7 +207,7 @@ class FutureRand(Devices[FutureRandLaw]):
         self._used[members[changed]] = np.minimum(used, signs) + 1
         changed, used = changed[used < signs], used[used < signs]
         sign_bits = self._signs[members[changed], used >> 3] >> (used & 7) & 1
-        # The partial sum is +1 where the value is 1 now; equal bits make a product of +1.
+        # The partial sum is +1 if the value is now 1; equal bits make a product of +1.
         bits[changed] = sign_bits == now[changed]
         words = (bits + 2 * order).astype(np.uint8, copy=False)
         words[newcomers] += NEWCOMER

@@ -1,4 +1,4 @@
-"""From the parameters of a FutureRand job to the constants that its devices run on."""
+"""Calibrate the mechanism of a FutureRand job from its parameters."""
 
 from __future__ import annotations
 
@@ -10,18 +10,14 @@ from dpstream.randomizers.parameter_checks import MAX_HORIZON
 
 
 def calibrate(parameters: FutureRandParameters, last_epoch: int) -> FutureRandLaw:
-    """The law of a job.
+    """Calibrate the mechanism of a job; the horizon is the next power of two of `last_epoch`.
 
-    An order with fewer complete intervals than `changes` needs no more signs than intervals, and is
-    more accurate for it; orders are drawn with the shares that make all estimates best on average.
-    The published rule keeps `changes` signs at every order and draws orders uniformly.
-
-    Args:
-        parameters: of the job.
-        last_epoch: number of epochs; the horizon is the next power of two.
+    An order with fewer complete intervals than `changes` needs only as many signs as intervals, and
+    is then more accurate. Orders are drawn with the shares that minimize the average error of all
+    estimates. The published rule uses `changes` signs at every order and draws orders uniformly.
 
     Raises:
-        ValueError: there is no epoch, or there are more than 2^63.
+        ValueError: Unless there are 1 to 2^63 epochs.
 
     >>> law = calibrate(FutureRandParameters(epsilon=1.0, changes=4), last_epoch=170)
     >>> law.horizon, [composed.k for composed in law.composed]

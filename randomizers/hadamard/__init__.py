@@ -1,15 +1,17 @@
 """Shuffled counts without public randomness: tuples of columns of a Hadamard matrix.
 
-Algorithm 1 of "On the Power of Multiple Anonymous Messages" (Ghazi, Golowich, Kumar, Pagh,
-Velingker 2019). Row r of the Sylvester-Hadamard matrix of size B has the entry +1 in the columns c
-with an even popcount(r & c): H_r, half of the columns, and H_r and H_s meet in a quarter of them.
-Item x of a domain, counted from 1, has row x, as row 0 is +1 everywhere. A message is a tuple of
-tau columns. For every item that a user holds, a tuple uniform in H_x^tau is sent: it lies in the
-set of any other item with probability q = 2^-tau. Among them are tuples uniform in [B]^tau, the
-blanket, each of which lies in any item's set with probability q.
+Row r of the Sylvester-Hadamard matrix of size B has the entry +1 in the columns c with an even
+popcount(r & c): H_r, half of the columns. H_r and H_s meet in a quarter of them. Item x of a
+domain, counted from 1, has row x, as row 0 is +1 everywhere. A message is a tuple of tau columns. A
+device sends a tuple uniform in H_x^tau for every item x of its user. It lies in the set of any
+other item with probability q = 2^-tau. Among them are tuples uniform in [B]^tau, the blanket, each
+of which lies in any item's set with probability q.
 
-Everybody sends exactly k real messages: k rows beyond those of the domain stand for "no item", so B
+Every user sends exactly k real messages: k rows beyond those of the domain encode "no item", so B
 is the least power of two above items + k.
+
+Reference: Ghazi, Golowich, Kumar, Pagh, Velingker, *On the Power of Multiple Anonymous Messages*,
+2019, Algorithm 1.
 """
 
 from __future__ import annotations
@@ -41,23 +43,19 @@ Blanket = Literal["poisson", "bernoulli"]
 
 @dataclass(frozen=True, slots=True)
 class HadamardParameters:
-    """What a job says about counts by Hadamard tuples.
+    """Parameters of counts by Hadamard tuples.
 
     Attributes:
-        epsilon: the privacy loss of a user's set of one epoch.
-        delta: the same.
-        domain: the items, up to 2^20.
-        items: k, the most that a user holds at an epoch.
+        epsilon, delta: Privacy loss of a user's set of one epoch.
+        domain: Items, at most 2^20.
+        items: k, the maximum number of items of a user at an epoch.
         rows: tau, columns of a message; None for the most accurate number within
-            `messages_per_user`, or for log2 of the fewest contributors, as published.
+            `messages_per_user`, or for log2 of the minimum number of contributors, as published.
         calibration: "exact", or the much larger blanket that is "published": that of Count-Min with
             one row, as the rho of Lemma 4.4 is lost.
         dummies: "poisson", a Poisson number of tuples in the blanket of each contributor; or
             "bernoulli", as published, a fixed whole number.
-        messages_per_user: messages of a user in an epoch, at most, on average.
-
-    Raises:
-        ValueError: a value is not allowed; the message says what is.
+        messages_per_user: Maximum average number of messages of a user in an epoch.
     """
 
     epsilon: float
@@ -92,19 +90,15 @@ class HadamardLaw(Constants):
     """All constants of a job.
 
     Attributes:
-        items: size of the domain.
+        items: Size of the domain.
         slots: k.
         rows: tau, columns of a message.
-        minimum: the fewest contributors that the blanket is sized on.
-        last_epoch: number of epochs.
-        blanket: mean number of tuples in the blanket of a contributor.
-        dummies: how that number is drawn; "bernoulli" is the number itself.
-        epsilon: of an epoch.
-        delta: of an epoch, and of all of them.
-        stream_epsilon: of all epochs together.
-
-    Raises:
-        ValueError: a field is out of range.
+        minimum: Minimum number of contributors, which the blanket is calibrated to.
+        blanket: Mean number of tuples in the blanket of a contributor.
+        dummies: Distribution of that number; "bernoulli" is the number itself.
+        epsilon: Of an epoch.
+        delta: Of an epoch, and of all epochs together.
+        stream_epsilon: Of all epochs together.
     """
 
     items: int
@@ -130,7 +124,7 @@ class HadamardLaw(Constants):
             raise ValueError(f"a fixed blanket of {self.blanket} tuples, must be a whole number")
 
     def of_one_epoch(self) -> HadamardLaw:
-        """The same with a single epoch: equal for laws whose epochs are drawn alike."""
+        """Return the same with a single epoch: equal for jobs whose epochs are drawn alike."""
         return replace(self, last_epoch=1, stream_epsilon=self.epsilon)
 
     @property
@@ -140,11 +134,11 @@ class HadamardLaw(Constants):
 
     @property
     def overlap(self) -> float:
-        """Q, the probability that a message lies in the set of an item it is not about."""
+        """Probability q that a message lies in the set of an item it is not about."""
         return 0.5**self.rows
 
     def capacity(self, epoch: int, contributors: int) -> int:
-        """The most messages that so many contributors send at an epoch, blanket included."""
+        """Return the maximum number of messages at an epoch, blanket included."""
         if self.dummies == "poisson":
             blanket = PoissonDummies(self.blanket).most(contributors)
         else:
@@ -153,7 +147,7 @@ class HadamardLaw(Constants):
 
     @property
     def word_form(self) -> WordForm:
-        """A column each in the narrowest words."""
+        """One column per word of the narrowest type."""
         return WordForm(narrowest(self.columns), self.rows)
 
 
@@ -166,9 +160,6 @@ class Hadamard(Devices[HadamardLaw]):
     >>> devices.enrol(2, seeded_generator(1))
     >>> devices.report(1, np.array([[1], [2]]), None, seeded_generator(2)).shape
     (6, 3)
-
-    Args:
-        law: the constants of the job.
     """
 
     @cached_property
@@ -199,7 +190,7 @@ class Hadamard(Devices[HadamardLaw]):
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
     ) -> NDArray[np.unsignedinteger]:
-        """The messages of everybody present: columns, all real ones first, then the blanket."""
+        """Return the messages of all present devices: first all real ones, then the blanket."""
         law = self.law
         check_epoch(epoch, after=self.epoch, last_epoch=law.last_epoch)
         rows = set_rows(epoch, values, present, self.population, law.slots, law.items)
@@ -216,14 +207,14 @@ class Hadamard(Devices[HadamardLaw]):
 
 
 def move_into_sets(messages: NDArray[np.unsignedinteger], rows: NDArray[np.int64]) -> None:
-    """Make uniform tuples uniform in the sets of given rows.
+    """Make uniform tuples uniform in the sets of given rows, in place.
 
-    A column outside of H_r becomes one in it when the lowest bit of r is reversed in it; so two
-    uniform columns become each column of H_r.
+    Flipping the lowest bit of r in a column outside of H_r moves it into H_r; so two uniform
+    columns become each column of H_r.
 
     Args:
-        messages: shape (n, tau), columns; changed in place.
-        rows: shape (n,), at least 1.
+        messages: Columns, shape (n, tau).
+        rows: Shape (n,), at least 1.
     """
     row = rows.astype(messages.dtype)[:, None]
     outside = (np.bitwise_count(messages & row) & 1).astype(messages.dtype)

@@ -1,10 +1,10 @@
-"""From the parameters of a job over Hadamard tuples to the constants that its devices run on.
+"""Calibrate the mechanism of a job over Hadamard tuples from its parameters.
 
-Tuples are words and the sets of items overlap in a part q = 2^-tau of them: see
-`overlapping_cells`, where the blanket is Poisson. A fixed number N of blanket tuples hides no less
-than a Poisson number T of them that happens not to exceed N: tuples up to N can be added later, and
-T is seen in either case. So what a fixed blanket spends of delta is at most that of a Poisson one,
-over the probability that T does not exceed N.
+With a Poisson blanket, tuples are cells, and the sets of items overlap in a part q = 2^-tau of
+them: see `overlapping_cells`. A fixed number N of blanket tuples hides at least as well as a
+Poisson number T of them that happens not to exceed N: tuples up to N can be added later, and T is
+visible in either case. So the delta spent by a fixed blanket is at most that of a Poisson one,
+divided by the probability that T does not exceed N.
 """
 
 from __future__ import annotations
@@ -24,30 +24,25 @@ from dpstream.randomizers.hadamard import HadamardLaw, HadamardParameters
 from dpstream.randomizers.item_domains import domain_size
 from dpstream.randomizers.search import least_integer, raised
 
-# Of all Poisson numbers not to exceed the fixed one; what serves best depends on how large it is.
+# Probabilities that all Poisson numbers are at most the fixed one; the best depends on its size.
 _NOT_EXCEEDED = (0.5, 0.99, 0.9999)
-# Taken off what scipy's inverse of the gamma function says, which is off by less.
+# Subtracted from scipy's inverse of the gamma function; exceeds its error.
 _OF_INVERSE = 1e-9
-# The least mean is found to within so much of itself, and its epsilon computed.
+# Relative precision of the least mean, whose epsilon is then computed.
 _SLACK = 1e-7
 _MORE = 0.02
 
 
 def calibrate(parameters: HadamardParameters, last_epoch: int, minimum: int) -> HadamardLaw:
-    """The law of a job.
+    """Calibrate the mechanism of a job, whose windows have at least `minimum` contributors.
 
-    What is called the published calibration is the formula of Algorithm 2 (Lemma 4.10) with a
-    single row, for the lambda = rho n 2^-tau of Algorithm 1: 90 k^2 ln(2 k / delta) / epsilon^2
-    blanket tuples in the set of an item. That this is enough is checked as for any other blanket.
-
-    Args:
-        parameters: of the job.
-        last_epoch: number of epochs.
-        minimum: fewest contributors that a window is released with.
+    The published calibration is the formula of Algorithm 2 (Lemma 4.10) with a single row, for the
+    lambda = rho n 2^-tau of Algorithm 1: 90 k^2 ln(2 k / delta) / epsilon^2 blanket tuples in the
+    set of an item. It is verified to be enough like any other blanket.
 
     Raises:
-        ValueError: no number of columns keeps within `messages_per_user`, or items hide each other
-            too badly with so few columns, or the published blanket is not enough.
+        ValueError: If no number of columns keeps within `messages_per_user`, items hide each other
+            too badly with that few columns, or the published blanket is not enough.
 
     >>> parameters = HadamardParameters(1.0, 1e-6, tuple("abc"))
     >>> law = calibrate(parameters, last_epoch=1, minimum=1000)
@@ -65,8 +60,8 @@ def calibrate(parameters: HadamardParameters, last_epoch: int, minimum: int) -> 
     def enough(blanket: float) -> bool:
         return last_epoch == 1 or spent(blanket, last_epoch) <= last_epoch * parameters.epsilon
 
-    # An epoch may have used up all of delta for certain losses; all of them must not lose more than
-    # so many times epsilon with the same delta.
+    # An epoch may have used up all of delta for certain losses. All epochs together must lose at
+    # most last_epoch times epsilon with the same delta.
     if parameters.dummies == "poisson":
         blanket = raised(enough, blanket, _MORE)
     else:
@@ -94,7 +89,7 @@ def calibrate(parameters: HadamardParameters, last_epoch: int, minimum: int) -> 
 
 
 def epsilon_with(law: HadamardLaw, honest: int) -> float:
-    """The epsilon with so many honest contributors, at least 1, where these add the noise."""
+    """Return epsilon with `honest` honest users, at least 1, where these add the noise."""
     tuples, delta = law.blanket * honest, law.delta * (1 - FOR_TABLES)
     return blanket_epsilon(tuples, delta, law.rows, law.slots, 1, law.dummies)
 
@@ -102,14 +97,14 @@ def epsilon_with(law: HadamardLaw, honest: int) -> float:
 def blanket_epsilon(
     tuples: float, delta: float, rows: int, items: int, epochs: int, dummies: str
 ) -> float:
-    """Epsilon of so many blanket tuples of all contributors together, rounded up.
+    """Return the epsilon of the blanket tuples of all contributors together, rounded up.
 
     Args:
-        tuples: their mean number, or their number if it is fixed.
-        delta: wanted.
+        tuples: Mean number, or the number if it is fixed.
+        delta: Target.
         rows: tau.
         items: k.
-        epochs: in how many a user takes part.
+        epochs: Number in which a user participates.
         dummies: "poisson", or "bernoulli" for a fixed number.
 
     >>> round(blanket_epsilon(43_800, 1e-6, 10, 1, 1, "poisson"), 3)
@@ -133,15 +128,15 @@ def blanket_epsilon(
 
 
 def _tuples(parameters: HadamardParameters, delta: float, minimum: int) -> tuple[int, float]:
-    """Columns of a tuple, and tuples in the blanket of a contributor: more columns, less error."""
+    """Return columns of a tuple and blanket tuples per contributor; more columns, less error."""
     if parameters.rows is not None:
         return parameters.rows, _blanket(parameters, delta, parameters.rows, minimum)
-    # With fewer columns items hide each other too badly.
+    # Items hide each other too badly with fewer columns.
     fewest = max(1, (2 * parameters.items - 2).bit_length())
     limit = parameters.messages_per_user or math.inf
     needed = 0.0
     for rows in range(max(fewest, (minimum - 1).bit_length()), fewest - 1, -1):
-        # With one column less, half of the blanket or a little more is needed.
+        # One column less needs half of the blanket or slightly more.
         needed /= 2
         if parameters.items + needed <= limit:
             needed = _blanket(parameters, delta, rows, minimum)
@@ -155,7 +150,6 @@ def _tuples(parameters: HadamardParameters, delta: float, minimum: int) -> tuple
 
 
 def _blanket(parameters: HadamardParameters, delta: float, rows: int, minimum: int) -> float:
-    """Tuples in the blanket of a contributor, rounded up."""
     epsilon, items, overlap = parameters.epsilon, parameters.items, 0.5**rows
     if parameters.calibration == "published":
         mean = published_mean(epsilon, delta, rows=1, items=items)
