@@ -1,9 +1,7 @@
 """Continual, differentially private statistics from Kafka streams.
 
-* `topics`: what is on the wire
-* `randomizers`: what a device runs, and its exact privacy law
+* `topics`: wire formats
+* `randomizers`: device-side mechanisms and their exact privacy laws
 * `aggregators`: mergeable integer state, and the estimators
-* `pipeline`: what runs
-
-Importing this package imports none of them.
+* `pipeline`: the programs that run a job; importing `dpstream` imports none of these
 """

@@ -1,17 +1,18 @@
-"""What a stage asks of the world outside.
+"""Actions that a stage requests from its driver.
 
-The stages are written sans I/O. A method of a stage is a generator: it yields actions, and is sent
-the reply of each. Whoever drives it (a Faust worker, the in-memory log of ``simulate``, a test that
-stops after every single action) carries the actions out, in the order in which they come:
+The stages are written sans I/O. A method of a stage is a generator that yields actions and receives
+the reply to each. A driver (a Faust worker, the in-memory log of ``simulate``, a test that stops
+after every action) carries the actions out in the order in which they are yielded:
 
 >>> def copy(record: LogRecord) -> Steps[int]:
 ...     yield Append(Role.SHUFFLED, 0, record.value)
 ...     yield Flush()
 ...     return record.offset + 1
 
-A driver that stops iterating has crashed, as far as the stage is concerned: everything appended and
-not yet flushed may be lost or kept. A driver that cannot carry an action out closes the generator
-and forgets the stage; no exception is ever thrown into it.
+* To the stage, a driver that stops iterating has crashed: everything appended and not yet flushed
+  may be lost or kept.
+* A driver that cannot carry out an action closes the generator and discards the stage. No exception
+  is ever thrown into the generator.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from dpstream.topics.names import Role
 
-# Records from the end back.
+# Distance of the first try from the end, in records.
 _READ_FIRST = 128
 
 Headers: TypeAlias = tuple[tuple[str, bytes], ...]
@@ -30,9 +31,9 @@ Headers: TypeAlias = tuple[tuple[str, bytes], ...]
 
 @dataclass(frozen=True, slots=True)
 class LogRecord:
-    """A record as read from a topic: its offset, value and timestamp.
+    """A record as read from a topic; `timestamp` is in milliseconds since 1970.
 
-    The timestamp, in milliseconds since 1970, is when the broker wrote it: no writer chooses one.
+    The broker sets the timestamp on writing; no writer chooses it.
     """
 
     offset: int
@@ -44,7 +45,7 @@ class LogRecord:
 
 @dataclass(frozen=True, slots=True)
 class LogSlice:
-    """Some consecutive records of a partition, and the offset at which to read on."""
+    """Consecutive records of a partition, and the offset at which to continue reading."""
 
     records: tuple[LogRecord, ...]
     end: int
@@ -52,7 +53,7 @@ class LogSlice:
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Write a record. Buffered: only a later `Flush` says that it has been acknowledged."""
+    """Write a record. Buffered: only a later `Flush` confirms that it was acknowledged."""
 
     role: Role
     partition: int
@@ -63,16 +64,16 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """Every append so far has been acknowledged by all in-sync replicas, or the driver stops.
+    """Wait until all in-sync replicas have acknowledged every append so far, or stop the driver.
 
-    Reply: `Ends` of the partitions appended to so far, in each the offset after the last record of
-    these. One that the driver has not learned is left out; one that learns none replies None.
+    Reply: `Ends` of the partitions appended to so far: in each, the offset after the last of these
+    records. Unknown offsets are left out; a driver that knows none replies None.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class ReadRange:
-    """Read some of the records from `start` to before `stop`, a few MiB. Reply: `LogSlice`.
+    """Read records from `start` to before `stop`, a few MiB at a time. Reply: `LogSlice`.
 
     The reply holds at least one record unless none is left.
     """
@@ -85,10 +86,9 @@ class ReadRange:
 
 @dataclass(frozen=True, slots=True)
 class EndOffsets:
-    """Ask the brokers for the offsets that the next records of some partitions will get.
+    """Query the brokers for the next offsets of several partitions. Reply: `Ends` of all of them.
 
-    Reply: `Ends` of all these places, each a role and a partition. In which order brokers look at
-    them is not said, but all look after the question.
+    The brokers look in unspecified order, but all of them after the request.
     """
 
     places: tuple[tuple[Role, int], ...]
@@ -96,7 +96,7 @@ class EndOffsets:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Commit the floor: everything below `offset` is finished for good."""
+    """Commit the floor: processing of everything below `offset` is final."""
 
     role: Role
     partition: int
@@ -114,7 +114,7 @@ class DeleteBelow:
 
 @dataclass(frozen=True, slots=True)
 class Yield:
-    """Nothing is asked: in the midst of long work, let others have their turn."""
+    """Let other tasks run in the middle of long work; requests nothing."""
 
 
 Action: TypeAlias = Append | Flush | ReadRange | EndOffsets | Commit | DeleteBelow | Yield
@@ -124,7 +124,7 @@ Steps: TypeAlias = Generator[Action, Any, Result]
 
 
 def carry_out(steps: Steps[Result], reply_to: Callable[[Action], object]) -> Result:
-    """Carry out a whole generator by what replies to its actions; returns what it returns."""
+    """Run a generator to its end with the replies of `reply_to`; return its result."""
     reply: object = None
     while True:
         try:
@@ -136,21 +136,18 @@ def carry_out(steps: Steps[Result], reply_to: Callable[[Action], object]) -> Res
 
 
 def ends_of(action: EndOffsets, topic_ends: Callable[[Role], Sequence[int]]) -> Ends:
-    """The reply of whoever knows where all partitions of a topic end, by its role."""
+    """Return the reply to `EndOffsets`, given the end offsets of all partitions by role."""
     ends = {role: topic_ends(role) for role in dict(action.places)}
     return {(role, partition): ends[role][partition] for role, partition in action.places}
 
 
 class Run(Protocol):
-    """Carries out steps on the topics of a job."""
+    """Callable that carries out steps on the topics of a job."""
 
-    def __call__(self, steps: Steps[Result], /) -> Result:
-        """Carry out a whole generator; returns what it returns."""
-        ...
+    def __call__(self, steps: Steps[Result], /) -> Result: ...
 
 
 def end_offset(role: Role, partition: int) -> Steps[int]:
-    """Ask for the present end of a partition."""
     ends: Ends = yield EndOffsets(((role, partition),))
     return ends[role, partition]
 
@@ -158,14 +155,14 @@ def end_offset(role: Role, partition: int) -> Steps[int]:
 def scan(
     role: Role, partition: int, start: int, stop: int, visit: Callable[[LogRecord], object]
 ) -> Steps[None]:
-    """Show `visit` every record from `start` to before `stop`, a slice at a time."""
+    """Call `visit` with every record from `start` to before `stop`, reading a slice at a time."""
     cursor = LogCursor(role, start, visit, partition)
     cursor.end = stop
     yield from cursor.read()
 
 
 def record_at(role: Role, partition: int, offset: int) -> Steps[LogRecord]:
-    """Read the record at an offset, which is there."""
+    """Read the record at an offset, which must exist."""
     reply = yield ReadRange(role, partition, offset, offset + 1)
     assert isinstance(reply, LogSlice)
     (record,) = reply.records
@@ -173,11 +170,7 @@ def record_at(role: Role, partition: int, offset: int) -> Steps[LogRecord]:
 
 
 def places_near(begin: int, end: int) -> Iterator[int]:
-    """Where to begin reading, of whoever looks for what lies near the end: further back each time.
-
-    >>> list(places_near(10, 10_000)), list(places_near(10, 50))
-    ([9872, 8976, 1808, 10], [10])
-    """
+    """Yield start offsets for a search near the end of a partition, each further back."""
     back = _READ_FIRST
     while end - back > begin:
         yield end - back
@@ -186,18 +179,12 @@ def places_near(begin: int, end: int) -> Iterator[int]:
 
 
 class LogCursor:
-    """Shows `visit` the records of a partition, going on where it last stopped.
-
-    Args:
-        role: of the topic.
-        start: the offset at which it begins.
-        visit: is shown every record.
-        partition: of the topic.
-        visit_all: is shown records in its place, as many at once as there are.
+    """A reader of one partition that calls `visit` with each record and resumes where it stopped.
 
     Attributes:
-        position: the offset at which it reads on.
-        end: the offset before which it stops.
+        position: Next offset to read; initially `start`.
+        end: Offset before which reading stops.
+        visit_all: If given, called with all records of a slice instead of `visit` with each.
     """
 
     def __init__(
@@ -216,15 +203,14 @@ class LogCursor:
 
     @property
     def place(self) -> tuple[Role, int]:
-        """The role and the partition."""
         return self._role, self._partition
 
     def find_end(self) -> Steps[None]:
-        """See how far the partition goes by now."""
+        """Update `end` to the current end of the partition."""
         yield from find_ends([self])
 
     def read_some(self) -> Steps[bool]:
-        """Read the next few MiB of what lies before the end; False when nothing is left."""
+        """Read the next few MiB before the end; return False if nothing is left."""
         if self.position >= self.end:
             return False
         reply = yield ReadRange(self._role, self._partition, self.position, self.end)
@@ -238,20 +224,18 @@ class LogCursor:
         return True
 
     def read(self) -> Steps[None]:
-        """Read up to the end."""
         while (yield from self.read_some()):
             pass
 
     def catch_up(self) -> Steps[None]:
-        """Read up to the present end."""
         yield from self.find_end()
         yield from self.read()
 
     def flush(self) -> Steps[None]:
-        """Have every append so far acknowledged; read up to what was appended here, with it.
+        """Wait for the acknowledgement of all appends; read up to and including the own append.
 
-        Who has appended a record reads all that others have written before it: what counts of
-        several is the same, whatever comes later. Where that record lies its acknowledgement says.
+        A writer that appended a record thereby reads all that others wrote before it: later records
+        never change which of several records counts. The acknowledgement gives the record's offset.
         """
         written: Ends | None = yield Flush()
         if written is None or self.place not in written:
@@ -262,7 +246,7 @@ class LogCursor:
 
 
 def find_ends(cursors: Iterable[LogCursor]) -> Steps[None]:
-    """See how far several partitions go by now, asked at once."""
+    """Update the ends of several cursors with one request."""
     found = list(cursors)
     ends: Ends = yield EndOffsets(tuple(cursor.place for cursor in found))
     for cursor in found:
@@ -270,7 +254,7 @@ def find_ends(cursors: Iterable[LogCursor]) -> Steps[None]:
 
 
 def catch_up(cursors: Iterable[LogCursor]) -> Steps[None]:
-    """Read several partitions, in this order, up to where they end by now."""
+    """Read several partitions, in this order, up to their current ends."""
     found = list(cursors)
     yield from find_ends(found)
     for cursor in found:

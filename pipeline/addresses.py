@@ -1,4 +1,4 @@
-"""Addresses of those who ask a server: which of them are one client's, and which are proxies."""
+"""Client addresses: normalization, and membership in networks such as those of proxies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LONGEST: Final = 64
 
 
 def parsed(text: str) -> Address | None:
-    """An address, of IPv4 also where it is written as one of IPv6; None: it is none."""
+    """Return the address, with IPv4-mapped IPv6 as IPv4, or None if malformed."""
     try:
         address = ipaddress.ip_address(text.partition("%")[0])
     except ValueError:
@@ -25,7 +25,7 @@ def parsed(text: str) -> Address | None:
 
 @lru_cache(4096)
 def network_of(text: str) -> str:
-    """Whom an address stands for: itself, or of IPv6 the network, all of which somebody has.
+    """Return the client key of an address: IPv4 itself, IPv6 its /64, which one client controls.
 
     >>> network_of("::ffff:192.0.2.1"), network_of("2001:db8::1"), network_of("?")
     ('192.0.2.1', '2001:db8::/64', '?')
@@ -39,10 +39,10 @@ def network_of(text: str) -> str:
 
 
 def networks(texts: Iterable[str]) -> tuple[Network, ...]:
-    """Networks, of which an address alone is one.
+    """Parse networks; a single address is a network of one.
 
     Raises:
-        ValueError: of a text that is neither; it holds the text.
+        ValueError: If a text is malformed; the message is that text.
     """
     found = []
     for text in texts:
@@ -55,6 +55,5 @@ def networks(texts: Iterable[str]) -> tuple[Network, ...]:
 
 @lru_cache(4096)
 def is_within(text: str, among: tuple[Network, ...]) -> bool:
-    """Whether an address is of one of some networks."""
     address = parsed(text)
     return address is not None and any(address in network for network in among)

@@ -1,4 +1,4 @@
-"""A producer in one line, for programs: a device, or a gateway that stands for many."""
+"""Open a producer in one line, for a device or for a gateway of many devices."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def _to_stderr(message: str) -> None:
 def ask_broker_clock(
     cluster: Cluster, job: DeployedJob, notify: Callable[[str], None] = _to_stderr
 ) -> BrokerClock:
-    """The broker's clock, where a job has a calendar by which epochs begin and end.
+    """Return the broker's clock, read now if the job's epochs follow a calendar.
 
-    A broker tells the time only to whoever writes. What is written is the farewell of an enrolment
-    that nobody has, which every reader passes over. `notify` is told if our own clock is off.
+    A broker reveals its time only in replies to writes: this one is the farewell of an enrollment
+    that does not exist, which every reader skips. Calls `notify` if the local clock is off.
     """
     clock = BrokerClock()
     if job.epochs.calendar is None:
@@ -64,9 +64,9 @@ def open_producer(
     notify: Callable[[str], None] = _to_stderr,
     clock: BrokerClock | None = None,
 ) -> Iterator[Producer]:
-    """Open a producer on a cluster, and see that its registration is the one that counts.
+    """Open a producer on a cluster, and check that its registration is the one that counts.
 
-    Arguments and errors are those of `connect_producer`; `clock` is one of `ask_broker_clock`.
+    Arguments and errors are those of `connect_producer`; `clock` comes from `ask_broker_clock`.
     """
     check_has_devices(job)
     check_has_producers(job)
@@ -101,25 +101,24 @@ def connect_producer(
     """Open a producer of a deployed job.
 
     Args:
-        job: the name it is deployed under.
-        name: of the producer, unique among the job's.
-        state_directory: for this producer of this deployment alone. What the devices have drawn
-            lives there: keep it, and keep it secret.
-        bootstrap_servers: of the cluster, ``host:port`` separated by commas; by default what
-            DPSTREAM_BOOTSTRAP_SERVERS says, or else the local broker.
-        kafka_config: a client.properties file with TLS and SASL settings.
-        first_epoch: the first epoch to report, when the producer is opened for the first time.
-        group: of a job that learns, the one that all its devices are in; None: they are spread
-            over all groups.
-        notify: is told once when Kafka is away, and once when it is back.
+        job: Name of the deployed job.
+        name: Name of the producer, unique within the job.
+        state_directory: Private to this producer of this deployment. It stores the randomness that
+            the devices have drawn: preserve it, and keep it secret.
+        bootstrap_servers: ``host:port`` pairs separated by commas. Default:
+            DPSTREAM_BOOTSTRAP_SERVERS, else the local broker.
+        kafka_config: A client.properties file with TLS and SASL settings.
+        first_epoch: First epoch to report, used when the producer is first opened.
+        group: Group of all its devices, in jobs that learn; None spreads them over all groups.
+        notify: Called once when Kafka becomes unreachable, and once when it is back.
 
     Raises:
-        ClusterError: the cluster cannot be reached.
-        ContradictionError: topics of the job have lost what they held.
-        DeploymentError: no job of this name is deployed, or it is a replay.
-        ProducerError: the directory belongs to another producer or deployment, or cannot be read
-            or written, or another one registered first under this name.
-        FolderInUse: another process has it open.
+        ClusterError: If the cluster cannot be reached.
+        ContradictionError: If topics of the job have lost data.
+        DeploymentError: If no job of this name is deployed, or it is a replay.
+        ProducerError: If the directory belongs to another producer or deployment or cannot be used,
+            or if another producer registered first under this name.
+        FolderInUse: If another process has the directory open.
     """
     with Cluster(find_cluster(bootstrap_servers, kafka_config)) as cluster:
         deployed = find_deployed(cluster, job)

@@ -1,6 +1,6 @@
-r"""The base of all errors that end a command with a sentence instead of a traceback.
+r"""Base of all errors that end a command with a sentence instead of a traceback.
 
-Text from topics, files and brokers is made fit for a terminal, which it is not to steer.
+Text from topics, files and brokers is escaped so that it cannot control the terminal.
 
 >>> printable("a\x1b[2Jb\tc\nd\x9b1m"), printable("Zürich 東京")
 ('a�[2Jb�c\nd�1m', 'Zürich 東京')
@@ -16,7 +16,7 @@ _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 def printable(text: str) -> str:
-    """A text without control characters and what else has no look of its own; lines stay."""
+    """Replace control and other unprintable characters; keep line breaks."""
     if text.isprintable():
         return text
     return "".join(
@@ -25,12 +25,12 @@ def printable(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """The same for a name or detail within a sentence, which is not to begin a line of its own."""
+    """Replace unprintable characters and line breaks, for a name or detail within a sentence."""
     return printable(text).replace("\n", _REPLACEMENT)
 
 
 def error_line(error: BaseException) -> str:
-    r"""What an error is, for a log.
+    r"""Return an error's type and message on one line, for a log.
 
     >>> error_line(ValueError("two\nlines")), error_line(KeyError())
     ('ValueError: two lines', 'KeyError')
@@ -39,7 +39,7 @@ def error_line(error: BaseException) -> str:
 
 
 def printable_json(text: str) -> str:
-    r"""JSON text in which such characters are escaped, so that its value stays what it is.
+    r"""Escape unprintable characters of JSON text, which keeps its value unchanged.
 
     >>> printable_json('{"a": "\x9b1m"}')
     '{"a": "\\u009b1m"}'
@@ -62,20 +62,17 @@ INTERRUPTED = 130
 
 
 class DpstreamError(Exception):
-    """What was asked for cannot be done; the message says where, what and what to do.
+    """A failed request; the message says where, what is wrong and how to fix it.
 
     Attributes:
-        exit_code: of the command that it ends: `WRONG_INPUT` where the command line, a job file or
+        exit_code: Exit code of the command: `WRONG_INPUT` if the command line, a job file or the
             input is wrong, otherwise `FAILED`.
     """
 
     exit_code: ClassVar[int] = FAILED
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """How it gets from a process that runs trials to the one that tells it, as it is there.
-
-        Python would call `__init__` again, with the message for whatever that takes.
-        """
+        """Pickle the error as it is; by default unpickling would call `__init__(message)`."""
         return _as_it_was, (type(self), self.args), self.__dict__
 
 

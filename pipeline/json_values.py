@@ -1,4 +1,4 @@
-"""JSON of results, derived from their dataclasses."""
+"""JSON text of results, derived from their dataclasses."""
 
 from __future__ import annotations
 
@@ -14,11 +14,7 @@ import numpy as np
 
 
 def json_text(value: object, **form: Any) -> str:
-    """Return the JSON text of a value.
-
-    Args:
-        value: JSON values, and what `json_value` makes one of, however deep it stands.
-        form: passed to `json.dumps`.
+    """Return the JSON text of a value nested to any depth; `form` is passed to `json.dumps`.
 
     Raises:
         ValueError: If a number outside a dataclass is not finite.
@@ -27,10 +23,10 @@ def json_text(value: object, **form: Any) -> str:
 
 
 def json_value(value: object) -> object:
-    r"""Return what JSON has for a value that is none itself; `json_text` looks into the parts.
+    r"""Convert a value to JSON types one level deep; `json_text` recurses.
 
-    Of a class with a format of its own, that is its `to_json`; of another dataclass, its fields and
-    the properties that its `JSON_PROPERTIES` names.
+    Classes with their own format use `to_json`. Other dataclasses give their fields and the
+    properties named in `JSON_PROPERTIES`.
 
     >>> json_text({"from": PurePath("a"), "key": b"\n", "count": np.int64(3)})
     '{"from": "a", "key": "0a", "count": 3}'
@@ -53,8 +49,8 @@ def json_value(value: object) -> object:
 
 
 def json_fields(result: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass by their names; an infinite number is "infinite"."""
-    # What `repr` leaves out is secret.
+    """Return the fields of a dataclass by name; infinite numbers become "infinite"."""
+    # Fields excluded from `repr` are secret.
     names = [field.name for field in fields(result) if field.repr]
     found = {name: getattr(result, name) for name in names}
     found |= {name: getattr(result, name) for name in getattr(result, "JSON_PROPERTIES", ())}

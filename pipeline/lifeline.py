@@ -1,8 +1,8 @@
-"""Processes that end with the one that started them, and tell it why they end.
+"""Child processes that exit with their parent and report why.
 
-The starter keeps one of two connected sockets and hands the other one down. However it ends, the
-system closes its own, and the process learns of it at once. Why the process itself ends goes the
-other way, as data: nobody has to look for it in what the process prints.
+The parent keeps one of two connected sockets and passes the other to the child. When the parent
+ends for any reason, the operating system closes its socket, and the child notices at once. In the
+other direction, the child sends its exit reason as data, so nothing has to parse its output.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from functools import cache
 VARIABLE = "DPSTREAM_LIFELINE"
 """The variable of the environment that names a process's descriptor."""
 
-# A socket takes so much without waiting for its reader.
+# A socket buffers this much without waiting for its reader.
 _CHARACTERS_TOLD = 4096
 
 
 def follow(patience: float = 4.0) -> None:
-    """End this process with the one that started it, if that has handed down a lifeline.
+    """End this process when its parent ends, if the parent passed it a lifeline.
 
-    It is sent SIGTERM, and leaves at once if it is still there after `patience` seconds.
+    Sends itself SIGTERM, then exits hard if still running after `patience` seconds.
     """
     lifeline = _handed_down()
     if lifeline is None:
@@ -44,7 +44,7 @@ def follow(patience: float = 4.0) -> None:
 
 
 def tell(reason: str) -> None:
-    """Tell whoever holds this process on a lifeline why it is about to end."""
+    """Send the parent the reason why this process is about to end."""
     lifeline = _handed_down()
     if lifeline is not None:
         with suppress(OSError):
@@ -52,19 +52,19 @@ def tell(reason: str) -> None:
 
 
 def told(lifeline: socket.socket) -> str:
-    """What the process at the other end has told last; empty if it has told nothing."""
+    """Return the last reason that the child process sent; empty if none."""
     lifeline.setblocking(False)
     received = b""
     with suppress(OSError):
         while more := lifeline.recv(1 << 16):
             received += more
-    # Whoever was killed while it told has not ended its last line.
+    # A process killed while sending leaves its last line incomplete.
     *lines, _ = received.split(b"\n")
     return str(json.loads(lines[-1])) if lines else ""
 
 
 @cache
 def _handed_down() -> socket.socket | None:
-    # Whoever this process starts has none, or one of its own.
+    # Children of this process must not inherit it: they have none, or one of their own.
     descriptor = os.environ.pop(VARIABLE, None)
     return None if descriptor is None else socket.socket(fileno=int(descriptor))

@@ -1,4 +1,4 @@
-"""Room for open files: connections, and scratch files of large windows."""
+"""Limits on open files, needed for connections and spill files of large windows."""
 
 from __future__ import annotations
 
@@ -6,14 +6,7 @@ import resource
 
 
 def room_for_files(wanted: int) -> int:
-    """Raise this process's soft limit of open files as far as need be and as the hard one allows.
-
-    Args:
-        wanted: how many files.
-
-    Returns:
-        How many of these it can have open.
-    """
+    """Raise the soft limit of open files up to `wanted`; return how many of these are available."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < wanted:
         soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)

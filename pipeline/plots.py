@@ -1,4 +1,4 @@
-"""What everything that draws has in common: Matplotlib, which need not be installed."""
+"""Shared plotting functions; Matplotlib is optional."""
 
 from __future__ import annotations
 
@@ -16,16 +16,14 @@ INSTALL = "pip install 'dpstream[plot]'"
 
 
 class PlotError(DpstreamError):
-    """Matplotlib is not installed; the message says how to install it."""
-
     exit_code = WRONG_INPUT
 
 
 def new_figure(width: float, height: float, what: str = "plot") -> Figure:
-    """An empty figure, of so many inches.
+    """Return an empty figure; width and height in inches.
 
     Raises:
-        PlotError: matplotlib is missing; the message says of `what` there is none.
+        PlotError: If Matplotlib is missing; the message names `what` cannot be drawn.
     """
     try:
         from matplotlib.figure import Figure
@@ -35,18 +33,17 @@ def new_figure(width: float, height: float, what: str = "plot") -> Figure:
 
 
 def tidy(axes: Axes) -> None:
-    """A light grid behind what is drawn, and no box around it."""
     axes.grid(visible=True, color="#DDDDDD", linewidth=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
 
 
 def save_figure(figure: Figure, path: Path) -> None:
-    """Write a picture of the kind that the end of its name says, else a PNG; whole or not at all.
+    """Write a picture in the format of the file's suffix, PNG by default; all or nothing.
 
     Raises:
-        ValueError: there is no such kind of picture.
-        OSError: it cannot be written.
+        ValueError: If the format is unknown.
+        OSError: If the file cannot be written.
     """
     with replaced_whole(path) as part:
         figure.savefig(part, dpi=150, format=path.suffix.removeprefix(".") or "png")

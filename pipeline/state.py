@@ -1,20 +1,21 @@
-"""The one place of everything dpstream keeps on this machine.
+"""Location of all local state of dpstream.
 
 It is ``$DPSTREAM_HOME``, else ``$XDG_STATE_HOME/dpstream``, else ``~/.local/state/dpstream``::
 
     kafka/                     the local broker: settings, log, data
-    noise-keys/JOB             the key of the noise that the shuffle stage adds
-    sealing-keys/NAME.key      private keys that open sealed reports
-    collector-keys/JOB         the key of the tags that collectors put on reports of devices
-    signing-keys/devices.key   the key that signs what devices are told of jobs
-    producers/JOB/NAME/        what devices have drawn and not yet sent
-    workers/JOB/STAGE/NAME/    scratch of the stages
-    up/                        held by ``dpstream up`` while it runs; no more while its page stays
+    noise-keys/JOB             key of the noise that the shuffler adds
+    sealing-keys/NAME.key      private keys that decrypt sealed reports
+    collector-keys/JOB         key of the tags that collectors put on reports of devices
+    signing-keys/devices.key   key that signs the job descriptions sent to devices
+    producers/JOB/NAME/        drawn by devices and not yet sent
+    workers/JOB/STAGE/NAME/    spill files of the stages
+    up/                        locked by ``dpstream up`` while it runs, except while only its page
+                               stays
 
-Producer folders hold true values and drawn randomness, who has a noise key can take the noise off
-what was released, and who has a sealing key reads what was sealed to it. So every folder made here
-is 0700 (its owner alone may look in); secrets of a cluster are never copied into it. What can be
-fetched again is no state and lies in ``$DPSTREAM_CACHE``, ``$XDG_CACHE_HOME/dpstream`` or
+Every folder created here is 0700 (access for its owner alone). Producer folders hold true values
+and drawn randomness. A noise key allows removing the noise from released results, and a sealing key
+decrypts everything sealed to it. Secrets of a cluster are never copied here. Files that can be
+fetched again are not state; they lie in ``$DPSTREAM_CACHE``, ``$XDG_CACHE_HOME/dpstream`` or
 ``~/.cache/dpstream``.
 """
 
@@ -34,61 +35,53 @@ LOCK_FILE = "lock"
 
 
 class FolderInUse(DpstreamError):  # noqa: N818
-    """Another process holds the folder; the message names it and says what to do."""
+    """Another process holds the folder; the message names it and the remedy."""
 
 
 def state_home() -> Path:
-    """Return the folder of all local state (it need not exist yet)."""
+    """Return the folder of all local state (it may not exist yet)."""
     return _home("DPSTREAM_HOME", "XDG_STATE_HOME", ".local/state")
 
 
 def cache_home() -> Path:
-    """Return the folder of what can be fetched again (it need not exist yet)."""
+    """Return the folder of files that can be fetched again (it may not exist yet)."""
     return _home("DPSTREAM_CACHE", "XDG_CACHE_HOME", ".cache")
 
 
 def kafka_folder() -> Path:
-    """Return the folder of the local broker."""
     return state_home() / "kafka"
 
 
 def noise_key_file(job: str) -> Path:
-    """Return the file of a job's noise key, unless another is named."""
     return state_home() / "noise-keys" / _component(job)
 
 
 def sealing_keys_folder() -> Path:
-    """Return the folder of the private keys of sealed reports, unless another is named."""
     return state_home() / "sealing-keys"
 
 
 def collector_key_file(job: str) -> Path:
-    """Return the file of the key that a job's collectors share, unless another is named."""
     return state_home() / "collector-keys" / _component(job)
 
 
 def signing_key_file() -> Path:
-    """Return the file of the key that signs what devices are told, unless another is named."""
     return state_home() / "signing-keys" / "devices.key"
 
 
 def producer_folder(job: str, name: str) -> Path:
-    """Return the folder of the producer ``name`` of ``job``; it holds private values."""
     return state_home() / "producers" / _component(job) / _component(name)
 
 
 def worker_folder(job: str, stage: str, name: str) -> Path:
-    """Return the folder of one worker of a stage of ``job``."""
     return state_home() / "workers" / _component(job) / _component(stage) / _component(name)
 
 
 def supervisor_folder(stage: str, name: str) -> Path:
-    """Return the folder of one supervisor of a stage."""
     return state_home() / "supervisors" / _component(stage) / _component(name)
 
 
 def private_folder(path: Path) -> Path:
-    """Make ``path`` and its missing parents, each for the owner alone (0700), and return it."""
+    """Create ``path`` and its missing parents, each accessible to the owner alone (0700)."""
     for folder in (*reversed(path.parents), path):
         if not folder.is_dir():
             folder.mkdir(mode=0o700, exist_ok=True)
@@ -96,11 +89,11 @@ def private_folder(path: Path) -> Path:
 
 
 class FolderLock:
-    """Exclusive use of a folder, until `release` or the end of the process, however it ends.
+    """Exclusive lock on a folder, created if missing, until `release` or the end of the process.
 
-    ``folder`` is made if missing; ``purpose`` says in a few words what it is used for; ``wait`` is
-    how many seconds to wait for another holder. Raises `FolderInUse`. The operating system drops
-    the lock with the process, so there is nothing to clean up after a crash.
+    The operating system drops the lock with the process, so a crash leaves nothing to clean up.
+    ``purpose`` tells other processes in a few words what the folder is used for; ``wait`` is how
+    many seconds to wait for another holder. Raises `FolderInUse`.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder, FolderLock(Path(folder), "an example"):
@@ -134,8 +127,8 @@ class FolderLock:
         return True
 
     def release(self) -> None:
-        """Give the folder up; more than once does no harm."""
-        # The file stays: removing it would let two processes lock two files of one name.
+        """Release the lock; safe to call more than once."""
+        # Keep the file: removing it would let two processes lock two files of one name.
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -156,7 +149,7 @@ def _home(own: str, xdg: str, default: str) -> Path:
     if value := os.environ.get(own):
         return Path(value).expanduser().absolute()
     base = Path(os.environ.get(xdg, ""))
-    # The XDG specification: a relative path is to be ignored.
+    # The XDG specification requires ignoring a relative path.
     return (base if base.is_absolute() else Path.home() / default) / "dpstream"
 
 

@@ -1,9 +1,9 @@
-"""Files that are read whole, and files that are there whole or not at all.
+"""Read files whole, and write files all or nothing.
 
-Read are regular ones, no larger than such a file can sensibly be: a pipe that nobody writes to
-would be waited for without end, and a device read until memory ends. What is written while a disk
-fills up leaves nothing behind, and its error has the name of the file, which Python gives to errors
-of opening alone.
+* Only regular files up to a plausible size are read: reading a pipe without a writer would never
+  end, and reading a device would exhaust memory.
+* A failed write, such as on a full disk, leaves nothing behind.
+* Errors of writing name the file; Python itself does so only for errors of opening.
 """
 
 from __future__ import annotations
@@ -26,13 +26,12 @@ NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno
 
 
 class WholeFileError(OSError):
-    """A file is not read; `strerror` says why, in a few words."""
+    """A file was not read; `strerror` gives the reason in a few words."""
 
     def __init__(self, reason: str, path: Path) -> None:
         super().__init__(None, reason, str(path))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """How it gets to another process."""
         return type(self), (self.strerror, Path(self.filename))
 
 
@@ -40,11 +39,10 @@ def open_regular(path: Path) -> BufferedReader:
     """Open a regular file for reading.
 
     Raises:
-        WholeFileError: it is not regular, or its name is none.
-        OSError: it cannot be opened.
+        WholeFileError: If it is not a regular file, or its name is invalid.
     """
     try:
-        # Opening a pipe must not wait for whoever writes to it.
+        # Opening a pipe must not wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except ValueError:
         raise WholeFileError("no file can have a name with a NUL character", path) from None
@@ -57,11 +55,10 @@ def open_regular(path: Path) -> BufferedReader:
 
 
 def read_whole_file(path: Path, largest: int = LARGEST) -> bytes:
-    """The bytes of a regular file.
+    """Return the bytes of a regular file.
 
     Raises:
-        WholeFileError: it is not regular, is larger than `largest`, or its name is none.
-        OSError: it cannot be read.
+        WholeFileError: If it is not regular, is larger than `largest`, or its name is invalid.
     """
     with open_regular(path) as file:
         content = file.read(largest + 1)
@@ -71,12 +68,11 @@ def read_whole_file(path: Path, largest: int = LARGEST) -> bytes:
 
 
 def read_whole_text(path: Path, encoding: str = "utf-8", largest: int = LARGEST) -> str:
-    r"""The text of a regular file; lines end with ``\n`` whatever ended them there.
+    r"""Return the text of a regular file; all line ends become ``\n``.
 
     Raises:
-        WholeFileError: as `read_whole_file`.
-        OSError: it cannot be read.
-        UnicodeDecodeError: it is not text in that encoding.
+        WholeFileError: As for `read_whole_file`.
+        UnicodeDecodeError: If it is not text in that encoding.
     """
     text = read_whole_file(path, largest).decode(encoding)
     return text.replace("\r\n", "\n").replace("\r", "\n")
@@ -84,7 +80,7 @@ def read_whole_text(path: Path, encoding: str = "utf-8", largest: int = LARGEST)
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Have errors of what is done to an open file name it."""
+    """Add the file name to errors of operations on an open file."""
     try:
         yield
     except OSError as error:
@@ -95,19 +91,19 @@ def naming(path: Path) -> Iterator[None]:
 
 @contextmanager
 def replaced_whole(path: Path) -> Iterator[Path]:
-    """Where to write a file that takes its place, or its predecessor's, once it is whole.
+    """Yield a path to write to; the file replaces `path` once complete.
 
-    What is no regular file, such as ``/dev/stdout``, is written to as it is.
+    Targets other than regular files, such as ``/dev/stdout``, are written directly.
 
     Raises:
-        OSError: it cannot be written; it names `path`, and what was there still is.
+        OSError: If it cannot be written; it names `path`, whose old content remains.
     """
     if path.exists() and not path.is_file():
         with naming(path):
             yield path
         return
     whole = path.resolve()
-    # The end of its name says to some writers what is to be written.
+    # Some writers choose the format by the suffix.
     part = whole.with_name(f".{secrets.token_hex(4)}.part{whole.suffix}")
     try:
         _create_like(part, whole)
@@ -125,11 +121,10 @@ def replaced_whole(path: Path) -> Iterator[Path]:
 
 
 def write_new(path: Path, data: bytes, mode: int) -> None:
-    """Write a file that is on the disk afterwards, for those that `mode` names.
+    """Create a file with permissions `mode`, and flush it to disk; on errors, no file remains.
 
     Raises:
-        FileExistsError: it is there already.
-        OSError: it cannot be written, and is not there.
+        FileExistsError: If the file exists.
     """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
@@ -143,7 +138,7 @@ def write_new(path: Path, data: bytes, mode: int) -> None:
 
 
 def _create_like(part: Path, whole: Path) -> None:
-    """Make an empty file that those may read who may read the one that it is to replace."""
+    """Create an empty file with the permissions of the file that it will replace."""
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         with suppress(FileNotFoundError):
