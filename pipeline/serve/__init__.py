@@ -1,5 +1,5 @@
-"""The live page of all jobs, and the API that it uses.
+"""The live page of all jobs, and its API.
 
-What is known is gathered by threads (`follower`, `background`), kept by the event loop (`board`,
-`history`), and given to viewers (`api`, `sockets`, `downloads`). The page itself lies in `static`.
+Threads collect data (`follower`, `background`), the event loop stores it (`board`, `history`), and
+`api`, `sockets` and `downloads` send it to viewers. The page itself is in `static`.
 """

@@ -1,4 +1,4 @@
-"""Who may see the page: whoever knows its password, or whom a proxy names in a header. No I/O."""
+"""Access to the page by password, or by a user name in a header set by a proxy. No I/O."""
 
 from __future__ import annotations
 
@@ -29,12 +29,11 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True, slots=True)
 class AccessSettings:
-    """Who may see the page; with neither a password nor a header, whoever reaches it.
+    """Access rules; without a password and a header, the page is open to all that reach it.
 
     Attributes:
-        password: None: there is none.
-        header: that a proxy sets to the name of who asks; None: no such header counts.
-        proxies: networks from which that header counts.
+        header: Header in which a proxy names the user; None ignores such headers.
+        proxies: Networks from which that header is accepted.
     """
 
     password: HashedPassword | None = None
@@ -43,20 +42,15 @@ class AccessSettings:
 
     @property
     def open(self) -> bool:
-        """Whether everybody may."""
         return self.password is None and self.header is None
 
     def named_by_proxy(self, headers: Mapping[str, str], peer: str | None) -> bool:
-        """Whether a trusted proxy says who asks.
+        """Return whether a trusted proxy names the user; None as `peer` means an unknown address.
 
         >>> behind = AccessSettings(header="X-Forwarded-User")
         >>> told = {"X-Forwarded-User": "ada"}
         >>> behind.named_by_proxy(told, "127.0.0.1"), behind.named_by_proxy(told, "192.0.2.7")
         (True, False)
-
-        Args:
-            headers: of the request; names in any case.
-            peer: the address that it came from, None if that is not known.
         """
         if self.header is None or peer is None or not headers.get(self.header, "").strip():
             return False
@@ -64,11 +58,7 @@ class AccessSettings:
 
 
 class Sessions:
-    """Tokens of those who have given the password, which end with the process.
-
-    Args:
-        clock: seconds.
-    """
+    """Session tokens issued after login, valid until this process ends. `clock` is in seconds."""
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self._key = secrets.token_bytes(32)
@@ -76,24 +66,24 @@ class Sessions:
         self._ended: dict[str, int] = {}
 
     def begin(self) -> str:
-        """A new token."""
+        """Issue a token."""
         body = f"{int(self._clock()) + SESSION_SECONDS}.{secrets.token_hex(16)}"
         return f"{body}.{self._sign(body)}"
 
     def holds(self, token: str) -> bool:
-        """Whether it is one, and not too old."""
+        """Return whether the token is valid: signed here, not ended, and not expired."""
         body, _, signature = token.rpartition(".")
         if not token.isascii():
-            # Nor can it be signed: a header's bytes that are no UTF-8 are no text either.
+            # It cannot be signed either: header bytes that are not UTF-8 do not encode.
             return False
         signed = hmac.compare_digest(signature, self._sign(body))
         return signed and body not in self._ended and self._clock() < _end_of(body)
 
     def end(self, token: str) -> None:
-        """Let a token be none any more, wherever else it may be kept."""
+        """Invalidate a token, including all its copies."""
         if self.holds(token):
             body = token.rpartition(".")[0]
-            # Those that are too old by now are none anyhow.
+            # Expired tokens are invalid anyway.
             self._ended = {each: at for each, at in self._ended.items() if self._clock() < at}
             self._ended[body] = _end_of(body)
 
@@ -107,18 +97,14 @@ def _end_of(body: str) -> int:
 
 @dataclass(eq=False)
 class LoginAttempts:
-    """Wrong passwords of the last minute, of each address; of IPv6, of each network of 64 bits.
-
-    Attributes:
-        clock: seconds.
-    """
+    """Wrong passwords of the latest minute, per address; for IPv6, per /64 network."""
 
     clock: Clock = time.monotonic
     _failed: OrderedDict[str, list[float]] = field(default_factory=OrderedDict)
     _all: list[float] = field(default_factory=list)
 
     def wait(self, peer: str) -> float:
-        """For how many seconds an address has to wait; 0 if it may try."""
+        """Return the seconds until an address may try again; 0 if it may try now."""
         now = self.clock()
         self._all = _recent(self._all, now)
         own = _recent(self._failed.get(network_of(peer), []), now)
@@ -129,7 +115,7 @@ class LoginAttempts:
         return waits
 
     def begin(self, peer: str) -> None:
-        """An address tries; until `succeed` it counts as wrong, also while it is looked at."""
+        """Record an attempt; it counts as wrong until `succeed`, also while it is being checked."""
         now = self.clock()
         self._all.append(now)
         client = network_of(peer)
@@ -138,7 +124,7 @@ class LoginAttempts:
             self._failed.popitem(last=False)
 
     def succeed(self, peer: str) -> None:
-        """The latest try of an address was right."""
+        """Clear the latest attempt of an address."""
         for failed in (self._failed.get(network_of(peer), []), self._all):
             if failed:
                 failed.pop()

@@ -1,162 +1,159 @@
 """The JSON API of ``dpstream serve``.
 
-Everything is read-only, and made from estimates and manifests alone: no content of a report is
-anywhere in it. Numbers of users are floating point, times are milliseconds since 1970 (UTC), and
-where nothing is known stands ``null``, never 0. Answers are JSON, with an ``error`` (a sentence)
-and a status of 400 or more where something is wrong. Epochs where nothing can be said, and those
-flagged ``gap``, have ``null`` in place of value, low and high; what was published of them is in
-``/estimates``.
+The API is read-only and uses estimates and manifests alone: it contains no content of reports.
+Numbers of users are floating point, times are milliseconds since 1970 (UTC), and unknown values are
+``null``, never 0. Responses are JSON; errors have a status of 400 or more and an ``error`` (a
+sentence). Epochs without an estimate, and those flagged ``gap``, have ``null`` as value, low and
+high; ``/estimates`` has what was published of them.
 
 ``GET /api/jobs``
-    ``{"run", "kafka", "login": bool (who asks has given the password), "jobs": [SUMMARY, ...]}``,
-    by name. ``run`` names this life of the server.
-    ``kafka`` is ``{"answers": true|false, "since"}``: while it does not answer, numbers are stale.
+    ``{"run", "kafka", "login": bool (true if the client is logged in by password), "jobs":
+    [SUMMARY, ...]}``, sorted by name. ``run`` identifies this run of the server. ``kafka`` is
+    ``{"answers": true|false, "since"}``; while it does not answer, numbers are stale.
 
-    SUMMARY: ``{"job", "protocol", "deployment", "deployed_at", "phase", "ended" (whether
-    its last epoch is published), "replay_of" (a job or null), "epochs" (the last one there will be,
-    or null), "counted_from" (the deployment's first epoch), "horizon" (epochs of one),
-    "population" (the people whom it charges), "position" (in words, or null), "unit_of_value"
-    ("users", or "percent" of jobs that learn), "domain": {"kind":
-    "value"|"items"|"numbers"|"found", "items": [label, ...] or null, "crowds": [label, ...] where
-    there are some, "measure": what is published of a model that is learnt},
-    "first_epoch" (held here), "last_epoch", "closed_at", "fate", "flags", "headline" (text),
-    "estimate": {"value", "low", "high"} or null, "title", "description" (or null), "people" (what
-    they are called), "period" ("week", or "epoch"), "calendar": {"zone", "days" (whether epochs are
-    whole days there), "seconds" (whether times have them)} or null, "sentence": [text, number,
-    text, ...] (for readers; parts at odd places carry weight), "told": {"epoch", "name",
-    "contributors", "population"} or null (the epoch that it is about: the last complete one),
-    "assumption" (a sentence: what intervals assume of people's changes, or null), "warning" (where
-    reports show that people may have made more, or null),
-    "change": {"number", "words"} or null (since the epoch before, with an interval of its own),
-    "problems": [sentence, ...], "behind_seconds" (since the oldest record that waits was written,
-    of the stage where that is longest; 0 when nothing waits, null when not known), "loss":
-    {"epsilon", "delta", "each": "epoch"|"horizon" or null} (what the job costs by itself), "budget"
-    (text, of all jobs about its people)}``. Of ``items`` up to 64 are listed here, up to 4,096 in
-    ``/api/jobs/J``, of longer domains none.
+    SUMMARY: ``{"job", "protocol", "deployment", "deployed_at", "phase", "ended" (whether its last
+    epoch is published), "replay_of" (a job or null), "epochs" (the last epoch of the job, or null),
+    "counted_from" (the deployment's first epoch), "horizon" (epochs per horizon), "population" (the
+    population that it charges), "position" (text, or null), "unit_of_value" ("users", or "percent"
+    for jobs that learn), "domain": {"kind": "value"|"items"|"numbers"|"found", "items": [label,
+    ...] or null, "crowds": [label, ...] if there are any, "measure": the published measure, if a
+    model is learned}, "first_epoch" (stored here), "last_epoch", "closed_at", "fate", "flags",
+    "headline" (text), "estimate": {"value", "low", "high"} or null, "title", "description" (or
+    null), "people" (noun for the users), "period" ("week", or "epoch"), "calendar": {"zone", "days"
+    (whether epochs are whole days there), "seconds" (whether times have them)} or null, "sentence":
+    [text, number, text, ...] (for readers; parts at odd positions are emphasized), "told":
+    {"epoch", "name", "contributors", "population"} or null (the epoch that the sentence describes:
+    the last complete one), "assumption" (a sentence on the changes per user that intervals assume,
+    or null), "warning" (if reports show that users may have made more changes, or null), "change":
+    {"number", "words"} or null (since the previous epoch, with its own interval), "problems":
+    [sentence, ...], "behind_seconds" (age of the oldest waiting record, in the stage where it is
+    highest; 0 if nothing waits, null if unknown), "loss": {"epsilon", "delta", "each":
+    "epoch"|"horizon" or null} (privacy cost of this job alone), "budget" (text, over all jobs of
+    its population)}``. ``items`` lists up to 64 items here, up to 4,096 in ``/api/jobs/J``, and is
+    null for larger domains.
 
 ``GET /api/jobs/J``
     SUMMARY and ``{"guarantee": {...}, "guarantee_words": [sentence, ...], "budget": {"population",
-    "stated": {"epsilon", "delta"}, "charged": {"epsilon" or null, "delta"}, "filtered": epsilon of
-    all of it where the budget composes charges to less than their sum, or null, "remaining": as
-    charged or null without a budget, "allowed": the same or null, "words": [sentence, ...]},
-    "exposure":
-    {"reports": [t, ...], "epsilons": [...], "likely": [text, ...], "limit", "words": sentences}
-    or null (of jobs whose devices report several times of the same: epsilon of a person to whoever
-    sees t of the reports together, and how likely a guess becomes that was 50 % likely), "series":
-    [{"id", "label", "unit": "users"|"value"|"percent", "crowd" where there are some}, ...],
-    "chosen": [id, ...] (what to draw at first), "smoothed": bool, "changes": bool (whether
-    there are intervals of changes), "truth": bool, "truth_note" ("not private: ..." or null),
-    "trust": {"parties": [{"name", "sees", "trusted", "either": bool (one
-    of those beside each other suffices)}, ...], "words"},
-    "simultaneous": {"epochs", "widening", "words"} or null}``: intervals so many times as wide as
-    those of 95 % hold at all epochs of a horizon at once, in 19 of 20 runs.
+    "stated": {"epsilon", "delta"}, "charged": {"epsilon" or null, "delta"}, "filtered": total
+    epsilon if the budget composes charges to less than their sum, or null, "remaining": as charged
+    or null without a budget, "allowed": the same or null, "words": [sentence, ...]}, "exposure":
+    {"reports": [t, ...], "epsilons": [...], "likely": [text, ...], "limit", "words": sentences} or
+    null (for jobs whose devices report the same value several times: epsilon of a user against an
+    observer who links t of the reports, and the success rate of a guess that was 50 % before),
+    "series": [{"id", "label", "unit": "users"|"value"|"percent", "crowd" if there are any}, ...],
+    "chosen": [id, ...] (drawn by default), "smoothed": bool, "changes": bool (whether changes have
+    intervals), "truth": bool, "truth_note" ("not private: ..." or null), "trust": {"parties":
+    [{"name", "sees", "trusted", "either": bool (one of several parallel parties, of which one
+    suffices)}, ...], "words"}, "simultaneous": {"epochs", "widening", "words"} or null}``:
+    95 % intervals widened by the factor ``widening`` hold at all epochs of a horizon at once, in 19
+    of 20 runs.
 
-    Ids of series: ``value``; of items their number from 1 on, such as ``17``; of numbers ``q0.5``
-    for a quantile (0.25, 0.5 and 0.75) and ``r10:20`` for a range between edges of buckets.
+    Series ids: ``value``; for items their number from 1, such as ``17``; for numbers ``q0.5`` for
+    a quantile (0.25, 0.5 and 0.75) and ``r10:20`` for a range between bucket edges.
 
 ``GET /api/recent?epochs=N``
     ``{"jobs": {J: {"id", "label", "unit", "epochs": [...], "begins": [...] or null, "value": [...],
-    "low": [...], "high": [...], "population": [...] or null}}}``: of every job with an estimate its
-    last N epochs (100, at most 1,000) of one series: the value, the largest item by its mean, or
+    "low": [...], "high": [...], "population": [...] or null}}}``: the latest N epochs (100, at most
+    1,000) of one series of every job with an estimate: the value, the largest item by its mean, or
     the median.
 
 ``GET /api/jobs/J/curve?series=ID,ID&from=&to=&columns=N&change=N``
     ``{"job", "from", "to", "last_epoch", "reduced": bool, "truth_note", "series": [{"id", "label",
     "unit", "epochs": [...], "begins": [...] (milliseconds, or null without a calendar), "value":
-    [...], "low": [...], "high": [...], "own_low": [...], "own_high": [...], "population": [...] (to
-    whom what is shown is cut, or null), "simultaneous_low": [...] or null, "simultaneous_high",
+    [...], "low": [...], "high": [...], "own_low": [...], "own_high": [...], "population": [...]
+    (upper limit for display, or null), "simultaneous_low": [...] or null, "simultaneous_high",
     "smoothed": [...] or null, "smoothed_low", "smoothed_high", "truth": [...] or null}]}``: at most
-    12 series, of which some are chosen if none is named. N columns (default 1,000, 16 to 4,096):
-    where there are more epochs than two a column, of every column those of the smallest and of the
-    largest value stay, with the band of the whole column, and the first one of a gap; ``own_low``
-    and ``own_high`` are those of the epoch itself. Ask again
-    with ``from`` and ``to`` for a finer part. With ``change`` numbers and truth are changes since
-    so many epochs ago, with intervals of their own, from the first epoch that has one so long
-    before.
+    12 series, chosen automatically if none is named. With N columns (default 1,000, 16 to 4,096)
+    and more than 2N epochs, every column keeps the epochs of its smallest and largest value, with
+    the band of the whole column, and the first epoch of a gap; ``own_low`` and ``own_high`` are
+    those of the epoch itself. Request again with ``from`` and ``to`` for more detail. With
+    ``change``, numbers and ground truth are changes since N epochs earlier, with their own
+    intervals, starting at the first epoch with such a predecessor.
 
 ``GET /api/jobs/J/top?epoch=E&count=N``
     ``{"epoch", "fate", "flags", "population", "name", "kind": "item", "items": [{"id", "label",
-    "value", "low", "high", "truth", "places": [first, last] or null (those that it may have
-    among all items)}], "simultaneous_half_width" or null, "found_above" or null, "notes": [...]}``:
-    the largest items of an epoch, by default the last one and 10 (at most 100). Of numbers it is
-    the buckets, in their order.
+    "value", "low", "high", "truth", "places": [first, last] or null (possible ranks among all
+    items)}], "simultaneous_half_width" or null, "found_above" or null, "notes": [...]}``: the
+    largest items of an epoch, by default 10 (at most 100) of the last one. For numbers: the
+    buckets, in order.
 
 ``GET /api/jobs/J/quantiles?epoch=E``
     ``{"epoch", "fate", "flags", "population", "name", "quantiles": [{"id", "share",
-    "value", "low", "high", "truth"}]}``, of numbers only.
+    "value", "low", "high", "truth"}]}``, for numbers only.
 
 ``GET /api/jobs/J/sparklines?count=N``
     ``{"last_epoch", "population", "columns", "series": [{"id", "label", "unit", "last": [value,
-    low, high] or null, "points": [...]}]}``: the N (200, at most 1,000) largest series by
-    their mean, each reduced to at most 64 points, null where there is a gap.
+    low, high] or null, "points": [...]}]}``: the N (200, at most 1,000) series with the largest
+    mean, each reduced to at most 64 points, null at gaps.
 
 ``GET /api/jobs/J/table?series=&from=&to=&limit=N&change=N``
     ``{"rows": [{"epoch", "begins", "fate", "flags", "closed_at", "contributors", "population",
-    "series": {id: [value, low, high] or null}}]}``: the numbers behind a chart, the latest N (200,
-    at most 2,000) of the epochs asked for, the last one first; ``change`` as of ``curve``.
+    "series": {id: [value, low, high] or null}}]}``: the numbers behind a chart, for the latest N
+    (200, at most 2,000) requested epochs, latest first; ``change`` as for ``curve``.
 
 ``GET /api/jobs/J/pipeline``
-    ``{"at", "workers_needed" (false where it needs nobody that none is alive: the job is paused or
-    drained, its last epoch is published, or it is a replay for which nothing waits), "stages":
-    [{"stage", "reads" (the last part of a topic's name), "workers": [{"name", "alive",
-    "resting" (it has nothing to do, and is started when it has), "age" (seconds since it was heard
-    of), "partitions", "records_per_second", "reports_per_second"}],
-    "lag" (records), "waiting" (seconds) or null, "epoch" (the latest one that was decided, added up
-    or published), "alive" (whether a worker is)}], "windows": [{"epoch", "reports", "devices",
-    "waits_for": [producer, ...], "grace_left" (seconds)}], "open_windows", "decided": {fate:
-    count} (of a long history {} until a shuffle worker has told them), "producers" (null where
-    devices report for themselves), "silent": [producer, ...], "collectors": [{"name", "alive",
-    "age", "stored" (reports), "stored_per_second", "waiting" (requests), "refused": {reason:
-    requests}}] or null where producers report, "dead_letters": {reason: count}, "late_reports",
-    "unusable_reports", "problems": [sentence, ...], "notes": [sentence, ...]}`` or ``{"at": null}``
-    before anything is known; a replay has no shuffle stage.
-    Where the guarantee rests on the shuffle stage, records and reports of it are null: they would
-    be counts of raw messages. Devices and seconds are told.
+    ``{"at", "workers_needed" (false if the job needs no worker: it is paused or drained, its last
+    epoch is published, or it is a replay with nothing waiting), "stages": [{"stage", "reads" (the
+    last part of a topic's name), "workers": [{"name", "alive", "resting" (idle, started again on
+    demand), "age" (seconds since its latest heartbeat), "partitions", "records_per_second",
+    "reports_per_second"}], "lag" (records), "waiting" (seconds) or null, "epoch" (the latest one
+    finalized, aggregated or published), "alive" (whether any worker is)}], "windows": [{"epoch",
+    "reports", "devices", "waits_for": [producer, ...], "grace_left" (seconds)}], "open_windows",
+    "decided": {fate: count} (for a long history {} until a shuffle worker reports them),
+    "producers" (null if devices report for themselves), "silent": [producer, ...], "collectors":
+    [{"name", "alive", "age", "stored" (reports), "stored_per_second", "waiting" (requests),
+    "refused": {reason: requests}}] or null if producers report, "dead_letters": {reason: count},
+    "late_reports", "unusable_reports", "problems": [sentence, ...], "notes": [sentence, ...]}`` or
+    ``{"at": null}`` before anything is known; a replay has no shuffle stage. If the guarantee
+    relies on the shuffler, its records and reports are null: they would be counts of raw messages.
+    Devices and seconds are shown.
 
 ``GET /api/jobs/J/estimates?from=&to=&series=&format=json|csv|parquet``
-    A download, read afresh from Kafka. JSON: ``{"job", "assumes_changes" (or null), "estimates":
-    [{"epoch", "fate", "closed_at", "contributors", "population", "flags", "estimate": as published,
-    "truth"}]}``. CSV: byte for byte what ``dpstream estimates J --format csv`` prints of these
-    epochs. Parquet: the same rows, with types. ``series`` is for JSON; the others have everything.
+    A download, read from Kafka for each request. JSON: ``{"job", "assumes_changes" (or null),
+    "estimates": [{"epoch", "fate", "closed_at", "contributors", "population", "flags", "estimate":
+    as published, "truth"}]}``. CSV: byte for byte the output of ``dpstream estimates J --format
+    csv`` for these epochs. Parquet: the same rows, with types. ``series`` applies to JSON; the
+    other formats contain everything.
 
 ``GET /figures.json?job=J&theme=light|dark&series=ID,ID&curves=N&axis=dates|numbers``
-    The description of an empty figure for N curves, by default as many as there are series, which
-    say its unit, with dates on its axis if the job has them; see `dpstream.pipeline.serve.figures`.
+    The description of an empty figure for N curves, by default one for each series. The series
+    determine its unit; its axis has dates if the job has them. See
+    `dpstream.pipeline.serve.figures`.
 
 ``GET /ws?job=J&after=E&start=RUN&deployment=D&series=ID,ID`` (a WebSocket)
     Messages of the server, each a JSON object with a ``type``:
 
-    * ``hello``: ``{"run", "kafka", "job", "last_epoch", "jobs": [SUMMARY, ...]}``, first of all.
+    * ``hello``: ``{"run", "kafka", "job", "last_epoch", "jobs": [SUMMARY, ...]}``, the first one.
     * ``epoch``: ``{"job", "epoch", "begins", "fate", "flags", "closed_at", "contributors",
       "population", "headline", "estimate", "sentence", "told", "series": {id: [value, low, high] or
-      null}, "truth": {id: number}}``: every epoch after E, then each new one as it is published.
-      ``series`` are those asked for; without ``series`` all there are, or of more than 256 those
-      chosen.
-    * ``smoothed``: ``{"job", "epoch"}``: the smoothed curve was made anew; ask for it.
-    * ``budget``: ``{"job", "budget"}``, the latter as of ``/api/jobs/J``: at first, and when its
-      people are charged or another budget binds them, once a second at most.
-    * ``pipeline``: as of ``/api/jobs/J/pipeline``, when it changes, once a second at most.
-    * ``jobs``: ``{"jobs": [SUMMARY, ...]}``, when one of them changes, once a second at most.
-    * ``kafka``: ``{"answers", "since"}``, when it ceases to answer and when it is back.
+      null}, "truth": {id: number}}``: every epoch after E, then each new one when it is published.
+      ``series`` has the requested ones; by default all, or the chosen ones if there are more than
+      256.
+    * ``smoothed``: ``{"job", "epoch"}``: the smoothed curve has changed; request it.
+    * ``budget``: ``{"job", "budget"}``, the latter as in ``/api/jobs/J``: initially, and when its
+      population is charged or its budget changes, at most once a second.
+    * ``pipeline``: as ``/api/jobs/J/pipeline``, on changes, at most once a second.
+    * ``jobs``: ``{"jobs": [SUMMARY, ...]}``, when any of them changes, at most once a second.
+    * ``kafka``: ``{"answers", "since"}``, when it stops or resumes answering.
     * ``heartbeat``: ``{"at", "kafka"}``, every 10 s.
-    * ``reload``: ``{"run", "why"}``: RUN is another life of the server, or the job was deployed
-      anew (D, as of its SUMMARY, is another deployment) or is gone: begin again without ``after``,
-      ``start`` and ``deployment``. The connection is closed after it.
+    * ``reload``: ``{"run", "why"}``: the server was restarted (another RUN), the job was deployed
+      again (another deployment D, as in its SUMMARY), or the job is gone. The connection is closed
+      afterwards: reconnect without ``after``, ``start`` and ``deployment``.
 
-    Without ``job`` there is no ``epoch``, ``smoothed``, ``budget`` and ``pipeline``. What a client
-    sends is passed over. One that takes nothing for 2 s is dropped: connect again, with the last
-    epoch seen. The close code 1013 says that there are too many viewers; 1001 that the server ends.
+    Without ``job`` there are no ``epoch``, ``smoothed``, ``budget`` and ``pipeline`` messages.
+    Messages from clients are ignored. A client that reads nothing for 2 s is dropped: reconnect
+    with the last epoch received. Close code 1013: too many viewers; 1001: the server ends.
 
-``/`` is the page, ``/static/...`` what it loads, ``/bokeh/VERSION/bokeh.min.js`` BokehJS; in
-``index.html`` the text ``BOKEH_JS`` becomes its path. ``/api`` is this text.
+``/`` is the page, ``/static/...`` its files, ``/bokeh/VERSION/bokeh.min.js`` BokehJS, whose path
+replaces the text ``BOKEH_JS`` in ``index.html``. ``/api`` is this text.
 
-Limits: 2,000 characters of path and query, 12 series, whole numbers from 0 to 2^53. Refused is with
-400 what makes no sense, 401 who has not logged in, where the server asks for that (``POST /login``
-with ``password`` gives a cookie, ``POST /logout`` ends it), or is not named by its proxy, 429 too
-many wrong passwords, 404 what there is not, 405 any method but GET and HEAD, 413 a body, 414 an
-address that is too long, 431 a head that is, 421 a ``Host`` and 403 an ``Origin`` that this server
-was not told of (``--allow-host``), 503 what is too much at once (connections, viewers, downloads),
-and downloads while Kafka is away. 500 is a fault of the server, of which its log has a line.
+Limits: 2,000 characters of path and query, 12 series, whole numbers from 0 to 2^53. Statuses: 400
+invalid request; 401 not logged in, if the server has a password (``POST /login`` with ``password``
+sets a cookie, ``POST /logout`` ends it), or not named by the proxy; 403 an ``Origin`` that this
+server does not know; 404 not found; 405 a method other than GET and HEAD; 413 a body; 414 address
+too long; 421 a ``Host`` that it does not know (``--allow-host``); 429 too many wrong passwords; 431
+head too long; 503 too many connections, viewers or downloads, or a download while Kafka does not
+answer; 500 a server fault, described by a line of its log.
 """
 
 from __future__ import annotations
@@ -204,7 +201,7 @@ Records: TypeAlias = Callable[[DeployedJob], Iterator[EstimateRecord]]
 """All that was published of a job; called and iterated in a thread."""
 
 _PIECE_SECONDS = 30.0
-# To make the columns of so many takes some 50 ms at most.
+# Computing the columns of this many epochs takes at most about 50 ms.
 _EPOCHS_AT_ONCE = 500
 _COMPRESSED_FROM = 1_000
 _LONGEST_CHANGE = 1 << 16
@@ -214,7 +211,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class ProblemError(Exception):
-    """A request that is answered by a sentence."""
+    """A request answered with an error status and a sentence."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -222,16 +219,12 @@ class ProblemError(Exception):
 
 
 class Api:
-    """Answers requests from what the board knows.
+    """Answer requests from the board.
 
     Args:
-        board: of this event loop.
-        records: what downloads read.
-        gatekeeper: looks at requests first.
-        sockets: of the viewers.
-        downloads: how many there may be at once.
-        desk: lets in who may see the page.
-        embed_in: origins whose pages may have this one in a frame.
+        records: Source of downloads.
+        downloads: Maximum number of concurrent downloads.
+        embed_in: Origins whose pages may frame this one.
     """
 
     def __init__(
@@ -260,7 +253,7 @@ class Api:
         self._pool = ThreadPoolExecutor(downloads, "download")
 
     def application(self) -> web.Application:
-        """The routes."""
+        """Return the routes."""
         app = web.Application(middlewares=[self._guard])
         app.on_response_prepare.append(self._secure)
         app.on_response_prepare.append(self._begin)
@@ -290,7 +283,7 @@ class Api:
         self._begun[id(request)] = False
         try:
             has_body = request.body_exists or request.headers.get("Content-Length", "0") != "0"
-            # A password that is given, and a farewell: nothing else is ever sent here.
+            # Login and logout are the only requests accepted with POST.
             given = self._desk.takes(request)
             refusal = self._gatekeeper.refuse(
                 "GET" if given else request.method,
@@ -309,12 +302,12 @@ class Api:
         except web.HTTPException as error:
             return _problem(error.status, error.reason)
         except (ConnectionError, TimeoutError):
-            # Who has asked is gone, or takes nothing.
+            # The client is gone, or reads nothing.
             raise
         except Exception as error:
             _LOG.error("%s %a failed: %s", request.method, request.path[:100], error_line(error))
             if self._begun[id(request)]:
-                # Half an answer must not look like a whole one.
+                # A truncated response must not look complete.
                 if request.transport is not None:
                     request.transport.abort()
                 raise
@@ -346,7 +339,7 @@ class Api:
         if lag is None:
             return state
         try:
-            # Over a long history it takes a moment; others have their turn.
+            # A long history takes a moment: do not block the event loop.
             return await asyncio.to_thread(views.changed, state, list(state.history.points), lag)
         except ChangeError as error:
             raise ProblemError(404, str(error)) from None
@@ -402,7 +395,7 @@ class Api:
         series = views.asked_series(state.history, series_ids(query))
         for _ in range(len(state.history.points) // _EPOCHS_AT_ONCE):
             state.history.triples(series, _EPOCHS_AT_ONCE)
-            # Others have their turn, also when a long curve is made for the first time.
+            # Yield to others, also when a long curve is computed for the first time.
             await asyncio.sleep(0)
         count = 1_000 if columns is None else min(max(columns, 16), 4_096)
         return _json(curve_view.curve(state, series, first, last, count))
@@ -468,7 +461,7 @@ class Api:
             name, after, query.get("start") or None, ids, query.get("deployment") or None
         )
         board = self._board
-        # After a start of the server, jobs are known as soon as Kafka has answered.
+        # After a start of the server, jobs are known only once Kafka has answered.
         outdated = board.answers and view.outdated(board) is not None
         if name is not None and not outdated:
             views.asked_series((await self._job(name)).history, ids)
@@ -524,7 +517,7 @@ class Api:
             try:
                 piece = await loop.run_in_executor(self._pool, next, pieces, _NOTHING)
             except (KafkaError, ClusterError):
-                # Half a file must not look like a whole one.
+                # A truncated file must not look complete.
                 if request.transport is not None:
                     request.transport.abort()
                 return response

@@ -1,4 +1,4 @@
-"""The files of the page, held in memory: none is looked for that is not known beforehand."""
+"""Static files of the page, all loaded into memory: requests never access the file system."""
 
 from __future__ import annotations
 
@@ -28,13 +28,7 @@ _ASK_AGAIN = "no-cache"
 
 @dataclass(frozen=True)
 class Asset:
-    """A file.
-
-    Attributes:
-        content: its bytes.
-        type: of MIME.
-        caching: the header ``Cache-Control``.
-    """
+    """A static file; `caching` is its header ``Cache-Control``."""
 
     content: bytes
     type: str
@@ -42,12 +36,11 @@ class Asset:
 
     @cached_property
     def tag(self) -> str:
-        """The header ``ETag``."""
         return f'"{hashlib.sha256(self.content).hexdigest()[:32]}"'
 
     @cached_property
     def compressed(self) -> bytes | None:
-        """With gzip, where that is worth it."""
+        """Content compressed with gzip, or None for raster images."""
         if self.type.startswith("image/") and "svg" not in self.type:
             return None
         return gzip.compress(self.content, 6, mtime=0)
@@ -57,16 +50,14 @@ LOGIN_PAGE = "login.html"
 
 
 def load_login_page() -> str:
-    """The form that asks for the password, with places for what `dpstream.pipeline.serve.login`
-    says.
-    """
+    """Return the login form, with placeholders that `dpstream.pipeline.serve.login` replaces."""
     return (
         files("dpstream.pipeline.serve").joinpath("static", LOGIN_PAGE).read_text(encoding="utf-8")
     )
 
 
 def load_assets() -> Mapping[str, Asset]:
-    """All files, by path: the page, what it loads, and BokehJS from its wheel."""
+    """Return all files by path: the page, what it loads, and BokehJS from its wheel."""
     bokeh_path = f"/bokeh/{version('bokeh')}/bokeh.min.js"
     bokeh = files("bokeh").joinpath("server", "static", "js", "bokeh.min.js").read_bytes()
     assets = {bokeh_path: Asset(bokeh, _TYPES[".js"], _FOR_EVER)}

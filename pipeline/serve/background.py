@@ -1,8 +1,7 @@
-"""What takes longer: the state of the pipelines, and smoothed curves. In a thread of its own.
+"""Read pipeline states and compute smoothed curves, in a thread of its own.
 
-Pipelines are looked at once a second, and only while somebody watches; the jobs that nobody has
-opened less often. A horizon is looked back at when epochs have come, and so rarely that it takes a
-tenth of the time at most.
+* Pipelines are read every second, only while someone watches; jobs that are not open, less often.
+* A horizon is smoothed when new epochs arrive, rarely enough to take at most a tenth of the time.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ EPOCHS_LOOKED_BACK = 1_024
 LONGEST_LOOKED_BACK = 1 << 14
 """Epochs of the longest horizon that is looked back at."""
 _SMOOTH_SECONDS = 2.0
-# What took a second is not done again for so many.
+# Seconds of pause after an action that took one second.
 _PATIENCE = 10.0
 _BACK_OFF_SECONDS = 2.0
 _LOG = logging.getLogger(__name__)
@@ -46,13 +45,12 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A job that is shown.
+    """A job that viewers see.
 
     Attributes:
-        job: as deployed.
-        phase: what operators have it do.
-        opened: whether somebody looks at it, and not only at the list of jobs.
-        smooths: whether its protocol can look back.
+        phase: Phase set by the operator.
+        opened: True if a viewer has the job open, not only the list of jobs.
+        smooths: True if its protocol supports retrospective smoothing.
     """
 
     job: DeployedJob
@@ -62,25 +60,25 @@ class Shown:
 
 
 class BackgroundListener(Protocol):
-    """Is told what was found, in the background's thread."""
+    """Callbacks for results, called in the background thread."""
 
     def pipeline(
         self, job: DeployedJob, body: dict[str, Any], problems: tuple[str, ...], behind: float
     ) -> None:
-        """What the stages of a job are doing."""
+        """Receive the state of a job's stages."""
 
     def smoothed(self, job: DeployedJob, number: int, horizon: SmoothedHorizon) -> None:
-        """A horizon was looked back at."""
+        """Receive a smoothed horizon."""
 
     def refused(self, message: str) -> None:
-        """Kafka does not allow to look; what to do."""
+        """Receive the remedy when Kafka denies access."""
 
 
 class LookBack:
-    """The horizons of a job, looked back at as they grow: of the last `EPOCHS_LOOKED_BACK`.
+    """Smooth a job's horizons as they grow, within the last `EPOCHS_LOOKED_BACK` epochs.
 
-    One that has grown longer than `LONGEST_LOOKED_BACK` is not: it takes minutes, and more memory
-    than all the rest, as often as an epoch comes.
+    Horizons longer than `LONGEST_LOOKED_BACK` are skipped: each new epoch would cost minutes, and
+    more memory than everything else.
     """
 
     _epochs: EpochLog | None
@@ -94,7 +92,7 @@ class LookBack:
     def read_new(
         self, cluster: Cluster, clock: Callable[[], float]
     ) -> list[tuple[int, SmoothedHorizon]]:
-        """Read what is new; returns the horizons that are another now."""
+        """Read new epochs; return the horizons that changed."""
         started = clock()
         if started < self._next:
             return []
@@ -130,13 +128,12 @@ class LookBack:
 
 
 class Background(threading.Thread):
-    """Reads the status of what is shown until it is stopped.
+    """Thread that reads the status of the shown jobs until stopped.
 
     Args:
-        open_cluster: opens the cluster, for this thread alone.
-        shown: the jobs; called in this thread.
-        listener: is told what is found.
-        clock: milliseconds since 1970.
+        open_cluster: Opens a cluster for this thread alone.
+        shown: Returns the jobs to read; called in this thread.
+        clock: Milliseconds since 1970.
     """
 
     def __init__(
@@ -158,9 +155,9 @@ class Background(threading.Thread):
         self._refused_until: dict[bytes, float] = {}
 
     def run(self) -> None:
-        """Read again and again; a broker that is away is waited for."""
+        """Read repeatedly; wait while the broker is unreachable."""
         while not self._ended.is_set():
-            # A cluster is unusable after an error: begin anew with another one.
+            # A cluster is unusable after an error: start again with another one.
             with suppress(KafkaError, ClusterError, OSError), self._open_cluster() as cluster:
                 self._watches.clear()
                 self._look_backs.clear()
@@ -170,7 +167,6 @@ class Background(threading.Thread):
             self._ended.wait(_BACK_OFF_SECONDS)
 
     def watch(self, cluster: Cluster) -> None:
-        """Read what is due."""
         shown = self._shown()
         self._forget({each.job.deployment for each in shown})
         for each in shown:
@@ -179,16 +175,16 @@ class Background(threading.Thread):
             try:
                 self._watch_if_due(cluster, each)
             except AccessError as error:
-                # The other jobs are to be seen all the same, and later perhaps this one.
+                # Other jobs stay visible; this one is tried again later.
                 self._listener.refused(error.asking_for("page"))
                 self._refused_until[each.job.deployment] = time.monotonic() + OTHERS_SECONDS
             except NoTopicError:
-                # Of an undeployed job whose topics are deleted; its record goes soon.
+                # The job is being undeployed: its topics are deleted, and its record will follow.
                 continue
             except (KafkaError, ClusterError, OSError):
                 raise
             except Exception:
-                # The other jobs are to be seen all the same.
+                # Other jobs stay visible.
                 _LOG.exception("job %s cannot be looked at", each.job.name)
                 self._read_at[each.job.deployment] = time.monotonic(), OTHERS_SECONDS
 
@@ -205,13 +201,12 @@ class Background(threading.Thread):
                 self._listener.smoothed(shown.job, number, horizon)
 
     def end(self) -> None:
-        """Stop."""
         self._ended.set()
 
     def _watch_job(self, cluster: Cluster, shown: Shown) -> None:
         job, key = shown.job, shown.job.deployment
         held = self._watches.get(key)
-        # Operators' keys may change under the same deployment.
+        # Operators may change job keys within a deployment.
         if held is None or held[0] != job:
             held = self._watches[key] = job, JobWatch(cluster, job)
         status = held[1].status(now := self._clock(), shown.phase)

@@ -1,6 +1,6 @@
-"""What is known of all jobs, and who is to be told when it changes.
+"""State of all jobs, with notification of viewers on changes.
 
-It belongs to the event loop: threads hand over what they find by `call_soon_threadsafe`.
+It belongs to the event loop: threads hand over results by `call_soon_threadsafe`.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from dpstream.pipeline.serve.views import JobState, epoch_body, sent_series, sum
 ASKED_SECONDS = 15.0
 """For so long somebody who has asked for a job is taken to look at it."""
 
-# Of a page that is opened as soon as its server answers.
+# A page may be opened as soon as its server answers, before Kafka was polled.
 _FIRST_LOOK_SECONDS = 5.0
-# Encoded epochs that are kept: all viewers of a job get the same bytes.
+# Encoded epochs to cache: all viewers of a job get the same bytes.
 _MOST_ENCODED = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Jobs:
-    """What ``dpstream.jobs`` says, of those jobs that are shown."""
+    """Content of ``dpstream.jobs``, limited to the shown jobs."""
 
     jobs: Mapping[str, DeployedJob]
     phases: Mapping[str, Phase]
@@ -47,16 +47,12 @@ class Jobs:
 
 
 def milliseconds() -> int:
-    """Now, since 1970."""
+    """Return the current time since 1970."""
     return time.time_ns() // 1_000_000
 
 
 class Board:
-    """All jobs, by name, and the viewers who wait for news.
-
-    Args:
-        clock: milliseconds since 1970.
-    """
+    """State of all jobs by name, and the viewers waiting for news."""
 
     def __init__(self, clock: Callable[[], int] = milliseconds) -> None:
         self.run = secrets.token_hex(8)
@@ -75,36 +71,33 @@ class Board:
 
     @property
     def viewers(self) -> int:
-        """How many there are."""
         return len(self._listeners)
 
     @property
     def watched(self) -> set[str]:
-        """Names of the jobs that somebody looks at, or has asked about lately."""
+        """Names of the jobs that a viewer has open or has requested recently."""
         now = time.monotonic()
         self._asked = {job: at for job, at in self._asked.items() if now - at < ASKED_SECONDS}
         return {*self._watched, *self._asked} & self.jobs.keys()
 
     @property
     def asked_lately(self) -> bool:
-        """Whether anybody has asked about anything lately."""
         return time.monotonic() - self._last_asked < ASKED_SECONDS
 
     def asked(self, job: str | None = None) -> None:
-        """Somebody has asked about a job, or the list of them."""
+        """Record a request for a job, or for the list of jobs."""
         self._last_asked = time.monotonic()
         if job is not None:
             self._asked[job] = self._last_asked
 
     @property
     def kafka(self) -> dict[str, Any]:
-        """Whether Kafka answers, as the API says it."""
         return {"answers": self.answers, "since": self.since}
 
     async def first_look(self) -> None:
-        """Wait until it is known which jobs there are, or that Kafka does not answer.
+        """Wait until the jobs are known or Kafka is known to be down, with a timeout.
 
-        Not for long, and once: after that nothing is known, and whoever asks is told so.
+        Waits only once: after that, requests are answered with whatever is known.
         """
         with suppress(TimeoutError):
             await asyncio.wait_for(self._looked.wait(), _FIRST_LOOK_SECONDS)
@@ -112,7 +105,7 @@ class Board:
 
     @contextmanager
     def listen(self, job: str | None) -> Iterator[asyncio.Event]:
-        """An event that is set when there is something new of a job, or of all of them."""
+        """Yield an event that is set on news of a job, or of all jobs."""
         event = asyncio.Event()
         self._listeners.add(event)
         if job is not None:
@@ -126,7 +119,7 @@ class Board:
                 self._watched = +self._watched
 
     def set_jobs(self, found: Jobs) -> None:
-        """Take in the jobs that there are now; a new deployment begins with nothing known."""
+        """Set the current jobs; a new deployment starts without data."""
         self._looked.set()
         for name in set(self.jobs) - set(found.jobs):
             del self.jobs[name]
@@ -146,7 +139,7 @@ class Board:
     def add_points(
         self, job: str, deployment: bytes, points: Sequence[Point], first_epoch: int | None = None
     ) -> None:
-        """Take in published epochs, and the deployment's first epoch where it is known."""
+        """Add published epochs, and the deployment's first epoch if known."""
         state = self._state(job, deployment)
         if state is None:
             return
@@ -164,13 +157,12 @@ class Board:
         problems: tuple[str, ...],
         behind: float | None,
     ) -> None:
-        """Take in what the stages of a job are doing."""
         state = self._state(job, deployment)
         if state is None:
             return
         old = state.pipeline
         if old is not None and {**old, "at": pipeline["at"]} == pipeline:
-            # No news, but they are known to be true at another moment.
+            # Nothing changed except the time at which it was confirmed.
             old["at"] = pipeline["at"]
             return
         state.pipeline, state.problems, state.behind = pipeline, problems, behind
@@ -179,7 +171,6 @@ class Board:
     def set_smoothed(
         self, job: str, deployment: bytes, number: int, horizon: SmoothedHorizon
     ) -> None:
-        """Take in a horizon that was looked back at."""
         state = self._state(job, deployment)
         if state is None:
             return
@@ -189,7 +180,7 @@ class Board:
         self._tell()
 
     def set_truths(self, job: str, deployment: bytes, truths: Truths) -> None:
-        """Take in the truth of a demonstration."""
+        """Set the ground truth of a demonstration."""
         state = self._state(job, deployment)
         if state is not None:
             state.truths = truths
@@ -197,7 +188,6 @@ class Board:
             self._tell()
 
     def set_answers(self, answers: bool) -> None:
-        """Take in whether Kafka answers."""
         if not answers:
             self._looked.set()
         if answers != self.answers:
@@ -205,7 +195,7 @@ class Board:
             self._tell()
 
     def summaries(self) -> str:
-        """The summaries of all jobs, as the text of a JSON list."""
+        """Return the summaries of all jobs as a JSON list."""
         if self._summaries_old:
             bodies = [summary(self.jobs[name]) for name in sorted(self.jobs)]
             self._summaries = encode(bodies)
@@ -213,7 +203,7 @@ class Board:
         return self._summaries
 
     def epoch_text(self, state: JobState, point: Point, ids: tuple[str, ...]) -> str:
-        """The message of an epoch, made once for all who want the same series of it."""
+        """Return the message of an epoch, encoded once for all viewers of the same series."""
         key = (state.job.deployment, point.epoch, ids)
         text = self._encoded.get(key)
         if text is None:
@@ -232,7 +222,7 @@ class Board:
     def _tell(self) -> None:
         self._summaries_old = True
         for event in self._listeners:
-            # Every one of them shows the summary of every job.
+            # Every viewer shows the summary of every job.
             event.set()
 
 
@@ -245,5 +235,4 @@ def _forget_smoothed(state: JobState) -> None:
 
 
 def encode(body: object) -> str:
-    """The text of a JSON value."""
     return json_text(body, separators=(",", ":"), ensure_ascii=False)

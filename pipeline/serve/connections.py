@@ -1,9 +1,9 @@
-"""Keeps idle connections from using up what a server has.
+"""Limit the resources of idle connections.
 
-`ConnectionLimiter` stands before the protocol of every connection. It hands a request over only
-when its head is complete, which has to be soon, and the connections that have been idle for longest
-make room for new ones. So who opens a thousand connections and says nothing, or says it a byte at a
-time, holds nothing that anybody else would need.
+`ConnectionLimiter` wraps the protocol of every connection. It forwards a request only once its head
+is complete, within a time limit. When the limit of connections is reached, the connection that has
+been idle longest is closed. An attacker that opens a thousand connections and sends nothing, or a
+byte at a time, therefore denies no resource to others.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from dpstream.pipeline.serve.security import HEADERS, LONGEST_TARGET
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What viewers may use.
+    """Resource limits for viewers.
 
     Attributes:
-        connections: how many may be open at once.
-        viewers: how many WebSockets of them.
-        head_seconds: for a request to be complete.
-        idle_seconds: between two requests of a connection.
-        heartbeat_seconds: between two heartbeats of a WebSocket.
-        news_seconds: between two messages about pipelines and the list of jobs.
-        blocked_seconds: after which a viewer that takes nothing is dropped.
-        downloads: how many there may be at once.
+        connections: Maximum number of open connections.
+        viewers: Maximum number of WebSockets among them.
+        head_seconds: Maximum time until a request is complete.
+        idle_seconds: Maximum time between two requests of a connection.
+        heartbeat_seconds: Interval between two heartbeats of a WebSocket.
+        news_seconds: Minimum time between two messages about pipelines and the list of jobs.
+        blocked_seconds: Time after which a viewer that reads nothing is dropped.
+        downloads: Maximum number of concurrent downloads.
     """
 
     connections: int = 3_000
@@ -50,26 +50,20 @@ _WELL_FORMED = re.compile(
 
 
 class Connections:
-    """The open connections of a server.
-
-    Args:
-        make: the protocol of one that is served.
-        limits: of what they may use.
-    """
+    """Open connections of a server; `make` creates the inner protocol of each."""
 
     def __init__(self, make: Callable[[], asyncio.Protocol], limits: Limits) -> None:
         self.make = make
         self.limits = limits
-        # In the order in which they became idle.
+        # Ordered by the time at which they became idle.
         self.idle: dict[ConnectionLimiter, None] = {}
         self.open: set[ConnectionLimiter] = set()
 
     def __call__(self) -> ConnectionLimiter:
-        """The protocol of a new connection."""
         return ConnectionLimiter(self)
 
     def make_room(self) -> bool:
-        """Close the one that is idle for longest, if there are too many; False if none is."""
+        """Close the longest idle connection if at the limit; return False if none is idle."""
         if len(self.open) < self.limits.connections:
             return True
         oldest = next(iter(self.idle), None)
@@ -80,7 +74,7 @@ class Connections:
 
 
 class ConnectionLimiter(asyncio.Protocol):
-    """One connection: passes requests on that are complete, and everything after an upgrade."""
+    """Protocol of one connection: forwards complete requests, and everything after an upgrade."""
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
@@ -91,7 +85,6 @@ class ConnectionLimiter(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Make room, and wait for a request."""
         self._transport = cast(asyncio.Transport, transport)
         if not self._connections.make_room():
             self._refuse(503, "there are too many connections: try again in a moment")
@@ -102,7 +95,6 @@ class ConnectionLimiter(asyncio.Protocol):
         self._wait(self._connections.limits.head_seconds)
 
     def data_received(self, data: bytes) -> None:
-        """Pass it on if it belongs to a request that is complete."""
         if self._inner is None:
             return
         if self._busy:
@@ -117,7 +109,7 @@ class ConnectionLimiter(asyncio.Protocol):
             if not _WELL_FORMED.match(head) or b"\r\nhost:" not in lines:
                 self._refuse(400, "malformed request: this is not HTTP/1.1")
             elif b"\r\nexpect:" in lines:
-                # What aiohttp answers by itself would never be noticed as finished.
+                # aiohttp answers these by itself, so `finished` would never be called.
                 self._refuse(417, "requests have no body here: leave out the Expect header")
             else:
                 self._work()
@@ -128,11 +120,9 @@ class ConnectionLimiter(asyncio.Protocol):
             self._refuse(431, f"the head of the request has more than {_LONGEST_HEAD:,} bytes")
 
     def eof_received(self) -> bool | None:
-        """Nothing more will come."""
         return None if self._inner is None else self._inner.eof_received()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Forget it."""
         self._stop_timer()
         self._connections.idle.pop(self, None)
         self._connections.open.discard(self)
@@ -141,27 +131,24 @@ class ConnectionLimiter(asyncio.Protocol):
             self._inner = None
 
     def pause_writing(self) -> None:
-        """The other side does not read."""
         if self._inner is not None:
             self._inner.pause_writing()
 
     def resume_writing(self) -> None:
-        """It reads again."""
         if self._inner is not None:
             self._inner.resume_writing()
 
     def started(self) -> None:
-        """A request is being answered."""
+        """Mark the connection busy: a request is being answered."""
         self._work()
 
     def finished(self) -> None:
-        """A request was answered: wait for the next one."""
+        """Mark the connection idle: the request was answered."""
         if self._transport is not None and not self._transport.is_closing():
             self._busy = False
             self._wait(self._connections.limits.idle_seconds)
 
     def drop(self) -> None:
-        """Close it at once."""
         self._connections.idle.pop(self, None)
         self._connections.open.discard(self)
         if self._transport is not None:

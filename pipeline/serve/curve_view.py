@@ -1,4 +1,4 @@
-"""Curves and sparklines as the API gives them: pure functions of what is known."""
+"""Curves and sparklines of the API, as pure functions of a job's state."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ def curve(
     last: int | None,
     columns: int,
 ) -> dict[str, Any]:
-    """The curves of some series, from one epoch to another."""
     history = state.history
     part = history.part(first, last)
     epochs = history.epochs(part)
@@ -98,7 +97,7 @@ def _begins(state: JobState, epochs: NDArray[np.int64]) -> list[int | None] | No
 def _populations(
     state: JobState, series: Series, part: slice, kept: NDArray[np.int64] | slice = slice(None)
 ) -> list[int] | None:
-    """All users at each epoch, to whom what is shown is cut; None where no users are counted."""
+    """Return the number of users at each epoch, used to clip display; None for other units."""
     if series.unit != "users" or state.change:
         return None
     people = np.array([point.population for point in state.history.points[part]], np.int64)
@@ -116,7 +115,7 @@ def _true_curve(state: JobState, series: Series, part: slice) -> NDArray[np.floa
 def _smoothed(
     state: JobState, series: Series, epochs: NDArray[np.int64]
 ) -> NDArray[np.float64] | None:
-    """Value, low and high of every epoch, (n, 3), nan where not looked back at; None: no curve."""
+    """Return value, low and high, shape (n, 3); nan if not smoothed; None without a curve."""
     if not state.smoothed or not series.number:
         return None
     found = np.full((len(epochs), 3), np.nan)
@@ -133,7 +132,7 @@ def _smoothed(
 
 
 def recent(state: JobState, count: int) -> dict[str, Any] | None:
-    """The last so many epochs of the series that says most of a job; None before an estimate."""
+    """Return the latest `count` epochs of the job's main series; None before an estimate."""
     history = state.history
     chosen = history.chosen(CHOSEN)
     if history.last is None or not chosen:
@@ -153,11 +152,10 @@ def recent(state: JobState, count: int) -> dict[str, Any] | None:
 
 
 def sparklines(state: JobState, count: int) -> dict[str, Any]:
-    """Many series, each as a few points."""
     history = state.history
     series = history.small(count)
     matrix = np.empty((len(history.points), len(series)))
-    # To keep a column of each item would take seconds.
+    # Caching a column for each item would take seconds.
     single = [place for place, each in enumerate(series) if each.number]
     others = [place for place, each in enumerate(series) if not each.number]
     matrix[:, single] = history.values([series[place].number for place in single])
@@ -182,10 +180,10 @@ def sparklines(state: JobState, count: int) -> dict[str, Any]:
 
 
 def _few_points(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The smallest and the largest value of each of 32 parts, in the order in which they come.
+    """Return the smallest and largest value of each of 32 blocks, in order of occurrence.
 
     Args:
-        matrix: float64 (epochs, series), nan for gaps.
+        matrix: float64, shape (epochs, series); nan for gaps.
     """
     if len(matrix) <= _SPARKLINE:
         return matrix

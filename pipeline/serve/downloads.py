@@ -1,4 +1,4 @@
-"""What was published of a job, as files: read afresh from Kafka, a piece at a time."""
+"""Published estimates of a job as files, read from Kafka for each download and streamed."""
 
 from __future__ import annotations
 
@@ -33,14 +33,13 @@ _PIECE = 1 << 16
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Download:
-    """What is downloaded of a job.
+    """Selection of a download.
 
     Attributes:
-        job: as deployed.
-        first: the first epoch; None for all before the last one.
-        last: the last epoch; None for all there are.
-        series: of JSON, those wanted; none for all that was published.
-        truths: beside the estimates, in JSON and Parquet.
+        first: First epoch; None starts at the earliest.
+        last: Last epoch; None ends at the latest.
+        series: Series included in JSON; empty for everything published.
+        truths: Ground truth added to JSON and Parquet.
     """
 
     job: DeployedJob
@@ -50,12 +49,7 @@ class Download:
     truths: Truths | None = None
 
     def pieces(self, records: Iterable[EstimateRecord], format: Format) -> Iterator[bytes]:
-        """The file, in pieces of about 64 KiB.
-
-        Args:
-            records: all that was published, in the order of publication.
-            format: of the file.
-        """
+        """Yield the file in pieces of about 64 KiB; `records` are in order of publication."""
         wanted = (
             record
             for record in records
@@ -96,7 +90,7 @@ class Download:
                 check_estimate(self.job.domain, record.estimate)
                 found = made(record)
             except Exception as error:
-                # Half a file would be worse; the follower passes it over too.
+                # A truncated file would be worse; the follower also skips such records.
                 _LOG.warning(
                     "job %s: epoch %d is left out of a download: %s",
                     *(self.job.name, record.epoch, error_line(error)),

@@ -1,27 +1,27 @@
-"""The figure of the live page: curves with bands, described once and filled by the page.
+"""The Bokeh figure of the live page: empty curves with bands, filled by the page.
 
-It holds no numbers. The page asks `/api/jobs/J/curve` for them and puts them into the sources,
-which it finds by name: for the curve numbered i, counted from 0,
+It holds no numbers. The page requests them from `/api/jobs/J/curve` and fills the sources, which it
+finds by name. For curve i, counted from 0:
 
 =============  ==============  =====================================================================
-source         columns         what
+source         columns         content
 =============  ==============  =====================================================================
 `band-i`       x, y            the 95 % band as one polygon for every unbroken run of epochs, with
                                NaN between them: `varea` and `Band` would fill straight through gaps
-`alone-i`      x, low, high    intervals of epochs whose neighbours are gaps: they span no area
+`alone-i`      x, low, high    intervals of epochs whose neighbors are gaps: they span no area
 `wide-i`       x, y            as `band-i`, the band for all epochs at once
 `far-i`        x, low, high    as `alone-i`, of that band
 `estimate-i`   x, y            solid line and dots, NaN at gaps
 `smoothed-i`   x, y            dashed line
 `truth-i`      x, y            dotted line
-`end-i`        x, y            a mark of its own shape at the last estimate in sight
+`end-i`        x, y            a marker of its own shape at the last visible estimate
 =============  ==============  =====================================================================
 
-The ranges are named `epochs` and `values`, the formatters of their ticks, to which the page gives
-its own words, `epochs-ticks` and `values-ticks`, the places of dates `dates`, the figure `figure`,
-the dots `dots-i`, the marks `mark-i`, a vertical line at the epoch that is read `cursor`. Colours
-are those of Okabe and Ito (https://jfly.uni-koeln.de/color/), which colour-blind readers can tell
-apart; the eighth, black, is left to the truth.
+Other names: ranges `epochs` and `values`; tick formatters `epochs-ticks` and `values-ticks`, whose
+texts the page supplies; date ticks `dates`; figure `figure`; dots `dots-i`; markers `mark-i`;
+vertical line at the selected epoch `cursor`. Colors are those of Okabe and Ito
+(https://jfly.uni-koeln.de/color/), distinguishable by color-blind readers; the eighth, black, is
+reserved for the ground truth.
 """
 
 from __future__ import annotations
@@ -42,29 +42,29 @@ _COLOURS = {
     "light": ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#B8A800"),
     "dark": ("#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#3D9BE0", "#F0E442"),
 }
-# With as many shapes as colours, the eighth curve would look like the first.
+# With as many shapes as colors, the eighth curve would look like the first.
 _SHAPES = ("circle", "square", "triangle", "diamond")
 
 
 def colours(theme: Theme) -> tuple[str, ...]:
-    """Of the curves, in their order; they repeat, the shapes of the marks tell them apart then."""
+    """Return the colors of the curves; they repeat, and then marker shapes tell curves apart."""
     return tuple(_COLOURS[theme][index % 7] for index in range(MOST_CURVES))
 
 
 def curves(
     theme: Theme, count: int, *, unit: str = "users", times: str | None = None
 ) -> dict[str, Any]:
-    """The figure for so many curves, as `bokeh.embed.json_item` gives it to a page.
+    """Return the figure for `count` curves as JSON of `bokeh.embed.json_item`.
 
     Args:
-        theme: of the page.
-        count: of curves, 1 to `MOST_CURVES`.
-        unit: of the values, the title of their axis.
-        times: what epochs are where they have dates, the title of their axis; their ticks are then
-            those that the page gives, where days, months and years begin.
+        theme: Theme of the page.
+        count: Number of curves, 1 to `MOST_CURVES`.
+        unit: Title of the value axis.
+        times: Title of the epoch axis, if epochs have dates; the page then supplies the ticks, at
+            starts of days, months and years.
 
     Raises:
-        ValueError: there are too many curves, or none.
+        ValueError: If `count` is out of range.
     """
     if not 1 <= count <= MOST_CURVES:
         raise ValueError(f"a figure has 1 to {MOST_CURVES} curves, not {count}")

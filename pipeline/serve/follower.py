@@ -1,7 +1,7 @@
-"""Follows the topics of deployed jobs, the ledger and estimates, in a thread of its own.
+"""Follow the topics of deployed jobs, the ledger and estimates, in a thread of its own.
 
-`Reader` knows what to read and what it means; `KafkaSource` reads it. A broker that is away is
-waited for.
+`Reader` decides what to read and interprets it; `KafkaSource` reads it. An unreachable broker is
+tried again until it answers.
 """
 
 from __future__ import annotations
@@ -35,24 +35,23 @@ _LOG = logging.getLogger(__name__)
 _POLL_MILLISECONDS = 200
 _PROBE_SECONDS = 2.0
 _PROBE_MILLISECONDS = 4_000
-# A broker that takes requests and says nothing is noticed after so long.
+# Time after which a broker that accepts requests without answering is detected.
 _REQUEST_MILLISECONDS = 6_000
 _BACK_OFF_SECONDS = 0.5
 _MOST_RECORDS = 500
-# While more of a topic is there than one answer holds, the next one waits for the topics of which
-# nothing new comes.
+# A topic with more data than one response holds delays the next response until topics without
+# new data time out: hence large responses.
 _FETCH_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class NewlyPublished:
-    """Epochs of a deployment that were published.
+    """Newly published epochs of a deployment.
 
     Attributes:
-        job: Its name.
         deployment: 16 bytes.
-        points: In the order of publication.
-        first_epoch: Of the deployment; None as long as only later epochs were read.
+        points: In order of publication.
+        first_epoch: Of the deployment; None while only later epochs were read.
     """
 
     job: str
@@ -63,14 +62,12 @@ class NewlyPublished:
 
 @dataclass(frozen=True, slots=True)
 class BrokerAvailability:
-    """Whether Kafka answers."""
-
     answers: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Kafka does not allow what the page takes; the message says what to do."""
+    """Kafka denies access that the page needs; the message gives the remedy."""
 
     message: str
 
@@ -79,11 +76,7 @@ News: TypeAlias = Jobs | NewlyPublished | BrokerAvailability | Refused
 
 
 class Reader:
-    """What is to be read of which topics, all of one partition, and what it says.
-
-    Args:
-        only: names of the jobs that are followed; none for all.
-    """
+    """Choose which topics to read, each of one partition, and interpret their records."""
 
     def __init__(self, only: Iterable[str] = ()) -> None:
         self._only = frozenset(only)
@@ -95,7 +88,7 @@ class Reader:
 
     @property
     def positions(self) -> dict[str, int]:
-        """The offset of the next record, by topic; below 0: so many records before the end."""
+        """Next offset by topic; a negative number counts records back from the end."""
         return {
             JOBS_TOPIC: self._position,
             LEDGER_TOPIC: self._spending.chain.next,
@@ -105,10 +98,10 @@ class Reader:
     def take(
         self, topic: str, records: Sequence[LogRecord], *, behind: bool = False
     ) -> News | None:
-        """Take in what was read of a topic; returns what it says.
+        """Process records of a topic; return the news in them. `behind`: more records follow.
 
-        Which jobs there are is said when the topic has been read to its end: before, a job may
-        seem not to be deployed, or one that has long been replaced to run. `behind`: more follows.
+        The list of jobs is reported only at the end of the topic: before, a deployed job may seem
+        to be missing, or a long replaced one to be running.
         """
         if topic == JOBS_TOPIC:
             for record in records:
@@ -120,7 +113,7 @@ class Reader:
             for record in records:
                 chain = self._spending.chain
                 chain.apply(record.offset, record.value, record.timestamp, record.key)
-            # Mostly dpstream.jobs has said the same.
+            # Usually dpstream.jobs already contained the same.
             same = self._accounts() == self._said
             return None if behind or same or not self._complete else self._jobs_now()
         for reader in self._jobs.values():
@@ -141,7 +134,7 @@ class Reader:
             reader = self._jobs.get(name)
             if reader is None or reader.job.deployment != job.deployment:
                 self._jobs[name] = _Estimates(job)
-            # Here and not in the event loop: of some laws it takes seconds.
+            # Computed here, not in the event loop: some guarantees take seconds.
             _ = job.guarantee
         self._jobs = {name: self._jobs[name] for name in jobs}
         phases = {name: self._spending.topic.phase(name) for name in jobs}
@@ -153,8 +146,6 @@ class Reader:
 
 
 class _Estimates:
-    """The estimates of one deployment."""
-
     def __init__(self, job: DeployedJob) -> None:
         self.job = job
         self.topic = job.topic(Role.ESTIMATES)
@@ -180,18 +171,17 @@ class _Estimates:
                 check_estimate(self.job.domain, estimate.estimate)
                 points.append(Point.of(estimate, self.job.domain))
             except Exception:
-                # The other jobs are to be seen all the same.
+                # Other jobs stay visible.
                 _LOG.exception("job %s: epoch %d cannot be shown", self.job.name, estimate.epoch)
         return points
 
 
 @dataclass(frozen=True, slots=True)
 class Polled:
-    """What was read.
+    """Records read, by topic.
 
     Attributes:
-        records: by topic.
-        behind: topics of which more is there already, or may be.
+        behind: Topics that have, or may have, more records already.
     """
 
     records: Mapping[str, Sequence[LogRecord]]
@@ -199,23 +189,19 @@ class Polled:
 
 
 class Source(Protocol):
-    """Where records come from."""
-
     def poll(self, positions: Mapping[str, int]) -> Polled:
-        """Some records from these offsets on, by topic, as of `Reader.positions`.
-
-        Waits a moment for the first one.
+        """Wait briefly for records from the positions of `Reader.positions` on, and return them.
 
         Raises:
-            KafkaError: it does not answer.
+            KafkaError: If Kafka does not answer.
         """
 
     def close(self) -> None:
-        """Give back what it holds."""
+        """Release resources."""
 
 
 class KafkaSource:
-    """Reads from a cluster."""
+    """Source that reads from a cluster."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -225,7 +211,6 @@ class KafkaSource:
         self._missing: frozenset[str] = frozenset()
 
     def poll(self, positions: Mapping[str, int]) -> Polled:
-        """As of `Source`."""
         try:
             return self._poll(positions)
         except KafkaError:
@@ -270,8 +255,8 @@ class KafkaSource:
     def _is_behind(self, topic: str) -> bool:
         partition = TopicPartition(topic, 0)
         end = self._consumer.highwater(partition)
-        # Its end is known only when something has been fetched of it, and there is no position
-        # while the client looks for the next record that is still there.
+        # The end is known only after a fetch, and there is no position while the client seeks the
+        # next record that still exists.
         return (
             end is None
             or (position := self._consumer.position(partition)) is None
@@ -304,9 +289,9 @@ class KafkaSource:
         return ends
 
     def _look_for(self, missing: frozenset[str]) -> None:
-        """See once that topics which seem not to be there are not merely hidden.
+        """Check once whether topics that seem to be missing are only hidden by missing permissions.
 
-        One that is hidden keeps nobody from the other jobs; without those of all jobs none is seen.
+        A hidden topic of one job does not affect other jobs; the topics of all jobs are required.
         """
         self._missing &= missing
         if missing == self._missing:
@@ -319,7 +304,6 @@ class KafkaSource:
                 self._missing |= {topic}
 
     def close(self) -> None:
-        """As of `Source`."""
         if self._consumer is not None:
             with suppress(KafkaError):
                 self._consumer.close(timeout_ms=500)
@@ -328,13 +312,7 @@ class KafkaSource:
 
 
 class JobFollower(threading.Thread):
-    """Reads until it is stopped, and hands over what is new.
-
-    Args:
-        source: to be read.
-        reader: knows what.
-        tell: is called in this thread with every piece of news.
-    """
+    """Thread that reads until stopped and passes news to `tell`, called in this thread."""
 
     def __init__(self, source: Source, reader: Reader, tell: Callable[[News], None]) -> None:
         super().__init__(name="follower", daemon=True)
@@ -344,7 +322,7 @@ class JobFollower(threading.Thread):
         self._ended = threading.Event()
 
     def run(self) -> None:
-        """Read; while Kafka is away, ask again and again."""
+        """Read repeatedly; try again while Kafka is unreachable."""
         answers = False
         behind = frozenset[str]()
         refusals: set[str] = set()
@@ -359,7 +337,7 @@ class JobFollower(threading.Thread):
                     refusals.add(str(error))
                     self._tell(Refused(error.asking_for("page")))
                 self._ended.wait(_BACK_OFF_SECONDS)
-            # Who has caught up has something to say, though the last records told nothing.
+            # Catching up is itself news, even if the last records contained none.
             for topic in (*polled.records, *(behind - polled.behind - polled.records.keys())):
                 records = polled.records.get(topic, ())
                 news = self._reader.take(topic, records, behind=topic in polled.behind)
@@ -371,5 +349,4 @@ class JobFollower(threading.Thread):
         self._source.close()
 
     def end(self) -> None:
-        """Stop reading."""
         self._ended.set()

@@ -1,4 +1,4 @@
-"""What is known of the estimates of one deployment, by epoch."""
+"""Estimates of one deployment, by epoch."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ MOST_HELD = 1 << 28
 """Bytes of their estimates, of jobs that publish many numbers; there are fewer epochs then."""
 
 _OVERHEAD = 600
-# Series whose values at all epochs are held as one array.
+# Maximum number of series whose values at all epochs are cached as one array.
 _MOST_COLUMNS = 64
-# Items that were found at some epoch: half of them, the largest ones, stay when there are more.
+# Maximum number of items detected at any epoch; beyond it, only the largest half stays.
 _MOST_FOUND = 1 << 14
 
 
 def check_estimate(domain: ValueDomain, estimate: Published | None) -> None:
-    """Look whether an estimate is one of a job over this domain.
+    """Check that an estimate fits a job over this domain.
 
     Raises:
-        ValueError: it is of another shape, or has numbers that are none.
+        ValueError: If its shape is wrong, or its numbers are invalid.
     """
     if estimate is None:
         return
@@ -46,11 +46,11 @@ def check_estimate(domain: ValueDomain, estimate: Published | None) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Point(EstimateRecord):
-    """What was published of an epoch, ready to be drawn.
+    """Published estimate of an epoch, prepared for drawing.
 
     Attributes:
-        quantiles: of numbers, as `PublishedKind.quantiles_of`.
-        horizons: for how many a device that took part so far is charged; as of the `Guarantee`.
+        quantiles: For numeric domains, from `PublishedKind.quantiles_of`.
+        horizons: Horizons charged so far to a device that took part; as of the `Guarantee`.
     """
 
     quantiles: NDArray[np.float64]
@@ -58,7 +58,7 @@ class Point(EstimateRecord):
 
     @classmethod
     def of(cls, record: EstimateRecord, domain: ValueDomain) -> Point:
-        """From a record of the topic, whose guarantee is not held; of numbers it takes a moment."""
+        """Convert a record, without its guarantee; takes a moment for numeric domains."""
         when = record.epoch, record.fate, record.closed_at
         found = record.contributors, record.population, record.estimate
         quantiles = kind_of(domain).quantiles_of(domain, record.estimate)
@@ -66,16 +66,16 @@ class Point(EstimateRecord):
         return cls(b"", *when, *found, {}, quantiles=quantiles, horizons=charged)
 
     def triples(self, series: Sequence[Series]) -> NDArray[np.float64]:
-        """Value, low and high of some series, (series, 3); nan where nothing can be said."""
+        """Return value, low and high of each series, shape (series, 3); nan where unavailable."""
         return triples_of(series, self.estimate, self.quantiles)
 
     @property
     def size(self) -> int:
-        """About how many bytes it takes."""
+        """Approximate size in bytes."""
         return _OVERHEAD + (0 if self.estimate is None else 16 * len(self.estimate.numbers))
 
     def facts(self) -> dict[str, Any]:
-        """What is said of an epoch besides its series."""
+        """Return the properties of the epoch other than its series."""
         return {
             "epoch": self.epoch,
             "fate": self.fate.value,
@@ -87,11 +87,10 @@ class Point(EstimateRecord):
 
 
 class History:
-    """The epochs of a deployment that are held, in increasing order.
+    """Stored epochs of a deployment, in increasing order.
 
     Args:
-        domain: of the job.
-        most_held: about how many bytes of them; the oldest quarter goes when there are more.
+        most_held: Approximate limit in bytes; the oldest quarter is evicted beyond it.
     """
 
     def __init__(self, domain: ValueDomain, most_held: int = MOST_HELD) -> None:
@@ -106,11 +105,10 @@ class History:
 
     @property
     def last(self) -> Point | None:
-        """The latest epoch."""
         return self.points[-1] if self.points else None
 
     def append(self, point: Point) -> bool:
-        """Take in an epoch; False if it is not later than those known, as published ones are."""
+        """Add an epoch; return False unless it is later than all stored ones."""
         if self._epochs and point.epoch <= self._epochs[-1]:
             return False
         self.points.append(point)
@@ -124,43 +122,42 @@ class History:
         return True
 
     def at(self, epoch: int) -> Point | None:
-        """An epoch; None if it is not held."""
         place = bisect_left(self._epochs, epoch)
         held = place < len(self._epochs) and self._epochs[place] == epoch
         return self.points[place] if held else None
 
     def after(self, epoch: int) -> Iterator[Point]:
-        """The epochs after one, also those that come while they are looked at."""
+        """Yield the epochs after one, including those added during the iteration."""
         while (place := bisect_right(self._epochs, epoch)) < len(self._epochs):
             yield self.points[place]
             epoch = self.points[place].epoch
 
     def part(self, first: int | None, last: int | None) -> slice:
-        """Where the epochs from the first to the last stand."""
+        """Return the slice of epochs from first to last."""
         start = 0 if first is None else bisect_left(self._epochs, first)
         stop = len(self._epochs) if last is None else bisect_right(self._epochs, last)
         return slice(start, max(start, stop))
 
     def epochs(self, part: slice = slice(None)) -> NDArray[np.int64]:
-        """Their numbers, int64 (n,)."""
+        """Return epoch numbers, int64, shape (n,)."""
         return np.array(self._epochs[part], np.int64)
 
     def triples(
         self, series: Sequence[Series], most: int | None = None
     ) -> list[NDArray[np.float64]]:
-        """Value, low and high at every epoch, float64 (n, 3), nan for gaps; not to be changed.
+        """Return value, low and high at every epoch, float64 (n, 3), nan for gaps; do not modify.
 
-        A column that was asked for before costs only what has come since.
+        A cached column only costs the epochs added since.
 
         Args:
-            series: of the job.
-            most: so many epochs are added to a column at most; it may be shorter than all then.
+            series: Series of the job.
+            most: Maximum number of epochs added to a column, which may then be shorter than all.
         """
         columns = {}
         for each in series:
             columns[each] = self._columns.setdefault(each.id, _Column())
             self._columns.move_to_end(each.id)
-        # Together those that are as long: of an epoch, many series cost little more than one.
+        # Columns of equal length together: many series of an epoch cost little more than one.
         for length in {column.length for column in columns.values()}:
             behind = [each for each, column in columns.items() if column.length == length]
             stop = len(self.points) if most is None else length + most
@@ -172,23 +169,22 @@ class History:
         return [columns[each].rows for each in series]
 
     def ranked(self, count: int) -> list[int]:
-        """The items with the largest sums over all epochs, by their numbers from 1 on."""
+        """Return the numbers (from 1) of the items with the largest sums over all epochs."""
         return list(map(int, self._sums.most(count)))
 
     def listed(self) -> tuple[Series, ...]:
-        """The series that a page offers."""
         return self.kind.listed(self.domain, self.ranked)
 
     def chosen(self, count: int) -> tuple[Series, ...]:
-        """Those that are drawn when nobody has chosen, not many more than so many."""
+        """Return the series drawn by default, about `count`."""
         return self.kind.chosen(self.domain, self.ranked, count)
 
     def small(self, count: int) -> tuple[Series, ...]:
-        """Those that are shown as sparklines, at most so many."""
+        """Return the series shown as sparklines, at most `count`."""
         return self.kind.small(self.domain, self.ranked, count)
 
     def values(self, items: Sequence[int]) -> NDArray[np.float64]:
-        """Of items at every epoch, float64 (n, items), nan for gaps."""
+        """Return values of items at every epoch, float64 (n, items), nan for gaps."""
         found = np.full((len(self.points), len(items)), np.nan)
         numbers = np.array(items, np.int64)
         for row, point in zip(found, self.points, strict=True):
@@ -210,7 +206,7 @@ class History:
 
 
 class _Column:
-    """Rows of three numbers; appending is cheap."""
+    """A growing array of triples with cheap appends."""
 
     def __init__(self) -> None:
         self._held = np.empty((64, 3))

@@ -1,4 +1,4 @@
-"""Lets in who may see the page: a form for the password, a cookie for those who have given it."""
+"""Access control of the page: a password form, and a cookie for logged-in users."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PUBLIC = frozenset({"/static/style.css", "/static/favicon.svg", "/favicon.ico"})
 """What the form itself loads."""
 
 _LONGEST_NEXT = 1_500
-# Of a character in a form there are up to four bytes, and three letters for each.
+# A character in a form takes up to four bytes, each encoded as three characters.
 _LONGEST_BODY = 12 * LONGEST + 3 * _LONGEST_NEXT + 100
 _BODY_SECONDS = 5.0
 _AT_ONCE = 2
@@ -30,12 +30,11 @@ _REFRESH = (
 
 
 class LoginDesk:
-    """Answers those who may not see the page yet.
+    """Handle requests of users without access.
 
     Args:
-        settings: who may.
-        page: the form, as HTML with places for where to go on and for what is to be said.
-        secure: whether the page is served by TLS, so that the cookie is to be sent over it alone.
+        page: HTML of the form, with placeholders for the target and a message.
+        secure: True if the page is served by TLS; restricts the cookie to TLS.
     """
 
     def __init__(self, settings: AccessSettings, page: str, *, secure: bool) -> None:
@@ -48,17 +47,17 @@ class LoginDesk:
         self._looking = asyncio.Semaphore(_AT_ONCE)
 
     def takes(self, request: web.Request) -> bool:
-        """Whether a request is a password that is given, or a farewell: all that is sent here."""
+        """Return whether a request is a login or logout, the only requests accepted with POST."""
         given = request.method == "POST" and request.path in (PATH, OUT)
         return given and self._settings.password is not None
 
     def knows(self, request: web.Request) -> bool:
-        """Whether it comes from somebody who has given the password, and can log out."""
+        """Return whether the request comes from a logged-in user."""
         token = request.cookies.get(self._cookie, "")
         return bool(token) and self._sessions.holds(token)
 
     async def answer(self, request: web.Request) -> web.StreamResponse | None:
-        """What is answered in place of the page; None for who may see it."""
+        """Return the response sent instead of the page; None if the user has access."""
         if self._settings.open or self._settings.named_by_proxy(request.headers, _peer(request)):
             return None
         if self._settings.password is None:
@@ -76,12 +75,13 @@ class LoginDesk:
         if request.path != "/":
             return _refusal(f"this needs a password: give it at {PATH}")
         if request.headers.get("Sec-Fetch-Site") == "cross-site":
-            # Who follows a link from elsewhere has the cookie, which is sent from here on alone.
+            # A user following a link from another site may have the cookie, but the browser sends
+            # it only with requests that start here.
             return web.Response(text=_REFRESH, content_type="text/html", headers=_FRESH)
         return _go_to(f"{PATH}?next={quote(request.path_qs, safe='')}")
 
     def _leave(self, request: web.Request) -> web.Response:
-        """Somebody logs out: the token ends, in this browser and wherever it was copied to."""
+        """Log out: end the token, in this browser and everywhere else it was copied to."""
         self._sessions.end(request.cookies.get(self._cookie, ""))
         response = _go_to(PATH)
         response.del_cookie(
@@ -138,7 +138,7 @@ _FRESH = {hdrs.CACHE_CONTROL: "no-store"}
 
 
 def _within(target: str) -> str:
-    """Where to go on, which is this page and no other.
+    """Return the target after login, restricted to this page.
 
     >>> _within("/?job=logins"), _within("//evil.example/"), _within("/static/x")
     ('/?job=logins', '/', '/')

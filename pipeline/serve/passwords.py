@@ -1,4 +1,4 @@
-"""The one password of a page: hashed in a file by scrypt (RFC 7914), compared in constant time."""
+"""The single password of a page: stored as an scrypt hash (RFC 7914), compared in constant time."""
 
 from __future__ import annotations
 
@@ -24,20 +24,14 @@ _BYTES = 32
 
 
 class PasswordError(DpstreamError):
-    """There is no password; the message says why and what to do."""
+    """The password is invalid or missing; the message gives the reason and the remedy."""
 
     exit_code = WRONG_INPUT
 
 
 @dataclass(frozen=True, slots=True)
 class HashedPassword:
-    """A password that can be recognized, and not read.
-
-    Attributes:
-        salt: drawn for it.
-        digest: what scrypt makes of both.
-        cost: scrypt's N.
-    """
+    """Salted scrypt hash that verifies a password without revealing it; `cost` is scrypt's N."""
 
     salt: bytes
     digest: bytes
@@ -45,10 +39,10 @@ class HashedPassword:
 
     @classmethod
     def of(cls, password: str, cost: int = _COST) -> Self:
-        """A new one; `cost` is scrypt's N, a power of two.
+        """Hash a password; `cost` is scrypt's N, a power of two.
 
         Raises:
-            PasswordError: it is too short, or too long.
+            PasswordError: If the password is too short or too long.
         """
         if not SHORTEST <= len(password) <= LONGEST:
             raise PasswordError(
@@ -60,10 +54,10 @@ class HashedPassword:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """From a file that ``dpstream password`` has written.
+        """Read a file written by ``dpstream password``.
 
         Raises:
-            PasswordError: it holds something else.
+            PasswordError: If the content is invalid.
         """
         try:
             form, cost, salt, digest = read_whole_text(path).strip().split("$")
@@ -78,7 +72,7 @@ class HashedPassword:
         return found
 
     def matches(self, password: str) -> bool:
-        """Whether this is it; takes about a tenth of a second, and as long whatever it is."""
+        """Return whether the password is right; takes about 0.1 s, whatever the password."""
         if len(password) > LONGEST:
             return False
         return hmac.compare_digest(_scrypt(password, self.salt, self.cost), self.digest)
@@ -89,10 +83,10 @@ class HashedPassword:
 
 
 def write_password(path: Path, password: str) -> None:
-    """Write a password's hash into a file that its owner alone can read.
+    """Write a password's hash into a file that only its owner can read.
 
     Raises:
-        PasswordError: the password will not do, or the file cannot be written.
+        PasswordError: If the password is invalid, or the file cannot be written.
     """
     text = f"{HashedPassword.of(password)}\n"
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")

@@ -1,4 +1,4 @@
-"""What the stages of a job are doing, as the drawing of the pipeline shows it."""
+"""State of a job's stages, for the pipeline diagram."""
 
 from __future__ import annotations
 
@@ -16,16 +16,11 @@ from dpstream.pipeline.stages.topic_uses import hides_messages, stages_of
 
 
 def pipeline_json(job: DeployedJob, status: JobStatus, now: int) -> dict[str, Any]:
-    """As of the API.
+    """Return the body of ``/api/jobs/J/pipeline``; `now` is in milliseconds since 1970.
 
-    Where devices rely on the shuffle stage, what tells of raw messages is left out.
-
-    Args:
-        job: as deployed.
-        status: of the job.
-        now: milliseconds since 1970.
+    If the guarantee relies on the shuffler, counts that reveal raw messages are left out.
     """
-    # A device that reports for itself sends one at every epoch, whatever its value is.
+    # A device that reports for itself sends one report at every epoch, whatever its value is.
     hidden = job.protocol_entry.shuffling is not None and job.devices is None
     workers = [worker for stage in status.stages for worker in stage.workers if worker.alive]
     windows = sorted(
@@ -64,10 +59,9 @@ def pipeline_json(job: DeployedJob, status: JobStatus, now: int) -> dict[str, An
 
 
 def behind(job: DeployedJob, status: JobStatus) -> float:
-    """Seconds since the oldest record that waits was written; 0 when none does.
+    """Return the age in seconds of the oldest waiting record; 0 if none waits.
 
-    Where devices report for themselves, the reports of an epoch wait until its window is closed:
-    only what is older is behind.
+    If devices report for themselves, reports wait until their window closes: only older ones count.
     """
     return max((_behind(job, stage) for stage in status.stages), default=0.0)
 

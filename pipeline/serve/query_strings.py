@@ -1,4 +1,4 @@
-"""What is asked of the API, read from a query string that may hold anything."""
+"""Parse and validate query strings of the API, which may hold anything."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _SHOWN = 40
 
 
 class AskedWronglyError(ValueError):
-    """A query that makes no sense; the message says what would."""
+    """Invalid query; the message states what is valid."""
 
 
 def whole(query: Mapping[str, str], name: str, least: int = 0, most: int = LARGEST) -> int | None:
-    """A whole number; None if it was not given.
+    """Return a whole number; None if missing.
 
     >>> whole({"from": "12"}, "from"), whole({}, "from")
     (12, None)
 
     Raises:
-        AskedWronglyError: it is something else, or out of range.
+        AskedWronglyError: If it is malformed or out of range.
     """
     text = query.get(name, "")
     if not text:
@@ -40,13 +40,13 @@ def whole(query: Mapping[str, str], name: str, least: int = 0, most: int = LARGE
 
 
 def epoch_range(query: Mapping[str, str]) -> tuple[int | None, int | None]:
-    """The first and the last epoch that are asked for; None where it was not given.
+    """Return the requested first and last epoch; None where missing.
 
     >>> epoch_range({"from": "3", "to": "7"}), epoch_range({})
     ((3, 7), (None, None))
 
     Raises:
-        AskedWronglyError: they are no epochs, or the last one lies before the first.
+        AskedWronglyError: If either is malformed, or the range is empty.
     """
     first, last = whole(query, "from"), whole(query, "to")
     if first is not None and last is not None and last < first:
@@ -55,11 +55,7 @@ def epoch_range(query: Mapping[str, str]) -> tuple[int | None, int | None]:
 
 
 def series_ids(query: Mapping[str, str]) -> tuple[str, ...]:
-    """Ids of series, each once; none if none was given.
-
-    Raises:
-        AskedWronglyError: there are too many.
-    """
+    """Return the distinct requested series ids, at most `MOST_SERIES`."""
     ids = tuple(dict.fromkeys(filter(None, query.get("series", "").split(","))))
     if len(ids) > MOST_SERIES:
         raise AskedWronglyError(f"{len(ids):,} series are asked for, at most {MOST_SERIES} can be")
@@ -67,11 +63,7 @@ def series_ids(query: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def one_of(query: Mapping[str, str], name: str, *allowed: Word) -> Word:
-    """A word, the first one by default.
-
-    Raises:
-        AskedWronglyError: it is another one.
-    """
+    """Return one of the allowed words, the first by default."""
     word = query.get(name) or allowed[0]
     if word not in allowed:
         raise AskedWronglyError(f"{name}={word[:_SHOWN]!a} must be {' or '.join(allowed)}")

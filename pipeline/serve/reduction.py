@@ -1,4 +1,4 @@
-"""Long curves made short: the smallest and the largest value of every column of pixels."""
+"""Reduce long curves to the smallest and largest value of every pixel column."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from dpstream.pipeline.results.series import Series
 
 @dataclass(frozen=True, slots=True)
 class Simultaneous:
-    """How wide it is.
+    """Width of the simultaneous band.
 
     Attributes:
-        epochs: of a horizon, those to come included.
-        widening: how many times as wide as the 95 % interval of each epoch.
-        words: what it covers.
+        epochs: Epochs of a horizon, including future ones.
+        widening: Width relative to the 95 % interval of one epoch.
+        words: Description of its coverage.
     """
 
     epochs: int
@@ -30,7 +30,7 @@ class Simultaneous:
 
     @classmethod
     def of(cls, job: Job) -> Self | None:
-        """Of a job whose epochs rest on one another, as `plan` says it; None for others."""
+        """Return the band as `plan` states it if a job's epochs depend on each other; else None."""
         epochs = job.epochs.count
         if job.protocol_entry.per_epoch or epochs == 1:
             return None
@@ -47,11 +47,9 @@ class Simultaneous:
     def ends(
         self, series: Series, triples: NDArray[np.float64]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-        """Lower and upper ends at every epoch, (n,) each; None of quantiles, which are no counts.
+        """Return lower and upper ends, (n,) each; None for quantiles, which are not counts.
 
-        Args:
-            series: of the job.
-            triples: value, low and high, (n, 3), nan for gaps.
+        `triples` holds value, low and high, shape (n, 3); nan for gaps.
         """
         if series.share:
             return None
@@ -64,11 +62,11 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reduction:
-    """Which epochs of a curve are drawn.
+    """Epochs of a curve to draw.
 
     Attributes:
-        kept: their positions, increasing.
-        columns: the column that each of them lies in; None where all are kept.
+        kept: Their positions, increasing.
+        columns: Pixel column of each; None if all epochs are drawn.
     """
 
     kept: NDArray[np.intp]
@@ -76,20 +74,20 @@ class Reduction:
 
 
 def reduce_curve(epochs: NDArray[np.int64], curves: Sequence[Array], columns: int) -> Reduction:
-    """Choose what shows a curve as well as all of it would, in so many columns.
+    """Select the epochs that show a curve in `columns` pixel columns as well as all epochs would.
 
-    Of every column the epochs stay at which one of the curves is smallest or largest, and the first
-    one of a gap of the first curve; and both ends. So no peak is lost, and no gap but beside
-    another one in its column.
+    Every column keeps the epochs of the minimum and maximum of each curve, and the first epoch of a
+    gap of the first curve; both ends are kept. No peak is lost, and no gap except next to another
+    gap in its column.
 
     >>> values = np.array([1.0, 9.0, 2.0, 3.0, np.nan, 4.0, 5.0, 0.0])
     >>> reduce_curve(np.arange(1, 9), [values], 2).kept.tolist()
     [0, 1, 4, 6, 7]
 
     Args:
-        epochs: int64 (n,), increasing.
-        curves: float64 (n,) each; nan for gaps. The first one is the estimate.
-        columns: how many, at least 1.
+        epochs: int64, shape (n,), increasing.
+        curves: float64, shape (n,) each; nan for gaps. The first one is the estimate.
+        columns: At least 1.
     """
     if len(epochs) <= 2 * columns:
         return Reduction(np.arange(len(epochs)), None)
@@ -99,7 +97,7 @@ def reduce_curve(epochs: NDArray[np.int64], curves: Sequence[Array], columns: in
     for values in curves:
         for sign in (1.0, -1.0):
             filled = np.where(np.isnan(values), np.inf, sign * values)
-            # Stable: of equal ones the first is kept.
+            # A stable sort keeps the first of equal values.
             order = np.lexsort((filled, column))
             starts = np.flatnonzero(np.diff(column[order], prepend=-1))
             keep[order[starts]] = True
@@ -121,14 +119,10 @@ def envelope(
     columns: int,
     pick: np.ufunc,
 ) -> Array:
-    """A bound of the band at the epochs that are kept: the outermost of the whole column.
+    """Return a bound of the band at the drawn epochs: the outermost value of each column.
 
-    Args:
-        reduction: of the curve.
-        epochs: as it was made of.
-        bound: float64 (n,), of all epochs, nan for gaps.
-        columns: as it was made of.
-        pick: `np.fmin` for the lower bound, `np.fmax` for the upper one.
+    `bound` is float64, shape (n,), nan for gaps. `pick` is `np.fmin` for the lower bound,
+    `np.fmax` for the upper one; `epochs` and `columns` as for `reduce_curve`.
     """
     own = bound[reduction.kept]
     if reduction.columns is None:
@@ -141,6 +135,5 @@ def envelope(
 
 
 def column_of(epochs: NDArray[np.int64], columns: int) -> NDArray[np.intp]:
-    """The column of every epoch, from 0 on."""
     first, last = int(epochs[0]), int(epochs[-1])
     return ((epochs - first) * columns // (last - first + 1)).astype(np.intp)

@@ -1,8 +1,8 @@
-"""Who may ask, and what every answer says to browsers.
+"""Request checks, and security headers of every response.
 
-A page of another site must not read the numbers through a browser of ours: answers allow no other
-origin, and a request under a name that is not ours is refused, so that no name can be bound anew to
-this address (DNS rebinding). Whether a password is asked for, `login` decides.
+A page of another site must not read the numbers through a user's browser: responses allow no other
+origin. Requests under an unknown host name are rejected, so that no name can be rebound to this
+address (DNS rebinding). Passwords are checked in `login`.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ HEADERS: Final[Mapping[str, str]] = {
 
 
 def headers_for(embed_in: Iterable[str] = (), *, form: bool = False) -> Mapping[str, str]:
-    """What every answer says.
+    """Return the headers of every response.
 
     Args:
-        embed_in: origins whose pages may have this one in a frame.
-        form: whether the answer is a page with a form of this server.
+        embed_in: Origins whose pages may frame this one.
+        form: True if the response is a page with a form of this server.
     """
     policy = HEADERS["Content-Security-Policy"]
     if origins := " ".join(embed_in):
@@ -40,15 +40,15 @@ def headers_for(embed_in: Iterable[str] = (), *, form: bool = False) -> Mapping[
     if not form:
         return {**HEADERS, "Content-Security-Policy": policy}
     policy = policy.replace("form-action 'none'", "form-action 'self'")
-    # Without a referrer browsers would not say either from which origin a form comes.
+    # Without a referrer, browsers would not send the origin of a form either.
     return {**HEADERS, "Content-Security-Policy": policy, "Referrer-Policy": "same-origin"}
 
 
 def check_origin(text: str) -> str:
-    """An origin that may stand in a policy, such as "https://intranet.example.org".
+    """Return an origin valid in a policy, such as "https://intranet.example.org".
 
     Raises:
-        ValueError: it is none.
+        ValueError: If it is malformed.
     """
     parts = urlsplit(text)
     whole = f"{parts.scheme}://{parts.netloc}"
@@ -66,12 +66,7 @@ LONGEST_TARGET = 2_000
 
 @dataclass(frozen=True, slots=True)
 class RequestRejection:
-    """Why a request is not answered.
-
-    Attributes:
-        status: of HTTP.
-        message: a sentence.
-    """
+    """HTTP status and reason of a rejected request."""
 
     status: int
     message: str
@@ -79,24 +74,23 @@ class RequestRejection:
 
 @dataclass(frozen=True, slots=True)
 class Gatekeeper:
-    """Looks at requests before they are answered.
+    """Check requests before they are answered.
 
     Attributes:
-        hosts: names, in lower case and with the port if it is no usual one, besides addresses and
-            localhost, under which this server may be asked.
+        hosts: Names under which this server may be requested, in addition to addresses and
+            localhost: lowercase, with any non-default port.
     """
 
     hosts: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, hosts: Iterable[str]) -> Gatekeeper:
-        """With names as people write them."""
         return cls(frozenset(host.strip().rstrip(".").lower() for host in hosts))
 
     def refuse(
         self, method: str, target: str, headers: Mapping[str, str], *, has_body: bool
     ) -> RequestRejection | None:
-        """What is wrong with a request; None if nothing is.
+        """Return the reason to reject a request; None if it is valid. `target` is path and query.
 
         >>> gate = Gatekeeper.of(["stats.example.org"])
         >>> gate.refuse("GET", "/", {"Host": "127.0.0.1:8765"}, has_body=False)
@@ -105,12 +99,6 @@ class Gatekeeper:
         >>> foreign = {"Host": "localhost", "Origin": "https://evil.example"}
         >>> gate.refuse("GET", "/ws", foreign, has_body=False).status
         403
-
-        Args:
-            method: of the request.
-            target: path and query, as they were sent.
-            headers: names in any case.
-            has_body: whether it has one.
         """
         if len(target) > LONGEST_TARGET:
             return RequestRejection(
@@ -147,12 +135,12 @@ class Gatekeeper:
             return False
         if not origin.isprintable() or parts.scheme not in ("http", "https"):
             return False
-        # A proxy may ask under an address of its own, for a page under a name we were told.
+        # A proxy may send its own address as host, for a page under a configured name.
         return parts.netloc.lower() in {host.lower(), *self.hosts}
 
 
 def _name(host: str) -> str | None:
-    """The name or address of a ``Host``, without its port; None if it is none."""
+    """Return name or address of a ``Host`` header without its port; None if malformed."""
     try:
         parts = urlsplit(f"//{host}")
         port = parts.port

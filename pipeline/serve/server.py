@@ -1,4 +1,4 @@
-"""Runs the live page: threads that find out, an event loop that answers."""
+"""Run the live page: threads that collect data, and an event loop that answers requests."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from dpstream.pipeline.stages.estimate_records import EstimateRecord
 _FILES_BESIDES = 100
 _BACKLOG = 1_024
 _SHUTDOWN_SECONDS = 2.0
-# For a body that nobody wants, so that its sender reads why.
+# Read an unwanted body this long, so that its sender gets the reason.
 _LINGERING_SECONDS = 0.2
 
 Result = TypeVar("Result")
@@ -55,24 +55,22 @@ Load = Callable[[DeployedJob, Path], ValueLog]
 
 
 class NoPortError(DpstreamError):
-    """The page cannot be served where it should be; the message says what to do."""
+    """The page cannot be served at the requested address; the message gives the remedy."""
 
     exit_code = WRONG_INPUT
 
 
 @dataclass(frozen=True, slots=True)
 class SiteSettings:
-    """Where and what is served.
+    """Address, content and access rules of the page.
 
     Attributes:
-        address: of the interface.
-        port: 0 for any that is free.
-        jobs: names of those that are shown; none for all.
-        hosts: names under which it may be asked.
-        truths: inputs of jobs, by name.
-        tls: None: it speaks HTTP without.
-        access: who may see the page.
-        embed_in: origins whose pages may have it in a frame.
+        port: 0 for any free port.
+        jobs: Names of the shown jobs; empty for all.
+        hosts: Names under which it may be requested.
+        truths: Inputs of jobs with the ground truth, by job name.
+        tls: None for plain HTTP.
+        embed_in: Origins whose pages may frame it.
     """
 
     address: str = "127.0.0.1"
@@ -86,16 +84,13 @@ class SiteSettings:
 
 
 class Site:
-    """The board, kept by threads, and the application that answers from it.
+    """The board, updated by threads, and the application that answers from it.
 
-    It is to be made, and told news, in a running event loop.
+    Create it, and call `take`, in a running event loop.
 
     Args:
-        settings: where and what.
-        open_cluster: opens the cluster, for one thread.
-        load: reads the input of a job.
-        notify: is told what the operator should know.
-        limits: of what viewers may use.
+        open_cluster: Opens a cluster for one thread.
+        notify: Receives messages for the operator.
     """
 
     def __init__(
@@ -136,20 +131,20 @@ class Site:
         self._server: asyncio.Server | None = None
 
     async def start(self) -> str:
-        """Begin to answer; returns the address of the page.
+        """Start answering requests; return the page's address.
 
         Raises:
-            NoPortError: the port is taken, or the address is not this machine's.
+            NoPortError: If the port is taken, or the address is not local.
         """
         await self._runner.setup()
         make = self._runner.server
         assert make is not None
         self.connections = Connections(make, self._limits)
-        # Whatever fails in a callback would be told to a log that is muted.
+        # Failures in callbacks would go to a muted log.
         self._loop.set_exception_handler(self._failed)
         address, port, tls = self._settings.address, self._settings.port, self._settings.tls
         try:
-            # A name may stand for several addresses, each of which would get a port of its own.
+            # A name may resolve to several addresses, each of which would get its own port.
             bound = address if port else await self._first_address(address)
             self._server = await self._loop.create_server(
                 self.connections,
@@ -158,7 +153,7 @@ class Site:
                 backlog=_BACKLOG,
                 reuse_address=True,
                 ssl=tls,
-                # A handshake that does not end holds a descriptor, and is in no list of ours.
+                # A hanging handshake holds a descriptor and is not counted in `Connections`.
                 ssl_handshake_timeout=None if tls is None else self._limits.head_seconds,
                 ssl_shutdown_timeout=None if tls is None else self._limits.head_seconds,
             )
@@ -172,10 +167,10 @@ class Site:
         return f"{'http' if self._settings.tls is None else 'https'}://{host}:{port}/"
 
     async def _first_address(self, name: str) -> str:
-        """One of the addresses of a name, of IPv4 if there is one.
+        """Resolve a name to one address, preferring IPv4.
 
         Raises:
-            OSError: there is none.
+            OSError: If it has none.
         """
         addresses = await self._loop.getaddrinfo(name, None, type=socket.SOCK_STREAM)
         families = sorted(addresses, key=lambda each: each[0] != socket.AF_INET)
@@ -183,39 +178,37 @@ class Site:
 
     def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
-        # Connections that break off are no news.
+        # Broken connections are normal.
         if not isinstance(error, ConnectionError | TimeoutError):
             said = error_line(error) if isinstance(error, Exception) else context["message"]
             self._notify(f"something failed, and is passed over: {said}")
 
     async def stop(self) -> None:
-        """Tell viewers, and answer no more."""
+        """Notify viewers, and stop answering."""
         if self._server is not None:
             self._server.close()
         await self.sockets.close()
         await self._runner.cleanup()
 
     def tell(self, news: News) -> None:
-        """Take in news from any thread."""
+        """Process news; callable from any thread."""
         with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self.take, news)
 
     def shown(self) -> tuple[Shown, ...]:
-        """The jobs that are looked at; may be called in any thread."""
+        """Return the jobs to read; callable from any thread."""
         return self._shown
 
     def pipeline(
         self, job: DeployedJob, body: dict[str, Any], problems: tuple[str, ...], behind: float
     ) -> None:
-        """As of `dpstream.pipeline.serve.background.BackgroundListener`."""
         self._call(self.board.set_pipeline, job.name, job.deployment, body, problems, behind)
 
     def smoothed(self, job: DeployedJob, number: int, horizon: SmoothedHorizon) -> None:
-        """As of `dpstream.pipeline.serve.background.BackgroundListener`."""
         self._call(self.board.set_smoothed, job.name, job.deployment, number, horizon)
 
     def look_who_watches(self) -> None:
-        """See which jobs are looked at; to be called every now and then."""
+        """Update the set of watched jobs; call it periodically."""
         opened = set(self.board.watched)
         somebody = self.board.viewers > 0 or self.board.asked_lately
         self._shown = (
@@ -232,7 +225,7 @@ class Site:
             self._loop.call_soon_threadsafe(function, *arguments)
 
     def take(self, news: News) -> None:
-        """Take in news, in the event loop."""
+        """Process news, in the event loop."""
         match news:
             case Jobs():
                 self.board.set_jobs(news)
@@ -248,7 +241,7 @@ class Site:
                     self._notify("Kafka does not answer; the page says so, and waits for it")
 
     def refused(self, message: str) -> None:
-        """As of `dpstream.pipeline.serve.background.BackgroundListener`: said once."""
+        """Notify the operator once for each message."""
         if message not in self._refusals:
             self._refusals.add(message)
             self._call(self._notify, message)
@@ -316,17 +309,17 @@ async def serve(
     ready: Callable[[str], None],
     notify: Callable[[str], None],
 ) -> None:
-    """Serve until the process is told to end.
+    """Serve until SIGINT or SIGTERM.
 
     Args:
-        settings: where and what.
-        connection: the cluster.
-        load: reads the input of a job.
-        ready: is told the address of the page.
-        notify: is told what the operator should know.
+        settings: Address, content and access rules.
+        connection: The cluster.
+        load: Reads the input of a job.
+        ready: Receives the address of the page.
+        notify: Receives messages for the operator.
 
     Raises:
-        NoPortError: it cannot be served there.
+        NoPortError: If the page cannot be served there.
     """
     site = Site(settings, lambda: Cluster(connection), load, notify, _limits())
     address = await site.start()

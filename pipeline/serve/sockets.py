@@ -1,8 +1,8 @@
-"""Viewers: each a WebSocket that is sent what it has not seen, from the history all share.
+"""WebSocket viewers, each sent the epochs that it lacks from a shared history.
 
-There is no queue: a viewer has a place in the history, and what it missed while it was away or slow
-is what comes after that place. One that takes nothing for two seconds is dropped, and catches up
-when it is back.
+There is no queue: a viewer has a position in the history, and receives everything after it, also
+after being away or slow. A viewer that reads nothing for two seconds is dropped, and catches up
+after reconnecting.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ _ANOTHER = "the job was deployed anew, or is gone"
 
 
 class BlockedError(Exception):
-    """A viewer takes nothing."""
+    pass
 
 
 @dataclass(frozen=True, slots=True)
 class ViewerRequest:
-    """What a viewer wants.
+    """Subscription of a viewer.
 
     Attributes:
-        job: the job that is viewed; None for the list of jobs.
-        after: the last epoch that it has.
-        start: the life of the server in which it got it; None for any.
-        series: ids of the series that it wants; none for the usual ones.
-        deployment: of the job, in which it got that epoch; None for any.
+        job: The viewed job; None for the list of jobs.
+        after: Last epoch that the viewer has.
+        start: Server run in which the viewer received it; None for any.
+        series: Requested series ids; empty for the default ones.
+        deployment: Deployment in which the viewer received that epoch; None for any.
     """
 
     job: str | None = None
@@ -45,7 +45,7 @@ class ViewerRequest:
     deployment: str | None = None
 
     def outdated(self, board: Board) -> str | None:
-        """Why what the viewer has is not of what there is now; None if it is."""
+        """Return the reason why the viewer's data is stale; None if current."""
         if self.start is not None and self.start != board.run:
             return "the server was started anew"
         if self.job is None or (self.start is None and self.deployment is None):
@@ -54,7 +54,7 @@ class ViewerRequest:
         if state is None:
             return _ANOTHER
         last = 0 if state.history.last is None else state.history.last.epoch
-        # In one life of the server, epochs are only ever added to a deployment.
+        # Within one server run, a deployment only gains epochs.
         if self.start is not None and self.after > last:
             return _ANOTHER
         if self.deployment not in (None, state.job.deployment.hex()):
@@ -63,13 +63,6 @@ class ViewerRequest:
 
 
 class Sockets:
-    """The viewers of a server.
-
-    Args:
-        board: what they view.
-        limits: of what they may use.
-    """
-
     def __init__(self, board: Board, limits: Limits) -> None:
         self._board = board
         self._limits = limits
@@ -77,11 +70,10 @@ class Sockets:
 
     @property
     def full(self) -> bool:
-        """Whether there may be no more of them."""
         return len(self._open) >= self._limits.viewers
 
     async def serve(self, request: web.Request, view: ViewerRequest) -> web.WebSocketResponse:
-        """Serve one viewer until it goes; `request` asks for it."""
+        """Serve one viewer until it disconnects."""
         socket = web.WebSocketResponse(
             heartbeat=self._limits.heartbeat_seconds,
             timeout=1.0,
@@ -113,7 +105,7 @@ class Sockets:
         return socket
 
     async def close(self) -> None:
-        """Tell all of them that the server ends."""
+        """Close all sockets with the code for a server shutdown."""
         await asyncio.gather(
             *(
                 socket.close(code=WSCloseCode.GOING_AWAY, message=b"the server ends")
@@ -193,7 +185,7 @@ class _Viewer:
         for point in state.history.after(self._after):
             await self._send(self._board.epoch_text(state, point, self._series))
             self._after = point.epoch
-            # Others have their turn, also while a viewer catches up with thousands.
+            # Yield to others, also while a viewer catches up with thousands.
             await asyncio.sleep(0)
         return True
 

@@ -1,4 +1,4 @@
-"""Who has to be trusted with reports on their way: what the page draws with its boundary."""
+"""Parties that handle reports, and which of them the guarantee trusts, for the trust diagram."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from dpstream.pipeline.stages.topic_uses import stages_of
 
 @dataclass(frozen=True, slots=True)
 class Party:
-    """Somebody through whose hands reports go.
+    """A party that handles reports.
 
     Attributes:
-        name: in a word or two.
-        sees: what comes into their hands, in a few words.
-        trusted: whether the guarantee rests on them; of devices, whether on their own machine.
-        either: whether they stand beside others, of whom the guarantee rests on one, whichever.
+        name: One or two words.
+        sees: What the party sees, in a few words.
+        trusted: True if the guarantee relies on it; for devices, on their own machine.
+        either: True if the guarantee relies on any one of several such parties.
     """
 
     name: str
@@ -29,7 +29,7 @@ class Party:
 
 
 def parties_of(job: DeployedJob) -> tuple[Party, ...]:
-    """The parties of a job, from those who hold values to those who read estimates."""
+    """Return the parties of a job, from those that hold values to readers of estimates."""
     return tuple(_parties(job))
 
 
@@ -60,7 +60,7 @@ def _parties(job: DeployedJob) -> Iterator[Party]:
 
 
 def trust_body(job: DeployedJob) -> dict[str, Any]:
-    """As of the API: the parties, and in words what is drawn."""
+    """Return the API's description of trust: the parties, and a sentence."""
     parties = parties_of(job)
     own = "their own device and its producer" if job.devices is None else "their own device"
     trusted = [party.name for party in parties[1:] if party.trusted]

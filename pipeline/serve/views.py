@@ -1,4 +1,4 @@
-"""What the API says of a job: pure functions of what is known."""
+"""Responses of the API about a job, as pure functions of its state."""
 
 from __future__ import annotations
 
@@ -52,26 +52,24 @@ CHOSEN = 5
 
 @dataclass(eq=False)
 class JobState:
-    """Everything known of a job.
+    """State of a job.
 
     Attributes:
-        job: as deployed.
-        history: its estimates.
-        counted_from: The first epoch of the deployment.
-        smooths: whether its protocol can look back.
-        changes: whether the intervals of changes follow from its estimates.
-        change: of how many epochs each number is the change; None: they are those of the epochs.
-        phase: what operators have it do.
-        budget: as of `budget_of`.
-        truths: beside the estimates, in demonstrations.
-        smoothed: horizons looked back at, by number.
-        smoothed_epoch: the last one of those.
-        pipeline: as of the API; None before it is known.
-        problems: that a person has to look at.
-        behind: seconds since the oldest record that waits was written; None when not known.
-        headlined: the last epoch that was summed up, and what was said of it.
-        changing: works out what each epoch is above the one before, where that has an interval.
-        latest_change: of the last epoch; None where it is not known.
+        counted_from: First epoch of the deployment.
+        smooths: True if its protocol supports retrospective smoothing.
+        changes: True if intervals of changes follow from its estimates.
+        change: Lag in epochs if numbers are changes; None if they are the epochs' estimates.
+        phase: Phase set by the operator.
+        budget: From `budget_of`.
+        truths: Ground truth, in demonstrations.
+        smoothed: Smoothed horizons by number.
+        smoothed_epoch: Last smoothed epoch.
+        pipeline: Body of the API; None before it is known.
+        problems: Issues that require action.
+        behind: Age in seconds of the oldest waiting record; None if unknown.
+        headlined: The last epoch that was summarized, and its summary.
+        changing: Computes changes from one epoch to the next, if they have intervals.
+        latest_change: Change of the last epoch; None if unknown.
     """
 
     job: DeployedJob
@@ -93,21 +91,17 @@ class JobState:
     latest_change: EstimateRecord | None = None
 
     def add(self, point: Point) -> None:
-        """Take in a published epoch."""
         if self.history.append(point) and self.changing is not None:
             self.latest_change = self.changing.next(point)
 
 
 def changed(state: JobState, points: Sequence[Point], lag: int) -> JobState:
-    """A job's changes since so many epochs ago, in place of what was published.
+    """Return the state with changes since `lag` (at least 1) epochs ago in place of estimates.
 
-    Args:
-        state: of the job.
-        points: of its history; what comes meanwhile is left for the next time.
-        lag: at least 1.
+    `points` come from its history; epochs published meanwhile are ignored.
 
     Raises:
-        ChangeError: its estimates say nothing about changes.
+        ChangeError: If its estimates determine no changes.
     """
     history = History(state.job.domain)
     for record in changes(state.job, points, lag):
@@ -126,7 +120,7 @@ def changed(state: JobState, points: Sequence[Point], lag: int) -> JobState:
 
 
 def json_numbers(values: NDArray[np.float64]) -> list[float | None]:
-    """Numbers to a thousandth; null where there is none."""
+    """Round to three decimals; nan becomes null."""
     return [
         None if value != value else value
         for value in np.round(np.asarray(values, np.float64), 3).tolist()
@@ -136,14 +130,14 @@ def json_numbers(values: NDArray[np.float64]) -> list[float | None]:
 def triples_json(
     point: Point, series: Sequence[Series]
 ) -> Iterator[tuple[Series, list[float] | None]]:
-    """Each of some series at an epoch: value, low and high to a thousandth, or null."""
+    """Yield value, low and high of each series, rounded to three decimals, or None."""
     triples: list[list[float]] = np.round(point.triples(series), 3).tolist()
     for each, triple in zip(series, triples, strict=True):
         yield each, triple if all(map(math.isfinite, triple)) else None
 
 
 def summary(state: JobState) -> dict[str, Any]:
-    """One job among others."""
+    """Return the SUMMARY of the API."""
     job, last = state.job, state.history.last
     body: dict[str, Any] = {
         "job": job.name,
@@ -185,7 +179,7 @@ def summary(state: JobState) -> dict[str, Any]:
     }
     if last is not None:
         if state.headlined is None or state.headlined[0] is not last:
-            # A median takes a while, and all jobs are summed up whenever one has news.
+            # A median takes a while, and all jobs are summarized whenever one has news.
             state.headlined = last, _headline(state, last) | {"change": _change(state)}
         body |= state.headlined[1]
     return body
@@ -227,7 +221,7 @@ def _change(state: JobState) -> dict[str, str] | None:
 
 
 def calendar_body(job: DeployedJob) -> dict[str, Any] | None:
-    """What is needed to write dates: the zone's name, and whether epochs are whole days of it."""
+    """Return what is needed to write dates: the zone, and whether epochs are whole days in it."""
     calendar = job.epochs.calendar
     if calendar is None:
         return None
@@ -239,7 +233,7 @@ def calendar_body(job: DeployedJob) -> dict[str, Any] | None:
 
 
 def begins(job: DeployedJob, epoch: int) -> int | None:
-    """When an epoch begins, in milliseconds since 1970; None where no calendar says so."""
+    """Return the start of an epoch in milliseconds since 1970; None without a calendar."""
     calendar = job.epochs.calendar
     return None if calendar is None else _begins(calendar, epoch)
 
@@ -253,7 +247,7 @@ def _begins(calendar: EpochCalendar, epoch: int) -> int | None:
 
 
 def series_json(job: DeployedJob, series: Series) -> dict[str, str]:
-    """What the API says of a series, in the words of the job."""
+    """Return the API's description of a series, in the job's terms."""
     counts = series.id == VALUE.id and series.unit == "users"
     label = kind_of(job.domain).counted(job)[1] if counts else None
     body = {**series.to_json(), "label": label or _label(job, series)}
@@ -280,7 +274,7 @@ def _domain(state: JobState, most: int) -> dict[str, Any]:
 
 
 def details(state: JobState) -> dict[str, Any]:
-    """One job by itself."""
+    """Return the body of ``/api/jobs/J``."""
     job, history = state.job, state.history
     last = history.last
     guarantee = job.guarantee if last is None else job.guarantee_over(last.horizons)
@@ -302,7 +296,7 @@ def details(state: JobState) -> dict[str, Any]:
 
 
 def sent_series(history: History, ids: Sequence[str]) -> tuple[Series, ...]:
-    """The series of an epoch that a viewer is told of: those named, or all if they are few."""
+    """Return the series of an epoch sent to a viewer: the named ones, or all if few."""
     if ids:
         return history.kind.find_all(history.domain, ids)
     listed = history.listed()
@@ -310,35 +304,34 @@ def sent_series(history: History, ids: Sequence[str]) -> tuple[Series, ...]:
 
 
 def asked_series(history: History, ids: Sequence[str]) -> tuple[Series, ...]:
-    """The series asked for; those chosen if none is.
+    """Return the requested series, or the default ones.
 
     Raises:
-        SeriesError: the job has no such series.
+        SeriesError: If the job has no such series.
     """
     return history.kind.find_all(history.domain, ids) if ids else history.chosen(CHOSEN)
 
 
 def epoch_body(state: JobState, point: Point, series: Sequence[Series]) -> dict[str, Any]:
-    """What viewers are told of an epoch."""
     return {**_row(state, point, series), **_headline(state, point)}
 
 
 def truth(state: JobState, point: Point, series: Series) -> float | None:
-    """The truth about a series at an epoch; None where it is not known."""
+    """Return the ground truth of a series at an epoch; None if unknown."""
     if state.truths is None or (found := state.truths.known(point.epoch, point.estimate)) is None:
         return None
     return truth_of(series, state.job.domain, point.estimate, found)
 
 
 def truth_note(state: JobState) -> str | None:
-    """What is said of the truth wherever it stands; None without one."""
+    """Return the warning shown with the ground truth; None without one."""
     return None if state.truths is None else NOT_PRIVATE
 
 
 def table(
     state: JobState, series: Sequence[Series], first: int | None, last: int | None, limit: int
 ) -> dict[str, Any]:
-    """The numbers behind a chart, the last epoch first."""
+    """Return the numbers behind a chart, latest epoch first."""
     points = state.history.points[state.history.part(first, last)]
     return {"rows": [_row(state, point, series) for point in points[: -limit - 1 : -1]]}
 
@@ -355,7 +348,7 @@ def _row(state: JobState, point: Point, series: Sequence[Series]) -> dict[str, A
 
 
 def top(state: JobState, point: Point, count: int) -> dict[str, Any]:
-    """The largest items of an epoch; of numbers the buckets in their order."""
+    """Return the largest items of an epoch; for numbers, the buckets in order."""
     estimate, kind = point.estimate, state.history.kind
     notes: list[str] = []
     simultaneous = above = None
@@ -392,7 +385,6 @@ def top(state: JobState, point: Point, count: int) -> dict[str, Any]:
 
 
 def quantiles(state: JobState, point: Point) -> dict[str, Any]:
-    """The quantiles of an epoch."""
     series = state.history.kind.quantiles
     return {
         **_about(point),
