@@ -1,6 +1,6 @@
-"""Recordings: what a job published and what it rests on, as Parquet files; and replaying them.
+"""Record a job's results and their inputs as Parquet files, and replay them.
 
-Begin with `recorder`, which reads topics, and `recordings`, which reads files (`recording_index`
-says what there is, `recording_tables` in which columns). `replay` aggregates windows again, from
+Start with `recorder`, which reads topics, and `recordings`, which reads files (`recording_index`
+lists them, `recording_tables` defines their columns). `replay` aggregates windows again, from
 topics or from a recording, and `differences` compares two jobs epoch by epoch.
 """

@@ -1,7 +1,7 @@
-"""Two jobs epoch by epoch: whether their integers are equal, and how far their estimates differ.
+"""Compare two jobs by epoch: equality of their integers, and differences of their estimates.
 
-Equal reports give equal integers, whatever is estimated from them: where the integers of two jobs
-are equal and their estimates are not, the estimators differ.
+Equal reports give equal integers, whatever the estimator. If the integers of two jobs are equal and
+their estimates are not, the estimators differ.
 """
 
 from __future__ import annotations
@@ -25,25 +25,24 @@ if TYPE_CHECKING:
 
 
 class IncomparableError(DpstreamError):
-    """Two jobs are not about the same; the message says in what."""
+    """Two jobs have different protocols or domains; the message names the difference."""
 
     exit_code = WRONG_INPUT
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How the results of two jobs at an epoch differ.
+    """Difference of the results of two jobs at an epoch.
 
     Attributes:
-        epoch: of both.
-        only: 0 or 1 where only the first or the second job has the epoch; None where both do.
-        integers: which of fate, contributors, population and counts differ.
-        estimates: whether anything of the published estimates differs.
-        deviations: the largest difference of two estimates of the same, in standard deviations:
-            in the smaller one, if they have different ones. None where there are no two.
-        item: which item has that difference, from 1 on; None where there is none, and for jobs
-            that count a single value.
-        unmatched: how many items have an estimate in one job only.
+        only: 0 or 1 if only the first or second job has the epoch, else None.
+        integers: Names among fate, contributors, population and counts that differ.
+        estimates: True if anything in the published estimates differs.
+        deviations: Largest difference of two estimates of the same item, in standard errors, the
+            smaller one if they differ; None if there is no such pair.
+        item: Item with that difference, from 1; None without one, and in jobs that count a single
+            value.
+        unmatched: Number of items with an estimate in one job only.
     """
 
     epoch: int
@@ -56,12 +55,11 @@ class Difference:
 
     @property
     def differs(self) -> bool:
-        """Whether anything does."""
         return self.only is not None or bool(self.integers) or self.estimates
 
 
 def check_comparable(one: DeployedJob, other: DeployedJob) -> None:
-    """Raise `IncomparableError` unless two jobs are of one protocol and over one domain."""
+    """Raise `IncomparableError` unless two jobs have the same protocol and domain."""
     problem = f"jobs {one.name} and {other.name} cannot be compared"
     if one.protocol != other.protocol:
         raise IncomparableError(
@@ -75,12 +73,7 @@ def check_comparable(one: DeployedJob, other: DeployedJob) -> None:
 
 
 def differences(one: Iterable[EpochResult], other: Iterable[EpochResult]) -> Iterator[Difference]:
-    """Compare two jobs, in the order of epochs; both are read as far as needed, and not kept.
-
-    Args:
-        one: results of the first job, epochs increasing.
-        other: of the second one.
-    """
+    """Compare two jobs in the order of epochs, streaming both; epochs of each must increase."""
     left, right = iter(one), iter(other)
     first, second = next(left, None), next(right, None)
     while first is not None or second is not None:
@@ -97,7 +90,7 @@ def differences(one: Iterable[EpochResult], other: Iterable[EpochResult]) -> Ite
 
 
 def compare(one: EpochResult, other: EpochResult) -> Difference:
-    """The difference of two results of the same epoch.
+    """Return the difference of two results of the same epoch.
 
     >>> from dpstream.aggregators.estimate import Estimate
     >>> from dpstream.topics.manifests import Fate
@@ -122,7 +115,7 @@ def compare(one: EpochResult, other: EpochResult) -> Difference:
 def _largest(
     one: Published | None, other: Published | None
 ) -> tuple[float | None, int | None, int]:
-    """The largest difference in standard deviations, of which item it is, and how many lack one."""
+    """Return the largest difference in standard errors, its item, and the unmatched count."""
     (items, values), (others, their_values) = _by_item(one), _by_item(other)
     both, here, there = np.intersect1d(items, others, assume_unique=True, return_indices=True)
     unmatched = len(items) + len(others) - 2 * len(both)
@@ -154,21 +147,13 @@ _BLUE, _VERMILION = "#0072B2", "#D55E00"
 
 
 def write_differences(names: Sequence[str], found: Sequence[Difference], path: Path) -> None:
-    """Draw differences into a file, PNG for one; see `draw_differences`."""
     save_figure(draw_differences(names, found), path)
 
 
 def draw_differences(names: Sequence[str], found: Sequence[Difference]) -> Figure:
-    """Draw the largest difference of estimates at every epoch, in standard deviations.
+    """Draw the largest difference of estimates at every epoch, in standard errors.
 
-    Epochs whose integers differ, or that one job only has, have a mark at the foot of the plot.
-
-    Args:
-        names: of the two jobs.
-        found: in the order of epochs.
-
-    Raises:
-        PlotError: matplotlib is missing.
+    Epochs that only one job has, or whose integers differ, are marked at the bottom of the plot.
     """
     figure = new_figure(10, 4.5)
     axes = figure.add_subplot()

@@ -1,8 +1,8 @@
-"""Whether a recording is what was recorded: to the last bit, and in itself.
+"""Check a recording bit by bit, and for internal consistency.
 
-Checksums find whatever was altered, cut short or lost. What they cannot find is that something
-false was recorded: so the tables are compared with each other, and, if asked for, windows with the
-partials that the aggregate stage made of them.
+Checksums detect any alteration, truncation or loss. They cannot detect that false data was
+recorded: therefore tables are compared with each other and, on request, windows with the partials
+that the aggregate stage computed from them.
 """
 
 from __future__ import annotations
@@ -34,15 +34,14 @@ Tell = Callable[[str], None]
 
 @dataclass(slots=True)
 class Verification:
-    """What was found.
+    """Result of a check.
 
     Attributes:
-        index: of the recording; None if it cannot be read.
-        problems: what is wrong, one sentence each; none: all is as it was recorded.
-        notes: what is worth knowing.
-        reports: in the windows; of a job whose reports are in shares, pieces of tables.
-        shared: whether they are.
-        deep: whether windows were compared with partials.
+        index: Of the recording; None if unreadable.
+        problems: One sentence for each problem; empty if the recording is intact.
+        reports: Number in the windows; for a job whose reports are in shares, pieces of tables.
+        shared: True if reports are in shares.
+        deep: True if windows were compared with partials.
     """
 
     index: RecordingIndex | None = None
@@ -53,7 +52,6 @@ class Verification:
     deep: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values."""
         index = self.index
         return {
             "intact": not self.problems,
@@ -81,13 +79,13 @@ def verify(
     """Check a recording.
 
     Args:
-        path: its folder.
-        deep: aggregate every window again and compare it with its partial.
-        keys: of who adds up, where reports are sealed; needed to look deep.
-        tell: is told which file or epoch is looked at.
+        path: Its folder.
+        deep: Aggregate every window again and compare it with its partial.
+        keys: Keys of the aggregator, needed for `deep` if reports are sealed.
+        tell: Called with each file or epoch being checked.
 
     Raises:
-        WrongKeyError: reports are sealed, and the keys to look deep are not there.
+        WrongKeyError: If `deep` needs keys that are missing.
     """
     found = Verification(deep=deep)
     try:
@@ -140,7 +138,7 @@ def _contradictions(
 
 
 def _epochs(recording: Recording) -> Iterator[str]:
-    """Manifests are of all epochs, and partials of those that were released."""
+    """Check that every epoch has a manifest, and every released epoch a partial."""
     epochs = (row.epoch for row in recording.manifests())
     for epoch, other in zip_longest(recording.epochs, epochs):
         if epoch != other:
@@ -155,7 +153,7 @@ def _epochs(recording: Recording) -> Iterator[str]:
 
 
 def _file_bounds(recording: Recording) -> Iterator[str]:
-    """Files follow each other, so that an epoch is found where it is said to be."""
+    """Check that files of a kind cover disjoint epochs, by which readers look them up."""
     for kind in RecordKind:
         files = recording.index.of_kind(kind)
         for file, following in pairwise(files):
@@ -170,7 +168,7 @@ def _estimates(recording: Recording, job: DeployedJob) -> Iterator[str]:
             yield "there is not one estimate for each manifest"
             return
         published = published_estimate(row, job.deployment)
-        # What was released may be found to be spoiled when it is added up.
+        # A released window may turn out to be corrupt during aggregation.
         fate = Fate.RELEASED if published.fate is Fate.SPOILED else published.fate
         if published.reason is not None and published.fate is not Fate.SPOILED:
             yield f"the estimate of epoch {row.epoch} has a reason, and it is not spoiled"

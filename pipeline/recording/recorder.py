@@ -1,7 +1,7 @@
-"""Records a job: what its topics hold of every published epoch goes into a folder, and stays.
+"""Record every published epoch of a job from its topics into a folder.
 
-The recorder commits every few seconds, and where it was stopped it goes on. An epoch is recorded
-once it is published: its window, manifest, partial and estimate then come together.
+The recorder commits every few seconds and resumes where it was stopped. It records an epoch once it
+is published: window, manifest, partial and estimate together.
 """
 
 from __future__ import annotations
@@ -41,12 +41,11 @@ _LOOK_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """An epoch that has just been recorded.
+    """A newly recorded epoch.
 
     Attributes:
-        epoch: of the job.
-        reports: in its window, or pieces of tables in shares; None where there is none.
-        missing: why its window is missing.
+        reports: Number in its window, or pieces of tables in shares; None without a window.
+        missing: Reasons why its window is missing.
     """
 
     epoch: int
@@ -57,15 +56,15 @@ class Recorded:
 def open_recording(
     folder: RecordingFolder, job: DeployedJob, *, from_epoch: int | None
 ) -> RecordingIndex:
-    """The index of a folder's recording, which must be one of this deployment; or a new one.
+    """Return the index of a folder's recording of this deployment, or a new one.
 
     Args:
-        folder: its lock is held.
-        job: as deployed.
-        from_epoch: the first epoch to record; None: the first one there is, or the recording's.
+        folder: Locked by the caller.
+        job: As deployed.
+        from_epoch: First epoch to record; None: the first available, or as the recording has it.
 
     Raises:
-        RecordingError: the folder holds something else, or a recording begun with other options.
+        RecordingError: If the folder holds something else, or a recording with other options.
     """
     path = folder.path
     if INDEX_FILE not in folder.sizes():
@@ -96,17 +95,15 @@ def open_recording(
 
 
 class Recorder:
-    """Brings a recording up to date, as often as it is asked to.
+    """Bring a recording up to date, one round at a time.
 
     Args:
-        job: as deployed.
-        folder: of the recording; its lock is held.
-        index: of `open_recording`.
-        run: carries out steps on the topics of the job.
-        clock: seconds of any origin.
+        folder: Locked by the caller.
+        index: From `open_recording`.
+        clock: Seconds of any origin.
 
     Raises:
-        RecordingError: the recording was altered, or cannot be written.
+        RecordingError: If the recording was altered, or cannot be written.
     """
 
     def __init__(
@@ -136,24 +133,23 @@ class Recorder:
 
     @property
     def index(self) -> RecordingIndex:
-        """What is recorded for good by now."""
+        """Committed content of the recording."""
         return self._writer.index
 
     @property
     def complete(self) -> bool:
-        """Whether the last epoch of the job has been added."""
         last, following = self._job.last_epoch, self._writer.next_epoch
         return last is not None and following is not None and following > last
 
     def round(self) -> Iterator[Recorded]:
-        """Record what has been published since the last round.
+        """Record the epochs published since the last round.
 
         Raises:
-            RecordingError: there is no room. What was committed stays, and can be gone on with.
-            ClusterError: a topic is gone.
-            KafkaError: the broker does not answer; nothing is lost, go on with another round.
+            RecordingError: If the disk is full. Committed data stays and can be continued.
+            ClusterError: If a topic is gone.
+            KafkaError: If the broker does not answer; nothing is lost, try another round.
         """
-        # In this order: windows were written before what is made of them.
+        # In this order: windows were written before the results computed from them.
         self._run(self._epochs.find_end())
         self._run(self._windows.find_end())
         while (epoch := self._run(self._next())) is not None:
@@ -170,12 +166,10 @@ class Recorder:
             self._commit_in_time()
 
     def stop(self) -> None:
-        """Make all that was added count, whatever reading was given up for.
-
-        After an error in writing, forget what was not committed.
+        """Commit everything added; after a write error, discard what was not committed.
 
         Raises:
-            RecordingError: there is no room. What was committed stays, and can be gone on with.
+            RecordingError: If the disk is full. Committed data stays and can be continued.
         """
         if self._whole:
             with self._writing():
@@ -185,10 +179,10 @@ class Recorder:
             self._writer.abandon()
 
     def _next(self) -> Steps[RecordedEpoch | None]:
-        """The next published epoch; None if there is no further one yet.
+        """Return the next published epoch, or None before it is published.
 
-        A released window that is None has been deleted: it was whole when it was aggregated. Where
-        reading is given up, the epoch comes again.
+        A released window of None was deleted: it was complete when it was aggregated. If reading is
+        interrupted, the epoch is returned again.
         """
         if self._found is None:
             self._found = yield from self._epochs.next()
@@ -203,7 +197,7 @@ class Recorder:
         return RecordedEpoch(found.manifest, window, found.payload, recorded_estimate(published))
 
     def _window(self, epoch: int) -> Steps[Words | None]:
-        """The window of an epoch in canonical order; None if the topic does not have it whole."""
+        """Return the window of an epoch in canonical order; None if it is incomplete."""
         if not (yield from self._windows.find(epoch)):
             return None
         return (yield from self._windows.read(epoch))
@@ -244,9 +238,9 @@ class Recorder:
 
 
 def _check_free(folder: RecordingFolder) -> None:
-    """Raise `RecordingError` if a folder holds anything but what a recorder leaves that is killed.
+    """Raise `RecordingError` unless a folder is empty except for remains of a killed recorder.
 
-    That is its lock, and an index that never took its place.
+    These are its lock, and an index that was never renamed into place.
     """
     other = sorted(folder.sizes().keys() - {LOCK_FILE, f"{INDEX_FILE}.new"})
     if other:
@@ -256,13 +250,7 @@ def _check_free(folder: RecordingFolder) -> None:
 
 
 class DeploymentCheck:
-    """Looks at ``dpstream.jobs`` now and then, whether a job is still the one that is deployed.
-
-    Args:
-        cluster: where the job was deployed.
-        job: as it was then.
-        clock: seconds of any origin.
-    """
+    """Check ``dpstream.jobs`` periodically for whether a job is still deployed."""
 
     def __init__(
         self, cluster: Cluster, job: DeployedJob, clock: Callable[[], float] = time.monotonic
@@ -273,10 +261,10 @@ class DeploymentCheck:
         self._next = clock() + _LOOK_SECONDS
 
     def ended(self) -> str | None:
-        """How the deployment has ended, in words; None while it has not, or nobody looked.
+        """Return how the deployment has ended, in words; None if it has not, or no check was due.
 
         Raises:
-            KafkaError: the broker does not answer; ask again.
+            KafkaError: If the broker does not answer; try again.
         """
         if self._clock() < self._next:
             return None

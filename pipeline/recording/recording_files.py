@@ -1,4 +1,4 @@
-"""The files of a recording: their folder, and a table as it is written."""
+"""The folder of a recording, and a table file being written."""
 
 from __future__ import annotations
 
@@ -27,32 +27,28 @@ _GROUP_BYTES = 16 << 20
 
 
 class RecordingFolder:
-    """The folder of a recording: all that is ever done to its files.
-
-    Files are for their owner alone (0600).
-    """
+    """All operations on a recording's files, which only their owner can access (0600)."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def create(self, name: str) -> BinaryIO:
-        """A new file, in place of one that has its name."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         return os.fdopen(os.open(self.path / name, flags, 0o600), "wb")
 
     def finish(self, file: BinaryIO) -> None:
-        """Have all that was written to a file on the disk, and close it."""
+        """Flush a file to disk, and close it."""
         with naming(self.path):
             file.flush()
             os.fsync(file.fileno())
             file.close()
 
     def rename(self, old: str, new: str) -> None:
-        """Put a file in the place of another one, at once."""
+        """Replace a file atomically."""
         os.replace(self.path / old, self.path / new)
 
     def sync(self) -> None:
-        """Have the names of the files on the disk."""
+        """Flush the file names to disk."""
         descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
@@ -60,21 +56,19 @@ class RecordingFolder:
             os.close(descriptor)
 
     def remove(self, name: str) -> None:
-        """Remove a file."""
         (self.path / name).unlink(missing_ok=True)
 
     def read(self, name: str) -> bytes:
-        """All bytes of a file."""
         return (self.path / name).read_bytes()
 
     def sizes(self) -> dict[str, int]:
-        """The files there are, and their bytes."""
+        """Return the size in bytes of every file."""
         return {file.name: file.stat().st_size for file in self.path.iterdir() if file.is_file()}
 
 
 @dataclass(slots=True)
 class _Sink:
-    """A file that Parquet is written to, and the checksum of what was."""
+    """File object for the Parquet writer that computes size and checksum."""
 
     file: BinaryIO
     size: int = 0
@@ -98,7 +92,7 @@ class _Sink:
 
 
 class TableFile:
-    """A file that is being written; rows wait until they fill a row group."""
+    """A table file being written; rows are buffered until they fill a row group."""
 
     def __init__(
         self, folder: RecordingFolder, path: str, kind: RecordKind, words: WordColumn
@@ -127,14 +121,14 @@ class TableFile:
 
     @property
     def size(self) -> int:
-        """Bytes on the disk and in memory."""
+        """Bytes on disk and in memory."""
         return self._sink.size + self._waiting
 
     def absorb(self, file: RecordingFile) -> None:
-        """Begin with all that is in another file.
+        """Start with the content of another file.
 
         Raises:
-            RecordingError: it was altered.
+            RecordingError: If that file was altered.
         """
         data = self._folder.read(file.path)
         if hashlib.sha256(data).hexdigest() != file.sha256:
@@ -155,7 +149,7 @@ class TableFile:
             self._write_group()
 
     def finish(self) -> RecordingFile:
-        """Have it whole on the disk."""
+        """Flush the complete file to disk."""
         self._write_group()
         with naming(self._folder.path):
             self._writer.close()
@@ -171,7 +165,7 @@ class TableFile:
         )
 
     def abandon(self) -> None:
-        """Remove it."""
+        """Delete the file."""
         with suppress(OSError, pa.ArrowException):
             self._writer.close()
         with suppress(OSError):

@@ -1,7 +1,7 @@
-"""What ``recording.json`` says: of which job a recording is, its files, and what is missing.
+"""The content of ``recording.json``: the recorded job, the files, and missing windows.
 
-The file has one spelling, which a SHA-256 of the rest of it ends: whichever bit of it is altered,
-it is refused. The sums find damage. They do not keep anybody from writing another recording.
+The file has a canonical spelling and ends with a SHA-256 of its content: a file with any altered
+bit is rejected. The checksums detect damage. They do not prevent replacement by another recording.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _WORD_BYTES = (1, 2, 4, 8)
 
 
 class RecordingError(DpstreamError, ValueError):
-    """A recording cannot be read or gone on with; the message says what is wrong with it."""
+    """A recording cannot be read or continued; the message gives the reason."""
 
 
 class RecordKind(StrEnum):
-    """What is in a file; its name begins with it."""
+    """Content of a file, and the prefix of its name."""
 
     MANIFESTS = "manifests"
     WINDOWS = "windows"
@@ -37,15 +37,14 @@ class RecordKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RecordingFile:
-    """A file of a recording. What lies beside the files that are listed does not count.
+    """A file of a recording; files that the index does not list do not count.
 
     Attributes:
-        path: its name in the folder.
-        kind: what is in it.
-        first_epoch, last_epoch: of the epochs it is about.
-        rows: of the table.
-        size: bytes.
-        sha256: of its bytes, in hexadecimal.
+        path: Its name in the folder.
+        first_epoch, last_epoch: Covered epochs, inclusive.
+        rows: Number of table rows.
+        size: Bytes.
+        sha256: Of its bytes, in hexadecimal.
     """
 
     path: str
@@ -59,12 +58,7 @@ class RecordingFile:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Released epochs whose windows could not be recorded.
-
-    Attributes:
-        first_epoch, last_epoch: from the first to the last, both included.
-        why: in words.
-    """
+    """Released epochs, first to last inclusive, whose windows could not be recorded."""
 
     first_epoch: int
     last_epoch: int
@@ -78,12 +72,7 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class LogPosition:
-    """Where in the topic of released windows to read on.
-
-    Attributes:
-        partition: of the topic.
-        offset: below it nothing is needed any more.
-    """
+    """Position in the topic of released windows; below `offset` nothing is needed any more."""
 
     partition: int
     offset: int
@@ -91,19 +80,18 @@ class LogPosition:
 
 @dataclass(frozen=True, slots=True)
 class RecordingIndex:
-    """The contents of ``recording.json``.
+    """The content of ``recording.json``.
 
     Attributes:
-        software: version of dpstream that began the recording.
-        job: name of the recorded job.
+        software: Version of dpstream that started the recording.
         deployment, fingerprint: 16 bytes each.
-        job_record: the deployed job's record in ``dpstream.jobs``, JSON text.
-        word_bytes, word_width: bytes of a word, and words of a report.
-        from_epoch: the first epoch that was asked for.
-        first_epoch, last_epoch: of what is recorded; None as long as nothing is.
-        files: in the order of epochs within a kind.
-        missing: in the order of epochs.
-        places: where in the topic of released windows to go on.
+        job_record: The deployed job's record in ``dpstream.jobs``, JSON text.
+        word_bytes, word_width: Bytes of a word, and words of a report.
+        from_epoch: First requested epoch.
+        first_epoch, last_epoch: Recorded epochs; None if empty.
+        files: In the order of epochs within a kind.
+        missing: In the order of epochs.
+        places: Positions in the topic of released windows at which to resume.
     """
 
     software: str
@@ -121,7 +109,6 @@ class RecordingIndex:
     places: tuple[LogPosition, ...] = ()
 
     def of_kind(self, kind: RecordKind) -> list[RecordingFile]:
-        """The files of a kind."""
         return [file for file in self.files if file.kind is kind]
 
     def lacks(self, epoch: int) -> bool:
@@ -129,7 +116,7 @@ class RecordingIndex:
         return any(gap.first_epoch <= epoch <= gap.last_epoch for gap in self.missing)
 
     def to_bytes(self) -> bytes:
-        """The file.
+        """Encode the index as file content.
 
         >>> index = RecordingIndex("0.1", "students", bytes(16), bytes(16), "{}", 2, 1)
         >>> RecordingIndex.from_bytes(index.to_bytes()) == index
@@ -172,10 +159,10 @@ class RecordingIndex:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> RecordingIndex:
-        """Read the file.
+        """Decode file content.
 
         Raises:
-            RecordingError: it is not what this software wrote, to the last bit.
+            RecordingError: If it is not, to the last bit, what this software writes.
         """
         try:
             body = json.loads(data)
@@ -212,7 +199,7 @@ class RecordingIndex:
 
 
 def with_missing(missing: Iterable[Missing], gap: Missing) -> tuple[Missing, ...]:
-    """A gap more; epochs next to each other that are missing for the same reason become one."""
+    """Add a gap; adjacent epochs missing for the same reason are merged."""
     gaps = [*missing]
     if gaps and (gaps[-1].why, gaps[-1].last_epoch + 1) == (gap.why, gap.first_epoch):
         gap = replace(gap, first_epoch=gaps.pop().first_epoch)

@@ -1,7 +1,7 @@
-"""Rows of a recording as Parquet tables, and back.
+"""Convert rows of a recording to Parquet tables and back.
 
-Every table has a column ``epoch``, which never decreases. Reports are
-opaque: numbers where they are single words, else all bytes of a row (little-endian).
+* Every table has a column ``epoch``, which never decreases.
+* Reports are opaque: numbers if they are single words, else all bytes of a row (little-endian).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _OPTIONS = {"compression": "zstd", "compression_level": 1}
 
 @dataclass(frozen=True, slots=True)
 class RecordedPartial:
-    """The payload of the first complete partial of an epoch, opaque here."""
+    """The opaque payload of the first complete partial of an epoch."""
 
     epoch: int
     payload: bytes
@@ -36,17 +36,15 @@ class RecordedPartial:
 
 @dataclass(frozen=True, slots=True)
 class RecordedEstimate:
-    """What was published of an epoch.
+    """Published estimate of an epoch.
 
     Attributes:
-        epoch, fate, contributors, population: as published.
-        closed_at: milliseconds since 1970.
-        estimate: JSON text, ``null`` where there is none.
+        closed_at: Milliseconds since 1970.
+        estimate: JSON text, ``null`` without an estimate.
         guarantee: JSON text.
-        numbers: value, low, high and standard deviation, where the estimate is a single one that
-            has them.
-        reason: why the window is spoiled; None of others.
-        assumes_changes: as published; None where intervals assume nothing of the kind.
+        numbers: Value, low, high and standard error, if the estimate is a single one with these.
+        reason: Why the window is corrupt; None for others.
+        assumes_changes: As published; None if intervals make no such assumption.
     """
 
     epoch: int
@@ -63,25 +61,24 @@ class RecordedEstimate:
 
 @dataclass(frozen=True, slots=True)
 class WordColumn:
-    """How reports of `width` words of `dtype` stand in a table."""
+    """Representation of reports of `width` words of `dtype` in a table."""
 
     dtype: np.dtype[Any]
     width: int
 
     @property
     def type(self) -> Any:
-        """The Arrow type."""
         if self.width == 1:
             return pa.from_numpy_dtype(self.dtype)
         return pa.binary(self.dtype.itemsize * self.width)
 
     def array(self, values: WordArray) -> Any:
-        """The Arrow array of (rows, width) words."""
+        """Return the Arrow array of words, shape (rows, width)."""
         plain = np.ascontiguousarray(values)
         return pa.Array.from_buffers(self.type, len(plain), [None, pa.py_buffer(plain)])
 
     def values(self, array: Any) -> WordArray:
-        """The (rows, width) words of an Arrow array."""
+        """Return the words of an Arrow array, shape (rows, width)."""
         if self.width == 1:
             single: WordArray = array.to_numpy(zero_copy_only=True)
             return single[:, None]
@@ -93,7 +90,7 @@ class WordColumn:
 
 
 def schema_of(kind: RecordKind, words: WordColumn) -> Any:
-    """The Arrow schema of the tables of a kind; no value is missing but of ``value`` and so on."""
+    """Return the Arrow schema of a kind; only columns such as ``value`` may have missing values."""
     unsigned, text = pa.uint64(), pa.string()
     columns: dict[RecordKind, dict[str, Any]] = {
         RecordKind.MANIFESTS: {
@@ -123,17 +120,17 @@ def schema_of(kind: RecordKind, words: WordColumn) -> Any:
 
 
 def writer_options(kind: RecordKind, words: WordColumn) -> dict[str, Any]:
-    """Options of `pyarrow.parquet.ParquetWriter` for the tables of a kind."""
+    """Return options of `pyarrow.parquet.ParquetWriter` for the tables of a kind."""
     if kind is not RecordKind.WINDOWS:
         return dict(_OPTIONS)
-    # Sorted words differ by little.
+    # Differences of sorted words are small.
     delta = {"word": "DELTA_BINARY_PACKED"} if words.width == 1 and words.dtype.itemsize > 2 else {}
     dictionaries = ["epoch", "count", *([] if delta else ["word"] if words.width == 1 else [])]
     return {**_OPTIONS, "use_dictionary": dictionaries, "column_encoding": delta or None}
 
 
 def distinct(words: Words) -> tuple[WordArray, NDArray[np.uint64]]:
-    """The distinct rows of words in canonical order, and how often each occurs."""
+    """Return the distinct rows of words in canonical order, and their counts."""
     if words.counts is not None:
         return words.values, words.counts.astype(np.uint64)
     values = words.values
@@ -144,7 +141,7 @@ def distinct(words: Words) -> tuple[WordArray, NDArray[np.uint64]]:
 
 
 def table_of(kind: RecordKind, words: WordColumn, rows: Sequence[Any]) -> Any:
-    """The table of some rows: dataclasses of this module, or of windows (epoch, `Words`)."""
+    """Return the table of rows: dataclasses of this module, or for windows (epoch, `Words`)."""
     schema = schema_of(kind, words)
     if kind is RecordKind.WINDOWS:
         return _windows_table(schema, words, rows)
@@ -201,10 +198,10 @@ _CELLS: dict[RecordKind, Any] = {
 
 
 def manifests_of(table: Any, fingerprint: bytes, deployment: bytes) -> Iterator[Manifest]:
-    """The rows of a table of manifests, whose offsets are not recorded: they are 0.
+    """Yield the rows of a table of manifests; their offsets are not recorded and set to 0.
 
     Raises:
-        CodecError: a row cannot be a manifest.
+        CodecError: If a row is malformed.
     """
     for row in table.to_pylist():
         yield Manifest(
@@ -224,13 +221,11 @@ def manifests_of(table: Any, fingerprint: bytes, deployment: bytes) -> Iterator[
 
 
 def partials_of(table: Any) -> Iterator[RecordedPartial]:
-    """The rows of a table of partials."""
     for row in table.to_pylist():
         yield RecordedPartial(row["epoch"], row["payload"])
 
 
 def estimates_of(table: Any) -> Iterator[RecordedEstimate]:
-    """The rows of a table of estimates."""
     for row in table.to_pylist():
         yield RecordedEstimate(
             epoch=row["epoch"],
@@ -247,7 +242,7 @@ def estimates_of(table: Any) -> Iterator[RecordedEstimate]:
 
 
 def windows_of(table: Any, words: WordColumn) -> Iterator[tuple[int, WordArray, Any]]:
-    """The windows of a table, or what of them is in it: epoch, distinct words and counts."""
+    """Yield epoch, distinct words and counts of each window, or of its part in this table."""
     if not table.num_rows:
         return
     epochs, word, counts = (
@@ -262,7 +257,7 @@ def windows_of(table: Any, words: WordColumn) -> Iterator[tuple[int, WordArray, 
 
 
 def recorded_estimate(record: EstimateRecord) -> RecordedEstimate:
-    """The row of a published estimate; it holds all of the record but the deployment."""
+    """Return the row of a published estimate: the whole record except the deployment."""
     body, single = record.to_json(), None if record.estimate is None else record.estimate.single
     numbers: Numbers = (None, None, None, None)
     if single is not None:
@@ -282,10 +277,10 @@ def recorded_estimate(record: EstimateRecord) -> RecordedEstimate:
 
 
 def published_estimate(row: RecordedEstimate, deployment: bytes) -> EstimateRecord:
-    """The published record of a row.
+    """Return the published record of a row.
 
     Raises:
-        CodecError: the row holds none.
+        CodecError: If the row is malformed.
     """
     body = {
         "version": VERSION,

@@ -1,9 +1,9 @@
-"""Writes a recording: files that are finished one after the other, and then listed.
+"""Write a recording: finish files one after the other, then list them in the index.
 
-A file counts from the moment ``recording.json`` lists it, which is replaced as a whole. So whenever
-the writer is stopped, what is listed is whole, and what is not is removed when it goes on. A small
-last file is written again with what comes, so that a recording that follows a job for months has
-few files.
+* A file counts once ``recording.json``, which is replaced atomically, lists it. After a stop at any
+  moment, all listed files are complete; the others are removed on resuming.
+* A small last file is merged with new data, so a recording that follows a job for months has few
+  files.
 """
 
 from __future__ import annotations
@@ -41,14 +41,13 @@ _NEW_INDEX = f"{INDEX_FILE}.new"
 
 @dataclass(frozen=True, slots=True)
 class RecordedEpoch:
-    """All that is recorded of a published epoch.
+    """All recorded data of a published epoch.
 
     Attributes:
-        manifest: the decision; its offsets are not recorded.
-        window: the released reports in canonical order; None for a window that was not released,
-            and for one that is gone.
-        partial: None for a window that was not released.
-        estimate: as published.
+        manifest: Its offsets are not recorded.
+        window: Released reports in canonical order; None if not released, or deleted.
+        partial: None if not released.
+        estimate: As published.
     """
 
     manifest: Manifest
@@ -58,22 +57,17 @@ class RecordedEpoch:
 
     @property
     def epoch(self) -> int:
-        """Of the job."""
         return self.manifest.epoch
 
 
 class RecordingWriter:
-    """Appends epochs, in their order, to a recording.
-
-    Args:
-        folder: exists; whoever writes holds its lock.
-        index: of a new recording, or as read from the folder.
+    """Append epochs, in order, to a recording in an existing folder that the caller has locked.
 
     Raises:
-        RecordingError: a file that the index lists is missing or has another size.
+        RecordingError: If a listed file is missing or has another size.
 
     Attributes:
-        index: what counts by now.
+        index: Committed content.
     """
 
     def __init__(self, folder: RecordingFolder, index: RecordingIndex) -> None:
@@ -94,22 +88,20 @@ class RecordingWriter:
 
     @property
     def full(self) -> bool:
-        """Whether it is time to commit, lest files become too large."""
+        """True if files are so large that a commit is due."""
         return any(file.size >= _FILE_BYTES for file in self._open.values())
 
     @property
     def uncommitted(self) -> bool:
-        """Whether anything was added since the last commit."""
         return bool(self._open)
 
     @property
     def next_epoch(self) -> int | None:
-        """The epoch to go on with; None before the first one."""
+        """Epoch to add next; None before the first one."""
         last = self._epochs[-1] if self._epochs else self.index.last_epoch
         return None if last is None else last + 1
 
     def add(self, epoch: RecordedEpoch) -> None:
-        """Add the epoch that comes next."""
         number = epoch.epoch
         if self.next_epoch not in (None, number):
             raise ValueError(f"epoch {number} cannot follow epoch {(self.next_epoch or 0) - 1}")
@@ -128,17 +120,13 @@ class RecordingWriter:
         self._add(RecordKind.ESTIMATES, number, epoch.estimate, text)
 
     def add_missing(self, gap: Missing) -> None:
-        """Say that something could not be recorded."""
         self._missing = with_missing(self._missing, gap)
 
     def commit(self, places: Iterable[LogPosition]) -> None:
-        """Finish what was added and make it count: from here on it outlives any accident.
-
-        Args:
-            places: where in the topics to go on after it.
+        """Make all additions durable, and `places` the positions at which to resume.
 
         Raises:
-            OSError: there is no room, or the disk is gone. What counted before still does.
+            OSError: If the disk is full or gone. Earlier commits stay valid.
         """
         files, replaced = list(self.index.files), []
         for kind, file in self._open.items():
@@ -161,7 +149,7 @@ class RecordingWriter:
             places=tuple(places),
         )
         self._write_index(index)
-        # It counts, so none of its files is to be removed, even if the disk fails now.
+        # Committed: from here on, none of its files may be removed, even if the disk fails.
         self.index = index
         self._open.clear()
         self._epochs.clear()
@@ -170,7 +158,7 @@ class RecordingWriter:
             self._folder.remove(path)
 
     def abandon(self) -> None:
-        """Forget what was added since the last commit, as far as the disk allows."""
+        """Discard additions since the last commit, as far as the disk allows."""
         for file in self._open.values():
             with suppress(OSError):
                 file.abandon()
@@ -194,13 +182,13 @@ class RecordingWriter:
         last = listed[-1] if listed else None
         number = 1 + (0 if last is None else int(last.path.split("-")[1].split(".")[0]))
         file = TableFile(self._folder, f"{kind}-{number:06d}.parquet", kind, self._words)
-        # From now on it is among those that are abandoned.
+        # From now on `abandon` includes it.
         self._open[kind] = file
         if last is not None and last.size <= _SMALL_BYTES:
             file.absorb(last)
 
     def _write_index(self, index: RecordingIndex) -> None:
-        # The names of the new files first: the index must not know any that the disk does not.
+        # Sync the names of new files first: the index must not list a file missing on disk.
         self._folder.sync()
         file = self._folder.create(_NEW_INDEX)
         try:

@@ -1,21 +1,21 @@
-"""Recordings: what a job published and what it rests on, as files.
+"""Recordings: published results of a job and their inputs, as files.
 
-A recording is a folder with ``recording.json`` (`RecordingIndex`) and Parquet files, each of a run
-of epochs. Any Parquet reader can read them:
+A recording is a folder with ``recording.json`` (`RecordingIndex`) and Parquet files, each with
+consecutive epochs. Any Parquet reader can read them:
 
 ================  ====================================================================
 file              rows
 ================  ====================================================================
-``manifests-*``   one for each epoch: what became of its window, who was in and when;
-                  not where its records were, which tells how many there were
-``windows-*``     one for each different report of a released window, and how often
-                  it occurs (``count``), in canonical order; a report of several words
-                  is the bytes of all of them, little-endian
-``partials-*``    one for each released epoch: what the aggregator made of the window
+``manifests-*``   one for each epoch: fate, producers, numbers of users, time; not the
+                  positions of its records, which would reveal their number
+``windows-*``     one for each distinct report of a released window, with its number
+                  of occurrences (``count``), in canonical order; a report of several
+                  words is the bytes of all of them, little-endian
+``partials-*``    one for each released epoch: the aggregate of its window
 ``estimates-*``   one for each epoch, as published; ``estimate`` is JSON
 ================  ====================================================================
 
-Reading is streaming: one row group at a time is held, and one window.
+Reading is streaming: one row group and one window are in memory at a time.
 """
 
 from __future__ import annotations
@@ -76,13 +76,10 @@ Row = TypeVar("Row")
 
 
 class Recording:
-    """Reads a recording; every file is compared with its checksum before anything is read of it.
+    """Reader of a recording that checks every file against its checksum before reading it.
 
-    All iterators give epochs in increasing order, from the epoch that is asked for.
-
-    Attributes:
-        path: the folder.
-        index: what ``recording.json`` says.
+    Iterators yield epochs in increasing order, starting at `from_epoch`. They raise
+    `RecordingError` if a file is missing, altered or truncated.
     """
 
     def __init__(self, path: Path, index: RecordingIndex) -> None:
@@ -92,10 +89,10 @@ class Recording:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Open the recording of a folder.
+        """Open the recording in a folder.
 
         Raises:
-            RecordingError: there is none, or its ``recording.json`` was altered.
+            RecordingError: If it is missing, or its ``recording.json`` was altered.
         """
         file = path / INDEX_FILE
         try:
@@ -111,21 +108,17 @@ class Recording:
 
     @property
     def job_record(self) -> bytes:
-        """The deployed job's record in ``dpstream.jobs``."""
+        """Record of the deployed job in ``dpstream.jobs``."""
         return self.index.job_record.encode()
 
     @property
     def epochs(self) -> range:
-        """The epochs that are recorded, whatever became of them."""
+        """Recorded epochs, released or not."""
         first, last = self.index.first_epoch, self.index.last_epoch
         return range(0) if first is None or last is None else range(first, last + 1)
 
     def manifests(self, from_epoch: int = 1) -> Iterator[Manifest]:
-        """The decision on every epoch, without its offsets.
-
-        Raises:
-            RecordingError: a file is missing, was altered or cut short.
-        """
+        """Yield the manifest of every epoch, without its offsets."""
         index = self.index
 
         def rows(table: Any) -> Iterator[Manifest]:
@@ -136,11 +129,7 @@ class Recording:
                 yield row
 
     def windows(self, from_epoch: int = 1) -> Iterator[tuple[int, Words]]:
-        """Every released window that is recorded: epoch, distinct reports, uint64 counts.
-
-        Raises:
-            RecordingError: a file is missing, was altered or cut short.
-        """
+        """Yield every recorded released window: epoch, distinct reports, uint64 counts."""
         found = self._windows(from_epoch)
         held = next(found, None)
         for row in self.manifests(from_epoch):
@@ -157,21 +146,12 @@ class Recording:
             raise RecordingError(f"{self.path} has a window of epoch {held[0]}, but no manifest")
 
     def partials(self, from_epoch: int = 1) -> Iterator[RecordedPartial]:
-        """The first complete partial of every released epoch.
-
-        Raises:
-            RecordingError: a file is missing, was altered or cut short.
-        """
+        """Yield the first complete partial of every released epoch."""
         for row in self._rows(RecordKind.PARTIALS, partials_of, from_epoch):
             if row.epoch >= from_epoch:
                 yield row
 
     def estimates(self, from_epoch: int = 1) -> Iterator[RecordedEstimate]:
-        """What was published of every epoch.
-
-        Raises:
-            RecordingError: a file is missing, was altered or cut short.
-        """
         for row in self._rows(RecordKind.ESTIMATES, estimates_of, from_epoch):
             if row.epoch >= from_epoch:
                 yield row
@@ -180,7 +160,7 @@ class Recording:
         """Compare a file with its checksum.
 
         Raises:
-            RecordingError: it is missing, cut short or altered; the message says which.
+            RecordingError: If it is missing, truncated or altered; the message says which.
         """
         path = self.path / file.path
         digest, size = hashlib.sha256(), 0
@@ -233,7 +213,7 @@ class Recording:
                 raise RecordingError(f"{self.path / file.path} cannot be read: {error}") from None
 
     def _tables(self, file: RecordingFile, from_epoch: int) -> Iterator[Any]:
-        """The row groups of a file, as far as they may hold an epoch from `from_epoch` on."""
+        """Yield the row groups of a file that may contain an epoch from `from_epoch` on."""
         with pq.ParquetFile(self.path / file.path) as opened:
             if not opened.schema_arrow.equals(schema_of(file.kind, self._words)):
                 raise RecordingError(f"{self.path / file.path} has other columns than {file.kind}")

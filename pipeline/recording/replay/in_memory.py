@@ -1,4 +1,4 @@
-"""A replay in one process: the real aggregate and publish stages on topics in memory."""
+"""Replay in one process: the real aggregate and publish stages on topics in memory."""
 
 from __future__ import annotations
 
@@ -21,13 +21,11 @@ from dpstream.topics.names import Role
 
 
 class MemoryReplay:
-    """Topics of a replay that hold no more than the epoch at hand, and a worker of each stage.
+    """In-memory topics that hold one epoch at a time, with one worker of each stage.
 
     Args:
-        job: the replay, deployed with empty topics.
-        source: what it replays.
-        plan: which epochs.
-        keys: of who adds up, where reports are sealed.
+        job: The replay, deployed with empty topics.
+        keys: Keys of the aggregator, if reports are sealed.
     """
 
     def __init__(
@@ -60,11 +58,7 @@ class MemoryReplay:
     def run(
         self, wait: Callable[[Manifest], None] = lambda manifest: None
     ) -> Iterator[EstimateRecord]:
-        """The estimates of all epochs, in order, as they are published.
-
-        Args:
-            wait: until an epoch is due.
-        """
+        """Yield the estimates of all epochs in order; `wait` blocks until an epoch is due."""
         for item in self._plan.items(self._source):
             wait(item[0])
             self._workers[0].run(self._writer.write([item]))
@@ -81,7 +75,7 @@ class MemoryReplay:
             self._read = found.end
 
     def _forget(self) -> None:
-        """Drop what every reader has read; both stages have looked at all there was."""
+        """Drop records below the commits of all readers; both stages have seen everything."""
         floors: dict[tuple[Role, int], int] = {}
         for worker in self._workers:
             committed = self.log.committed_by[worker.driver.reader]

@@ -1,4 +1,4 @@
-"""A replay on the topics of a cluster, with a worker of each stage while it lasts."""
+"""Replay on the topics of a cluster, with one worker of each stage for its duration."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from dpstream.topics.names import JOBS_TOPIC, Role, jobs_topic
 WORKER = "replay"
 """The name of the worker of each stage."""
 
-# Manifests are written so many at a time: each time the manifest log is read to its end.
+# Manifests per batch: each batch reads the manifest log to its end.
 _EPOCHS_AT_ONCE = 64
 _RECORDS_AHEAD = 64
 _WAIT_SECONDS = 0.1
@@ -56,9 +56,9 @@ Result = TypeVar("Result")
 
 
 class ClusterReader:
-    """Carries out what reads the topics of a job, and reads a little ahead.
+    """Carry out reads of a job's topics, reading a little ahead.
 
-    Windows are small and asked for one by one: each would take a request of its own.
+    Windows are small and requested one by one: without reading ahead, each would cost a request.
     """
 
     def __init__(self, cluster: Cluster, job: DeployedJob) -> None:
@@ -68,7 +68,7 @@ class ClusterReader:
         self._ahead: dict[tuple[Role, int], tuple[int, LogSlice]] = {}
 
     def __call__(self, steps: Steps[Result], /) -> Result:
-        """What the generator returns; `ClusterError` if a topic is gone."""
+        """Run the generator; raise `ClusterError` if a topic is gone."""
         return carry_out(steps, self._reply)
 
     def _reply(self, action: Action) -> object:
@@ -100,15 +100,12 @@ def _part(held: LogSlice, wanted: ReadRange) -> LogSlice:
 
 
 class ClusterReplay:
-    """A replay that has been deployed.
+    """A deployed replay.
 
     Args:
-        cluster: where.
-        job: the replay, as deployed.
-        source: what it replays.
-        plan: which epochs.
-        tell: is told how far it is.
-        keys: the folder of sealing keys; the default one without it.
+        job: The replay, as deployed.
+        tell: Receives progress messages.
+        keys: Folder of sealing keys; None for the default one.
     """
 
     def __init__(
@@ -136,16 +133,17 @@ class ClusterReplay:
         )
 
     def run(self, speed: Speed, *, workers: bool) -> None:
-        """Write the topics, and see the last epoch published.
+        """Write the topics, and wait until the last epoch is published.
 
         Args:
-            speed: of the epochs.
-            workers: run them; otherwise somebody else does, and nobody waits for them.
+            speed: Of the epochs.
+            workers: Run the workers here; otherwise others run them, and publication is not
+                awaited.
 
         Raises:
-            ReplayError: what was to be read is gone.
-            ProcessError: a worker has failed again and again.
-            ClusterError: the cluster cannot be used.
+            ReplayError: If input is gone.
+            ProcessError: If a worker fails repeatedly.
+            ClusterError: If the cluster cannot be used.
         """
         self._run(self._writer.begin())
         with RestartedProcesses(self._tell) if workers else nullcontext() as processes:
@@ -156,7 +154,7 @@ class ClusterReplay:
             if processes is not None:
                 self._see_it_published(check)
         if workers:
-            # Supervisors start no worker for it any more.
+            # Supervisors no longer start workers for it.
             set_phase(self._cluster, self._job, Phase.DRAINED, _now())
 
     def _run(self, steps: Steps[None]) -> None:
@@ -221,10 +219,10 @@ def _now() -> int:
 
 
 def find_replay(cluster: Cluster, original: DeployedJob, job: Job) -> DeployedJob | None:
-    """The replay that an earlier run began and did not finish, if there is one.
+    """Return the replay that an earlier run left in progress, or None.
 
     Raises:
-        ReplayError: the name is taken by something else; the message says by what.
+        ReplayError: If the name is taken by something else; the message says by what.
     """
     state = read_jobs(cluster)
     running = state.jobs.get(job.name)
@@ -265,7 +263,7 @@ def begin_replay(
     now: int,
     first_epoch: int | None = None,
 ) -> DeployedJob:
-    """Create a replay's topics, and begin its deployment where they end; see `deploy_replay`."""
+    """Create a replay's topics, and start its deployment at their ends; see `deploy_replay`."""
     topics = job.topic_settings()
     cluster.create_topics([*topics.values(), jobs_topic(job.topics.replication)])
     deployed = deploy_replay(

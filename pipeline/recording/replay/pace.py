@@ -1,4 +1,4 @@
-"""At what speed epochs are replayed."""
+"""Speed and progress of a replay."""
 
 from __future__ import annotations
 
@@ -12,13 +12,7 @@ _WAITING_SECONDS = 5.0
 
 
 class ReplayProgress:
-    """Tells what was reached, not too often.
-
-    Args:
-        last: the last epoch.
-        tell: is told.
-        clock: seconds of any origin.
-    """
+    """Report progress through `tell`, with a minimum interval."""
 
     def __init__(
         self,
@@ -34,12 +28,11 @@ class ReplayProgress:
         self._told = ""
 
     def reached(self, epoch: int, what: str) -> None:
-        """Something is done with an epoch."""
         self._is = f"epoch {epoch:,} of {self._last:,} is {what}"
         self._tell_after(_MOVING_SECONDS, self._is)
 
     def waiting(self) -> None:
-        """Nothing has been done; to be called again and again."""
+        """Report waiting; call it repeatedly."""
         waiting = f"{self._is}; waiting for what comes next"
         self._tell_after(_WAITING_SECONDS, waiting if self._told == self._is else self._is)
 
@@ -50,20 +43,20 @@ class ReplayProgress:
             self._tell(text)
 
 
-# Slower than an epoch in a fortnight is a slip of the pen.
+# Anything slower than an epoch every twelve days is a typing error.
 _SLOWEST = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """How fast a replay goes.
+    """Speed of a replay.
 
     >>> Speed.parse("2"), Speed.parse("x60"), Speed.parse("max").limited
     (Speed(per_second=2.0, times=None), Speed(per_second=None, times=60.0), False)
 
     Attributes:
-        per_second: epochs in a second.
-        times: as many times as fast as epochs were decided live.
+        per_second: Epochs per second.
+        times: Multiple of the speed at which epochs were decided live.
     """
 
     per_second: float | None = None
@@ -71,10 +64,10 @@ class Speed:
 
     @classmethod
     def parse(cls, text: str) -> Speed:
-        """Read ``2`` (epochs in a second), ``x60`` (times as fast as live) or ``max``.
+        """Parse ``2`` (epochs per second), ``x60`` (multiple of the live speed) or ``max``.
 
         Raises:
-            ValueError: it is none of these.
+            ValueError: If the text is malformed.
         """
         if text == "max":
             return cls()
@@ -91,17 +84,11 @@ class Speed:
 
     @property
     def limited(self) -> bool:
-        """Whether epochs are waited for."""
         return self.per_second is not None or self.times is not None
 
 
 class Pace:
-    """When each epoch is due.
-
-    Args:
-        speed: how fast.
-        started: the moment of the first epoch, in seconds of any origin.
-    """
+    """Due times of epochs; `started` is the time of the first, in seconds of any origin."""
 
     def __init__(self, speed: Speed, started: float) -> None:
         self._speed = speed
@@ -110,7 +97,7 @@ class Pace:
         self._first: int | None = None
 
     def due(self, decided_at: int) -> float:
-        """When the next epoch is due, which was decided live at so many milliseconds since 1970.
+        """Return the due time of the next epoch; `decided_at` is in milliseconds since 1970.
 
         >>> pace = Pace(Speed.parse("x2"), started=100.0)
         >>> [pace.due(decided_at) for decided_at in (5_000, 6_000, 9_000)]

@@ -1,4 +1,4 @@
-"""Replays from a recording: every file is compared with its checksum before it is read."""
+"""Input of a replay from a recording; every file is checked against its checksum before reading."""
 
 from __future__ import annotations
 
@@ -18,14 +18,11 @@ from dpstream.topics.words import Words, pairs_are_smaller
 
 
 class RecordingSource:
-    """The epochs of a recording.
-
-    Args:
-        recording: opened.
+    """The epochs of an opened recording.
 
     Raises:
-        RecordingError: it is damaged, or contradicts itself.
-        JobError: the job in it cannot be read.
+        RecordingError: If it is damaged or inconsistent.
+        JobError: If its job cannot be read.
     """
 
     def __init__(self, recording: Recording) -> None:
@@ -48,18 +45,16 @@ class RecordingSource:
         self._reached = 0
 
     def has_window(self, epoch: int) -> bool:
-        """Whether the window of a released epoch is there whole."""
         return epoch in self._released and not self._recording.index.lacks(epoch)
 
     def stored(self, epochs: Sequence[int]) -> Stored:
-        """How much is read for the windows of some epochs: of the files that they lie in."""
+        """Return the size of the files that contain the windows of the epochs."""
         if not epochs:
             return Stored(0, 0)
         files = self._files(RecordKind.WINDOWS, epochs[0], epochs[-1])
         return Stored(sum(file.rows for file in files), sum(file.size for file in files))
 
     def check(self, first: int, windows_from: int, last: int) -> None:
-        """See that the files of those partials and windows that are read are undamaged."""
         for kind, start, end in (
             (RecordKind.PARTIALS, first, min(windows_from - 1, last)),
             (RecordKind.WINDOWS, windows_from, last),
@@ -68,15 +63,12 @@ class RecordingSource:
                 self._recording.check_file(file)
 
     def has_partial(self, epoch: int) -> bool:
-        """Whether the partial of an epoch is there."""
         return epoch in self._released
 
     def manifests(self) -> Iterator[Manifest]:
-        """The manifests that count, in the order of epochs."""
         return self._recording.manifests()
 
     def window(self, epoch: int) -> Words:
-        """The multiset of a window, in canonical order."""
         if epoch <= self._reached:
             self._windows = self._recording.windows(epoch)
         for found, words in self._windows:
@@ -88,7 +80,6 @@ class RecordingSource:
         raise ReplayError(f"the window of {in_words([epoch])} is not in {self.place}")
 
     def payloads(self, first: int, last: int) -> Iterator[tuple[int, bytes]]:
-        """Epoch and payload of the partials from `first` to `last`, in the order of epochs."""
         if first > last:
             return
         for row in self._recording.partials(first):

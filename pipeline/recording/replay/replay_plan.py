@@ -1,4 +1,4 @@
-"""Which epochs a replay reads and writes, and whether all that they need is there."""
+"""Choose the epochs that a replay reads and writes, and check that their inputs exist."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from dpstream.topics.manifests import Fate, Manifest
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What somebody asks for.
+    """Requested epochs of a replay.
 
     Attributes:
-        from_epoch: the first epoch to aggregate again.
-        from_time: in its place, milliseconds since 1970: the first epoch decided then or later.
-        to_epoch: the last one; by default the last one that there is.
-        from_partials: aggregate nothing again, estimate from what was counted.
+        from_epoch: First epoch to aggregate again.
+        from_time: Alternative, in milliseconds since 1970: the first epoch decided then or later.
+        to_epoch: Last epoch; None for the last available.
+        from_partials: Aggregate nothing again; estimate from the recorded counts.
     """
 
     from_epoch: int | None = None
@@ -31,19 +31,18 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class ReplayPlan:
-    """What a replay does.
+    """Work of a replay.
 
     Attributes:
-        begins: The first epoch of the original.
-        first: the first epoch it has. Estimates of a protocol with memory rest on all epochs of
-            their horizon, so that it begins with one.
-        windows_from: the first epoch whose window is aggregated again; partials of earlier ones
-            are copied.
-        last: the last epoch.
-        windows: how many windows are aggregated again.
-        copied: how many partials are copied.
-        withheld: how many epochs were not released, and are not now.
-        stored: what is read of windows.
+        begins: First epoch of the original.
+        first: First epoch of the replay. Estimates of a protocol with memory depend on all epochs
+            of their horizon, so it starts with a horizon.
+        windows_from: First epoch whose window is aggregated again; earlier partials are copied.
+        last: Last epoch.
+        windows: Number of windows aggregated again.
+        copied: Number of partials copied.
+        withheld: Number of epochs that were not released, and are not released now.
+        stored: Amount of window data to read.
     """
 
     begins: int
@@ -57,11 +56,10 @@ class ReplayPlan:
 
     @property
     def epochs(self) -> int:
-        """How many there are."""
         return self.last - self.first + 1
 
     def items(self, source: ReplaySource) -> Iterator[tuple[Manifest, bytes | None]]:
-        """Every epoch's manifest, in order, with its payload where that is to be copied."""
+        """Yield every epoch's manifest, in order, with its payload if that is copied."""
         payloads = source.payloads(self.first, min(self.windows_from - 1, self.last))
         for manifest in source.manifests():
             if manifest.epoch > self.last:
@@ -80,7 +78,7 @@ class ReplayPlan:
 
 @dataclass(frozen=True, slots=True)
 class _Decided:
-    """As much of a manifest as planning needs."""
+    """The part of a manifest that planning needs."""
 
     epoch: int
     released: bool
@@ -91,8 +89,8 @@ def plan_replay(source: ReplaySource, wanted: Wanted) -> ReplayPlan:
     """Choose the epochs of a replay.
 
     Raises:
-        ReplayError: there are none, or something that they need is gone; the message says which
-            epochs, and what is possible.
+        ReplayError: If no epoch or not all of its input exists; the message names the epochs and
+            the alternatives.
     """
     decided: list[_Decided] = []
     begins = 1

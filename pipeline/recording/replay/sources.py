@@ -1,4 +1,4 @@
-"""What a replay reads: the decided epochs of a deployment, their windows, and their partials."""
+"""Input of a replay: finalized epochs of a deployment, their windows, and their partials."""
 
 from __future__ import annotations
 
@@ -14,72 +14,55 @@ from dpstream.topics.words import Words
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """How much there is to be read of windows.
-
-    Attributes:
-        records: of a topic, or rows of files.
-        bytes: of them.
-    """
+    """Size of stored windows: records of a topic or rows of files, and their bytes."""
 
     records: int
     bytes: int
 
 
 class ReplaySource(typing.Protocol):
-    """A deployment that has run, or still runs.
-
-    Attributes:
-        job: as it was deployed.
-        place: where it is read from, in words.
-    """
+    """A deployment, running or ended; `place` describes in words where it is read from."""
 
     job: DeployedJob
     place: str
 
     def has_window(self, epoch: int) -> bool:
-        """Whether the window of a released epoch is there whole."""
+        """Return whether the complete window of a released epoch is available."""
         ...
 
-    def has_partial(self, epoch: int) -> bool:
-        """Whether the partial of an epoch is there."""
-        ...
+    def has_partial(self, epoch: int) -> bool: ...
 
     def manifests(self) -> Iterator[Manifest]:
-        """The manifests that count, in the order of epochs, up to the first undecided epoch."""
+        """Yield the manifests that count, in order, up to the first undecided epoch."""
         ...
 
     def stored(self, epochs: Sequence[int]) -> Stored:
-        """How much is read for the windows of some epochs, in increasing order."""
+        """Return the amount read for the windows of epochs, given in increasing order."""
         ...
 
     def check(self, first: int, windows_from: int, last: int) -> None:
-        """See that partials from the first epoch on and windows of later ones are undamaged.
-
-        Args:
-            first: epoch whose partial is read, unless its window is.
-            windows_from: the first epoch whose window is read, in place of its partial.
-            last: epoch of which anything is read.
+        """Check partials from `first` and windows from `windows_from` up to `last` for damage.
 
         Raises:
-            RecordingError: a file is not; the message names it.
+            RecordingError: If a file is damaged; the message names it.
         """
         ...
 
     def window(self, epoch: int) -> Words:
-        """The multiset of a window, in canonical order; fastest in the order of epochs.
+        """Return the multiset of a window, in canonical order; fastest in the order of epochs.
 
         Raises:
-            ReplayError: it is gone.
+            ReplayError: If it is gone.
         """
         ...
 
     def payloads(self, first: int, last: int) -> Iterator[tuple[int, bytes]]:
-        """Epoch and payload of the partials from `first` to `last`, in the order of epochs."""
+        """Yield epoch and payload of the partials from `first` to `last`, in order."""
         ...
 
 
 def in_words(epochs: Iterable[int]) -> str:
-    """Increasing epochs as runs; of many runs the first ones.
+    """Return increasing epochs as runs; of many runs, the first ones.
 
     >>> in_words([7]), in_words([1, 2, 3, 7])
     ('epoch 7', 'epochs 1 to 3, 7')

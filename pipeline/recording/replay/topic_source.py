@@ -1,7 +1,7 @@
-"""Replays straight from what the topics of a deployment still hold.
+"""Input of a replay from the topics of a deployment.
 
-Manifests and partials are kept for ever. Windows are there as long as retention lets them: an index
-of the shuffled topic says which are still whole, and where.
+Manifests and partials are retained forever. Windows are available until retention deletes them: an
+index of the shuffled topic lists those that are complete, with their positions.
 """
 
 from __future__ import annotations
@@ -23,13 +23,11 @@ from dpstream.topics.words import Words
 
 
 class TopicSource:
-    """The topics of a deployment, as they are when this is made.
+    """The topics of a deployment, as they are at construction.
 
     Args:
-        job: as deployed.
-        read: carries out reading.
-        windows: look for windows; who wants none need not read where they are.
-        scratch: opens scratch files for windows that are not small.
+        windows: Index the windows; unnecessary if none will be read.
+        scratch: Opens spill files for large windows.
     """
 
     def __init__(
@@ -55,23 +53,19 @@ class TopicSource:
             read(self._index.scan())
 
     def has_window(self, epoch: int) -> bool:
-        """Whether the window of a released epoch is there whole."""
         return epoch in self._index.places
 
     def stored(self, epochs: Sequence[int]) -> Stored:
-        """How much is read for the windows of some epochs."""
         places = [self._index.places[epoch] for epoch in epochs]
         return Stored(sum(each.records for each in places), sum(each.bytes for each in places))
 
     def check(self, first: int, windows_from: int, last: int) -> None:
-        """Nothing: records have checksums of their own, and are checked whenever they are read."""
+        """Do nothing: records have their own checksums, verified on every read."""
 
     def has_partial(self, epoch: int) -> bool:
-        """Whether the partial of an epoch is there."""
         return epoch in self._partials.complete
 
     def manifests(self) -> Iterator[Manifest]:
-        """The manifests that count, in the order of epochs, up to the first undecided epoch."""
         waiting: dict[int, Manifest] = {}
         decisions = DecisionLog(
             self.job,
@@ -87,7 +81,6 @@ class TopicSource:
                 epoch += 1
 
     def window(self, epoch: int) -> Words:
-        """The multiset of a window, in canonical order; `ReplayError` if it is gone."""
         words = self._read(self._index.read(epoch, self._scratch))
         if words is None:
             raise ReplayError(
@@ -98,7 +91,6 @@ class TopicSource:
         return words
 
     def payloads(self, first: int, last: int) -> Iterator[tuple[int, bytes]]:
-        """Epoch and payload of the partials from `first` to `last`, in the order of epochs."""
         wanted = deque(epoch for epoch in range(first, last + 1) if self.has_partial(epoch))
         found: dict[int, bytes] = {}
 

@@ -1,9 +1,10 @@
-"""Writes the topics of a replay, sans I/O: manifests, windows, and partials where they are copied.
+"""Write the topics of a replay, sans I/O: manifests, windows, and copied partials.
 
-A manifest says what the original's says, under the replay's own deployment; fates are copied, so
-that nothing is closed anew, and what was withheld stays withheld. A window is the same multiset in
-canonical order and new pieces. A replay that was stopped looks at what it has written, and writes
-what is not there whole: windows and partials by attempts, of which the first complete one counts.
+* A manifest repeats the original under the replay's own deployment. Fates are copied: no window is
+  closed again, and suppressed windows stay suppressed.
+* A window is the same multiset, in canonical order and new chunks.
+* A restarted replay checks what it has written and writes the rest. Windows and partials are
+  written in attempts, of which the first complete one counts.
 """
 
 from __future__ import annotations
@@ -28,13 +29,11 @@ from dpstream.topics.words import split_words
 
 
 class ReplayWriter:
-    """Turns what a source holds into the manifests, chunks and partials of a replay.
+    """Convert a source into the manifests, chunks and partials of a replay.
 
     Args:
-        job: the replay, as deployed.
-        source: what it replays.
-        plan: which epochs.
-        identifiers: makes the random 16-byte ids of attempts.
+        job: The replay, as deployed.
+        identifiers: Creates the random 16-byte ids of attempts.
     """
 
     def __init__(
@@ -56,10 +55,10 @@ class ReplayWriter:
         self._partials = PartialLog(job)
 
     def begin(self) -> Steps[None]:
-        """See what an earlier run has left.
+        """Read what an earlier run has written.
 
         Raises:
-            ReplayError: it is a replay that begins with another epoch.
+            ReplayError: If that replay starts with another epoch.
         """
         yield from self._manifest_log.catch_up()
         began = self._decisions.first_epoch
@@ -73,7 +72,7 @@ class ReplayWriter:
         yield from self._windows.scan()
 
     def has(self, manifest: Manifest) -> bool:
-        """Whether an earlier run has written all of an epoch."""
+        """Return whether an earlier run has written everything of an epoch."""
         epoch = manifest.epoch
         if epoch not in self._decisions.decided:
             return False
@@ -84,7 +83,7 @@ class ReplayWriter:
         )
 
     def write(self, epochs: Sequence[tuple[Manifest, bytes | None]]) -> Steps[None]:
-        """Write some of the epochs that `ReplayPlan.items` gives, as far as they are not there."""
+        """Write those of the epochs from `ReplayPlan.items` that are not written yet."""
         todo = [(manifest, payload) for manifest, payload in epochs if not self.has(manifest)]
         if not todo:
             return
@@ -110,7 +109,7 @@ class ReplayWriter:
             manifest,
             deployment=self._job.deployment,
             first_epoch=self._plan.first,
-            # Of raw reports, which a replay does not have.
+            # Offsets of raw reports, which a replay does not have.
             first_offset=0,
             cut_offset=0,
         )
