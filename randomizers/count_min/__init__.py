@@ -1,14 +1,15 @@
-"""Counts of items from messages that only the shuffle stage keeps apart from their senders.
+"""Counts of items from messages that only the shuffler separates from their senders.
 
-"On the Power of Multiple Anonymous Messages" (Ghazi, Golowich, Kumar, Pagh, Velingker 2019),
-Algorithm 2 and section 5. At every epoch a user holds a set of at most k items. Each item raises a
-cell in each of several rows, or on each level of a tree: one message, the number of the cell. A
-contributor also sends dummies to cells chosen at random. Nothing is left of the messages but how
-many there are of each, and the dummies of all hide those of one: the error does not grow with the
-crowd.
+At every epoch a user has a set of at most k items. Each item raises a cell in each of several rows,
+or on each level of a tree: one message, the number of the cell. A contributor also sends dummies to
+random cells. After the shuffle only the count of each message remains, and the dummies of all
+contributors hide the messages of one. The error does not grow with the number of users.
 
-In a single row two items of a user may fall into one cell. With the exact calibration they are
-sent once then: a set raises every cell by at most 1, as its guarantee has it.
+In a single row two items of a user may share a cell. The exact calibration sends it only once: a
+set raises every cell by at most 1, which its guarantee assumes.
+
+Reference: Ghazi, Golowich, Kumar, Pagh, Velingker, *On the Power of Multiple Anonymous Messages*,
+2019, Algorithm 2 and Section 5.
 """
 
 from __future__ import annotations
@@ -51,14 +52,11 @@ Estimator: TypeAlias = Literal["min", "mean", "median"]
 
 @dataclass(frozen=True, slots=True)
 class OneSided:
-    """Estimates that are upper bounds: the smallest row, less what its noise is hardly ever below.
+    """Upper-bound estimates: the smallest row minus a number that its noise is rarely below.
 
     Attributes:
-        underestimated: how likely it is, at most, that the estimate of an item named beforehand is
-            below the number of contributors who hold it, if all of them add their dummies.
-
-    Raises:
-        ValueError: that is no small probability.
+        underestimated: Maximum probability that the estimate of an item fixed in advance is below
+            the number of contributors who have it, if all of them add their dummies.
     """
 
     underestimated: float
@@ -70,24 +68,17 @@ class OneSided:
 
 @dataclass(frozen=True, slots=True)
 class CountMinParameters:
-    """What a job says; what is None is chosen when it is planned.
+    """Parameters of count_min; planning chooses values for None.
 
     Attributes:
-        epsilon: the privacy loss of a user's items of one epoch.
-        delta: of one epoch.
-        domain: the items.
-        items: k, the most that a user holds at an epoch.
-        queries: what is asked of the counts.
+        epsilon, delta: Privacy loss of a user's items of one epoch.
+        items: k, the maximum number of items of a user at an epoch.
         rows: tau, of buckets.
         buckets: s, of a row.
-        estimator: of single items; None for the one with the least predicted error, epoch by epoch,
-            of those that err on both sides.
-        calibration: of the noise.
-        dummies: who adds noise, by which law.
-        messages_per_user: the most a user sends on average in an epoch.
-
-    Raises:
-        ValueError: something is not allowed; the message says what is.
+        estimator: Of single items; None for the two-sided one with the least predicted error, epoch
+            by epoch.
+        dummies: Party that adds noise, and its distribution.
+        messages_per_user: Maximum average number of messages of a user in an epoch.
     """
 
     epsilon: float
@@ -122,17 +113,11 @@ class CountMinLaw(Constants):
     """All constants of a job.
 
     Attributes:
-        last_epoch: number of epochs.
-        epsilon: of the items of one epoch.
-        delta: the same.
-        stream_epsilon: of all epochs of a horizon together, with the same delta.
-        items: k, the most that a user holds.
-        code: which cells an item raises.
-        noise: the dummies of each cell.
-        calibration: how the noise was sized.
-
-    Raises:
-        ValueError: something is out of range.
+        epsilon, delta: Of the items of one epoch.
+        stream_epsilon: Of all epochs of a horizon together, with the same delta.
+        items: k, the maximum number of items of a user.
+        code: Cells that an item raises.
+        noise: Dummies of each cell.
     """
 
     last_epoch: int
@@ -160,16 +145,16 @@ class CountMinLaw(Constants):
             raise ValueError(f"{self.code.cells} cells, must be at most 2^32")
 
     def of_one_epoch(self) -> CountMinLaw:
-        """The same with a single epoch: equal for laws whose epochs are drawn alike."""
+        """Return the same with a single epoch: equal for jobs whose epochs are drawn alike."""
         return replace(self, last_epoch=1, stream_epsilon=self.epsilon)
 
     @property
     def messages_per_user(self) -> float:
-        """The most that a contributor sends on average in an epoch."""
+        """Maximum average number of messages of a contributor in an epoch."""
         return self.items * self.code.messages + self.noise.per_contributor(self.code.cells)
 
     def capacity(self, epoch: int, contributors: int) -> int:
-        """The most messages that so many contributors send at an epoch, dummies included."""
+        """Return the maximum number of messages at an epoch, dummies included."""
         real = contributors * self.items * self.code.messages
         return real + self.noise.most(self.code.cells, contributors)
 
@@ -186,9 +171,6 @@ class CountMin(Devices[CountMinLaw]):
     >>> counted = devices.report(1, np.full((1000, 1), 2), None, rng)
     >>> counted.counts.tolist()  # a thousand green ones, and dummies
     [46, 1040, 42]
-
-    Args:
-        law: the constants of the job.
     """
 
     word_dtype: ClassVar[np.dtype[np.uint32]] = np.dtype("<u4")
@@ -199,7 +181,7 @@ class CountMin(Devices[CountMinLaw]):
 
     @property
     def guarantee(self) -> Guarantee:
-        """Of the items of an epoch, and of all epochs together."""
+        """The guarantee of the items of an epoch, and of all epochs together."""
         law = self.law
         return Guarantee(
             epsilon=law.epsilon,
@@ -213,11 +195,10 @@ class CountMin(Devices[CountMinLaw]):
 
     @property
     def assumed_contributors(self) -> int:
-        """See `Devices.assumed_contributors`."""
         return self.law.noise.contributors or 0
 
     def least_delta(self) -> float:
-        """See `Devices.least_delta`: the first items of the domain against the last ones."""
+        """Bound delta from below, using the first items of the domain against the last ones."""
         code, most = self.law.code, min(self.law.items, max(1, self.law.code.size // 2))
         items = np.arange(1, most + 1)
         first, last = (
@@ -233,11 +214,11 @@ class CountMin(Devices[CountMinLaw]):
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
     ) -> NDArray[np.uint32] | CountedWords:
-        """The messages of everybody present, and their dummies.
+        """Return the messages of all present devices, and their dummies.
 
         Returns:
-            The cells: counted where more messages than cells are to be expected, whatever users
-            hold; otherwise uint32, shape (messages, 1), sorted.
+            The cells: counted if more messages than cells are expected, whatever users have;
+                otherwise uint32, shape (messages, 1), sorted.
         """
         law = self.law
         check_epoch(epoch, after=self.epoch, last_epoch=law.last_epoch)
@@ -260,7 +241,7 @@ class CountMin(Devices[CountMinLaw]):
     def stage_dummies(
         law: CountMinLaw,
     ) -> Callable[[int, np.random.Generator], CountedWords] | None:
-        """What the shuffle stage adds to a window; None where contributors do."""
+        """Return what the shuffler adds to a window; None where contributors add the dummies."""
         dummies, cells = law.noise.of_stage(law.code.cells), law.code.cells
         if dummies is None:
             return None
@@ -275,7 +256,7 @@ class CountMin(Devices[CountMinLaw]):
         sent = cells >= 0
         if self.law.items == 1 or self.law.calibration == "published":
             return cells[sent]
-        # Of a user, every cell once.
+        # Each cell once per user.
         keys = (owners[:, None] * self.law.code.cells + cells)[sent]
         distinct: NDArray[np.int64] = np.unique(keys) % self.law.code.cells
         return distinct

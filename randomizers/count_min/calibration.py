@@ -1,4 +1,4 @@
-"""The constants of count_min: which cells there are, and how much noise each of them has."""
+"""Calibrate count_min: choose its cells and the noise of each."""
 
 from __future__ import annotations
 
@@ -20,15 +20,10 @@ delta asks for more noise than epsilon does, less is lost, and that is what is s
 
 
 def calibrate(parameters: CountMinParameters, last_epoch: int, minimum: int) -> CountMinLaw:
-    """The law with the least predicted error.
-
-    Args:
-        parameters: of the job.
-        last_epoch: number of epochs.
-        minimum: the fewest contributors of a window.
+    """Return the mechanism with the least predicted error, for at least `minimum` contributors.
 
     Raises:
-        ValueError: no noise is enough, or more messages would be sent than a user may.
+        ValueError: If no noise is enough, or a user would send more messages than allowed.
     """
     code = choose_code(parameters, minimum)
     noise = noise_for(parameters, code, minimum, last_epoch)
@@ -46,7 +41,7 @@ def calibrate(parameters: CountMinParameters, last_epoch: int, minimum: int) -> 
         noise=noise,
         calibration=parameters.calibration,
     )
-    # However many cells there are, the dummies in all of them are drawn at once.
+    # The dummies of all cells are drawn at once, however many cells there are.
     check_tables(law.epsilon, law.delta, [(noise, code.cells * last_epoch)], draws=last_epoch)
     allowed = parameters.messages_per_user
     if allowed is not None and law.messages_per_user > allowed:
@@ -59,6 +54,6 @@ def calibrate(parameters: CountMinParameters, last_epoch: int, minimum: int) -> 
 
 
 def epsilon_with(law: CountMinLaw, honest: int) -> float:
-    """The epsilon with so many honest contributors, at least 1, where these add the noise."""
+    """Return epsilon with `honest` honest users, at least 1, where these add the noise."""
     noise, delta = noise_of_cells(law.noise, honest), law.delta * (1 - FOR_TABLES)
     return cells_epsilon(noise, law.code, law.items, 1, delta, law.calibration)

@@ -1,4 +1,4 @@
-"""Which cells answer what is asked with the least error, for so many messages a user."""
+"""Choose the cells that answer the queries with the least error within a message limit."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _ERROR_ITEMS: Final = 100_000
 
 
 def queries_of(parameters: CountMinParameters) -> Queries:
-    """What is asked, where a job does not say: what the domain is made for."""
+    """Return the job's queries, or the default for its domain."""
     if parameters.queries is not None:
         return parameters.queries
     match parameters.domain:
@@ -46,14 +46,10 @@ def queries_of(parameters: CountMinParameters) -> Queries:
 
 
 def choose_code(parameters: CountMinParameters, minimum: int) -> CellCode:
-    """The cells with the least predicted error.
-
-    Args:
-        parameters: of the job; those that say nothing of rows and buckets leave them open.
-        minimum: the fewest contributors of a window.
+    """Return the cells with the least predicted error, for at least `minimum` contributors.
 
     Raises:
-        ValueError: nothing is affordable, or parameters contradict each other.
+        ValueError: If nothing is affordable, or parameters contradict each other.
     """
     queries = queries_of(parameters)
     if queries != "items" and (parameters.rows or parameters.buckets):
@@ -68,7 +64,7 @@ def choose_code(parameters: CountMinParameters, minimum: int) -> CellCode:
 
 
 def affordable(parameters: CountMinParameters, code: CellCode, mean: float, minimum: int) -> bool:
-    """Whether a code's messages and dummies are no more than a user may send."""
+    """Return whether a code's messages and dummies are within a user's limit."""
     if code.cells > _MOST_CELLS:
         return False
     if parameters.dummies == "shuffle":
@@ -93,7 +89,7 @@ def _rows(parameters: CountMinParameters, minimum: int) -> CellCode:
         if not chosen and not affordable(parameters, code, noise.mean, minimum):
             continue
         if code.direct:
-            # Fewer cells of an item need less noise, and no other item is in its cell.
+            # Fewer cells per item need less noise, and no other item shares its cell.
             return code
         _, variance = noise.moments(minimum)
         samples = error_samples(counts, code.rows, code.buckets, variance)
@@ -119,7 +115,7 @@ def _rows(parameters: CountMinParameters, minimum: int) -> CellCode:
 
 
 def _candidates(parameters: CountMinParameters, size: int, minimum: int) -> Iterator[HashedRows]:
-    """Rows of buckets to choose from; what a job states is taken as it is."""
+    """Yield rows of buckets to choose from; values set by the job are used unchanged."""
     seed = f"count_min of {size} items"
     open_rows = parameters.rows in (None, 1)
     if open_rows and (parameters.buckets is None or parameters.buckets >= size):

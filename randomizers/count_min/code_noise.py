@@ -1,4 +1,4 @@
-"""How much noise the cells of count_min need, and what all epochs together lose."""
+"""Noise required by the cells of count_min, and the loss of all epochs together."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from dpstream.randomizers.count_min import Calibration, CountMinParameters
 def noise_for(
     parameters: CountMinParameters, code: CellCode, minimum: int, last_epoch: int = 1
 ) -> CellNoiseLaw:
-    """The least noise of each cell that is private enough.
+    """Return the least noise of each cell that is private enough.
 
-    Enough for an epoch, and for all of them to lose no more than so many times that: both with the
-    same delta, of which an epoch may have used up all for certain losses.
+    It suffices for one epoch, and for all epochs to lose at most `last_epoch` times epsilon. Both
+    hold with the same delta, all of which one epoch may have used up for certain losses.
     """
     noise = _noise_for(parameters, code.messages, code.shared, minimum, 1)
     if last_epoch == 1 or parameters.calibration == "published":
@@ -65,7 +65,7 @@ def _least_noise(
             mean = published_probability(epsilon, asked, minimum, messages, items) * minimum
         noise = CellNoiseLaw(dummies, mean, minimum)
         ways = differing_cells(noise_of_cells(noise), messages, 0, items, 1, repeated=True)
-        # The proof takes epsilon to be small and dummies to be few, without saying how much so.
+        # The proof assumes a small epsilon and few dummies, without stating bounds.
         if max(epsilon_spent(parts, delta) for parts in ways) > epsilon:
             raise ValueError(
                 f"the published calibration is not private with epsilon {epsilon:g} and {minimum} "
@@ -93,7 +93,7 @@ def cells_epsilon(
     delta: float,
     calibration: Calibration,
 ) -> float:
-    """The least epsilon for a delta, whichever neighbours are the worst; rounded up."""
+    """Return the least epsilon for a delta over the worst neighboring inputs, rounded up."""
     repeated = calibration == "published"
     ways = differing_cells(noise, code.messages, code.shared, items, epochs, repeated=repeated)
     return max(epsilon_spent(parts, delta) for parts in ways)
@@ -102,14 +102,14 @@ def cells_epsilon(
 def differing_cells(
     noise: CellNoise, messages: int, shared: int, items: int, epochs: int, *, repeated: bool = False
 ) -> list[list[ShiftedCells]]:
-    """The cells in which two neighbours differ, in every way that may be the worst one.
+    """Return the cells in which neighboring inputs differ, for every candidate worst case.
 
-    Two full sets differ in all cells of all their items, but for those that all items share; a full
-    set and an empty one in all of one set's. Where cells are sent as often as items raise them
-    (`repeated`), all items of a user may raise the same one.
+    Two full sets differ in all cells of all their items, except those that all items share. A full
+    set and an empty one differ in all cells of the full one. If cells are sent as often as items
+    raise them (`repeated`), all items of a user may raise the same one.
     """
     if epochs > 1:
-        # Now the one and now the other: no worse than cells that are not shared.
+        # Both cases may occur over the epochs: no worse than cells that are not shared.
         shared = 0
     ways = [row_shifts(noise, messages - shared, items, epochs)]
     if shared:
@@ -123,7 +123,7 @@ def differing_cells(
 def stream_epsilon(
     parameters: CountMinParameters, code: CellCode, noise: CellNoiseLaw, last_epoch: int
 ) -> float:
-    """What so many epochs together lose, with the delta of one."""
+    """Return the loss of `last_epoch` epochs together, with the delta of one."""
     spared = parameters.delta * (1 - FOR_TABLES)
     cells, asked = noise_of_cells(noise), parameters
     return cells_epsilon(cells, code, asked.items, last_epoch, spared, asked.calibration)

@@ -1,9 +1,11 @@
-"""The least that the noise of a cell is taken to be, for estimates that are hardly ever too small.
+"""Lower bounds on the noise of a cell, for estimates that are rarely too small.
 
-A cell holds everybody who has an item, perhaps others, and noise. Less the mean of the noise it is
-too small as often as too large. Less what the noise is hardly ever below, it is an upper bound:
-"On the Power of Multiple Anonymous Messages" (section 4.2) takes off nothing, and is never too
-small; what is taken off here makes up most of the noise.
+A cell counts every user who has an item, perhaps others, and noise. Minus the mean noise, it is too
+small as often as too large. Minus a number that the noise is rarely below, it is an upper bound.
+The paper subtracts nothing, and its estimate is never too small; the number subtracted here is most
+of the noise.
+
+Reference: *On the Power of Multiple Anonymous Messages*, Section 4.2.
 """
 
 from __future__ import annotations
@@ -24,40 +26,32 @@ _ROUNDING: Final = 1e-6
 
 
 def least_noise(noise: CellNoiseLaw, contributors: int, below: float) -> int:
-    """The largest number of dummies that a cell has fewer of with probability `below` at most.
+    """Return the largest m such that a cell has fewer than m dummies with probability <= `below`.
+
+    All contributors add their dummies.
 
     >>> least_noise(CellNoiseLaw("poisson", mean=43.0, minimum=1000), 1000, 0.001)
     24
-
-    Args:
-        noise: of a cell.
-        contributors: how many there are, all of whom add their dummies.
-        below: a probability.
     """
     mean, variance = noise.moments(contributors)
     if mean > _MOST_COMPUTED:
-        # Chernoff: a sum of numbers that are not negative has the lower tail of a normal one.
+        # Chernoff: a sum of nonnegative numbers has the lower tail of a normal variate.
         return int(mean - math.sqrt(2 * max(mean, variance) * math.log(1 / below)))
     return max(0, int(_law(noise, contributors).ppf(below * (1 - _ROUNDING))))
 
 
 def allowance(noise: CellNoiseLaw, contributors: int, rows: int, underestimated: float) -> float:
-    """What is added to the smallest of an item's cells, each less its mean noise.
+    """Return what to add to the smallest of an item's cells, each minus its mean noise.
 
-    The estimate is too small only if some row's noise is below what it is taken to be at least.
-
-    Args:
-        noise: of a cell.
-        contributors: how many there are.
-        rows: cells of an item.
-        underestimated: the most that the probability of too small an estimate may be.
+    The estimate is too small only if some row's noise is below its assumed minimum: with
+    probability at most `underestimated`, over all `rows` cells of the item.
     """
     mean, _ = noise.moments(contributors)
     return mean - least_noise(noise, contributors, underestimated / rows)
 
 
 def _law(noise: CellNoiseLaw, contributors: int) -> stats.rv_frozen:
-    # Devices and workers start without it.
+    # Devices and workers start without scipy.
     from scipy import stats
 
     mean, variance = noise.moments(contributors)

@@ -1,14 +1,15 @@
-"""Crowds: parts of the people by a public column, whose sizes are told with noise.
+"""Crowds: groups of users by a public column, whose sizes are revealed with noise.
 
-Algorithm 3 of "Encode, Shuffle, Analyze Privacy Revisited" (Erlingsson, Feldman, Mironov,
-Raghunathan, Song, Talwar, Thakurta 2020). A device sends one message, and the crowd that it is in
-stands before it. The shuffle stage deletes at random from every crowd, so that what is left tells
-its size with differential privacy only, and withholds what is left of crowds that are too small.
-Of n messages max(0, min(n, n + Z - shift)) are left, uniformly drawn, where Z is discrete Laplace:
-P(z) is in proportion to decay^|z|.
+A device sends one message, preceded by the crowd that it is in. The shuffler deletes at random from
+every crowd, so that the remaining messages reveal its size only with differential privacy. It
+suppresses the rest of crowds that are too small. Of n messages max(0, min(n, n + Z - shift))
+remain, uniformly drawn, where Z is discrete Laplace: P(z) is proportional to decay^|z|.
 
-Here is what devices run, and the law. Which messages are deleted is drawn by
-`dpstream.pipeline.stages.crowd_deletion`.
+This module has the code of devices, and the mechanism. `dpstream.pipeline.stages.crowd_deletion`
+draws the messages to delete.
+
+Reference: Erlingsson, Feldman, Mironov, Raghunathan, Song, Talwar, Thakurta, *Encode, Shuffle,
+Analyze Privacy Revisited*, 2020, Algorithm 3.
 """
 
 from __future__ import annotations
@@ -31,57 +32,50 @@ from dpstream.topics.word_forms import WordForm
 
 
 class ContentsLaw(Protocol):
-    """What is asked of the law of the messages themselves."""
+    """Requirements on the mechanism of the messages themselves."""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return plain JSON values."""
         ...
 
     def of_one_epoch(self) -> Any:
-        """The same law with a single epoch."""
+        """Return the same mechanism with a single epoch."""
         ...
 
     @property
     def items(self) -> int:
-        """How many items there are."""
+        """Number of items."""
         ...
 
     @property
     def epsilon(self) -> float:
-        """Of a user's messages of one epoch."""
+        """Loss of a user's messages of one epoch."""
         ...
 
     @property
     def minimum(self) -> int:
-        """The fewest contributors that a message is hidden among."""
+        """Minimum number of contributors that a message is hidden among."""
         ...
 
     @property
-    def last_epoch(self) -> int:
-        """Number of epochs."""
-        ...
+    def last_epoch(self) -> int: ...
 
     @property
-    def word_form(self) -> WordForm:
-        """What messages look like."""
-        ...
+    def word_form(self) -> WordForm: ...
 
     def capacity(self, epoch: int, contributors: int) -> int:
-        """How many messages so many contributors send at an epoch: one each."""
+        """Return the number of messages at an epoch: one per contributor."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class CrowdCounts:
-    """The law of the deletion.
+    """Mechanism of the deletion.
 
     Attributes:
-        decay: of the noise, as numerator and denominator.
-        shift: how many more are deleted than the noise says.
-        delta: of the numbers of all crowds at all epochs together.
-
-    Raises:
-        ValueError: a field is out of range.
+        decay: Of the noise, as numerator and denominator.
+        shift: Number of messages deleted in addition to the noise.
+        delta: Of the sizes of all crowds at all epochs together.
     """
 
     decay: tuple[int, int]
@@ -94,27 +88,24 @@ class CrowdCounts:
 
     @property
     def ratio(self) -> Fraction:
-        """The decay itself."""
         return Fraction(*self.decay)
 
     @property
     def epsilon(self) -> float:
-        """The loss of the numbers of all crowds of an epoch, rounded up: a user is in two."""
+        """Loss of the sizes of all crowds of an epoch, rounded up: a user is in two."""
         return log_rounded_up(1 / self.ratio, 2)
 
     @property
     def variance(self) -> float:
-        """Of Z."""
+        """Variance of Z."""
         decay = float(self.ratio)
         return 2 * decay / (1 - decay) ** 2
 
     def to_json(self) -> dict[str, Any]:
-        """The fields, as JSON values."""
         return {"decay": list(self.decay), "shift": self.shift, "delta": self.delta}
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Self:
-        """Read `to_json`; `ValueError` if it is something else."""
         try:
             numerator, denominator = map(int, body["decay"])
             return cls((numerator, denominator), int(body["shift"]), float(body["delta"]))
@@ -127,12 +118,10 @@ class CrowdsLaw:
     """All constants of a job with crowds.
 
     Attributes:
-        contents: of the messages; its epsilon is that of a user's messages in two windows.
-        crowds: how many there are.
-        counts: of the deletion.
-
-    Raises:
-        ValueError: there are too few crowds, or too many.
+        contents: Mechanism of the messages; its epsilon is that of a user's messages in two
+            windows.
+        crowds: Number of crowds.
+        counts: Mechanism of the deletion.
     """
 
     contents: ContentsLaw
@@ -144,7 +133,6 @@ class CrowdsLaw:
             raise ValueError(f"{self.crowds} crowds, must be from 1 to {MOST_CROWDS:,}")
 
     def to_json(self) -> dict[str, Any]:
-        """The fields, as JSON values."""
         return {
             "contents": self.contents.to_json(),
             "crowds": self.crowds,
@@ -152,51 +140,49 @@ class CrowdsLaw:
         }
 
     def of_one_epoch(self) -> CrowdsLaw:
-        """The same with a single epoch; how much is deleted stays."""
+        """Return the same with a single epoch; the deletion is unchanged."""
         return replace(self, contents=self.contents.of_one_epoch())
 
     @property
     def items(self) -> int:
-        """How many values a user may have: in each crowd no item, or one of the items."""
+        """Number of possible values of a user: in each crowd no item, or one of the items."""
         return self.crowds * (self.contents.items + 1)
 
     @property
     def minimum(self) -> int:
-        """The fewest messages left of a crowd that is released."""
+        """Minimum number of remaining messages of a released crowd."""
         return self.contents.minimum
 
     @property
     def last_epoch(self) -> int:
-        """Number of epochs."""
         return self.contents.last_epoch
 
     def capacity(self, epoch: int, contributors: int) -> int:
-        """As many messages as contributors."""
         return self.contents.capacity(epoch, contributors)
 
     @property
     def digits(self) -> int:
-        """Words that the number of a crowd takes, the highest digit first."""
+        """Number of words that a crowd's number occupies, highest digit first."""
         bits = 8 * self.contents.word_form.dtype.itemsize
         return -(-self.crowds.bit_length() // bits)
 
     @property
     def word_form(self) -> WordForm:
-        """The number of the crowd, 0 for none, and then the message."""
+        """The number of the crowd, 0 for none, followed by the message."""
         form = self.contents.word_form
         return WordForm(form.dtype, self.digits + form.width)
 
     def words_of(
         self, crowds: NDArray[np.int64], messages: NDArray[np.unsignedinteger]
     ) -> NDArray[np.unsignedinteger]:
-        """Messages (n, width) with the numbers of their crowds (n,) before them."""
+        """Prefix messages, shape (n, width), with the numbers of their crowds, shape (n,)."""
         bits = 8 * messages.dtype.itemsize
         shifts = bits * np.arange(self.digits)[::-1]
         digits = crowds[:, None] >> shifts & ((1 << bits) - 1)
         return np.concatenate([digits.astype(messages.dtype), messages], axis=1)
 
     def crowds_of(self, words: NDArray[np.unsignedinteger]) -> NDArray[np.int64]:
-        """The crowds of words, int64 (n,); 0 for none."""
+        """Return the crowds of words, int64, shape (n,); 0 for none."""
         bits = 8 * words.dtype.itemsize
         crowds = np.zeros(len(words), np.int64)
         for column in range(self.digits):
@@ -206,16 +192,11 @@ class CrowdsLaw:
 
 @dataclass(frozen=True, slots=True)
 class CrowdsLawReader:
-    """Reads laws of crowds whose messages have a law of one class."""
+    """Parser of `CrowdsLaw`, given the parser of its messages' mechanism."""
 
     contents: Callable[[Mapping[str, Any]], Any]
 
     def from_json(self, body: Mapping[str, Any], /) -> CrowdsLaw:
-        """Read `CrowdsLaw.to_json`.
-
-        Raises:
-            ValueError: it is something else.
-        """
         try:
             contents, counts = self.contents(body["contents"]), body["counts"]
             return CrowdsLaw(contents, int(body["crowds"]), CrowdCounts.from_json(counts))
@@ -224,14 +205,14 @@ class CrowdsLawReader:
 
 
 class CrowdDevices(Devices[CrowdsLaw]):
-    """The devices of one horizon: those of the messages, which also say in which crowd they are.
+    """The devices of one horizon: those of the messages, which also send their crowd.
 
-    A user has the value (crowd - 1) (items + 1) + 1 + item, item 0 being none. Where a user has
-    several, the crowd is that of the first one, and values in others are passed over.
+    A user has the value (crowd - 1) (items + 1) + 1 + item, item 0 being none. A user with several
+    values is in the crowd of the first; values in other crowds are ignored.
 
     Args:
-        law: the constants of the job.
-        contents: the devices that make the messages, one each, in the order of enrolment.
+        law: The constants of the job.
+        contents: Devices that make the messages, one each, in the order of enrollment.
     """
 
     def __init__(self, law: CrowdsLaw, contents: Devices[Any]) -> None:
@@ -240,7 +221,6 @@ class CrowdDevices(Devices[CrowdsLaw]):
         self.epoch, self.population = contents.epoch, contents.population
 
     def restored(self, arrays: Mapping[str, NDArray[np.generic]], epoch: int) -> Self:
-        """See `Devices.restored`; nothing is kept but the devices of the messages."""
         return type(self)(self.law, self._contents.restored(arrays, epoch))
 
     @property
@@ -274,7 +254,7 @@ class CrowdDevices(Devices[CrowdsLaw]):
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
     ) -> NDArray[np.unsignedinteger]:
-        """The messages of everybody present, one each, and before each the number of its crowd.
+        """Return one message of each present device, preceded by the number of its crowd.
 
         Returns:
             unsigned, shape (devices present, digits + width of a message).
@@ -290,18 +270,16 @@ class CrowdDevices(Devices[CrowdsLaw]):
         return self.law.words_of(crowds, messages)
 
     def enrol(self, count: int, rng: np.random.Generator) -> None:
-        """See `Devices`."""
         self._contents.enrol(count, rng)
         self.population = self._contents.population
 
     def state_arrays(self) -> dict[str, NDArray[np.generic]]:
-        """See `Devices`."""
         return self._contents.state_arrays()
 
     def _parted(
         self, epoch: int, values: NDArray[Any], present: NDArray[np.bool_] | None
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Crowds (population,), 0 for none, and items (population, slots) within them."""
+        """Return crowds (population,), 0 for none, and items (population, slots) within them."""
         if values.ndim != 2 or len(values) != self.population or values.shape[1] < 2:
             raise ValueError(f"values of shape {values.shape} for {self.population} devices")
         if values.dtype.kind not in "iu":
@@ -312,13 +290,13 @@ class CrowdDevices(Devices[CrowdsLaw]):
         if numbers.size and not (numbers.min() >= 0 and numbers.max() <= self.law.items):
             raise ValueError(f"a value at epoch {epoch} is not from 0 to {self.law.items:,}")
         per_crowd = self.law.contents.items + 1
-        # A value of 0 lies in crowd 0.
+        # A value of 0 is in crowd 0.
         crowd_of_each = (numbers + per_crowd - 1) // per_crowd
         first = (numbers != 0).argmax(axis=1)
         crowds = crowd_of_each[np.arange(len(numbers)), first]
         items = (numbers - 1) % per_crowd
         items[(crowd_of_each != crowds[:, None]) | (numbers == 0)] = 0
-        # Each item once, and those to the left: a value that is no item leaves room for one.
+        # Each item once, moved to the left: a value without an item leaves a slot for another.
         items = -np.sort(-items, axis=1)
         items[:, 1:][items[:, 1:] == items[:, :-1]] = 0
         items = -np.sort(-items, axis=1)
@@ -331,7 +309,7 @@ class CrowdDevices(Devices[CrowdsLaw]):
 
 
 def sum_rounded_up(*losses: float) -> float:
-    """The sum of losses, rounded up.
+    """Return the sum of losses, rounded up.
 
     >>> sum_rounded_up(0.1, 0.2), sum_rounded_up(1.0, 0.5)
     (0.30000000000000004, 1.5)

@@ -1,4 +1,4 @@
-"""From what a job says of its crowds to the law of the deletion."""
+"""Calibrate the deletion of crowds from a job's parameters."""
 
 from __future__ import annotations
 
@@ -15,17 +15,13 @@ _DECAY_BITS = 64
 
 
 def calibrate(epsilon: float, delta: float, last_epoch: int) -> CrowdCounts:
-    """The law of the deletion: shift is (2 / epsilon) ln(2 epochs / delta), rounded up.
+    """Calibrate the deletion: shift is (2 / epsilon) ln(2 epochs / delta), rounded up.
 
-    The loss of an epoch's numbers is at most epsilon, and delta is that of all epochs together.
-
-    Args:
-        epsilon: of the numbers of all crowds at one epoch.
-        delta: of those of all epochs.
-        last_epoch: how many there are.
+    The loss of the sizes of all crowds at one epoch is at most epsilon, and delta is that of all
+    epochs together.
 
     Raises:
-        ValueError: epsilon or delta is out of range, or too small for a table of the noise.
+        ValueError: If epsilon or delta is out of range, or too small for a table of the noise.
 
     >>> calibrate(1.0, 1e-6, 1).shift
     30
@@ -40,20 +36,20 @@ def calibrate(epsilon: float, delta: float, last_epoch: int) -> CrowdCounts:
 
 
 def decay_of(epsilon: float) -> Fraction:
-    """e^(-epsilon / 2) in 64 bits, rounded up: more noise, never less."""
+    """Return e^(-epsilon / 2) in 64 bits, rounded up: more noise, never less."""
     scale = 1 << _DECAY_BITS
     with localcontext() as context:
         context.prec = 80
-        # Decimal.exp is correctly rounded: its neighbour above is not below the true value.
+        # Decimal.exp is correctly rounded: the next larger number is at least the true value.
         exact = (-Decimal(epsilon) / 2).exp().next_plus() * scale
         return Fraction(int(exact.to_integral_value(ROUND_CEILING)), scale)
 
 
 def most_lost(counts: CrowdCounts, crowds: int) -> float:
-    """No crowd loses more messages at an epoch, with a probability of 1 - delta.
+    """Return the maximum loss of messages of any crowd at an epoch, with probability 1 - delta.
 
-    (4 / epsilon) ln(2 crowds / delta): the noise is beyond a half of that in one crowd of so many
-    with a probability of at most delta, and the shift is no more than the other half.
+    (4 / epsilon) ln(2 crowds / delta): the noise exceeds half of that in any of the crowds with
+    probability at most delta, and the shift is at most the other half.
 
     >>> round(most_lost(calibrate(1.0, 1e-6, 1), 100), 1)
     76.5

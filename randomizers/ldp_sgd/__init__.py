@@ -1,20 +1,22 @@
-"""Learning a linear model from one bit a step: LDP-SGD.
+"""LDP-SGD: learn a linear model from one bit per step.
 
-"Encode, Shuffle, Analyze Privacy Revisited" (Erlingsson, Feldman, Mironov, Raghunathan, Song,
-Talwar, Thakurta 2020), Algorithms 4 and 5. An epoch is a step of gradient descent. A device that is
-at turn computes the gradient x of its example's loss at the public model of the epoch, clips it to
-norm L, takes the direction z = x / |x| with probability 1/2 + |x| / 2 L, and -z otherwise, draws a
-random direction v, and reports v and the sign of <z, v>, which is reversed with odds e^-epsilon.
+An epoch is a step of gradient descent. A device whose turn it is computes the gradient x of its
+example's loss at the public model of the epoch and clips it to norm L. It takes the direction z = x
+/ |x| with probability 1/2 + |x| / 2 L, and -z otherwise, and draws a random direction v. It reports
+v and the sign of <z, v>, reversed with odds e^-epsilon.
 
-Privacy hangs on that last reversal alone: v is drawn without looking at anything, and whatever bit
-an example would have given, the one reported is either with odds of at most e^epsilon. So the
-gradient may be computed in floating point. What follows from it is whole numbers, and so is
+Privacy relies on that last reversal alone: v is drawn independently of everything. Whatever bit an
+example would have given, the reported one is either with odds of at most e^epsilon. So the gradient
+may be computed in floating point. Everything computed from it is integers, and therefore
 reproducible.
 
-Here v is 4096 times a normal vector, rounded, of which a seed of 128 bits is sent
-(`gradient_directions`). The mean of sgn<z, v> v is sqrt(2 / pi) z, for a unit vector z and in
-whatever dimension. (With unit vectors Algorithm 5 has a constant that lacks the dimension, and its
-steps lack 1 / sqrt(t).)
+Here v is 4096 times a normal vector, rounded, and sent as a seed of 128 bits
+(`gradient_directions`). The mean of sgn<z, v> v is sqrt(2 / pi) z, for a unit vector z in any
+dimension. (With unit vectors Algorithm 5 has a constant that lacks the dimension, and its steps
+lack 1 / sqrt(t).)
+
+Reference: Erlingsson, Feldman, Mironov, Raghunathan, Song, Talwar, Thakurta, *Encode, Shuffle,
+Analyze Privacy Revisited*, 2020, Algorithms 4 and 5.
 """
 
 from __future__ import annotations
@@ -55,24 +57,21 @@ _AT_ONCE: Final = 1 << 18  # coordinates
 
 @dataclass(frozen=True, slots=True)
 class LdpSgdParameters:
-    """What a job says.
+    """Parameters of LDP-SGD.
 
     Attributes:
-        epsilon: the privacy loss of a report by itself, which nobody else has to help with.
-        delta: of what the reports lose once they are shuffled, all steps together.
-        features: numbers of an example; one of them may be 1 throughout, for an intercept.
-        classes: of which an example has one, from 0 on.
-        clip: L, the longest gradient that counts in full.
-        rate: eta, how far a step goes for a gradient of length 1.
-        radius: of the ball around 0 that a model stays in; None for no bound.
-        groups: G; a device takes part in every G-th step.
-        reports: tau, how many bits a device reports in a step, of a direction and a sign each.
-        seed_bits: of a seed; fewer than 128 are for tests.
-        test_set: labelled examples that everybody may see, packed; each model's accuracy on them
-            is published. None: the length of each gradient is.
-
-    Raises:
-        ValueError: a value is not allowed; the message says what is.
+        epsilon: Privacy loss of a report by itself, without the help of others.
+        delta: Of the shuffled reports, all steps together.
+        features: Numbers of an example; one of them may always be 1, for an intercept.
+        classes: Number of classes, numbered from 0.
+        clip: L, the maximum norm of an unclipped gradient.
+        rate: eta, the length of a step for a gradient of length 1.
+        radius: Of the ball around 0 that contains the models; None for no bound.
+        groups: G; a device participates in every G-th step.
+        reports: tau, bits that a device reports in a step, each with its own direction.
+        seed_bits: Of a seed; fewer than 128 are for tests.
+        test_set: Public labeled examples, packed; each model's accuracy on them is published. None:
+            the length of each gradient is published.
     """
 
     epsilon: float
@@ -126,23 +125,17 @@ class LdpSgdLaw(Constants):
     """All constants of a job.
 
     Attributes:
-        last_epoch: number of steps.
-        features: numbers of an example.
-        classes: of which an example has one.
+        last_epoch: Number of steps.
         groups: G.
         reports: tau.
         clip: L.
         rate: eta.
-        radius: of the ball that models stay in; None for none.
-        seed_bits: of a seed.
-        minimum: the fewest contributors that a report is hidden among.
-        odds: weights of a bit kept and of one reversed.
-        epsilon: of a step, shuffled.
-        delta: of a step, and of all of them.
-        stream_epsilon: of all steps that a device takes, shuffled.
-
-    Raises:
-        ValueError: a field is out of range.
+        radius: Of the ball that contains the models; None for no bound.
+        minimum: Minimum number of contributors that a report is hidden among.
+        odds: Weights of a bit kept and of one reversed.
+        epsilon: Of a step, shuffled.
+        delta: Of a step, and of all steps together.
+        stream_epsilon: Of all steps that a device participates in, shuffled.
     """
 
     last_epoch: int
@@ -178,43 +171,42 @@ class LdpSgdLaw(Constants):
 
     @property
     def dimensions(self) -> int:
-        """D, of a model: a row of features for every class, one after the other."""
+        """Length d of a model: a row of features for every class, one after the other."""
         return self.features * self.classes
 
     @property
     def participations(self) -> int:
-        """The most steps that a device takes part in."""
+        """Maximum number of steps that a device participates in."""
         return -(-self.last_epoch // self.groups)
 
     @property
     def report_epsilon(self) -> float:
-        """The loss of a report by itself, rounded up."""
+        """Loss of a report by itself, rounded up."""
         return self.local_epsilon(1)
 
     def local_epsilon(self, reports: int) -> float:
-        """The loss of so many reports of a device to whoever sees them all, rounded up."""
+        """Return the loss of a device's reports to any party that sees them all, rounded up."""
         return log_rounded_up(Fraction(*self.odds.weights), reports)
 
     @property
     def seed_bytes(self) -> int:
-        """Of a report; the byte after them is the bit."""
+        """Bytes of a seed in a report; the next byte is the bit."""
         return -(-self.seed_bits // 8)
 
     @property
     def word_form(self) -> WordForm:
-        """The bytes of a seed, the lowest first, and 1 for the sign +, 0 for -."""
+        """The bytes of a seed, lowest first, then 1 for the sign +, 0 for -."""
         return WordForm(np.dtype("u1"), self.seed_bytes + 1)
 
     def capacity(self, epoch: int, contributors: int) -> int:
-        """How many messages so many contributors send: always the same number."""
         return contributors * self.reports
 
 
 class LdpSgd(Devices[LdpSgdLaw]):
-    """The devices of one horizon. They keep count of the steps they have taken part in.
+    """The devices of one horizon. They count the steps they have participated in.
 
-    A value is a row of 1 + features whole numbers: the class plus 1, and the features in units of
-    1 / `FEATURE_UNIT`. A row of zeros is no example, and has no gradient.
+    A value is a row of 1 + features integers: the class plus 1, and the features in units of 1 /
+    `FEATURE_UNIT`. A row of zeros is no example, and has no gradient.
 
     >>> from dpstream.randomizers.randomness import seeded_generator
     >>> law = LdpSgdLaw(1, 1, 2, 1, 1, 1.0, 1.0, None, 3, 1, ComposedLaw((10**6, 1)), 9.0, 0.1, 9.0)
@@ -222,9 +214,6 @@ class LdpSgd(Devices[LdpSgdLaw]):
     >>> devices.enrol(1, rng)
     >>> devices.report(1, np.array([[1, 4 * FEATURE_UNIT]]), None, rng).shape
     (1, 2)
-
-    Args:
-        law: the constants of the job.
     """
 
     def __init__(self, law: LdpSgdLaw) -> None:
@@ -234,7 +223,7 @@ class LdpSgd(Devices[LdpSgdLaw]):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee of a user's example in one step, and in all that it takes part in."""
+        """The guarantee of a user's example in one step, and in all steps that the user takes."""
         law = self.law
         step, whole = (law.local_epsilon(law.reports * steps) for steps in (1, law.participations))
         steps = "step" if law.participations == 1 else "steps"
@@ -254,16 +243,12 @@ class LdpSgd(Devices[LdpSgdLaw]):
 
     @property
     def kept_apart(self) -> Guarantee:
-        """What a device's reports promise, to whoever knows whose they are."""
+        """The guarantee of a device's reports, against any party that knows their sender."""
         step = self.law.local_epsilon(self.law.reports)
         return of_messages_apart(self.guarantee, step, self.law.participations)
 
     def take_model(self, model: NDArray[np.float64]) -> None:
-        """Compute gradients at this model from now on; before there is one, at 0.
-
-        Args:
-            model: float64, shape (dimensions,).
-        """
+        """Compute later gradients at this model, float64, shape (dimensions,); initially at 0."""
         self._model = model.reshape(self._model.shape).astype(np.float64)
 
     def report(
@@ -273,14 +258,14 @@ class LdpSgd(Devices[LdpSgdLaw]):
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
     ) -> NDArray[np.unsignedinteger]:
-        """The reports of everybody present, `LdpSgdLaw.reports` of each.
+        """Return the reports of all present devices, `LdpSgdLaw.reports` of each.
 
         Returns:
             uint8, shape (reports, bytes).
 
         Raises:
-            ValueError: as `Devices.report`; or a device has taken part in as many steps as the
-                guarantee speaks of.
+            ValueError: As in `Devices.report`; or if a device has already participated in all steps
+                that the guarantee covers.
         """
         law = self.law
         check_epoch(epoch, after=self.epoch, last_epoch=law.last_epoch)
@@ -307,7 +292,6 @@ class LdpSgd(Devices[LdpSgdLaw]):
     def _checked(
         self, epoch: int, values: NDArray[np.integer], present: NDArray[np.bool_] | None
     ) -> NDArray[np.int64]:
-        """The examples of devices that are present."""
         law = self.law
         shape = (self.population, 1 + law.features)
         if values.shape != shape or values.dtype.kind not in "iu":
@@ -326,14 +310,14 @@ class LdpSgd(Devices[LdpSgdLaw]):
     def _signs(
         self, examples: NDArray[np.int64], seeds: NDArray[np.uint8], drawn: NDArray[np.int64]
     ) -> NDArray[np.bool_]:
-        """Whether <z, v> is positive, shape (n,)."""
+        """Return whether <z, v> is positive, shape (n,)."""
         law = self.law
         errors, lengths = self.gradients(examples)
-        # In IEEE 754's basic operations, which are the same everywhere.
+        # Only basic operations of IEEE 754, which give the same results everywhere.
         along = drawn < np.floor(_HALF * (1 + np.minimum(lengths / law.clip, 1.0)))
         vectors = directions(seeds, law.dimensions).reshape(-1, law.classes, law.features)
         features = examples[:, 1:, None].astype(np.float64)
-        # Whole numbers below 2^53: their sums are exact, in whatever order.
+        # Integers below 2^53: their sums are exact, in any order.
         scores = np.matmul(vectors.astype(np.float64), features)[..., 0].astype(np.int64)
         products = (errors * scores).sum(axis=1)
         signs: NDArray[np.bool_] = (products >= 0) == along
@@ -342,15 +326,15 @@ class LdpSgd(Devices[LdpSgdLaw]):
     def gradients(
         self, examples: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """The gradients of the loss, -ln softmax(model x) at the class, before they are clipped.
+        """Compute unclipped gradients of the loss, -ln softmax(model x) at the class.
 
         Args:
             examples: int64, shape (n, 1 + features).
 
         Returns:
-            The derivatives by the scores of classes, in units of 1 / `ERROR_UNIT`, int64 of shape
-            (n, classes): a gradient is their outer product with the features. And the lengths of
-            the gradients, float64 of shape (n,).
+            Derivatives by the scores of classes, in units of 1 / `ERROR_UNIT`, int64, shape (n,
+            classes), whose outer product with the features is the gradient; and the lengths of the
+            gradients, float64, shape (n,).
         """
         scores = examples[:, 1:] / FEATURE_UNIT @ self._model.T
         raised = np.exp(scores - scores.max(axis=1, keepdims=True))

@@ -1,8 +1,8 @@
-"""From the parameters of a learning job to the constants that its devices run on.
+"""Calibrate the mechanism of a learning job from its parameters.
 
-A report is a randomizer of one bit with loss epsilon, beside a seed that depends on nothing. What
-shuffling makes of it holds for any randomizer with this loss (`amplification`), also where it is
-chosen in view of what was seen before, as models are.
+A report is a randomizer of one bit with loss epsilon, plus a seed that is independent of
+everything. Amplification by shuffling holds for any randomizer with this loss (`amplification`),
+even if it is chosen in view of earlier outputs, as models are.
 """
 
 from __future__ import annotations
@@ -13,16 +13,11 @@ from dpstream.randomizers.ldp_sgd import LdpSgdLaw, LdpSgdParameters
 
 
 def calibrate(parameters: LdpSgdParameters, last_epoch: int, minimum: int) -> LdpSgdLaw:
-    """The law of a job.
-
-    Args:
-        parameters: of the job.
-        last_epoch: number of steps.
-        minimum: the fewest contributors of a window.
+    """Calibrate the mechanism of a job, whose windows have at least `minimum` contributors.
 
     Raises:
-        ValueError: delta is out of range, several reports of a step lose more than the epsilon of
-            one even when they are shuffled, or the model is too large for so many steps.
+        ValueError: If delta is out of range, several reports of a step lose more than the epsilon
+            of one even when shuffled, or the model is too large for the number of steps.
 
     >>> asked = LdpSgdParameters(1.9, 1e-5, features=65, classes=10, groups=30)
     >>> law = calibrate(asked, last_epoch=300, minimum=2000)
@@ -64,5 +59,5 @@ def calibrate(parameters: LdpSgdParameters, last_epoch: int, minimum: int) -> Ld
 
 
 def epsilon_with(law: LdpSgdLaw, honest: int) -> float:
-    """The epsilon of a step with so many honest contributors, at least 1."""
+    """Return the epsilon of a step with `honest` honest users, at least 1."""
     return amplified_epsilon(of_any_randomizer(law.report_epsilon), honest, law.delta, law.reports)

@@ -1,8 +1,8 @@
-"""Random directions: a seed of 128 bits stands for a vector of normal variates.
+"""Random directions: a seed of 128 bits encodes a vector of normal variates.
 
-Everybody has to expand a seed to the same integers, on any machine: 16-bit words of a counter
-mixed with the seed, through a table of the inverse of the normal distribution function. Directions
-are public and hide nothing, so the words need not be cryptographic, only look random.
+All parties must expand a seed to the same integers, on any machine. Expansion mixes a counter with
+the seed; a table of the inverse normal distribution function maps its 16-bit words. Directions are
+public and hide nothing, so the words need only look random, not be cryptographic.
 """
 
 from __future__ import annotations
@@ -26,13 +26,7 @@ _SHIFTS = (np.uint64(30), np.uint64(27), np.uint64(31))
 
 
 def draw_seeds(count: int, seed_bits: int, rng: np.random.Generator) -> NDArray[np.uint8]:
-    """Uniform seeds, uint8 of shape (count, bytes), little-endian.
-
-    Args:
-        count: how many.
-        seed_bits: from 1 to `MAX_SEED_BITS`.
-        rng: cryptographic randomness; seeded in tests only.
-    """
+    """Draw uniform seeds, uint8, shape (count, bytes), little-endian."""
     width = -(-seed_bits // 8)
     seeds = rng.integers(0, 256, (count, width), dtype=np.uint8)
     seeds[:, -1] &= (1 << (seed_bits - 8 * (width - 1))) - 1
@@ -40,11 +34,10 @@ def draw_seeds(count: int, seed_bits: int, rng: np.random.Generator) -> NDArray[
 
 
 def directions(seeds: NDArray[np.uint8], dimensions: int) -> NDArray[np.int16]:
-    """The vectors that seeds stand for: `UNIT` times standard normal variates, rounded.
+    """Expand seeds to vectors: `UNIT` times standard normal variates, rounded.
 
-    A word of 64 bits, which gives four coordinates, is mix(low ^ mix(high + j step)) of the two
-    halves of the seed and its place j from 1 on, with the finalizer of SplitMix64 (Steele, Lea and
-    Flood, "Fast Splittable Pseudorandom Number Generators", 2014).
+    A word of 64 bits, which gives four coordinates, is mix(low ^ mix(high + j step)). `low` and
+    `high` are the halves of the seed, and j is the word's index from 1.
 
     Args:
         seeds: uint8, shape (n, bytes), at most 16 bytes, little-endian.
@@ -52,6 +45,9 @@ def directions(seeds: NDArray[np.uint8], dimensions: int) -> NDArray[np.int16]:
 
     Returns:
         int16, shape (n, d).
+
+    Reference: Steele, Lea, Flood, *Fast Splittable Pseudorandom Number Generators*, 2014 (the
+    finalizer of SplitMix64).
     """
     padded = np.zeros((len(seeds), MAX_SEED_BITS // 8), np.uint8)
     padded[:, : seeds.shape[1]] = seeds
@@ -65,7 +61,7 @@ def directions(seeds: NDArray[np.uint8], dimensions: int) -> NDArray[np.int16]:
 
 
 def _mix(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """SplitMix64's finalizer, in place."""
+    """Apply SplitMix64's finalizer in place."""
     for shift, multiplier in zip(_SHIFTS, _MULTIPLIERS, strict=False):
         words ^= words >> shift
         words *= multiplier
@@ -75,11 +71,11 @@ def _mix(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 @cache
 def normal_table() -> NDArray[np.int16]:
-    """For each word w of 16 bits, `UNIT` times the normal quantile of (w + 1/2) / 2^16, rounded.
+    """Tabulate `UNIT` times the normal quantile of (w + 1/2) / 2^16, rounded, for 16-bit words w.
 
-    int16, shape (65536,), read-only. Wichura's algorithm AS 241 (1988) in sums, products,
-    quotients and square roots, which IEEE 754 rounds in one way, and with logarithms by `decimal`,
-    which are correctly rounded, too: the table is the same everywhere.
+    int16, shape (65536,), read-only. The table is the same everywhere. Wichura's algorithm AS 241
+    (1988) uses sums, products, quotients and square roots, which IEEE 754 rounds in one way, and
+    logarithms by `decimal`, which are correctly rounded too.
     """
     upper = np.array([_quantile((word + 0.5) / _WORDS) for word in range(_WORDS // 2, _WORDS)])
     rounded = np.rint(UNIT * upper).astype(np.int16)
@@ -135,7 +131,7 @@ _TAIL = (
 
 
 def _quantile(share: float) -> float:
-    """Of a share from 1/2 to 1 - e^-25, as AS 241 has it."""
+    """Return the normal quantile of a share from 1/2 to 1 - e^-25 by AS 241."""
     centred = share - 0.5
     if centred <= 0.425:
         return centred * _ratio(_CENTRE, 0.180625 - centred * centred)

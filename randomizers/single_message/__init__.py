@@ -1,14 +1,16 @@
 """One message per user, shuffled: randomized response, and RAPPOR.
 
-Appendix A of "On the Power of Multiple Anonymous Messages" (Ghazi, Golowich, Kumar, Pagh, Velingker
-2019). A message is private by itself, with a local loss that holds against everybody; shuffled
-among those of others it gives away much less. The error still grows with the number of users, and
-for tiny domains only it is small.
+A message is private by itself, with a local loss that holds against all parties; shuffled among
+those of others it reveals much less. The error still grows with the number of users, and is small
+only for tiny domains.
 
-* Randomized response (Warner 1965): the own item, or "no item", with odds e^epsilon_0 against each
-  other symbol.
-* RAPPOR: a bit for every item of the domain, whether it is held, each reversed with the same
+* Randomized response (Warner 1965): the user's item, or "no item", with odds e^epsilon_0 against
+  each other symbol.
+* RAPPOR: a bit for every item of the domain, 1 if the user has it, each reversed with the same
   probability. Two sets of k items differ in 2 k bits, so each has a loss of epsilon_0 / (2 k).
+
+Reference: Ghazi, Golowich, Kumar, Pagh, Velingker, *On the Power of Multiple Anonymous Messages*,
+2019, Appendix A.
 """
 
 from __future__ import annotations
@@ -47,17 +49,13 @@ _DRAWN_AT_ONCE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class SingleMessageParameters:
-    """What a job says about counts from one message per user.
+    """Parameters of counts from one message per user.
 
     Attributes:
-        epsilon: the privacy loss of a user's set of one epoch, shuffled.
-        delta: the same.
-        domain: the items, up to 2^20, and to `MAX_BITS` for RAPPOR.
-        items: k, the most that a user holds at an epoch; 1 for randomized response.
-        response: which of the two; None for the more accurate one.
-
-    Raises:
-        ValueError: a value is not allowed; the message says what is.
+        epsilon, delta: Privacy loss of a user's set of one epoch, shuffled.
+        domain: Items, at most 2^20, and at most `MAX_BITS` for RAPPOR.
+        items: k, the maximum number of items of a user at an epoch; 1 for randomized response.
+        response: None for the more accurate one.
     """
 
     epsilon: float
@@ -76,7 +74,7 @@ class SingleMessageParameters:
 
     @property
     def responses(self) -> tuple[Response, ...]:
-        """Those that there are to choose from."""
+        """Candidate responses."""
         if self.response is not None:
             return (self.response,)
         if self.items > 1:
@@ -87,7 +85,7 @@ class SingleMessageParameters:
 
 
 def check_response(response: str, slots: int, items: int) -> None:
-    """Raise `ValueError` unless a response can be about so many items of such a domain."""
+    """Raise `ValueError` unless a response supports this many items of a user and domain."""
     if response not in ("randomized_response", "rappor"):
         raise ValueError(f"response is {response!r}, must be 'randomized_response' or 'rappor'")
     if response == "randomized_response" and slots > 1:
@@ -101,18 +99,13 @@ class SingleMessageLaw(Constants):
     """All constants of a job.
 
     Attributes:
-        items: size of the domain.
+        items: Size of the domain.
         slots: k.
-        response: which of the two.
-        minimum: the fewest contributors that a message is hidden among.
-        last_epoch: number of epochs.
-        odds: weights of the true symbol and of each other one, or of a bit kept and one reversed.
-        epsilon: of an epoch, shuffled.
-        delta: of an epoch, and of all of them.
-        stream_epsilon: of all epochs together, shuffled.
-
-    Raises:
-        ValueError: a field is out of range.
+        minimum: Minimum number of contributors that a message is hidden among.
+        odds: Weights of the true symbol and of each other one, or of a bit kept and one reversed.
+        epsilon: Of an epoch, shuffled.
+        delta: Of an epoch, and of all epochs together.
+        stream_epsilon: Of all epochs together, shuffled.
     """
 
     items: int
@@ -136,29 +129,28 @@ class SingleMessageLaw(Constants):
             raise ValueError(f"{self.minimum} contributors, {self.last_epoch} epochs")
 
     def of_one_epoch(self) -> SingleMessageLaw:
-        """The same with a single epoch: equal for laws whose epochs are drawn alike."""
+        """Return the same with a single epoch: equal for jobs whose epochs are drawn alike."""
         return replace(self, last_epoch=1, stream_epsilon=self.epsilon)
 
     @property
     def bits(self) -> bool:
-        """Whether a message is a bit for every item."""
+        """True if a message has a bit for every item."""
         return self.response == "rappor"
 
     @property
     def local_epsilon(self) -> float:
-        """The loss of a message by itself, rounded up."""
+        """Loss of a message by itself, rounded up."""
         own, other = self.odds.weights
         return log_rounded_up(Fraction(own, other), 2 * self.slots if self.bits else 1)
 
     @property
     def probabilities(self) -> tuple[Fraction, Fraction]:
-        """That a message speaks for an item its user holds, and for one it does not hold."""
+        """Probabilities that a message contains an item its user has, and one it does not have."""
         own, other = self.odds.weights
         total = own + other * (1 if self.bits else self.items)
         return Fraction(own, total), Fraction(other, total)
 
     def capacity(self, epoch: int, contributors: int) -> int:
-        """How many messages so many contributors send at an epoch: always the same number."""
         return contributors
 
     @property
@@ -180,9 +172,6 @@ class SingleMessage(Devices[SingleMessageLaw]):
     >>> devices.enrol(2, seeded_generator(1))
     >>> devices.report(1, np.array([[1, 9], [0, 3]]), None, seeded_generator(2)).tolist()
     [[1, 1], [4, 0]]
-
-    Args:
-        law: the constants of the job.
     """
 
     @property
@@ -203,11 +192,10 @@ class SingleMessage(Devices[SingleMessageLaw]):
 
     @property
     def assumed_contributors(self) -> int:
-        """See `Devices.assumed_contributors`."""
         return self.law.minimum
 
     def least_delta(self) -> float:
-        """See `Devices.least_delta`: an item that no other user holds, or that all of them hold."""
+        """Bound delta from below, using an item that no other user has, or that all others have."""
         law = self.law
         own, other = map(float, law.probabilities)
         return max(
@@ -217,7 +205,7 @@ class SingleMessage(Devices[SingleMessageLaw]):
 
     @property
     def kept_apart(self) -> Guarantee:
-        """What a message by itself promises, to whoever knows whose it is."""
+        """The guarantee of a message by itself, against any party that knows its sender."""
         return of_messages_apart(self.guarantee, self.law.local_epsilon, self.law.last_epoch)
 
     def report(
@@ -227,7 +215,7 @@ class SingleMessage(Devices[SingleMessageLaw]):
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
     ) -> NDArray[np.unsignedinteger]:
-        """The messages of everybody present, one each.
+        """Return one message of each present device.
 
         Returns:
             unsigned, shape (devices present, 1): an item, 0 for none; or (devices present, bytes):

@@ -1,7 +1,7 @@
-"""From the parameters of a job over single messages to the constants that its devices run on.
+"""Calibrate the mechanism of a job over single messages from its parameters.
 
-The local loss is the largest that shuffling among the fewest contributors brings down to epsilon
-(`amplification`). It is never below epsilon: a message that gives away no more than that by itself
+The local loss is the largest that shuffling among the minimum number of contributors reduces to
+epsilon (`amplification`). It is never below epsilon: a message that reveals at most that by itself
 needs no shuffling.
 """
 
@@ -27,16 +27,12 @@ from dpstream.randomizers.single_message import (
 def calibrate(
     parameters: SingleMessageParameters, last_epoch: int, minimum: int, windows: int = 1
 ) -> SingleMessageLaw:
-    """The law of a job.
+    """Calibrate the mechanism of a job, whose windows have at least `minimum` contributors.
 
-    Args:
-        parameters: of the job.
-        last_epoch: number of epochs.
-        minimum: fewest contributors that a window is released with.
-        windows: in how many of one epoch a message of a user's may be exchanged, together.
+    A user's message may be exchanged in `windows` windows of one epoch, together.
 
     Raises:
-        ValueError: delta is out of range.
+        ValueError: If delta is out of range.
 
     >>> law = calibrate(SingleMessageParameters(1.0, 1e-6, ("a", "b", "c")), 1, minimum=10_000)
     >>> law.response, round(law.local_epsilon, 2), [round(float(p), 4) for p in law.probabilities]
@@ -52,19 +48,15 @@ def calibrate(
 
 
 def epsilon_with(law: SingleMessageLaw, honest: int, windows: int = 1) -> float:
-    """The epsilon with so many honest contributors, at least 1, where these add the noise."""
+    """Return epsilon with `honest` honest users, at least 1, where these add the noise."""
     hidden = coins(law.response, law.local_epsilon, law.slots, law.items)
     return min(amplified_epsilon(coin, honest, law.delta, windows) for coin in hidden)
 
 
 def coins(response: Response, loss: float, slots: int, items: int) -> list[HiddenCoin]:
-    """What a message with a local loss may be seen as, hidden among others; each is a bound.
+    """Return models of a message with a local loss, hidden among others; each gives a bound.
 
-    Args:
-        response: which randomizer.
-        loss: of a message by itself.
-        slots: k.
-        items: size of the domain.
+    `loss` is that of a message by itself, `slots` is k, and `items` is the size of the domain.
     """
     if response == "randomized_response":
         return [of_any_randomizer(loss), of_randomized_response(loss, items + 1)]
@@ -92,7 +84,7 @@ def _law(
             amplified_epsilon(coin, minimum, parameters.delta, windows * last_epoch)
             for coin in coins(response, loss, slots, items)
         )
-        # Without any shuffling, losses add up.
+        # Without any shuffling, losses are additive.
         stream_epsilon = min(stream_epsilon, windows * last_epoch * loss)
     return SingleMessageLaw(
         items=items,
@@ -108,6 +100,6 @@ def _law(
 
 
 def _relative_variance(law: SingleMessageLaw) -> float:
-    """Of the count of an item that nobody holds, over the number of messages."""
+    """Return the variance of the count of an item that no user has, per message."""
     held, other = map(float, law.probabilities)
     return other * (1 - other) / (held - other) ** 2
