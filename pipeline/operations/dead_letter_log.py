@@ -1,4 +1,4 @@
-"""The dead letters of a deployment: what its stages refused."""
+"""The dead letters of a deployment: records that its stages rejected."""
 
 from __future__ import annotations
 
@@ -31,12 +31,10 @@ Place: TypeAlias = tuple[str, int, int]
 
 
 class DeadLetterLog:
-    """The records of the deployment that were refused, read as far as there are any.
+    """Rejected records of the deployment, read incrementally.
 
-    Attributes:
-        redriven: places of those that were fed back, as far as the log has been read.
-        dismissed: places of those that somebody has seen and dismissed.
-        markers_from: the offset after the last letter: from there on there are markers alone.
+    `redriven` and `dismissed` hold the places of requeued and discarded letters, as far as read.
+    Only markers follow from the offset `markers_from`.
     """
 
     def __init__(self, cluster: Cluster, job: DeployedJob) -> None:
@@ -49,18 +47,17 @@ class DeadLetterLog:
 
     @property
     def position(self) -> int:
-        """The offset at which it is read on."""
         return self._log.position
 
     def read(self) -> Iterator[DeadLetter]:
-        """What was not read before, each record once, in the order of refusal."""
+        """Yield each new letter once, in the order of rejection."""
         for record in self._log.read():
             try:
                 letter = DeadLetter.from_record(record.value, record.headers)
             except CodecError:
                 self._mark(record.value)
                 continue
-            # A worker that was killed before it committed has refused them twice.
+            # A worker killed before it committed has rejected the same records twice.
             self.markers_from = self.position
             if (place := place_of(letter)) not in self._seen:
                 self._seen[place] = record.offset
@@ -83,9 +80,9 @@ class DeadLetterLog:
 
     @property
     def first_unhandled(self) -> int:
-        """The offset of the oldest letter, of those read, that is neither fed back nor dismissed.
+        """Offset of the oldest letter read that is neither requeued nor discarded.
 
-        Without one, the offset at which the log is read on.
+        Without one, the offset of the next record to read.
         """
         handled = self.redriven | self.dismissed
         return min(
@@ -95,10 +92,9 @@ class DeadLetterLog:
 
 
 def dismiss(cluster: Cluster, job: DeployedJob) -> int:
-    """Delete the dead letters that there are; returns how many nobody had handled yet.
+    """Delete all current dead letters and return how many were unhandled.
 
-    Raises:
-        ClusterError: they are dismissed, but the cluster does not delete records.
+    A ClusterError means that they are discarded, but the cluster does not delete records.
     """
     log = DeadLetterLog(cluster, job)
     places = {place_of(letter) for letter in log.read()}
@@ -111,17 +107,15 @@ def dismiss(cluster: Cluster, job: DeployedJob) -> int:
 
 
 def forget_handled(cluster: Cluster, job: DeployedJob) -> None:
-    """Delete the dead letters before the oldest one that is neither fed back nor dismissed.
+    """Delete the dead letters before the oldest one that is neither requeued nor discarded.
 
-    They hold people's reports, which nobody needs any more. Whoever is interrupted has it done by
-    the next who handles any.
-
-    Raises:
-        ClusterError: the cluster does not delete records.
+    They hold users' reports, which are no longer needed. If interrupted, the next command that
+    handles dead letters completes the deletion. It raises ClusterError if the cluster does not
+    delete records.
     """
     log = DeadLetterLog(cluster, job)
     deque(log.read(), maxlen=0)
-    # The latest markers stay, and tell how many there were.
+    # Keep the latest markers, which give the number of requeued letters.
     end = min(log.first_unhandled, log.markers_from)
     topic = job.topic(Role.DEAD_LETTERS)
     if cluster.start_offsets(topic)[0] < end:
@@ -129,15 +123,14 @@ def forget_handled(cluster: Cluster, job: DeployedJob) -> None:
 
 
 def place_of(letter: DeadLetter) -> Place:
-    """Where a record was refused."""
     return letter.topic, letter.partition, letter.offset
 
 
 def header_of(letter: DeadLetter) -> dict[str, str | int] | None:
-    """What the refused record says it is, and nothing of what it holds; None if it is unreadable.
+    """Return the identity fields of a rejected record, never its content; None if it is unreadable.
 
-    Its ``kind`` and ``epoch``, and in hexadecimal those of ``deployment``, ``fingerprint``,
-    ``enrolment`` and ``batch`` that such a record has.
+    The fields are ``kind``, ``epoch`` and, in hexadecimal, those of ``deployment``,
+    ``fingerprint``, ``enrolment`` and ``batch`` that this kind of record has.
     """
     decoders: Mapping[RecordType, Callable[[bytes], RawRecord | Chunk]] = {
         RecordType.BATCH: decode_batch,
@@ -161,8 +154,8 @@ def header_of(letter: DeadLetter) -> dict[str, str | int] | None:
 
 
 def save_dead_letter(letter: DeadLetter, folder: Path) -> Path:
-    """Write the refused record, byte by byte, to a file of its own that only its owner can read."""
-    # What the letter says of its topic is anybody's text: it names no other folder.
+    """Write a rejected record's bytes to a file of its own that only its owner can read."""
+    # The topic name in a letter is untrusted text: it must not point to another folder.
     topic = _NOT_IN_TOPICS.sub("_", letter.topic)
     path = private_folder(folder) / f"{topic}-{letter.partition}-{letter.offset}.bin"
     path.touch(mode=0o600)

@@ -1,12 +1,12 @@
-"""What deploying a job comes to, found before anything is written.
+"""Plan the deployment of a job before anything is written.
 
-A name that is free begins a deployment. Under a running name only what is the operators' (grace,
-retention, budget, keys of tokens, what readers are told, how input is written) may change, and the
-deployment goes on; anything else would change what reports mean or where they are, and is refused
-unless another deployment is to take the place of this one.
-
-What a job file states as its budget is kept for its population; a larger one than the smallest so
-far changes nothing, until an operator sets the budget of these people in words.
+* A free name starts a deployment.
+* Under a running name, only operator settings may change: grace, retention, budget, token keys,
+  descriptions for readers, and the input format. The deployment continues.
+* Any other change would alter the meaning or location of reports. It is rejected unless the new
+  deployment replaces the running one.
+* The budget declared in a job file is stored for its population. A budget above the smallest one so
+  far has no effect until an operator explicitly sets the population's budget.
 """
 
 from __future__ import annotations
@@ -43,14 +43,12 @@ from dpstream.pipeline.operations.topic_changes import TopicChange
 from dpstream.topics.names import TIMESTAMP_TYPE, TopicSettings, jobs_topic, ledger_topic
 
 _OPERATORS_KEYS = ("shuffle.grace", "topics.retention")
-# Of the app's backend, which rotates them; who may report changes by no key that is added.
+# The app's backend rotates these keys; adding one does not change which devices may report.
 _TOKEN_KEYS = "devices.tokens.keys"
 _OPERATORS_SECTIONS = ("budget", "input", *WORDS)
 
 
 class Step(StrEnum):
-    """What deploying does."""
-
     BEGIN = "begin"
     """A deployment begins under a name that is free."""
     REPLACE = "replace"
@@ -63,20 +61,18 @@ class Step(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DeployPlan:
-    """What deploying a job comes to.
+    """The effect of deploying a job.
 
     Attributes:
-        step: what is to be done.
-        running: the deployment of that name, if there is one that this version can read.
-        difference: from it, ``key: old -> new``.
-        topics: those of the job, ``dpstream.jobs`` and ``dpstream.ledger``.
-        deployed: the job as it is to be; a new one still has no noise key, and offsets of 0. Where
-            a running job is left as it is: that one.
-        accounts: what its people are charged of epsilon and of delta.
-        stated: the budgets that this states: what an operator sets, and what the job's file says.
-        before: what binds its people now, by "epsilon" and "delta".
-        refusal: why it cannot be; None if it can.
-        now: when it was made, milliseconds since 1970.
+        running: The deployment of that name, if there is one that this version can read.
+        difference: Changes from `running`, as ``key: old -> new``.
+        topics: Changes to the topics of the job, ``dpstream.jobs`` and ``dpstream.ledger``.
+        deployed: The resulting job. A new one has no noise key yet, and offsets of 0. An unchanged
+            running job is `running` itself.
+        accounts: Charges to the population, for epsilon and for delta.
+        stated: Budgets that this plan declares: the operator's and the job file's.
+        before: Budgets that bind the population now, by "epsilon" and "delta".
+        now: Time of planning, milliseconds since 1970.
     """
 
     step: Step
@@ -92,12 +88,11 @@ class DeployPlan:
 
     @property
     def sets_budget(self) -> bool:
-        """Whether an operator sets the budget of its people."""
         return any(each.operator for each in self.stated)
 
     @property
     def not_binding(self) -> tuple[BudgetAccount, ...]:
-        """Accounts for which the job file states more than may be charged."""
+        """Accounts for which the job file declares more than may be charged."""
         stated = self.deployed.budget
         return tuple(
             account
@@ -109,11 +104,9 @@ class DeployPlan:
 
     @property
     def starts_over(self) -> bool:
-        """Whether a new deployment begins."""
         return self.step in (Step.BEGIN, Step.REPLACE)
 
     def to_json(self) -> dict[str, Any]:
-        """The plan, as JSON values."""
         job, running = self.deployed, self.running
         guarantee = job.guarantee
         if job.epochs.renew:
@@ -153,20 +146,12 @@ def plan_deployment(
     set_budget: BudgetChange | None = None,
     begun: Callable[[DeployedJob], int] = lambda running: 1,
 ) -> DeployPlan:
-    """See what deploying a job comes to.
+    """Plan the deployment of a job.
 
-    Args:
-        state: what the jobs topic and the ledger say.
-        existing: the topics that exist, by name; others than the job's do no harm.
-        job: the validated job.
-        deployment: 16 random bytes, of a deployment that begins.
-        now: milliseconds since 1970.
-        replace: take the place of a deployment of the same name.
-        set_budget: what an operator sets as the budget of the people the job is about.
-        begun: how many horizons of a running job have begun: it keeps at least so many.
-
-    Raises:
-        JobError: no constants exist for the job's parameters and horizon.
+    `existing` may include topics of other jobs, and `begun` returns the number of started horizons
+    of a running job, a lower bound for its horizons. Other arguments are those of
+    `deployments.deploy`. Raises JobError if no constants exist for the job's parameters and
+    horizon.
     """
     running = state.topic.jobs.get(job.name)
     fresh = deploy_job(job, deployed_at=now, deployment=deployment)
@@ -226,7 +211,8 @@ def _over(
     if refusal is None and clocks and not differences and set_budget is None:
         step, topics = Step.CHANGE, clocks
     elif refusal is None and (differences or set_budget is not None):
-        # Also where another budget binds already: who stated it may have been interrupted.
+        # Also if another budget binds already: the deploy that declared it may have been
+        # interrupted.
         other_limit = job.budget != running.budget or set_budget is not None
         changed = running.model_copy(update={"budget": job.budget})
         now = fresh.deployed_at
@@ -258,13 +244,12 @@ def _over(
 
 
 def _with_operators_keys(running: DeployedJob, job: Job) -> DeployedJob:
-    """The running job with the operators' keys of a job file."""
     return running.model_copy(
         update={
             "shuffle": running.shuffle.model_copy(update={"grace": job.shuffle.grace}),
             "topics": running.topics.model_copy(update={"retention": job.topics.retention}),
             "budget": job.budget,
-            # Of these nothing but the keys of tokens can be another's.
+            # Only the token keys can differ here.
             "devices": job.devices,
             **{name: getattr(job, name) for name in WORDS},
             "input": job.input,
@@ -278,9 +263,9 @@ def _with_horizons(
     stated: Sequence[StatedBudget],
     begun: Callable[[DeployedJob], int],
 ) -> DeployedJob:
-    """A running job that renews, with as many horizons as another budget has room for.
+    """Return a recurring job with as many horizons as another budget allows.
 
-    It keeps those that have begun.
+    Started horizons are never removed.
     """
     horizons = horizons_within_budget(job, others, stated)
     if horizons is not None and (job.horizons is None or horizons < job.horizons):
@@ -318,7 +303,6 @@ def _newly_stated(
 def _change_refusal(
     job: DeployedJob, change: BudgetChange | None, new: Sequence[StatedBudget]
 ) -> Exception | None:
-    """Why a budget cannot be set so; None if it can, or none is to be set."""
     if change is None:
         return None
     people = job.population_name
@@ -390,7 +374,6 @@ def _budget_refusal(
 def _name_refusal(
     running: DeployedJob, fresh: DeployedJob, differences: Mapping[str, str]
 ) -> DeploymentError | None:
-    """Why a job is not deployed over another one, with the differences, and what to do."""
     changes = "; ".join(f"{key}: {difference}" for key, difference in differences.items())
     deployed = f"job {running.name} is deployed already"
     begin = "--replace ends that deployment and begins a new one, charged again"

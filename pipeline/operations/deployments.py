@@ -1,6 +1,6 @@
-"""Deployed jobs: the compacted topic ``dpstream.jobs``, a record per name.
+"""Deployed jobs: the compacted topic ``dpstream.jobs``, one record per name.
 
-Nothing is deployed before its charge stands in the ledger and counts there. Whoever is interrupted
+A job is deployed only after its charge is recorded in the ledger and counts there. An interruption
 in between leaves a charge without a deployment, never a deployment without a charge.
 """
 
@@ -60,9 +60,10 @@ def plan_on(
     replace: bool = False,
     set_budget: BudgetChange | None = None,
 ) -> DeployPlan:
-    """What deploying a job on a cluster comes to; nothing is written. None: on an empty one.
+    """Plan the deployment of a job on a cluster without writing anything.
 
-    Arguments and errors are those of `deploy`; what would be refused is said by the plan.
+    Arguments and errors are those of `deploy`, with two differences. A rejection is part of the
+    plan, and a `cluster` of None means an empty one.
     """
     if cluster is None:
         return plan_deployment(
@@ -91,26 +92,21 @@ def deploy(
     set_budget: BudgetChange | None = None,
     noise_key: Path | None = None,
 ) -> DeployedJob:
-    """Create a job's topics, and begin a new deployment where they end now.
+    """Create a job's topics and start a deployment at their current end offsets.
 
-    A job that renews is given as many horizons as its budget has room for, and charged for them.
-    One whose shuffle stage adds noise is given the SHA-256 of a noise key. Under the name of a job
-    that runs, what is the operators' is changed, if anything, and its deployment goes on.
+    * A recurring job gets as many horizons as its budget allows, and is charged for them.
+    * A job whose shuffler adds noise gets the SHA-256 of a noise key.
+    * Under the name of a running job, only operator settings change and its deployment continues.
 
-    Args:
-        cluster: where.
-        job: the validated job.
-        deployment: 16 random bytes.
-        now: milliseconds since 1970.
-        replace: take the place of a deployment of the same name.
-        set_budget: what an operator sets as the budget of the people the job is about.
-        noise_key: the file of the key, which is made if it is missing; default: `noise_key_file`.
+    `deployment` is 16 random bytes, and `now` is in milliseconds since 1970. `replace` replaces a
+    deployment of the same name. An operator sets the population's budget by `set_budget`. The file
+    `noise_key` is created if missing; default: `noise_key_file`.
 
     Raises:
-        DeploymentError: the name is taken.
-        ClusterError: a topic exists with another number of partitions.
-        BudgetError: the people it is about would be charged more than was ever allowed.
-        WrongKeyError: the file holds no key, or others have access to it.
+        DeploymentError: The name is taken.
+        ClusterError: A topic exists with another number of partitions.
+        BudgetError: The population's charges would exceed its budget limit.
+        WrongKeyError: The file holds no key, or other users have access to it.
     """
     plan = plan_on(
         cluster, job, deployment=deployment, now=now, replace=replace, set_budget=set_budget
@@ -119,7 +115,7 @@ def deploy(
 
 
 def carry_out(cluster: Cluster, plan: DeployPlan, noise_key: Path | None = None) -> DeployedJob:
-    """Do what a plan says, or raise its refusal; see `deploy`."""
+    """Carry out a plan, or raise its rejection; see `deploy`."""
     if plan.refusal is not None:
         raise plan.refusal
     if plan.step is Step.NOTHING:
@@ -162,13 +158,16 @@ def carry_out(cluster: Cluster, plan: DeployPlan, noise_key: Path | None = None)
 
 
 def _state(cluster: Cluster, plan: DeployPlan) -> None:
-    """Keep a copy of what is stated: before there is one of a charge."""
+    """Append copies of the declared budgets; they must precede the copy of a charge."""
     for stated in plan.stated:
         append_stated(cluster, stated)
 
 
 def _rewrite(cluster: Cluster, plan: DeployPlan, now: int) -> None:
-    """Write a running job anew; at no moment are people charged less than the job may cost them."""
+    """Rewrite a running job's record.
+
+    At no moment are users charged less than the job may cost them.
+    """
     assert plan.running is not None
     job, before, after = plan.deployed, plan.running.horizons, plan.deployed.horizons
     more = before != after and (after is None or (before is not None and before < after))
@@ -182,7 +181,7 @@ def _rewrite(cluster: Cluster, plan: DeployPlan, now: int) -> None:
         write_receipt(cluster, about if more else LATEST, state, now)
     _append_job(cluster, job)
     owed = Charge.of(job)
-    # Also what a deploy that was interrupted has left.
+    # Also complete an interrupted deploy.
     if any(each.key == owed.key and each.horizons != owed.horizons for each in charges(cluster)):
         _append_charge(cluster, owed)
         wanted = of_charge(job, now)
@@ -198,13 +197,7 @@ def _append_job(cluster: Cluster, job: DeployedJob) -> None:
 
 
 def begun_horizons(cluster: Cluster, job: DeployedJob, now: int) -> int:
-    """How many horizons of a job that renews have begun: by what was decided, sent, or the clock.
-
-    Args:
-        cluster: where it runs.
-        job: as deployed.
-        now: milliseconds since 1970.
-    """
+    """Count a recurring job's started horizons from manifests, reports and the clock `now` (ms)."""
     decisions = DecisionLog(job)
     decisions.apply_all(TopicReader(cluster, job, Role.MANIFESTS).read())
     latest = max(job.first_epoch, decisions.decided.highest)
@@ -221,19 +214,18 @@ def begun_horizons(cluster: Cluster, job: DeployedJob, now: int) -> int:
 
 
 def charges(cluster: Cluster) -> list[Charge]:
-    """What every deployment so far has charged its population."""
     return read_spending(cluster).charges
 
 
 def published_epochs(cluster: Cluster, job: DeployedJob) -> int:
-    """How many epochs of a deployment have been published; 0 if the topic is gone."""
+    """Return the number of published epochs of a deployment; 0 if the topic is gone."""
     if job.topic(Role.ESTIMATES) not in cluster.topics():
         return 0
     return sum(1 for _ in EstimateReader(cluster, job).read())
 
 
 def undeploy(cluster: Cluster, name: str, *, delete_topics: bool = False) -> DeployedJob:
-    """End a deployment; its topics stay unless they are to be deleted, and so does its budget."""
+    """End a deployment. Its budget remains, and so do its topics unless `delete_topics` is set."""
     deployed = find_deployed(cluster, name)
     if LEDGER_TOPIC in cluster.topics():
         write_entries(cluster, of_end(deployed, own_milliseconds()))

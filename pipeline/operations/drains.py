@@ -1,8 +1,8 @@
-"""Draining a job: what is open is decided with what is there and published, then it may rest.
+"""Drain a job: finalize its open windows with the reports received, publish them, stop the workers.
 
-Asked for by a record for every partition, which tells the shuffle stage up to which offset, and by
-the phase, which has supervisors end the workers once all is published. What producers write
-meanwhile stays in the topic, for the job that is resumed.
+One record per partition gives the shuffler the offset to drain up to. The job's phase makes
+supervisors end its workers once everything is published. Reports that producers write meanwhile
+stay in the topic for the resumed job.
 """
 
 from __future__ import annotations
@@ -33,15 +33,11 @@ from dpstream.topics.records import Drain
 
 
 def begin_drain(cluster: Cluster, job: DeployedJob, now: int) -> Mapping[int, int]:
-    """Ask the workers of a job to decide what is open; `now` in milliseconds since 1970.
+    """Request the workers of a job to finalize all open windows.
 
-    One that is under way goes on as it is.
-
-    Returns:
-        By partition of the reports, the offset up to which it is drained.
-
-    Raises:
-        DeploymentError: the job is a replay, of which nothing is open.
+    A drain already in progress continues unchanged; `now` is in milliseconds since 1970. Returns
+    the offset up to which each partition of the reports is drained. A replay has no open windows
+    and raises DeploymentError.
     """
     check_has_devices(job)
     if read_jobs(cluster).phase(job.name) is Phase.DRAINING:
@@ -50,7 +46,7 @@ def begin_drain(cluster: Cluster, job: DeployedJob, now: int) -> Mapping[int, in
             roster.apply(record)
         if len(roster.drains) >= job.topics.partitions:
             return roster.drains
-    # Partitions that were added later are nobody's.
+    # The job does not use partitions added later.
     ends = dict(enumerate(cluster.end_offsets(job.topic(Role.REPORTS))[: job.topics.partitions]))
     for partition, end in ends.items():
         drain = Drain(job.deployment, partition, end)
@@ -60,10 +56,9 @@ def begin_drain(cluster: Cluster, job: DeployedJob, now: int) -> Mapping[int, in
 
 
 def end_drain(cluster: Cluster, job: DeployedJob, now: int) -> None:
-    """Say that all is published, so that the workers may be ended.
+    """Record that everything is published, so that the workers may be ended.
 
-    Raises:
-        DeploymentError: the job was resumed, paused, replaced or undeployed meanwhile.
+    Raises DeploymentError if the job was resumed, paused, replaced or undeployed meanwhile.
     """
     state = read_jobs(cluster)
     found = state.jobs.get(job.name)
@@ -79,15 +74,14 @@ def end_drain(cluster: Cluster, job: DeployedJob, now: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class DrainProgress:
-    """How far a drain has come.
+    """Progress of a drain.
 
     Attributes:
-        unfinished: records of the reports that are not decided or not written yet.
-        windows: that are open, with whom they waited for; the oldest ones.
-        undecided: epochs before a decided one that are still to be decided.
-        unpublished: epochs that are decided and not published.
-        idle: stages of which no worker is alive.
-        finished: whether the last epoch of the job is published.
+        unfinished: Number of report records not yet finalized or not yet written.
+        windows: The oldest open windows and the producers they wait for.
+        undecided: Epochs before a finalized one that are not finalized.
+        unpublished: Epochs that are finalized but not published.
+        idle: Stages without a live worker.
     """
 
     unfinished: int
@@ -99,18 +93,11 @@ class DrainProgress:
 
     @property
     def done(self) -> bool:
-        """Whether the drain is over."""
         return not (self.unfinished or self.undecided or self.unpublished)
 
 
 class DrainWatch:
-    """Looks how far a drain has come, as often as one likes: it reads on where it stopped.
-
-    Args:
-        cluster: where the job runs.
-        job: as deployed.
-        ends: as of `begin_drain`.
-    """
+    """Track the progress of a drain incrementally, given the offsets of `begin_drain`."""
 
     def __init__(self, cluster: Cluster, job: DeployedJob, ends: Mapping[int, int]) -> None:
         self._cluster = cluster
@@ -126,8 +113,8 @@ class DrainWatch:
         self._heartbeats = Heartbeats(job)
 
     def progress(self, now: int) -> DrainProgress:
-        """How far it has come; `now` in milliseconds since 1970."""
-        # Before the decisions: what lies below the floors is decided then.
+        """Return the progress of the drain; `now` in milliseconds since 1970."""
+        # Read the floors before the manifests: records below the floors are finalized by then.
         unfinished = self._unfinished()
         self._read_on()
         first = self._decisions.first_epoch or 1
@@ -170,7 +157,7 @@ class DrainWatch:
             self._published.add(estimate.epoch)
 
     def _note(self, decision: Decision) -> None:
-        """The latest epoch that began before the drain is the last that it is about."""
+        """Extend the drain to the latest epoch whose first record precedes the drain offset."""
         manifest = decision.manifest
         if manifest.first_offset < self._ends[self._job.topics.partition_of(manifest.epoch)]:
             self._last = max(self._last, manifest.epoch)

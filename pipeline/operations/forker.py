@@ -1,10 +1,10 @@
-"""The process that `operations.forks` has processes forked from.
+"""Process from which `operations.forks` forks other processes.
 
-It has one thread, no generator of randomness and nothing that belongs to one process, so that what
-is forked begins as any other process would. It ends with whoever has started it.
+It has one thread, no random number generator and no other per-process state. A forked process
+therefore starts like any other. The forker ends with the process that started it.
 
-``python -m dpstream.pipeline.operations.forker MODULE...`` imports the modules, says so on the
-socket that `CHANNEL_VARIABLE` names, and forks a process for every request on it (`Request`).
+``python -m dpstream.pipeline.operations.forker MODULE...`` imports the modules and reports this on
+the socket that `CHANNEL_VARIABLE` names. It then forks a process for every `Request` on the socket.
 """
 
 from __future__ import annotations
@@ -40,17 +40,15 @@ MORE_DESCRIPTORS = 4
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A process that is wanted. With it come descriptors.
+    """Request to fork a process, which the system shows as `name`.
 
-    The first takes the number of the process, and is closed once it is the child of whoever asked;
-    then come the end of the lifeline that the process holds, what takes what it prints, and those
-    that `variables` name.
+    Descriptors are sent along, in this order:
 
-    Attributes:
-        name: that the system shows.
-        module: that it runs.
-        arguments: of the module.
-        variables: of the environment, which name the further descriptors that it is handed down.
+    * the answer pipe, which receives the process ID and is closed once the requester has adopted
+      the process
+    * the child's end of its parent-death watch
+    * the file or pipe for its output
+    * one for each environment variable in `variables`
     """
 
     name: str
@@ -59,12 +57,11 @@ class Request:
     variables: Sequence[str] = ()
 
     def send(self, channel: socket.socket, descriptors: Sequence[int]) -> None:
-        """Send it to the forker."""
         socket.send_fds(channel, [json.dumps(asdict(self)).encode()], list(descriptors))
 
 
 def _serve(channel: socket.socket) -> Request | None:
-    """Return what is to be run, in a process that was forked; None when nobody asks any more."""
+    """Fork on request; return the request in the forked process, None at the end of the channel."""
     while True:
         text, descriptors, _, _ = socket.recv_fds(channel, REQUEST_BYTES, 3 + MORE_DESCRIPTORS)
         if not text:
@@ -81,9 +78,9 @@ def _serve(channel: socket.socket) -> Request | None:
 
 
 def _fork_for_another(answer: int) -> bool:
-    """Fork a process whose parent ends at once, for whoever adopts it; whether this is it."""
+    """Fork a process for a subreaper to adopt, and return True in that process."""
     parent = -1
-    # Whoever asked learns of a failure by the end of the answer.
+    # The requester detects a failure by the end of the answer.
     with suppress(OSError):
         parent = os.fork()
         if parent == 0:
@@ -95,7 +92,7 @@ def _fork_for_another(answer: int) -> bool:
     if parent == 0:
         os._exit(0)
     if parent > 0:
-        # It fails, after all, where SIGCHLD is ignored.
+        # It fails if SIGCHLD is ignored.
         with suppress(ChildProcessError):
             os.waitpid(parent, 0)
     os.close(answer)
@@ -103,11 +100,11 @@ def _fork_for_another(answer: int) -> bool:
 
 
 def _become(name: str, held: int, log: int, more: Mapping[str, int]) -> None:
-    """Be what `operations.processes.Process` starts."""
+    """Set up this process as `operations.processes.Process` would start it."""
     os.setsid()
     for number, stream in ((1, "stdout"), (2, "stderr")):
         os.dup2(log, number)
-        # The forker's own knows of a file that can be sought, which a pipe cannot.
+        # The forker's own stream belongs to a seekable file; this may be a pipe.
         raw = open(number, "wb", buffering=0, closefd=False)  # noqa: SIM115
         encoding = getattr(sys, stream).encoding
         setattr(sys, stream, io.TextIOWrapper(raw, encoding, write_through=True))
@@ -119,15 +116,14 @@ def _become(name: str, held: int, log: int, more: Mapping[str, int]) -> None:
 
 
 def main() -> None:
-    """Be the forker, or what it has forked."""
-    # It ends with its channel. What is forked has lifelines of its own.
+    # The forker ends with its channel; forked processes have parent-death watches of their own.
     os.close(int(os.environ.pop(lifeline.VARIABLE)))
     channel = socket.socket(fileno=int(os.environ.pop(CHANNEL_VARIABLE)))
     for module in sys.argv[1:]:
         import_module(module)
-    # Who asks where a frame is from, as Faust does, has the paths of all modules looked up once.
+    # Faust inspects frames, which looks up the paths of all modules once: do so before forking.
     inspect.getmodule(sys._getframe())
-    # Memory that no collection touches stays shared with all that is forked.
+    # Memory that garbage collection never touches stays shared with forked processes.
     gc.collect()
     gc.freeze()
     channel.send(IMPORTED)

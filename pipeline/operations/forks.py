@@ -1,10 +1,10 @@
-"""Starting many processes of ours for the imports of one.
+"""Start many processes for the imports of one.
 
-What a process of ours imports takes it seconds, and most of it is the same for all. `Forks` has one
-of them, the *forker* (`operations.forker`), import it once. What it starts from then on is forked
-from that and adopted by this process, and is otherwise as a `Process`: the leader of a session of
-its own, on a lifeline, with a log and an exit code. Only the command line that the system shows of
-it is the forker's; its name there is its own.
+Imports take a process of this package seconds, and most of them are the same for all. `Forks`
+therefore imports them once, in a process called the *forker* (`operations.forker`). Later processes
+are forked from it and adopted by this process. Like a `Process`, each leads a session of its own
+and has a parent-death watch, a log and an exit code. The operating system shows the forker's
+command line for it, but its own name.
 """
 
 from __future__ import annotations
@@ -42,14 +42,10 @@ _POLL_SECONDS = 0.01
 
 
 class Forks:
-    """Starts processes that find imported what they need.
+    """Start processes with `modules` already imported.
 
-    Whatever cannot be forked is started as a `Process`; everything, where forking is not safe or
-    the forker has ended.
-
-    Args:
-        modules: what the forker imports.
-        log: what it has to say.
+    Falls back to `Process` if a process cannot be forked, if forking is unsafe here, or once the
+    forker has ended.
     """
 
     def __init__(self, modules: Sequence[str], log: Path) -> None:
@@ -58,7 +54,7 @@ class Forks:
         private_folder(log.parent)
         log.write_bytes(b"")
         with handed_down:
-            # Orphans are then children of this process, which learns how they end.
+            # Orphans become children of this process, which receives their exit status.
             if not POSSIBLE or ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
                 return
             command = python_module("dpstream.pipeline.operations.forker", *modules)
@@ -72,18 +68,17 @@ class Forks:
         self.close()
 
     def close(self) -> None:
-        """End the forker."""
         self._channel.close()
         if self._forker is not None:
             end_all([self._forker], patience=0.0)
 
     def wait(self) -> None:
-        """Wait until all is imported, or the forker has ended; any thread may, and more than one.
+        """Wait in any number of threads until the imports are complete or the forker has ended.
 
-        Whoever starts a process before waits as well.
+        `start` waits as well if called earlier.
         """
-        # Left where it is, for others that wait. All of them are to hear of it: of those who wait
-        # to receive, Linux would wake one.
+        # Leave the message unread, so that all waiting threads see it: of several that receive,
+        # Linux would wake only one.
         with suppress(OSError, ValueError):
             select.select([self._channel], [], [])
 
@@ -96,11 +91,7 @@ class Forks:
         on_line: Callable[[str], None] | None = None,
         descriptors: Mapping[str, int] | None = None,
     ) -> Running:
-        """Start one of our modules: see `Starter`.
-
-        Raises:
-            OSError: the system has no room for it.
-        """
+        """Start a module of this package: see `Starter`."""
         if log is None or on_line is None:
             with suppress(OSError), ExitStack() as opened:
                 if on_line is None:
@@ -126,7 +117,7 @@ class Forks:
             with os.fdopen(answer, "w"):
                 handed_down = [answer, held.fileno(), output, *descriptors.values()]
                 request.send(self._channel, handed_down)
-            # To its end: only then is it adopted.
+            # Read to the end: only then is the process adopted.
             number = answers.read()
         if not number:
             lifeline_end.close()
@@ -135,8 +126,6 @@ class Forks:
 
 
 class _ForkedProcess(OnLifeline):
-    """A process that the forker has forked, and a child of this one."""
-
     def __init__(self, lifeline_end: socket.socket, pid: int) -> None:
         super().__init__(lifeline_end)
         self.pid = pid
@@ -147,7 +136,7 @@ class _ForkedProcess(OnLifeline):
             try:
                 ended, status = os.waitpid(self.pid, os.WNOHANG)
             except ChildProcessError:
-                # SIGCHLD is ignored: as `subprocess` has it, nobody knows how it ended.
+                # SIGCHLD is ignored: as in `subprocess`, the exit status is unknown.
                 ended, status = self.pid, 0
             if ended:
                 self.returncode = os.waitstatus_to_exitcode(status)

@@ -1,7 +1,7 @@
-"""Private keys whose turn is over: all that was sealed to them, of deployed jobs, is published.
+"""Find expired private keys: every epoch sealed to them in deployed jobs is published.
 
-Erasing them closes what is left of it for good: what a broker's disk, a backup or a recording still
-holds of these epochs, nobody can open any more.
+Erasing an expired key makes the remaining ciphertexts permanently unreadable. Copies of these
+epochs on a broker's disk, in a backup or in a recording can no longer be opened.
 """
 
 from __future__ import annotations
@@ -20,14 +20,12 @@ from dpstream.pipeline.results.follow import EstimateReader
 
 @dataclass(frozen=True, slots=True)
 class KeyTurn:
-    """A private key, and a turn that a deployed job gives it.
+    """A private key and a key period that a deployed job assigns to it.
 
     Attributes:
-        path: of the private key.
-        job: its name.
-        party: who opens with it, as of `Sealed.parties`.
-        last_epoch: that is sealed to it; None: it goes on.
-        published: the last epoch of the job that is published; 0 before the first.
+        party: Party that decrypts with it, as in `Sealed.parties`.
+        last_epoch: Last epoch sealed to it; None for an open-ended period.
+        published: Last published epoch of the job; 0 before the first.
     """
 
     path: Path
@@ -38,16 +36,14 @@ class KeyTurn:
 
     @property
     def over(self) -> bool:
-        """Whether nothing that is still to be published is sealed to it."""
+        """True if no unpublished epoch is sealed to it."""
         return self.last_epoch is not None and self.published >= self.last_epoch
 
 
 def key_turns(keys: Mapping[bytes, Path], jobs: Iterable[tuple[DeployedJob, int]]) -> list[KeyTurn]:
-    """The turns of some private keys, sorted by their files.
+    """Return the key periods of some private keys, sorted by file.
 
-    Args:
-        keys: files, by public keys.
-        jobs: each with the last epoch of it that is published.
+    Each job comes with its last published epoch.
     """
     turns = [
         KeyTurn(keys[key], job.name, party, _last_epoch(job, last), published)
@@ -59,13 +55,12 @@ def key_turns(keys: Mapping[bytes, Path], jobs: Iterable[tuple[DeployedJob, int]
 
 
 def _last_epoch(job: DeployedJob, last: int | None) -> int | None:
-    """The last epoch that is sealed to a key, of one that serves up to `last`, or the job's."""
+    """Return the last epoch sealed to a key: the end of its period or of the job."""
     ends = [each for each in (last, job.last_epoch) if each is not None]
     return min(ends, default=None)
 
 
 def over_in_all_jobs(turns: Iterable[KeyTurn]) -> list[Path]:
-    """The keys whose turn is over in every job that gives them one."""
     over: dict[Path, bool] = {}
     for turn in turns:
         over[turn.path] = over.get(turn.path, True) and turn.over
@@ -73,11 +68,10 @@ def over_in_all_jobs(turns: Iterable[KeyTurn]) -> list[Path]:
 
 
 def turns_on(cluster: Cluster, folder: Path) -> list[KeyTurn]:
-    """The turns that jobs deployed on a cluster give to the private keys in a folder.
+    """Return the key periods that jobs deployed on a cluster assign to the keys in a folder.
 
-    Raises:
-        WrongKeyError: a file holds no usable private key, or a job of another version of this
-            software is deployed, which may need any of them.
+    Raises WrongKeyError if a file holds no usable private key, or if a deployed job of another
+    version may need any of the keys.
     """
     keys = {public_bytes(key): path for path, key in private_keys_in(folder).items()}
     state = read_jobs(cluster)
@@ -92,5 +86,5 @@ def turns_on(cluster: Cluster, folder: Path) -> list[KeyTurn]:
 
 
 def _last_published(cluster: Cluster, job: DeployedJob) -> int:
-    # Published in order: nothing before it is still to come.
+    # Epochs are published in order: no earlier one is still pending.
     return max((record.epoch for record in EstimateReader(cluster, job).read()), default=0)

@@ -1,4 +1,4 @@
-"""What a deployment that begins takes from others, in words: to be asked about before."""
+"""Describe the losses and charges that a new deployment causes, for confirmation beforehand."""
 
 from __future__ import annotations
 
@@ -15,11 +15,7 @@ from dpstream.pipeline.operations.deployments import plan_on, published_epochs
 
 
 class UnaskedError(DpstreamError):
-    """Something would be lost, or people charged again, and nobody has agreed to it.
-
-    Attributes:
-        losses: what, a sentence for each job.
-    """
+    """A deployment would lose data or charge users again without confirmation."""
 
     exit_code = WRONG_INPUT
 
@@ -29,11 +25,7 @@ class UnaskedError(DpstreamError):
 
 
 def check_losses(cluster: Cluster, jobs: Sequence[Job]) -> None:
-    """See that nothing ends and nobody is charged again if jobs are deployed, by `replace`.
-
-    Raises:
-        UnaskedError: something does, or somebody is.
-    """
+    """Raise UnaskedError if deploying jobs with `replace` would lose data or charge users again."""
     now, deployment = time.time_ns() // 1_000_000, bytes(IDENTIFIER_BYTES)
     plans = [plan_on(cluster, job, deployment=deployment, now=now, replace=True) for job in jobs]
     losses = [loss for plan in plans if (loss := loss_on(cluster, plan)) is not None]
@@ -42,12 +34,7 @@ def check_losses(cluster: Cluster, jobs: Sequence[Job]) -> None:
 
 
 def loss_on(cluster: Cluster, plan: DeployPlan) -> str | None:
-    """What carrying out a plan would end and whom it would charge again; None for neither.
-
-    Args:
-        cluster: that the plan is for.
-        plan: it is only read.
-    """
+    """Describe what a plan would end and which population it would charge again, or return None."""
     if plan.refusal is not None or not plan.starts_over:
         return None
     parts = []
@@ -73,7 +60,7 @@ def loss_on(cluster: Cluster, plan: DeployPlan) -> str | None:
 
 
 def of_published(epochs: int, job: str) -> str:
-    """What becomes of so many epochs of a job whose deployment ends.
+    """Describe the loss of a job's published epochs when its deployment ends.
 
     >>> of_published(0, "logins")
     'nothing of it is published yet'

@@ -1,4 +1,4 @@
-"""Starting our own modules as processes: each on a lifeline, none of them left in the end."""
+"""Start modules of this package as processes with a parent-death watch, and end all of them."""
 
 from __future__ import annotations
 
@@ -23,16 +23,13 @@ _POLL_SECONDS = 0.02
 
 
 def python_module(module: str, *arguments: str) -> list[str]:
-    """The command line that runs one of our modules, wherever the user stands."""
-    # -P: the working directory may hold something else of the same name.
+    """Return the command line of a module of this package, for any working directory."""
+    # -P: the working directory may hold another module of the same name.
     return [sys.executable, "-P", "-m", module, *arguments]
 
 
 def module_and_arguments(command: Sequence[str]) -> Sequence[str]:
-    """What `python_module` was given.
-
-    Raises:
-        ValueError: it has not made this command line.
+    """Return the arguments given to `python_module` for a command line.
 
     >>> module_and_arguments(python_module("dpstream.pipeline.cli", "list", "--json"))
     ['dpstream.pipeline.cli', 'list', '--json']
@@ -44,12 +41,12 @@ def module_and_arguments(command: Sequence[str]) -> Sequence[str]:
 
 
 def dpstream_command(*arguments: str) -> list[str]:
-    """The command line of ``dpstream ARGUMENTS...``, which then holds on to its lifeline."""
+    """Return the command line of ``dpstream ARGUMENTS...``, with a parent-death watch."""
     return python_module("dpstream.pipeline.cli", *arguments)
 
 
 def how_it_ended(code: int) -> str:
-    """The end of a process in words, from its return code.
+    """Describe how a process ended, given its return code.
 
     >>> how_it_ended(2), how_it_ended(-9)
     ('with exit code 2', 'by signal 9')
@@ -58,62 +55,52 @@ def how_it_ended(code: int) -> str:
 
 
 class Running(Protocol):
-    """A process that was started, as far as those who end it, or start it again, need to know."""
-
     @property
     def pid(self) -> int:
-        """Its number."""
+        """Process ID."""
 
     @property
     def returncode(self) -> int | None:
-        """What `poll` has returned last."""
+        """Latest result of `poll`."""
 
     def poll(self) -> int | None:
-        """Its exit code if it has ended, or the number of the signal it has ended by, negative."""
+        """Return None while running, else the exit code or the negative signal number."""
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for its end; raises `subprocess.TimeoutExpired`."""
+        """Wait for its end; raise `subprocess.TimeoutExpired` on timeout."""
 
     def terminate(self) -> None:
-        """Ask it to end."""
+        """Request it to end."""
 
     def kill(self) -> None:
         """End it by force."""
 
     def reason(self, seconds: float = 1.0) -> str:
-        """Why it has ended, as it has told; empty if it had no time to.
+        """Return the reason for its end that it reported; empty if it reported none.
 
-        Waits so long for the last of what it printed to be passed on.
+        Waits up to `seconds` for the last of its output to be passed on.
         """
 
     def let_go(self) -> None:
-        """Let its lifeline go: it is to end, or has ended."""
+        """Close its parent-death watch: it is to end, or has ended."""
 
 
 class OnLifeline:
-    """A process on a lifeline, as far as what it says reaches whoever started it.
-
-    Args:
-        lifeline_end: the starter's own.
-    """
+    """Output and exit reason of a process with a parent-death watch."""
 
     def __init__(self, lifeline_end: socket.socket) -> None:
         self._lifeline = lifeline_end
         self._relay: threading.Thread | None = None
 
     def reason(self, seconds: float = 1.0) -> str:
-        """See `Running`."""
         if self._relay is not None:
             self._relay.join(seconds)
         return lifeline.told(self._lifeline)
 
     def let_go(self) -> None:
-        """See `Running`."""
         self._lifeline.close()
 
     def relay(self, printed: IO[str], on_line: Callable[[str], None]) -> None:
-        """Pass on what the process prints, line by line, in another thread."""
-
         def pass_on() -> None:
             with printed:
                 for line in printed:
@@ -125,20 +112,17 @@ class OnLifeline:
 
 
 class Process(OnLifeline, subprocess.Popen[str]):
-    """A process on a lifeline, see `dpstream.pipeline.lifeline`.
+    """A process with a parent-death watch, see `dpstream.pipeline.lifeline`.
 
-    It is the leader of a session of its own, so that Ctrl-C and the end of the terminal reach it
-    only through whoever started it.
+    It leads a session of its own. Ctrl-C and the end of the terminal therefore reach it only
+    through the process that started it.
 
     Args:
-        command: the command line.
-        log: the file that takes what it prints, after what is there.
-        on_line: is given what it prints, line by line, in another thread; with a log, what it
-            prints on standard output.
-        descriptors: that are handed down, by the variable of the environment that names each.
-
-    Raises:
-        OSError: the system has no room for it.
+        command: The command line.
+        log: File to append its output to.
+        on_line: Called with each line of output, in another thread; with a log, of standard output
+            only.
+        descriptors: Descriptors to pass down, by the environment variables that name them.
     """
 
     def __init__(
@@ -175,7 +159,7 @@ class Process(OnLifeline, subprocess.Popen[str]):
 
 
 class Starter(Protocol):
-    """Starts processes; arguments as of `Process`, and the name that the system may show."""
+    """Start processes. Arguments are those of `Process`, and a name that the system may show."""
 
     def __call__(
         self,
@@ -186,27 +170,23 @@ class Starter(Protocol):
         on_line: Callable[[str], None] | None = None,
         descriptors: Mapping[str, int] | None = None,
     ) -> Running:
-        """Start one."""
+        """Start a process."""
 
 
 def start_process(name: str, command: Sequence[str], **more: Any) -> Running:
-    """Start a `Process`: see `Starter`."""
     return Process(command, **more)
 
 
 def end_all(
     processes: Iterable[Running], patience: float, hurry: Callable[[], bool] = lambda: False
 ) -> None:
-    """End processes, by force if they do not within `patience` seconds; returns when none is left.
+    """End processes, by force after `patience` seconds; return once all have ended.
 
-    Args:
-        processes: any, also some that have ended.
-        patience: seconds.
-        hurry: says whether to be done with patience.
+    `hurry` returns True to stop waiting at once.
     """
     left = list(processes)
     for process in left:
-        # The lifeline asks whoever cannot be reached by a signal yet.
+        # The parent-death watch reaches processes that do not handle signals yet.
         process.let_go()
         process.terminate()
     deadline = time.monotonic() + patience
@@ -222,20 +202,14 @@ def end_all(
 
 @dataclass(slots=True)
 class BackOff:
-    """How long a process that has failed is not started again: twice as long each time.
-
-    Attributes:
-        first: seconds after the first failure.
-        longest: seconds.
-        failures: one after the other, since the process last recovered.
-    """
+    """Restart delay in seconds of a process after consecutive failures, doubled after each."""
 
     first: float
     longest: float
     failures: int = 0
 
     def failed(self, lasted: float) -> float:
-        """The process has failed after so many seconds; returns how many to wait.
+        """Record a failure after `lasted` seconds of running, and return the seconds to wait.
 
         >>> back_off = BackOff(1.0, 60.0)
         >>> [back_off.failed(lasted) for lasted in (5.0, 5.0, 5.0, 100.0)]
@@ -243,14 +217,14 @@ class BackOff:
         """
         if lasted >= RECOVERED_AFTER:
             self.failures = 0
-        # The exponent is bounded, so that years of failures overflow nothing.
+        # Bound the exponent, so that it cannot overflow after years of failures.
         wait = min(self.first * 2.0 ** min(self.failures, 16), self.longest)
         self.failures += 1
         return wait
 
 
 def _environment() -> dict[str, str]:
-    # Where `dpstream` lies: it need not be installed.
+    # The folder of `dpstream`, which need not be installed.
     places = [str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH", "")]
     return {
         **os.environ,

@@ -1,19 +1,17 @@
-"""Feeds refused reports back after a fix: a producer registered late, software upgraded.
+"""Requeue rejected reports after a fix, such as a late registration or a software upgrade.
 
-What has been fed back is deleted, up to the oldest dead letter that nobody has handled.
-
-A dead letter goes back into the topic of raw reports that it was refused in, to its epoch's
-partition, if it would be admitted now: its epoch has no manifest, its enrolment is registered, and
-nothing is wrong with the record itself. Where there are several shuffle instances, the first one is
-fed last, and nothing of which another one lacks its part.
-
-Markers among the dead letters remember what was fed back, after it was acknowledged. Should this
-process end in between, the next one sends the same batches again, and the shuffle stage drops them
-by their ids; what comes after its epoch was decided is dropped and counted as late.
-
-The first instance decides windows, by what it finds complete: so nothing of a drawing is fed back
-to it before the other instances have all of theirs, be it in their topics or fed back before.
-Whose a sealed batch is cannot be seen. There, all that was sent for an epoch has to be whole.
+* A dead letter returns to the raw report topic that rejected it, in its epoch's partition, if it
+  would be admitted now. Its epoch must have no manifest, its enrollment must be registered, and the
+  record itself must be valid.
+* Requeued letters are deleted, up to the oldest unhandled one.
+* Markers among the dead letters record what was requeued, after it was acknowledged. If this
+  process ends in between, the next one sends the same batches again, and the shuffler drops them by
+  their IDs. Records that arrive after their epoch was finalized are dropped and counted as late.
+* With parallel shufflers, the first is fed last, because it finalizes windows by what it finds
+  complete. It gets no part of a drawing before the others have all of theirs, in their topics or
+  requeued.
+* The producer of a sealed batch cannot be seen. In such jobs, everything sent for an epoch must be
+  complete.
 """
 
 from __future__ import annotations
@@ -54,10 +52,9 @@ _Drawing: TypeAlias = tuple[int, bytes, bytes]
 
 
 class Parts:
-    """What instances have of each drawing, and of each epoch.
+    """Records that each shuffler has or is about to receive, by drawing and by epoch.
 
-    Args:
-        job: with several shuffle instances.
+    The job has parallel shufflers.
     """
 
     def __init__(self, job: DeployedJob) -> None:
@@ -66,7 +63,7 @@ class Parts:
         self._batches: defaultdict[tuple[Role, _Drawing | int], set[bytes]] = defaultdict(set)
 
     def note(self, role: Role, record: RawRecord, value: bytes) -> None:
-        """An instance has a record, or is fed it."""
+        """Note a record that a shuffler has or is about to receive."""
         if isinstance(record, Punctuation):
             self._said[role][_drawing(record)] = record.batches
         elif isinstance(record, Batch):
@@ -75,7 +72,7 @@ class Parts:
             self._batches[role, record.epoch].add(hashlib.sha256(value).digest())
 
     def note_topics(self, cluster: Cluster, refused: Collection[Place]) -> None:
-        """Note what topics of raw reports hold, but for what was refused where it lies."""
+        """Note the records in topics of raw reports, except those rejected there."""
         job = self._job
         for role in job.report_roles:
             admission = producer_admission(job, role=role)
@@ -87,7 +84,10 @@ class Parts:
                         self.note(role, found, record.value)
 
     def has_others_of(self, record: RawRecord) -> bool:
-        """Whether the other instances have all parts of what a record of the first one is of."""
+        """Return whether the other shufflers have all parts that belong to a record of the first.
+
+        The unit is the record's drawing, or its whole epoch if batches are sealed.
+        """
         others = self._job.report_roles[1:]
         if not self._job.seals_batches:
             assert isinstance(record, Batch | Punctuation)
@@ -126,13 +126,12 @@ _LACKS_A_PART = "another shuffle instance lacks its part of it"
 
 @dataclass(frozen=True, slots=True)
 class Redrive:
-    """What became of the dead letters of a deployment.
+    """Outcome of requeuing the dead letters of a deployment.
 
     Attributes:
-        dry_run: whether nothing was written.
-        fed_back: records by what they are, "batch" or "punctuation".
-        epochs: how many different ones these are of.
-        kept: records that were left where they are, by why.
+        fed_back: Number of requeued records by kind, "batch" or "punctuation".
+        epochs: Number of distinct epochs among them.
+        kept: Number of records left in place, by reason.
     """
 
     dry_run: bool
@@ -142,8 +141,6 @@ class Redrive:
 
 
 class _Epochs:
-    """Who is registered and what is decided, as read at one moment."""
-
     def __init__(self, cluster: Cluster, job: DeployedJob) -> None:
         self._times = times_of(job)
         self._roster = Roster(job)
@@ -155,7 +152,6 @@ class _Epochs:
         self._oldest = self._decisions.oldest_undecided(first)
 
     def objection(self, record: RawRecord) -> str | None:
-        """Why the shuffle stage would not take a record in; None if it would."""
         if record.epoch in self._decisions.decided:
             return "epoch is decided already"
         if isinstance(record, Batch | Punctuation):
@@ -174,20 +170,14 @@ class _Epochs:
 
 
 def redrive(cluster: Cluster, job: DeployedJob, *, dry_run: bool = False) -> Redrive:
-    """Feed back what would be admitted now, each record once.
+    """Requeue every record that would be admitted now, once; with `dry_run`, write nothing.
 
-    Args:
-        cluster: where the job runs.
-        job: as deployed.
-        dry_run: only say what would be done.
-
-    Raises:
-        DeploymentError: the job is a replay, which has no reports.
-        ClusterError: Kafka did not take a record; call again, nothing counts twice.
+    Raises DeploymentError for a replay, which has no reports. After a ClusterError, Kafka has
+    rejected a record. Call again: nothing counts twice.
     """
     check_has_devices(job)
     log = DeadLetterLog(cluster, job)
-    # To the end, for the markers; what is fed back is read once more, and never held whole.
+    # Read to the end for the markers. Letters to requeue are read again, never buffered whole.
     refused = {place_of(letter) for letter in log.read()} | log.redriven
     letters = _Letters(job, _Epochs(cluster, job))
     parts = None
@@ -199,7 +189,7 @@ def redrive(cluster: Cluster, job: DeployedJob, *, dry_run: bool = False) -> Red
     done: defaultdict[tuple[Role, int], list[int]] = defaultdict(list)
 
     def feed(wanted: Collection[Role], *, others: bool) -> Steps[None]:
-        """Feed the letters of some topics; `others`: see to those that are from none of them."""
+        """Requeue the letters of some topics; `others`: also count letters of unknown topics."""
         for letter in DeadLetterLog(cluster, job).read():
             role = letters.role_of(letter)
             if role not in wanted and (role is not None or not others):
@@ -236,8 +226,6 @@ def redrive(cluster: Cluster, job: DeployedJob, *, dry_run: bool = False) -> Red
 
 
 class _Letters:
-    """What dead letters hold, and whether it would be admitted now."""
-
     def __init__(self, job: DeployedJob, epochs: _Epochs) -> None:
         self.job = job
         self._epochs = epochs
@@ -254,7 +242,8 @@ class _Letters:
         if letter.reason not in CURABLE:
             return f"{letter.reason}: no fix cures that"
         partition, admission = _partition_of(self.job, letter), self._admissions[role]
-        # The stage alone can open a sealed batch; what it refuses comes back.
+        # Only the shuffler can open a sealed batch; if it rejects the batch, that returns as a dead
+        # letter.
         admitted = admission.addressed(partition, letter.value)
         if isinstance(admitted, Batch) and isinstance(admission, Admission):
             admitted = admission.admit(partition, letter.value)
@@ -276,6 +265,6 @@ def _parts(
 
 
 def _partition_of(job: DeployedJob, letter: DeadLetter) -> int:
-    """The partition in which a record belongs, which need not be the one it was found in."""
+    """Return the partition where a record belongs, which may differ from where it was found."""
     header = header_of(letter)
     return letter.partition if header is None else job.topics.partition_of(int(header["epoch"]))

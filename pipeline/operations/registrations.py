@@ -1,4 +1,4 @@
-"""Who reports to a deployment, as an operator sees it; and how to end a producer for good."""
+"""List the producers registered with a deployment, and retire one."""
 
 from __future__ import annotations
 
@@ -19,12 +19,10 @@ class ProducerStatus:
     """A registered producer.
 
     Attributes:
-        name: as registered.
-        first_epoch: the first it reports for.
-        last_epoch: the last, if it has left or was retired.
-        last_in: the latest epoch whose window it was in; None for none.
-        devices: how many it stood for then.
-        state: "reporting", "silent" (not waited for until it is back) or "left".
+        last_epoch: Last epoch, if it has left or was retired.
+        last_in: Latest epoch whose window included it, or None.
+        devices: Number of devices it represented in that epoch.
+        state: "reporting", "silent" (missing: not waited for until it returns) or "left".
     """
 
     name: str
@@ -36,12 +34,6 @@ class ProducerStatus:
 
 
 class Registrations:
-    """The producers of a deployment and what was decided about them, as read at one moment.
-
-    Attributes:
-        roster: who has registered.
-    """
-
     def __init__(self, cluster: Cluster, job: DeployedJob) -> None:
         self._cluster = cluster
         self._job = job
@@ -50,16 +42,13 @@ class Registrations:
         self._decisions.apply_all(TopicReader(cluster, job, Role.MANIFESTS).read())
 
     def statuses(self) -> list[ProducerStatus]:
-        """All producers, in the order of registration."""
         return [self._status(producer) for producer in self.roster]
 
     def retire(self, name: str) -> int:
-        """End a producer for good, with the last epoch decided; returns that epoch.
+        """End a producer permanently after the last finalized epoch, and return that epoch.
 
-        No later epoch waits for it, and what it sends for one is refused.
-
-        Raises:
-            DeploymentError: there is no such producer, or it has left already.
+        Later epochs do not wait for it, and its records for them are rejected. Raises
+        DeploymentError if the producer is unknown or has already left.
         """
         producer = self.roster.find_name(name)
         if producer is None:

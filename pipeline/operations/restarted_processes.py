@@ -1,6 +1,6 @@
-"""Processes that are started, started again when they fail, and ended together.
+"""Start processes, restart them when they fail, and end them together.
 
-What they print goes to files.
+Their output goes to files.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LOG_LINES = 8
 
 
 class ProcessError(DpstreamError):
-    """A process has ended and is not started again; the message holds the end of its log."""
+    """A process ended and is not restarted; the message holds the end of its log."""
 
 
 @dataclass(eq=False, slots=True)
@@ -39,15 +39,10 @@ class Child:
     """One process, through all its restarts.
 
     Attributes:
-        name: for messages.
-        command: the command line.
-        log: the file that takes what it prints.
-        endless: whether it has failed even if it ends with exit code 0.
-        on_line: is given what it prints on standard output, line by line, in another thread.
-        back_off: its failures, and how long it is not started again.
-        process: the present one, or the one that has ended.
-        started_at: when the process was started, on the monotonic clock.
-        restart_at: when it is to be started again.
+        endless: True if exit code 0 also counts as a failure.
+        on_line: Called with each line of its standard output, in another thread.
+        started_at: Start of the current process, monotonic seconds.
+        restart_at: Time of the next restart, monotonic seconds.
     """
 
     name: str
@@ -62,25 +57,20 @@ class Child:
 
     @property
     def state(self) -> str:
-        """One of running, restarting and finished."""
         if self.restart_at is not None:
             return "restarting"
         return "running" if self.process.poll() is None else "finished"
 
     def log_end(self) -> str:
-        """The last lines of the log, indented."""
         with self.log.open(encoding="utf-8", errors="replace") as lines:
             return "".join(f"\n  {line.rstrip()}" for line in deque(lines, maxlen=_LOG_LINES))
 
 
 class RestartedProcesses:
-    """Starts processes, and ends them when it is closed.
+    """Start processes, and end them on close.
 
-    Args:
-        notify: is told of processes that failed and are started again.
-        patience: seconds between asking the processes to end and ending them by force.
-        hurry: says whether to be done with patience.
-        start: starts each of them.
+    `notify` is called with a message when a failed process is to be restarted. On close, they are
+    ended by force after `patience` seconds, or at once when `hurry` returns True.
     """
 
     def __init__(
@@ -112,7 +102,7 @@ class RestartedProcesses:
         endless: bool = True,
         on_line: Callable[[str], None] | None = None,
     ) -> Child:
-        """Start a process; see `Child` for the arguments. The log begins anew."""
+        """Start a process with an empty log; see `Child` for the arguments."""
         private_folder(log.parent)
         log.write_bytes(b"")
         back_off = BackOff(BACK_OFF_FIRST, BACK_OFF_FIRST * 2.0 ** (RESTARTS - 1))
@@ -122,10 +112,9 @@ class RestartedProcesses:
         return child
 
     def check(self) -> None:
-        """Start what failed again, when its time has come.
+        """Restart failed processes whose delay is over.
 
-        Raises:
-            ProcessError: a process failed too often, or in a way that another start cannot cure.
+        Raises ProcessError if one failed too often, or if a restart cannot help.
         """
         for child in self.children:
             now = time.monotonic()
@@ -136,7 +125,6 @@ class RestartedProcesses:
                 self._launch(child)
 
     def close(self) -> None:
-        """End every process; returns when none is left."""
         end_all((child.process for child in self.children), self._patience, self._hurry)
 
     def _see_whether_it_failed(self, child: Child, now: float) -> None:
@@ -144,7 +132,7 @@ class RestartedProcesses:
         if code is None or (code == 0 and not child.endless):
             return
         wait = child.back_off.failed(now - child.started_at)
-        # Where command line, job file or input is wrong, another attempt would say so again.
+        # With a wrong command line, job file or input, another attempt would fail alike.
         if code == WRONG_INPUT or child.back_off.failures > RESTARTS:
             raise ProcessError(
                 f"{child.name} has ended {how_it_ended(code)}; its log is {child.log}, and ends:"

@@ -1,4 +1,4 @@
-"""Being told to stop, at moments of our own choosing."""
+"""Handle stop signals at chosen moments."""
 
 from __future__ import annotations
 
@@ -13,18 +13,16 @@ STOPPING = tuple(
 
 
 class SignalledError(Exception):
-    """A signal asked us to stop."""
-
     def __init__(self, number: int) -> None:
         super().__init__(f"stopped by {signal.Signals(number).name}")
         self.number = number
 
 
 class Signals:
-    """Takes note of SIGINT, SIGTERM and SIGHUP, which then interrupt nothing.
+    """Record SIGINT, SIGTERM and SIGHUP instead of being interrupted by them.
 
-    So there is no moment between the start of a process and our knowing of it. A signal that was
-    ignored (``nohup``) stays ignored.
+    A signal can therefore not arrive between starting a process and recording that it runs. A
+    signal that was ignored (``nohup``) stays ignored.
     """
 
     def __init__(self) -> None:
@@ -42,16 +40,12 @@ class Signals:
             signal.signal(number, handler)
 
     def check(self) -> None:
-        """Stop if asked to.
-
-        Raises:
-            SignalledError: a signal has come.
-        """
+        """Raise SignalledError if a signal has arrived."""
         if self.received:
             raise SignalledError(self.received[0])
 
     def hurry(self) -> bool:
-        """Whether a second signal has come: somebody does not want to wait."""
+        """Return whether a second signal has arrived, a request not to wait."""
         return len(self.received) > 1
 
     def _note(self, number: int, frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""What deploying a job does to its topics: it creates them, changes their settings, or cannot."""
+"""Effect of a deployment on its topics: create them, change their settings, or fail."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from dpstream.topics.names import FOREVER, TIMESTAMP_TYPE, TopicSettings
 from dpstream.topics.topic_checks import refuse_topic, wrong_clock
 
 _RETENTION = "retention.ms"
-# Of one partition; it deletes what is to be kept, however young.
+# Size limit of one partition; it deletes even young records that are to be kept.
 _RETAINED_BYTES = "retention.bytes"
-# When what was deleted leaves the disks; not of compacted topics.
+# Delay until deleted records leave the disks; not for compacted topics.
 _ERASING = ("segment.ms", "file.delete.delay.ms")
 
 
 @dataclass(frozen=True, slots=True)
 class TopicChange:
-    """A topic as it is to be, and as it is; None if it does not exist."""
+    """A topic's target settings and its existing ones, None if it does not exist."""
 
     wanted: TopicSettings
     found: TopicSettings | None
 
     @property
     def fate(self) -> str:
-        """What becomes of it: create, keep, change (its retention or its clock) or refuse."""
+        """One of "create", "keep", "change" (its retention or its clock) and "refuse"."""
         if self.found is None:
             return "create"
         if self.refusal is not None:
@@ -36,12 +36,10 @@ class TopicChange:
 
     @property
     def refusal(self) -> str | None:
-        """Why the topic that exists cannot be used; None if it can, or there is none."""
         return None if self.found is None else refuse_topic(self.wanted, self.found)
 
     @property
     def configs(self) -> dict[str, str]:
-        """The settings of a topic that exists which are to be changed."""
         if self.found is None:
             return {}
         found = self.found.configs
@@ -57,12 +55,10 @@ class TopicChange:
 
     @property
     def retention_in_words(self) -> str:
-        """How long records are to be kept."""
         return _retention(self.wanted.configs)
 
     @property
     def fate_in_words(self) -> str:
-        """What becomes of it, for people."""
         if self.found is None:
             return "to be created"
         if self.refusal is not None:
@@ -84,7 +80,6 @@ class TopicChange:
         return "stays"
 
     def to_json(self) -> dict[str, Any]:
-        """The change, as JSON values."""
         return {"topic": self.wanted.name, "fate": self.fate, **_settings(self.wanted)} | (
             {} if self.found is None else {"found": _settings(self.found)}
         )

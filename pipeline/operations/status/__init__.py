@@ -1,7 +1,8 @@
-"""What a job is doing: gathered from its topics, judged by fixed rules.
+"""Job status, collected from the job's topics and judged by fixed rules.
 
-`facts` are what can be said, `collection` reads them (`JobWatch`, as often as once a second),
-`heartbeats` reads the last words of workers, and `judging` says what needs a person. Nothing is
-asked of the workers themselves: a worker that hangs cannot hide. Where devices rely on the shuffle
-stage to hide how many messages they send, nothing here counts those: devices and seconds are told.
+* `facts` defines the status, and `collection` reads it (`JobWatch`, as often as once a second).
+  `heartbeats` reads workers' latest heartbeats, and `judging` derives issues that require action.
+* Workers are never queried, so a hung worker cannot hide.
+* Where devices rely on the shuffler to hide how many messages they send, status never counts those
+  messages. It reports devices and seconds instead.
 """

@@ -1,9 +1,9 @@
-"""Reads what there is to say about a job from its topics.
+"""Read the status of a job from its topics.
 
-A `JobWatch` keeps its place in every topic, so that it may read once a second for hours: after the
-first time, one costs a score of small requests, whatever the job has lived through. It belongs to
-one thread, with the cluster it was given. A broker that is away raises `KafkaError` or
-`ClusterError`; nothing is lost by it, try again.
+A `JobWatch` keeps its position in every topic, so it can be polled once a second for hours. After
+the first poll, each takes about twenty small requests, whatever the job's history. It belongs to
+one thread, as does its cluster. An unreachable broker raises `KafkaError` or `ClusterError`.
+Nothing is lost: poll again.
 
 >>> watch = JobWatch(cluster, job)              # doctest: +SKIP
 >>> json_text(watch.status(now=1_700_000_000_000)) # doctest: +SKIP
@@ -47,17 +47,17 @@ from dpstream.topics.partials import decode_partial
 from dpstream.topics.short_manifests import base_of
 from dpstream.topics.topic_checks import wrong_clock
 
-# Heartbeats are compacted away; reading more of them tells nothing new.
+# Heartbeats are compacted; reading more of them adds nothing.
 _HEARTBEATS_READ = 5_000
-# An estimate that a paused publisher repeats is among the latest ones.
+# An estimate repeated by a paused publisher is among the latest ones.
 _ESTIMATES_READ = 16
 _HIDDEN = (
     "refused records are not counted: they hold reports, which this login may not read; "
     "dpstream dead-letters counts them for the operator"
 )
-# Of the latest decisions, to see how far reports are decided.
+# Number of latest epochs to search for the offset up to which reports are finalized.
 _EPOCHS_SEEN = 1_000
-# Settings of topics are rarely changed.
+# Topic settings rarely change.
 _SETTINGS_SECONDS = 60.0
 
 
@@ -69,13 +69,10 @@ def gather_status(
 
 
 class JobWatch:
-    """Looks at a deployed job again and again.
+    """Poll the status of a deployed job; another deployment or changed settings need another watch.
 
-    Args:
-        cluster: where it runs.
-        job: as deployed; for another deployment, or changed settings, make another watch.
-        steady: seconds of any origin, of a clock that nobody sets.
-        heartbeats: how many of the latest are read the first time.
+    `steady` returns seconds of a clock that is never set. The first poll reads the latest
+    `heartbeats` heartbeats.
     """
 
     def __init__(
@@ -113,13 +110,10 @@ class JobWatch:
         self._silent: tuple[tuple[int, int], tuple[str, ...]] = (-1, -1), ()
 
     def status(self, now: int, phase: Phase = Phase.RUNNING) -> JobStatus:
-        """What the job is doing at a moment, in milliseconds since 1970, and what is wrong.
+        """Return the status and issues of the job at `now`, in milliseconds since 1970.
 
-        The moment is corrected where this machine's clock is known to be off the broker's.
-
-        Raises:
-            ClusterError: the cluster cannot be reached.
-            KafkaError: the broker does not answer.
+        `now` is corrected if this machine's clock is known to differ from the broker's. Raises
+        ClusterError or KafkaError if Kafka does not answer.
         """
         self._counts = self._cluster.partition_counts()
         self._see_settings()
@@ -184,7 +178,7 @@ class JobWatch:
     def _catch_up(self) -> None:
         for record in self._new(Role.STATUS, at_most=self._heartbeats_read):
             self._heartbeats.apply(record)
-        # Before the manifests: what is published was decided before.
+        # Read before the manifests: a published epoch was finalized earlier.
         for record in self._new(Role.ESTIMATES, at_most=_ESTIMATES_READ):
             self._note_estimate(record.value)
         for stage, role in self._partials.items():
@@ -199,15 +193,15 @@ class JobWatch:
                 for letter in self._dead_letters.read():
                     self._refused.append((place_of(letter), letter.reason.value))
             except AccessError:
-                # They hold reports, which not everybody may see who may see the rest.
+                # Dead letters hold reports, which not every login with access to status may read.
                 self._hidden = True
 
     def _new(
         self, role: Role, *, at_most: int | None = None, skip: bool = False
     ) -> Iterator[LogRecord]:
-        """What is new in a topic of one partition.
+        """Yield the new records of a single-partition topic.
 
-        At most so many of the latest records: the first time, or with `skip` at every one.
+        `at_most` limits them to the latest records: at the first call, or with `skip` at every one.
         """
         if not self._exists(role):
             return
@@ -222,7 +216,7 @@ class JobWatch:
         self._positions[role] = max(start, end)
 
     def _pass_over_manifests(self) -> None:
-        """Read only the latest manifests: of those before, a worker tells how many there are."""
+        """Read only the latest manifests; a worker reports how many precede them."""
         known, tally = Role.MANIFESTS in self._positions, self._heartbeats.tally
         told = tally is not None and tally != self._tally and not self._decided.counted
         if not self._exists(Role.MANIFESTS) or (known and not told):
@@ -240,7 +234,7 @@ class JobWatch:
                 return
 
     def _named_before(self, topic: str, records: list[LogRecord]) -> list[LogRecord]:
-        """Manifests before some records, of which these say only what differs."""
+        """Read the earlier manifests that these records are encoded relative to."""
         named, start = set[int](), self._job.start_offset(Role.MANIFESTS)
         for each in records:
             with suppress(CodecError):
@@ -319,7 +313,7 @@ class JobWatch:
         )
 
     def _needs(self, stage: str, partition: int) -> bool:
-        """Return whether records that are deleted may still be needed; see `needs_below`."""
+        """Return whether deleted records may still be needed; see `needs_below`."""
         decided, published = self._decisions.decided.highest, self._published
         if published is None or published.epoch < decided:
             return True
@@ -356,7 +350,7 @@ class JobWatch:
             name, deployed = self._job.topic(role), len(starts)
             found = self._counts.get(name, 0)
             if not found:
-                # Gone, or hidden from this login, which is said then.
+                # The topic is gone, or hidden from this login: then this raises an error.
                 self._cluster.exists(name)
             if found != deployed:
                 added = self._cluster.end_offsets(name)[deployed:] if found else []

@@ -1,4 +1,4 @@
-"""What can be said of a job at work."""
+"""The status of a job at work."""
 
 from __future__ import annotations
 
@@ -9,24 +9,23 @@ from typing import ClassVar
 from dpstream.pipeline.jobs.job_phases import Phase
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 
-# A worker whose last heartbeat is older than this, in seconds, is gone.
+# Maximum age in seconds of the last heartbeat of a live worker.
 SILENCE = 10.0
 
-# So is one that rests: every minute it is said that it does.
+# The same for an idle worker, whose idle heartbeat is sent every minute.
 RESTING_SILENCE = 180.0
 
 
 @dataclass(frozen=True, slots=True)
 class OpenWindowStatus:
-    """A window of the shuffle stage that is not decided yet.
+    """A window of the shuffler that is not finalized yet.
 
     Attributes:
-        epoch: of the window.
-        reports: so far; None where their number is hidden.
-        waits_for: some of the producers who are expected and have not punctuated.
-        devices: present with the producers that are in.
-        begins: when its epoch does; None without a calendar.
-        grace_left: seconds until it is decided without them; None as long as its time has not come.
+        reports: Number of reports so far; None if hidden.
+        waits_for: Some of the expected producers that have not punctuated.
+        devices: Number of devices present at the producers that have punctuated.
+        begins: Start of the epoch; None without a calendar.
+        grace_left: Seconds until it is finalized without them; None before its time has come.
     """
 
     epoch: int
@@ -39,29 +38,22 @@ class OpenWindowStatus:
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatus:
-    """The last word of a worker.
+    """The latest heartbeat of a worker. If the number of reports is hidden, devices are counted.
 
     Attributes:
-        stage: shuffle, aggregate or publish.
-        worker: its name.
-        age: seconds since then.
-        partitions: those it owns.
-        records_per_second: read from its topic; None where their number is hidden.
-        reports_per_second: None where a stage sees none, or from a single heartbeat; of devices,
-            where the number of reports is hidden.
-        windows: the oldest open windows.
-        open_windows: how many there are.
-        late_reports: that came after their epoch was decided, since the worker started; devices,
-            where the number of reports is hidden.
-        busy: whether it has read anything lately.
-        clock_ahead: by how many seconds its machine's clock is ahead of the broker's, negative if
-            behind; None where that is not known.
-        ahead: producers that send epochs whose time has not come, and by how many.
-        unusable_reports: of devices that report for themselves: that did not open, or say what the
-            protocol does not know, since the worker started.
-        contradicting_reports: of devices that report for themselves: that differ from an earlier
-            one of the same device and epoch, since the worker started.
-        resting: whether it has ended since there is nothing to do, and is started when there is.
+        age: Seconds since the heartbeat.
+        records_per_second: Records read from its topic; None if hidden.
+        reports_per_second: None for stages that see no reports, and after a single heartbeat.
+        windows: The oldest open windows.
+        late_reports: Reports after their epoch was finalized, since the worker started.
+        clock_ahead: Seconds by which its machine's clock is ahead of the broker's, negative if
+            behind; None if unknown.
+        ahead: Producers that send epochs whose time has not come, with the number of epochs.
+        unusable_reports: Device reports that failed to decrypt or were unknown to the protocol,
+            since the worker started.
+        contradicting_reports: Device reports that differ from an earlier one of the same device and
+            epoch, since the worker started.
+        resting: True if it exited for lack of work and is restarted on demand.
     """
 
     stage: str
@@ -82,22 +74,21 @@ class WorkerStatus:
 
     @property
     def alive(self) -> bool:
-        """Whether it has spoken lately, or it was said lately that it rests."""
         return self.age <= (RESTING_SILENCE if self.resting else SILENCE)
 
 
 @dataclass(frozen=True, slots=True)
 class CollectorStatus:
-    """The last word of a collector; its counts are of its own life.
+    """The latest heartbeat of a collector; counts are since its start.
 
     Attributes:
-        collector: its id, of this life.
-        age: seconds since then.
-        received: reports that were looked at.
-        acknowledged: reports that it has stored.
-        refused: requests, by reason.
-        waiting: requests that waited for Kafka.
-        stored_per_second: reports, lately; None from a single heartbeat.
+        collector: ID, new at each start.
+        age: Seconds since the heartbeat.
+        received: Number of reports examined.
+        acknowledged: Number of reports stored.
+        refused: Number of rejected requests by reason.
+        waiting: Number of requests that waited for Kafka.
+        stored_per_second: Recent rate of stored reports; None after a single heartbeat.
     """
 
     collector: str
@@ -110,22 +101,18 @@ class CollectorStatus:
 
     @property
     def alive(self) -> bool:
-        """Whether it has spoken lately."""
         return self.age <= SILENCE
 
 
 @dataclass(frozen=True, slots=True)
 class StageStatus:
-    """A stage: its workers, and how far its committed offsets are behind.
+    """The workers of a stage, live ones first, and the lag of its committed offsets.
 
     Attributes:
-        stage: shuffle, aggregate or publish.
-        workers: live ones first.
-        lag: records that are not finished yet; None where their number is hidden, and without the
-            topic.
-        waiting: seconds since the oldest of them was written; None without lag.
-        epoch: the latest one that was decided, added up or published; None before the first.
-        deleted: partitions of which records were deleted before they were finished.
+        lag: Number of unfinished records; None if hidden, or without the topic.
+        waiting: Seconds since the oldest of them was written; None without lag.
+        epoch: Latest epoch finalized, aggregated or published; None before the first.
+        deleted: Partitions whose records were deleted before they were finished.
     """
 
     stage: str
@@ -138,13 +125,12 @@ class StageStatus:
 
 @dataclass(frozen=True, slots=True)
 class TopicStatus:
-    """A topic that is not as the job was deployed with it.
+    """A topic that differs from its state at deployment.
 
     Attributes:
-        name: of the topic.
-        partitions: how many it has; 0 if there is no such topic.
-        deployed: how many it had then.
-        stray: whether there are records in partitions beyond those.
+        partitions: Current number of partitions; 0 if there is no such topic.
+        deployed: Number of partitions at deployment.
+        stray: True if partitions beyond those contain records.
     """
 
     name: str
@@ -155,36 +141,30 @@ class TopicStatus:
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """What `dpstream status` shows of a job.
+    """Output of `dpstream status` for a job.
 
     Attributes:
-        job: the job's name.
-        deployment: as hexadecimal digits.
-        deployed_at: milliseconds since 1970.
-        last_epoch: of the job; None for one that goes on without end.
-        published: the latest estimate; None before the first.
-        stages: in the order of the data flow.
-        dead_letters: how many records were refused, and neither fed back nor dismissed, by reason.
-        problems: sentences on what needs a person; none if all is well.
-        position: in words, which epoch the latest estimate is of.
-        headline: in words, the latest estimate: of items the largest one, of numbers the median.
-        assumption: in words, what the interval of the headline assumes; None if nothing.
-        phase: what an operator wants it to do.
-        replay_of: of a replay, the job that ran.
-        windows: decided so far, by fate; empty until a worker has told how many, of a long history.
-        producers: how many have registered; None where devices report for themselves.
-        silent: names of producers that are not waited for until they are back.
-        redriven: dead letters that were fed back.
-        dismissed: dead letters that somebody has seen and dismissed.
-        withheld: of how many epochs up to the last decided one, without a break, nothing was
-            released.
-        topics: those that are not as the job was deployed with them.
-        other_clocks: names of topics that go by the clocks of whoever writes to them.
-        contradictions: sentences on what is kept and does not agree with itself.
-        clock_ahead: by how many seconds the clock of the machine that looks is ahead of the
-            broker's, at least; negative if behind, None where that is not known.
-        notes: sentences on what is good to know.
-        collectors: of devices that report for themselves, live ones first.
+        deployment: Deployment ID in hexadecimal.
+        deployed_at: Milliseconds since 1970.
+        last_epoch: Last epoch of the job; None if unlimited.
+        stages: Stages in the order of the data flow.
+        dead_letters: Number of rejected records neither requeued nor discarded, by reason.
+        problems: Sentences on issues that require action.
+        position: Description of the latest estimate's epoch.
+        headline: Description of the latest estimate: for items the largest, for numbers the median.
+        assumption: Assumption of the headline's interval; None without one.
+        phase: Phase that an operator requested.
+        replay_of: For a replay, the original job.
+        windows: Number of finalized windows by fate; with a long history, empty until a worker
+            reports it.
+        producers: Number of registered producers; None if devices report for themselves.
+        silent: Missing producers, not waited for until they return.
+        withheld: Number of consecutive unreleased epochs, up to the last finalized one.
+        other_clocks: Names of topics that use the writers' clocks.
+        contradictions: Sentences on stored data that contradicts itself.
+        clock_ahead: Minimum seconds by which this machine's clock is ahead of the broker's;
+            negative if behind, None if unknown.
+        notes: Sentences for information.
     """
 
     job: str
@@ -217,22 +197,18 @@ class JobStatus:
 
     @property
     def finished(self) -> bool:
-        """Whether the last epoch is published."""
         last = self.last_epoch
         return self.published is not None and last is not None and self.published.epoch >= last
 
     @property
     def late_reports(self) -> int:
-        """That came after their epoch was decided, as far as the workers remember."""
         return sum(worker.late_reports for stage in self.stages for worker in stage.workers)
 
     @property
     def unusable_reports(self) -> int:
-        """Of devices that report for themselves, as far as the workers remember."""
         return sum(worker.unusable_reports for stage in self.stages for worker in stage.workers)
 
     @property
     def contradicting_reports(self) -> int:
-        """Of devices that sent another one for the epoch before, as far as the workers remember."""
         workers = (worker for stage in self.stages for worker in stage.workers)
         return sum(worker.contradicting_reports for worker in workers)

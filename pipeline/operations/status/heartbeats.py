@@ -1,6 +1,6 @@
-"""The last words of workers, from ``<job>.status``.
+"""Read workers' latest heartbeats from ``<job>.status``.
 
-When they were said is what the broker's clock says of it, and not their own.
+Their times are those of the broker's clock, not of the workers' clocks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dpstream.pipeline.operations.status.facts import (
 from dpstream.pipeline.stages.device_decision import COLLECT
 from dpstream.pipeline.stages.tallies import Tally
 
-# Seconds. Who has said nothing for so long is listed no more.
+# Age in seconds of the last heartbeat after which a worker is no longer listed.
 FORGOTTEN = 86_400.0
 _REFUSED = "refused "
 _OTHER_WORDS = (AttributeError, KeyError, TypeError, ValueError, OverflowError)
@@ -28,8 +28,7 @@ _OTHER_WORDS = (AttributeError, KeyError, TypeError, ValueError, OverflowError)
 class Heartbeats:
     """The last two heartbeats of every worker of a deployment, fed record by record.
 
-    Attributes:
-        newest: the latest stamp of all, in milliseconds since 1970; None before the first.
+    `newest` is the latest timestamp of all, in milliseconds since 1970; None before the first.
     """
 
     def __init__(self, job: DeployedJob) -> None:
@@ -40,7 +39,6 @@ class Heartbeats:
         self.newest: int | None = None
 
     def apply(self, record: LogRecord) -> None:
-        """Take in a record of the topic; what nobody can read is passed over."""
         try:
             body = json.loads(record.value)
         except (ValueError, RecursionError):
@@ -51,7 +49,7 @@ class Heartbeats:
             return
         tally = Tally.from_json(body.get("decided"))
         if tally is not None:
-            # Also of one that says that it was stopped.
+            # Also from the heartbeat of a stopped worker.
             self._tallies[record.key] = tally
         if body.get("stopped"):
             self._last.pop(record.key, None)
@@ -63,13 +61,13 @@ class Heartbeats:
 
     @property
     def tally(self) -> Tally | None:
-        """What any shuffle worker says of all that was decided, whoever knows the most."""
+        """The most complete count of finalized windows reported by any shuffle worker."""
         return max(self._tallies.values(), key=lambda tally: tally.offset, default=None)
 
     def workers(self, now: int) -> Iterator[WorkerStatus]:
-        """Everybody who was not stopped; `now` by the broker's clock, milliseconds since 1970."""
+        """Yield all workers not stopped; `now` by the broker's clock, milliseconds since 1970."""
         for beats in self._last.values():
-            # Another version's heartbeats may say other things.
+            # Another version's heartbeats may have other fields.
             try:
                 worker = _worker(self._job, beats, now)
             except _OTHER_WORDS:
@@ -78,7 +76,6 @@ class Heartbeats:
                 yield worker
 
     def collectors(self, now: int) -> Iterator[CollectorStatus]:
-        """The same of collectors."""
         for beats in self._last.values():
             try:
                 collector = _collector(beats, now)
@@ -89,8 +86,6 @@ class Heartbeats:
 
 
 class _Beat(NamedTuple):
-    """A heartbeat: when it was written by the broker's clock, and what it says."""
-
     written: int
     body: Mapping[str, Any]
 

@@ -1,4 +1,4 @@
-"""What needs a person, and what to do: sentences, by fixed rules."""
+"""Derive issues that require action, with their remedies, by fixed rules."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _NAMES_SHOWN = 5
 
 
 def find_problems(job: DeployedJob, status: JobStatus) -> Iterator[str]:
-    """Sentences on what needs a person.
+    """Yield sentences on issues that require action.
 
-    Records of an earlier deployment that arrive late are refused, and nobody's fault; nor is what
-    was fed back after a fix.
+    Rejected late records of an earlier deployment are no issue, nor are letters requeued after a
+    fix.
     """
     for topic in status.topics:
         yield from _topic_problem(job, topic)
@@ -50,7 +50,7 @@ def find_problems(job: DeployedJob, status: JobStatus) -> Iterator[str]:
     yield from _clock_problems(status)
     yield from _ahead_problems(job, status)
     if workers_needed(job, status):
-        # Of a topic that has lost records no worker makes good what it held.
+        # No worker can recover the records that a topic has lost.
         lost = bool(status.contradictions) or any(
             topic.partitions < topic.deployed for topic in status.topics
         )
@@ -111,16 +111,15 @@ def _collects(job: DeployedJob) -> bool:
 
 
 def workers_needed(job: DeployedJob, status: JobStatus) -> bool:
-    """Whether the job runs or drains, and its last epoch is not published.
+    """Return whether the job runs or drains and its last epoch is not published.
 
-    A replay, which may end at any epoch, needs workers as long as something waits for them.
+    A replay may end at any epoch; it needs workers as long as records wait for them.
     """
     waits = status.published is None or any(stage.waiting is not None for stage in status.stages)
     return status.phase.works and not status.finished and (waits or job.replay_of is None)
 
 
 def find_notes(job: DeployedJob, status: JobStatus) -> Iterator[str]:
-    """Sentences on what is good to know and needs nobody."""
     if status.phase is Phase.PAUSED:
         yield f"paused: dpstream resume {job.name} goes on"
     if status.phase is Phase.DRAINING:
@@ -191,7 +190,7 @@ def _come_since(status: JobStatus) -> str:
 
 
 def _clock_problems(status: JobStatus) -> Iterator[str]:
-    """Clocks that are off; nothing that is promised rests on them."""
+    """Yield issues with clocks that are off; nothing promised relies on them."""
     if status.clock_ahead is not None and abs(status.clock_ahead) > CLOCK_TOLERANCE:
         yield (
             f"this machine's clock is {off_by(status.clock_ahead)} the broker's: set it; ages are "
@@ -266,21 +265,21 @@ def _stage_problem(job: DeployedJob, stage: StageStatus, *, lost: bool) -> Itera
 def _stuck(job: DeployedJob, stage: StageStatus, alive: Sequence[WorkerStatus]) -> bool:
     allowed = PATIENCE + allowed_wait(job, stage)
     idle = not any(worker.busy for worker in alive)
-    # What a producer sends ahead of time waits for its time, if no window waits beyond its grace.
+    # Records sent ahead of time wait for their time, if no window waits beyond its grace period.
     windows = [window for worker in alive for window in worker.windows]
     early = any(worker.ahead for worker in alive) and all(each.grace_left != 0 for each in windows)
     return stage.waiting is not None and stage.waiting > allowed and idle and not early
 
 
 def allowed_wait(job: DeployedJob, stage: StageStatus) -> float:
-    """Seconds that a record may wait for nothing but its window to close."""
+    """Return the seconds that a record may wait only for its window to close."""
     if stages_of(job).get(stage.stage) not in job.report_roles:
         return 0.0
     return job.shuffle.grace + _longest_window(job)
 
 
 def _longest_window(job: DeployedJob) -> float:
-    """Seconds for which a window is open before its time comes: devices report all the while."""
+    """Return the maximum seconds for which devices report to a window before its grace period."""
     length = job.epochs.length
     if job.devices is None or length is None:
         return 0.0
@@ -293,6 +292,5 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _few(job: DeployedJob) -> str:
-    """As many as are in a window that is not released."""
     minimum = job.shuffle.minimum
     return "no devices" if minimum == 1 else f"fewer than {minimum:,} devices"

@@ -1,8 +1,8 @@
-"""How far the committed offsets of a stage are behind what was written.
+"""Lag of a stage's committed offsets behind the end of its topic.
 
-The clock of the machine that reads may differ from the broker's, and a broker never says its time
-to a reader. But every record is stamped by the broker's clock, and workers write one every second:
-what appears between two looks was written between them, and nothing was ever written in the future.
+The reader's clock may differ from the broker's, and a broker never sends its time to a reader. But
+the broker's clock stamps every record, and workers write one every second. A record that appears
+between two polls was written between them, and no record was written in the future.
 """
 
 from __future__ import annotations
@@ -22,14 +22,10 @@ from dpstream.topics.names import SUMS, Role
 
 
 class ComparedClock:
-    """Compares this machine's clock with the stamps of what others write.
+    """Compare this machine's clock with the timestamps of others' records.
 
-    Args:
-        steady: seconds of any origin, never set.
-
-    Attributes:
-        ahead: by how many seconds this machine's clock is ahead, at least; negative if behind, 0
-            within the tolerance, None while it is not known.
+    `ahead` is the minimum number of seconds by which this machine's clock is ahead. It is negative
+    if behind, 0 within the tolerance, and None if unknown.
     """
 
     def __init__(self, steady: Callable[[], float] = steady_seconds) -> None:
@@ -38,12 +34,9 @@ class ComparedClock:
         self.ahead: float | None = None
 
     def compare(self, now: int, newest: int | None) -> None:
-        """Compare once more.
+        """Compare the clocks again, in milliseconds since 1970.
 
-        Args:
-            now: this machine's clock, in milliseconds since 1970.
-            newest: the latest stamp among the records that are new since the last time; None if
-                there are none.
+        `newest` is the latest timestamp among the records new since the last call, if any.
         """
         moment = self._steady()
         since, self._compared = self._compared, moment
@@ -59,7 +52,7 @@ class ComparedClock:
             self.ahead = least if least > CLOCK_TOLERANCE else 0.0
 
     def broker_time(self, now: int) -> int:
-        """What the broker's clock says, as far as it is known, when this machine's says `now`."""
+        """Return the broker's time, as far as known, when this machine's clock shows `now`."""
         return now - int(1000 * (self.ahead or 0.0))
 
 
@@ -70,7 +63,7 @@ _READ = (Role.PRODUCERS, Role.MANIFESTS, Role.ESTIMATES, Role.PARTIALS, *SUMS, R
 
 
 def look_ahead(cluster: ManyTopics, jobs: Iterable[DeployedJob]) -> None:
-    """Ask at once what a `JobWatch` of each of these jobs is going to ask."""
+    """Fetch in one batch what a `JobWatch` of each of these jobs will request."""
     topics: list[str] = []
     groups: dict[str, str] = {}
     tails: dict[str, Tail] = {}
@@ -86,13 +79,10 @@ def look_ahead(cluster: ManyTopics, jobs: Iterable[DeployedJob]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class StageLag:
-    """What a stage has not finished.
+    """Number of records that a stage has not finished, and seconds since the oldest was written.
 
-    Attributes:
-        records: how many.
-        seconds: since the oldest of them was written; None without any.
-        deleted: partitions that begin above what the stage has finished.
-        offsets: of its topic; None without the topic.
+    `deleted` are partitions that now start above its finished offset. Without the topic, `offsets`
+    has the value None.
     """
 
     records: int = 0
@@ -102,27 +92,21 @@ class StageLag:
 
 
 class Lags:
-    """The lags of a job's stages, read again and again."""
-
     def __init__(self, cluster: Cluster, job: DeployedJob) -> None:
         self._cluster = cluster
         self._job = job
         self._oldest: dict[tuple[Role, int], tuple[int, int]] = {}
 
     def of(self, stage: str, role: Role, partitions: int, now: int) -> StageLag:
-        """The lag of a stage in the topic it reads.
+        """Return the lag of a stage in the topic it reads, at `now` in milliseconds since 1970.
 
-        Args:
-            stage: its name.
-            role: of the topic.
-            partitions: that the topic has; those that were added later are nobody's.
-            now: milliseconds since 1970.
+        `partitions` is the current number of partitions; the job does not use those added later.
         """
         job, cluster, topic = self._job, self._cluster, self._job.topic(role)
         owned = range(min(partitions, len(job.start_offsets[role])))
         if not owned:
             return StageLag()
-        # In this order: what a stage has finished may be deleted while we read.
+        # Keep this order: records that a stage has finished may be deleted meanwhile.
         firsts = cluster.start_offsets(topic)
         committed = cluster.committed(group_name(job, stage), topic)
         ends = cluster.end_offsets(topic)
@@ -143,9 +127,9 @@ class Lags:
         return StageLag(lag, seconds, tuple(deleted), offsets)
 
     def _written(self, role: Role, offsets: Mapping[int, int], now: int) -> list[int]:
-        """When records were written that are there; the last answers are remembered.
+        """Return the write times of the records present at these offsets, cached.
 
-        They are not read: they may be reports, which are not the business of who looks.
+        The records are not read: they may be reports, which are not the viewer's business.
         """
         unknown = {
             partition: offset

@@ -1,6 +1,6 @@
 """``dpstream run STAGE`` without a job: one worker process for every deployed job.
 
-`schedule.Schedule` decides, from what is wanted, what runs and the time, which workers to start and
-to end; `wanted` reads what is wanted from ``dpstream.jobs``; `children` are processes; `watch`
-makes one scrape and one health of theirs; `supervise` puts it together.
+`schedule.Schedule` decides which workers to start and end, from the requested jobs (`wanted`), the
+running workers (`children`) and the time. `watch` combines the workers' metrics and health, and
+`supervise` connects these parts.
 """

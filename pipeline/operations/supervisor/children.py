@@ -1,7 +1,7 @@
-"""The worker of a job in a supervisor: its processes, one after the other, and where it answers.
+"""A supervised job's worker: its successive processes and its metrics address.
 
-Each is given a socket to serve its metrics on, so that nobody has to be told where. When memory
-runs out, Linux ends a worker before it ends the supervisor, and none but the worker.
+Each process inherits a socket to serve its metrics on, so its port needs no configuration. When
+memory runs out, Linux kills a worker before the supervisor, and only that worker.
 """
 
 from __future__ import annotations
@@ -28,13 +28,10 @@ class Worker:
     """The worker of a job.
 
     Attributes:
-        job: its name.
-        listening: serves its metrics, through all its processes; None: they are served nowhere.
-        process: the present one; None: there is none.
-        started_at: when it was last started, or to be, on the monotonic clock.
-        restarts: how often it ended unasked.
-        awake: whether it was woken, or had no reason to rest, since it last did.
-        warned_at: when it was last said that it cannot be started.
+        listening: Socket for metrics, shared by all its processes; None to serve none.
+        started_at: Last start or attempt, monotonic seconds.
+        restarts: Number of unrequested exits.
+        awake: True if it was woken, or had no reason to be idle, since it was last idle.
     """
 
     job: str
@@ -49,11 +46,7 @@ class Worker:
     def start(
         self, command: Sequence[str], on_line: Callable[[str], None], start: Starter
     ) -> Running:
-        """Start a process of it, when there is none.
-
-        Raises:
-            OSError: the system has no room for it.
-        """
+        """Start its process, when it has none; raise OSError if the system lacks the resources."""
         descriptors = {}
         if self.listening is not None:
             descriptors[METRICS_VARIABLE] = self.listening.fileno()
@@ -65,13 +58,12 @@ class Worker:
 
     @property
     def port(self) -> int | None:
-        """Where it serves its metrics, on 127.0.0.1, if it runs."""
         if self.listening is None or self.process is None:
             return None
         return int(self.listening.getsockname()[1])
 
     def ended(self) -> tuple[int, str] | None:
-        """Its return code and why, once, when its process has ended; empty if it had no time."""
+        """Return the exit code and reason once after its process ends; the reason may be empty."""
         if self.process is None or (code := self.process.poll()) is None:
             return None
         reason = self.process.reason()
@@ -80,11 +72,10 @@ class Worker:
         return code, reason
 
     def silent(self, pulse: object, now: float) -> float:
-        """For how many seconds the pulse of its process has been the same.
+        """Return the seconds for which its process's heartbeat has not changed.
 
-        What changes is compared, and no clock that anybody sets: it counts only how often a pulse
-        was felt to be the same, by seconds that never go back and stand still while the machine
-        sleeps.
+        It compares heartbeats at calls and relies on no clock that can be set. `now` is in seconds
+        that never go back and stand still while the machine sleeps.
 
         >>> worker = Worker("a")
         >>> [worker.silent(beat, now) for beat, now in ((1, 0.0), (1, 40.0), (2, 80.0), (2, 90.0))]
@@ -96,13 +87,12 @@ class Worker:
         return now - self._felt[1]
 
     def close(self) -> None:
-        """There will be no process of it for now."""
         if self.listening is not None:
             self.listening.close()
 
 
 def _offer_to_the_oom_killer(pid: int) -> None:
-    # Where there is no such file, or it may not be written, there is nothing to be done.
+    # Without such a file, or without write access, keep the default.
     with suppress(OSError, ValueError):
         own = int(Path("/proc/self/oom_score_adj").read_text())
         score = min(own + _OOM_SCORE_ADDED, _OOM_SCORE_MAX)

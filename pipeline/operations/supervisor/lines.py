@@ -1,4 +1,4 @@
-"""What a supervisor writes: lines of its own, and those of its workers."""
+"""Log lines of a supervisor and its workers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ _TEXT = re.compile(r"\d\d:\d\d:\d\d [^:]*: .*")
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Writes lines of one supervisor, on standard error unless `stream` is another."""
-
     stage: str
     worker: str
     as_json: bool = False
@@ -24,17 +22,16 @@ class Lines:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def info(self, job: str | None, message: str) -> None:
-        """What happens in the normal course."""
         with self.lock:
             self._about(job).info(message)
 
     def warning(self, job: str | None, message: str) -> None:
-        """What passes by itself, or with an operator's help."""
+        """Log an event that resolves by itself or with an operator's help."""
         with self.lock:
             self._about(job).warning(message)
 
     def relay(self, job: str, line: str) -> None:
-        """Pass on a line of a worker; one that it did not write as a log line becomes one."""
+        """Pass on a worker's log line; turn any other output into an error line."""
         if line.startswith("{") if self.as_json else _TEXT.fullmatch(line):
             with self.lock:
                 print(one_line(line), file=self._about(job).output, flush=True)

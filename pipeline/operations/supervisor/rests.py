@@ -1,12 +1,11 @@
-"""Watches over the jobs whose workers rest: wakes them, and says that they rest.
+"""Monitor jobs with idle workers: wake the workers on demand, and report that they are idle.
 
-A worker that rests costs nothing but the question where the topics end that wake it: one request
-for the topics of all jobs, some times a second, in the thread that follows the jobs topic
-(`wanted.Follower`). While Kafka is away nobody is woken, and nothing can have come.
-
-Once a day everybody is woken, and rests again after seconds if there is still nothing: Kafka
-forgets the offsets of a group that has had no member for some days, and a worker sees what only a
-worker looks at.
+* All idle workers together cost one request, several times a second. It reads the end offsets of
+  the topics that wake them, in the thread that follows the jobs topic (`jobs_follower.Follower`).
+* While Kafka is unreachable, no worker is woken, and no record can have arrived.
+* Once a day every worker is woken, and is idle again after seconds if there is still no work. Kafka
+  drops the offsets of a group without members for some days, and some conditions are visible only
+  to a worker.
 """
 
 from __future__ import annotations
@@ -36,14 +35,10 @@ LONGEST_SECONDS = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class RestingJob:
-    """A job whose worker rests.
+    """A job whose worker is idle, under the condition `rest`.
 
-    Attributes:
-        job: as deployed.
-        rest: what wakes it.
-        words: what is said of it in ``<job>.status``.
-        metrics: what its worker told Prometheus last.
-        until: when it is woken at the latest, on the monotonic clock.
+    `words` is its heartbeat for ``<job>.status``, and `metrics` are its worker's last Prometheus
+    metrics. It is woken at `until` at the latest, monotonic seconds.
     """
 
     job: DeployedJob
@@ -54,7 +49,7 @@ class RestingJob:
 
 
 def noted_rest(job: DeployedJob, version: bytes, stage: str, worker: str) -> RestingJob | None:
-    """What the note of a worker says that has ended; None: it has left none."""
+    """Return the idle job from the note of an exited worker, or None without such a note."""
     note = RestNote.read(worker_folder(job.name, stage, worker))
     if note is None or note.version != version.hex():
         return None
@@ -63,7 +58,7 @@ def noted_rest(job: DeployedJob, version: bytes, stage: str, worker: str) -> Res
 
 
 def first_rest(job: DeployedJob, stage: str, worker: str) -> RestingJob | None:
-    """The rest of a worker that never ran, as long as nothing is written; None: it has to run."""
+    """Return the idle job of a worker while its topics are empty, or None if it has to run."""
     rest = rest_before_all(job, stage)
     if rest is None:
         return None
@@ -72,9 +67,9 @@ def first_rest(job: DeployedJob, stage: str, worker: str) -> RestingJob | None:
 
 
 def pause(took: float) -> float:
-    """Seconds until the next look, if the last one took so long.
+    """Return the seconds until the next poll, after one that took `took` seconds.
 
-    A look at hundreds of jobs takes a while: they are looked at less often, but every two seconds.
+    Polls of hundreds of jobs take longer and are less frequent; the maximum pause is two seconds.
 
     >>> pause(0.001), pause(0.05), pause(4.0)
     (0.25, 1.0, 2.0)
@@ -83,13 +78,7 @@ def pause(took: float) -> float:
 
 
 class RestWatch:
-    """The jobs whose workers rest.
-
-    Args:
-        stage: of the workers that rest.
-        worker: their name.
-        wake: is given jobs, once each, for which there is or may be something to do.
-    """
+    """Monitor jobs with idle workers; `wake` is called once with each job that may have work."""
 
     def __init__(self, stage: str, worker: str, wake: Callable[[str], None]) -> None:
         self._key = f"{stage}/{worker}".encode()
@@ -99,7 +88,7 @@ class RestWatch:
         self._said: dict[str, float] = {}
 
     def add(self, job: RestingJob, *, said: bool) -> None:
-        """Watch over a job; `said`: its worker has just said that it rests."""
+        """Monitor a job; `said`: its worker has just reported that it is idle."""
         with self._lock:
             self._resting[job.job.name] = job
             if said:
@@ -108,18 +97,16 @@ class RestWatch:
                 self._said.pop(job.job.name, None)
 
     def keep(self, jobs: Collection[str]) -> None:
-        """Watch over none but these."""
         with self._lock:
             for gone in self._resting.keys() - set(jobs):
                 del self._resting[gone]
 
     def metrics(self) -> dict[str, str]:
-        """What the workers told Prometheus last that rest, by job."""
         with self._lock:
             return {name: each.metrics for name, each in self._resting.items()}
 
     def look(self, cluster: Cluster) -> float:
-        """Wake whom something woke, in the thread of the cluster; returns the seconds to pause."""
+        """Wake jobs that have work, and return the seconds until the next poll."""
         begun = time.monotonic()
         with self._lock:
             resting = dict(self._resting)
@@ -146,7 +133,6 @@ class RestWatch:
             self._wake(name)
 
     def _say(self, cluster: Cluster) -> None:
-        """Say of those that rest that they do, of each now and then."""
         now = time.monotonic()
         with self._lock:
             due = {
@@ -157,7 +143,7 @@ class RestWatch:
             self._said.update(dict.fromkeys(due, now))
         if not due:
             return
-        # Where there is no such topic, writing to it would hold up all jobs.
+        # Writing to a missing topic would block all jobs.
         there = cluster.ends({each.job.topic(Role.STATUS): 1 for each in due.values()})
         for each in due.values():
             topic = each.job.topic(Role.STATUS)
@@ -165,5 +151,6 @@ class RestWatch:
                 continue
             words = {**each.words, "time": own_milliseconds()}
             value = json.dumps(words, allow_nan=False, separators=(",", ":")).encode()
-            # Who may not write there says nothing; the next word may get through.
+            # Do not check the result: without write access there is no heartbeat, and the next may
+            # succeed.
             cluster.producer.send(topic, value, key=self._key, partition=0)

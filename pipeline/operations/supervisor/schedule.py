@@ -1,7 +1,6 @@
-"""What a supervisor is to do next: a pure function of what happened, and when.
+"""Decide the next steps of a supervisor as a pure function of events and times.
 
-Jobs do not know of each other here: what happens to the worker of one never changes when that of
-another is started or ended.
+Jobs are independent: starting or ending one job's worker never affects that of another.
 """
 
 from __future__ import annotations
@@ -21,23 +20,17 @@ PATIENCE = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Start a worker of a job; `version` is what it is to run."""
-
     job: str
     version: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Terminate:
-    """Ask the worker of a job to end."""
-
     job: str
 
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """End the worker of a job by force."""
-
     job: str
 
 
@@ -60,24 +53,23 @@ class _Slot:
     restart_at: float = 0.0
 
     def end(self) -> tuple[bytes | None, bool]:
-        """Run nothing any more; what ran, and whether it was asked to end."""
+        """Mark the worker as ended; return its version and whether it was requested to end."""
         ran, asked = self.running, self.asked_at is not None
         self.running, self.asked_at, self.killed = None, None, False
         return ran, asked
 
     @property
     def rests(self) -> bool:
-        """Whether nothing is to be done for what is wanted."""
         return self.running is None and self.resting is not None and self.resting == self.wanted
 
 
 class Schedule:
-    """Which worker runs, and which one should.
+    """Decide which workers to start and to end.
 
-    `wanted` and `ended` tell it what happened, `steps` says what to do. Every `Start` is taken for
-    done, until `ended` says that it failed; at most one worker of a job runs at a time. A version
-    is what a worker runs, as bytes: one of another version takes its place. Times are in seconds on
-    any clock that never goes back.
+    `wanted` and `ended` report events to it, and `steps` returns what to do. A `Start` counts as
+    done until `ended` reports a failure. At most one worker of a job runs at a time. A version is
+    what a worker runs, as bytes; a worker of another version replaces it. Times are seconds on any
+    clock that never goes back.
 
     >>> schedule = Schedule()
     >>> schedule.wanted({"students": b"1"})
@@ -88,8 +80,8 @@ class Schedule:
     >>> list(schedule.steps(5.5)), list(schedule.steps(6.0))
     ([], [Start(job='students', version=b'1')])
 
-    A worker that rests has ended since it had nothing to do, and is not started before it is woken,
-    or another version is wanted:
+    An idle worker has exited for lack of work. It is not started until it is woken or another
+    version is requested:
 
     >>> schedule.rests("students")
     >>> list(schedule.steps(500.0)), schedule.resting
@@ -98,10 +90,8 @@ class Schedule:
     >>> list(schedule.steps(501.0))
     [Start(job='students', version=b'1')]
 
-    Args:
-        patience: seconds between asking a worker to end and ending it by force.
-        at_once: at most so many workers are started within `START_SECONDS`, those that have waited
-            the longest; any number by default.
+    Workers are ended by force `patience` seconds after the request to end. At most `at_once`
+    workers are started within `START_SECONDS`, longest waiting first; None for no limit.
     """
 
     def __init__(self, patience: float = PATIENCE, at_once: int | None = None) -> None:
@@ -111,22 +101,19 @@ class Schedule:
 
     @property
     def jobs(self) -> frozenset[str]:
-        """Jobs that have a worker, or should have one."""
         return frozenset(self._slots)
 
     def wanted(self, versions: Mapping[str, bytes]) -> None:
-        """These jobs are to have a worker from now on, of these versions; no other job is."""
         for job in versions.keys() | self._slots.keys():
             self._slots.setdefault(job, _Slot()).wanted = versions.get(job)
         self._forget()
 
     @property
     def resting(self) -> frozenset[str]:
-        """Jobs whose worker rests."""
         return frozenset(job for job, slot in self._slots.items() if slot.rests)
 
     def rests(self, job: str) -> None:
-        """The worker of a job has ended, or was not started, since there is nothing to do."""
+        """Record that a worker exited, or was not started, for lack of work."""
         slot = self._slots[job]
         ran, asked = slot.end()
         slot.back_off.failures, slot.failed = 0, None
@@ -134,15 +121,13 @@ class Schedule:
         self._forget()
 
     def woken(self, job: str) -> None:
-        """There is something to do for a job, or may be."""
         if (slot := self._slots.get(job)) is not None:
             slot.resting = None
 
     def ended(self, job: str, now: float) -> float | None:
-        """The worker of a job has ended, or could not be started.
+        """Record that a worker ended or could not be started.
 
-        Returns:
-            In how many seconds it is started again, if it ended unasked; None if it was asked to.
+        Returns the seconds until its restart, or None if it was requested to end.
         """
         slot, wait = self._slots[job], None
         ran, asked = slot.end()
@@ -155,7 +140,6 @@ class Schedule:
         return wait
 
     def steps(self, now: float) -> Iterator[Step]:
-        """What to do now, each step once."""
         young = sum(
             slot.running is not None and now < slot.started_at + START_SECONDS
             for slot in self._slots.values()
@@ -164,7 +148,7 @@ class Schedule:
             if slot.rests:
                 continue
             if slot.running is None:
-                # What failed says nothing of another version.
+                # A failure does not delay another version.
                 if slot.wanted != slot.failed:
                     slot.back_off.failures = 0
                 rested = slot.back_off.failures == 0 or now >= slot.restart_at
@@ -182,7 +166,6 @@ class Schedule:
                 yield Kill(job)
 
     def hurry(self) -> None:
-        """Have no more patience with workers that were asked to end."""
         self._patience = 0.0
 
     def _forget(self) -> None:

@@ -1,7 +1,7 @@
-"""Keeps one worker of a stage for every deployed job that needs one.
+"""Keep one worker of a stage running for every deployed job that needs one.
 
-Everything happens in one loop. Other threads read the jobs topic, pass on what workers print and
-answer scrapes; signals are only noted.
+One loop makes all decisions. Other threads read the jobs topic, relay workers' output and answer
+scrapes; signal handlers only record signals.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from dpstream.pipeline.state import FolderLock, noise_key_file, supervisor_folde
 
 SHUFFLE = "shuffle"
 _LOOK_SECONDS = 0.1
-# Of workers that rest, so many are started within two seconds: all may be woken at once.
+# Maximum number of idle workers to start within two seconds: all may be woken at once.
 _AT_ONCE = 8
 WORKER_MODULES = (
     "dpstream.pipeline.cli.run",
     "dpstream.pipeline.kafka.workers.worker",
-    # What Faust imports when an application is made.
+    # Imported by Faust when an application is created.
     "faust.app.router",
     "faust.assignor.partition_assignor",
     "faust.fixups.django",
@@ -54,27 +54,24 @@ WORKER_MODULES = (
     "faust.tables.manager",
     "faust.tables.sets",
     "faust.topics",
-    # One of these: whose job it is, is not known yet.
+    # A worker needs one of these; which one is not known yet.
     *sorted({f"dpstream.pipeline.protocols.{module_of(protocol)}" for protocol in OWN}),
 )
 """What workers import."""
-# What keeps a worker from being started is said again after so many seconds.
+# Seconds until the reason that a worker cannot be started is logged again.
 _SAY_AGAIN_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class SupervisorSettings:
-    """What to keep running.
+    """Settings of a supervisor.
 
     Attributes:
-        stage: as in ``dpstream run STAGE``.
-        name: of the workers, their own among the stage's on all machines.
-        pattern: a shell pattern of job names.
-        noise_keys: a folder with a file for each job; the default places without it.
-        keys: the folder of sealing keys; the default one without it.
-        as_json: whether lines are JSON.
-        monitor: where metrics and health of all workers are served; nowhere by default.
-        rest_after: seconds without anything to do after which a worker rests; never by default.
+        name: Name of the workers, unique within the stage across all machines.
+        pattern: Shell pattern of job names.
+        noise_keys: Folder with one file per job; None for the default locations.
+        monitor: Address of all workers' metrics and health; None to serve none.
+        rest_after: Seconds without work after which a worker becomes idle; None for never.
     """
 
     stage: str
@@ -87,11 +84,9 @@ class SupervisorSettings:
     rest_after: float | None = None
 
     def noise_key(self, job: str) -> Path:
-        """The file of a job's noise key."""
         return noise_key_file(job) if self.noise_keys is None else self.noise_keys / job
 
     def command(self, job: str, connection: Connection) -> Sequence[str]:
-        """The dpstream command of a job's worker."""
         command = ["run", self.stage, job, "--name", self.name]
         command += ["--log-format", "json" if self.as_json else "text"]
         if self.stage == SHUFFLE and self.noise_keys is not None:
@@ -104,11 +99,10 @@ class SupervisorSettings:
 
 
 def supervise(connection: Connection, settings: SupervisorSettings) -> int:
-    """Keep workers running until told to stop (SIGTERM, Ctrl-C); returns the exit code, 0.
+    """Keep workers running until SIGTERM or Ctrl-C; return the exit code, 0.
 
-    Raises:
-        FolderInUse: there is another supervisor of this stage and name on this machine.
-        WorkerError: metrics cannot be served.
+    Raises FolderInUse if another supervisor of this stage and name runs on this machine, and
+    WorkerError if metrics cannot be served.
     """
     folder = supervisor_folder(settings.stage, settings.name)
     with (
@@ -128,7 +122,7 @@ class _Supervisor:
         self._lines = Lines(settings.stage, settings.name, settings.as_json)
         self._schedule = Schedule(at_once=None if settings.rest_after is None else _AT_ONCE)
         self._workers: dict[str, Worker] = {}
-        # A string is a job that is woken.
+        # A string is the name of a job to wake.
         self._events: Queue[Tasks | str | Away | Exception | None] = Queue()
         self._rests = RestWatch(settings.stage, settings.name, self._events.put)
         self._tasks = Tasks({}, frozenset())
@@ -154,7 +148,7 @@ class _Supervisor:
         look = [] if settings.rest_after is None else [self._rests.look]
         with ExitStack() as stack:
             if settings.rest_after is not None:
-                # They come and go: none is to import everything anew.
+                # Workers start often: none should import everything again.
                 log = supervisor_folder(settings.stage, settings.name) / "forker.log"
                 self._start_process = stack.enter_context(Forks(WORKER_MODULES, log)).start
             stack.callback(self._end_all)
@@ -207,7 +201,7 @@ class _Supervisor:
         for job in self._schedule.resting:
             before, after = (each.tasks.get(job) for each in (self._tasks, tasks))
             if before and after and before.phase is not after.phase:
-                # Who drains a job wants its workers.
+                # Draining a job needs its workers.
                 self._schedule.woken(job)
         self._tasks = tasks
         if not self._stopping:
@@ -241,7 +235,7 @@ class _Supervisor:
             self._workers.pop(job).close()
 
     def _end_what_hangs(self) -> None:
-        """End workers that do nothing any more, not even end themselves."""
+        """End workers whose heartbeat has stopped; they cannot end themselves."""
         now, settings = time.monotonic(), self._settings
         if now < self._felt_at + PULSE_SECONDS:
             return
@@ -278,9 +272,9 @@ class _Supervisor:
             self._lines.info(job, f"starting a worker, process {process.pid}")
 
     def _lay_to_rest(self, worker: Worker, *, ended: bool = False) -> bool:
-        """Have a worker rest if there is nothing to do for it; `ended`: it has just said so.
+        """Mark a worker idle if it has no work; `ended`: it has just exited for lack of work.
 
-        Who drains a job wants its workers, and what was woken is not laid to rest unasked.
+        A draining job keeps its workers, and a woken worker becomes idle only by its own decision.
         """
         settings, task = self._settings, self._tasks.tasks.get(worker.job)
         if settings.rest_after is None or task is None:
@@ -306,7 +300,7 @@ class _Supervisor:
             self._lines.info(job, f"the worker has ended {how}")
             return
         worker.restarts += 1
-        # Further lines say where to look it up.
+        # Further lines only refer to documentation.
         first = reason.partition("\n")[0]
         because = f" ({first})" if first else ""
         self._lines.warning(

@@ -1,4 +1,4 @@
-"""What ``dpstream.jobs`` wants of a supervisor."""
+"""Jobs that ``dpstream.jobs`` requests of a supervisor."""
 
 from __future__ import annotations
 
@@ -17,11 +17,7 @@ from dpstream.pipeline.stages.topic_uses import stages_of
 class Task:
     """A deployed job as a supervisor sees it.
 
-    Attributes:
-        deployed: the job as it is deployed.
-        phase: what its operator wants.
-        version: of its record; another one needs another worker.
-        stages: that it has.
+    `version` is that of its record; another one needs another worker.
     """
 
     deployed: DeployedJob
@@ -31,26 +27,21 @@ class Task:
 
     @classmethod
     def of(cls, job: DeployedJob, phase: Phase) -> Task:
-        """Of a job in a phase."""
         return cls(job, phase, cls.version_of(job), frozenset(stages_of(job)))
 
     @staticmethod
     def version_of(job: DeployedJob) -> bytes:
-        """Of a job's record."""
         return hashlib.sha256(job.to_bytes()).digest()
 
     def is_for(self, stage: str) -> bool:
-        """Whether a stage has anything to do for it at present."""
         return self.phase.works and stage in self.stages
 
 
 @dataclass(frozen=True, slots=True)
 class Tasks:
-    """All that the topic said at one moment.
+    """Jobs that match the supervisor's pattern, as the topic lists them at one moment.
 
-    Attributes:
-        tasks: by job, those whose name matches the supervisor's pattern.
-        unreadable: names of jobs that another version of the software has written.
+    `unreadable` names jobs written by another version of the software.
     """
 
     tasks: Mapping[str, Task]
@@ -58,13 +49,12 @@ class Tasks:
 
 
 def tasks_of(topic: ListedJobs, pattern: str) -> Tasks:
-    """What the state of the topic means; `pattern` is a shell pattern of job names."""
     tasks, unreadable = {}, set(topic.unreadable)
     for name, job in topic.jobs.items():
         try:
             tasks[name] = Task.of(job, topic.phase(name))
         except Exception:
-            # One job's record may stop no other job, whatever is wrong with it.
+            # An invalid record of one job must not stop other jobs.
             unreadable.add(name)
     return Tasks(
         {name: task for name, task in tasks.items() if fnmatchcase(name, pattern)},

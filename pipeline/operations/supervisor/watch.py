@@ -1,7 +1,7 @@
-"""One scrape and one health for all workers of a supervisor.
+"""Serve the metrics and health of all workers of a supervisor as one.
 
-What is asked of a worker is asked of it at that moment, of all of them at once. A worker that does
-not answer is left out of a scrape, and is not healthy.
+Each request queries all workers at once. A worker that does not answer is left out of a scrape and
+is unhealthy.
 """
 
 from __future__ import annotations
@@ -20,22 +20,18 @@ from dpstream.pipeline.kafka.workers.watchdog import Health
 
 _ANSWER_SECONDS = 2.0
 _AT_ONCE = 16
-# A worker that has just been started does not answer yet.
+# A worker does not answer right after its start.
 _STARTING_SECONDS = 60.0
-# The supervisor looks around several times a second.
+# The supervisor's loop runs several times a second.
 _LOOP_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """The worker of a job.
+    """The worker of a job, started at `since` (monotonic seconds).
 
-    Attributes:
-        job: its name.
-        port: where it answers on 127.0.0.1; None if it is not running.
-        since: when it was started.
-        rested: of one that rests, what it told Prometheus last; None: it does not rest.
-        restarts: since the supervisor was started.
+    `port` is on 127.0.0.1, or None if it is not running. `rested` holds the last Prometheus metrics
+    of an idle worker, else None. `restarts` counts since the supervisor started.
     """
 
     job: str
@@ -47,14 +43,10 @@ class Watched:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a supervisor saw when it last looked around; times are of the monotonic clock.
+    """State of a supervisor at its latest loop iteration, `at` monotonic seconds.
 
-    Attributes:
-        at: when that was.
-        stage: of its workers.
-        workers: of every job that has one, or is to have one.
-        informed: whether the jobs topic has been read to its end.
-        broker_answers: whether it could be read lately.
+    `workers` belong to every job that has or should have one. `informed` is true once the jobs
+    topic has been read to its end, and `broker_answers` if it was readable recently.
     """
 
     at: float
@@ -68,8 +60,8 @@ Ask = Callable[[int, str], tuple[int, str] | None]
 
 
 def ask(port: int, path: str) -> tuple[int, str] | None:
-    """What a worker answers: status and text; None if it does not."""
-    # Not by urllib: a proxy may be set for the rest of the world.
+    """Return the status and text of a worker's answer, or None if it does not answer."""
+    # Avoid urllib, which may use a configured proxy.
     connection = HTTPConnection("127.0.0.1", port, timeout=_ANSWER_SECONDS)
     try:
         connection.request("GET", path)
@@ -82,7 +74,7 @@ def ask(port: int, path: str) -> tuple[int, str] | None:
 
 
 def liveness(view: View, now: float, ask: Ask = ask) -> Health:
-    """Whether the supervisor looks around, and its workers are healthy or known to be waiting."""
+    """Return whether the loop runs and every worker is healthy or known to be waiting."""
     if now - view.at > _LOOP_SECONDS:
         return Health(False, f"the supervisor has been blocked for {now - view.at:.0f} s")
     starting = {each.job for each in view.workers if now - each.since <= _STARTING_SECONDS}
@@ -93,7 +85,6 @@ def liveness(view: View, now: float, ask: Ask = ask) -> Health:
 
 
 def readiness(view: View, now: float, ask: Ask = ask) -> Health:
-    """Whether the jobs are known, and the worker of each of them is ready."""
     if now - view.at > _LOOP_SECONDS:
         return liveness(view, now, ask)
     if not view.informed:
@@ -109,7 +100,6 @@ def readiness(view: View, now: float, ask: Ask = ask) -> Health:
 def _faults(
     workers: Iterable[Watched], path: str, ask: Ask, excused: Container[str] = ()
 ) -> Iterator[str]:
-    """What is wrong with workers that run; those excused need not answer."""
     for job, answer in _ask_all(workers, path, ask):
         if answer is None and job not in excused:
             yield f"job {job} does not answer"
@@ -124,13 +114,9 @@ def _counted(view: View) -> str:
 
 
 def merge(scrapes: Iterable[tuple[str, Iterable[Metric]]], stage: str) -> Iterator[Metric]:
-    """The metrics of many workers as those of one process.
+    """Merge the metrics of many workers, by job, into those of one process.
 
-    Whatever is ours and says nothing of its job is given job and stage as labels.
-
-    Args:
-        scrapes: for every job what its worker tells.
-        stage: of all of them.
+    Each ``dpstream_`` metric without a job label gets job and stage as labels.
     """
     merged: dict[str, Metric] = {}
     for job, families in scrapes:
@@ -153,14 +139,13 @@ def merge(scrapes: Iterable[tuple[str, Iterable[Metric]]], stage: str) -> Iterat
 
 
 class _Supervised(Collector):
-    """What a supervisor tells Prometheus; `look` is called by any thread."""
+    """Prometheus collector of a supervisor; any thread may call `look`."""
 
     def __init__(self, look: Callable[[], View], ask: Ask) -> None:
         self._look = look
         self._ask = ask
 
     def collect(self) -> Iterator[Metric]:
-        """The supervisor's own metrics, and those of all workers that answer."""
         view = self._look()
         jobs = GaugeMetricFamily(
             "dpstream_supervised_jobs",
@@ -187,14 +172,13 @@ class _Supervised(Collector):
             for job, answer in _ask_all(view.workers, "/metrics", self._ask)
             if answer is not None and answer[0] == 200
         ]
-        # What was so when it was laid to rest is so still: nothing has come since.
+        # An idle worker's last metrics still hold: no record has arrived since.
         scrapes += [(worker.job, worker.rested) for worker in view.workers if worker.rested]
         families = ((job, text_string_to_metric_families(text)) for job, text in scrapes)
         yield from merge(families, view.stage)
 
 
 def registry_of(look: Callable[[], View], ask: Ask = ask) -> CollectorRegistry:
-    """A registry of a supervisor and its workers."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Supervised(look, ask))
     ProcessCollector(namespace="dpstream_supervisor", registry=registry)
@@ -204,7 +188,6 @@ def registry_of(look: Callable[[], View], ask: Ask = ask) -> CollectorRegistry:
 def _ask_all(
     workers: Iterable[Watched], path: str, ask: Ask
 ) -> list[tuple[str, tuple[int, str] | None]]:
-    """What the workers that run answer, by job."""
     ports = {worker.job: worker.port for worker in workers if worker.port is not None}
     if not ports:
         return []

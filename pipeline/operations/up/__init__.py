@@ -1,7 +1,7 @@
-"""A whole job on this machine: ``dpstream up``.
+"""Run whole jobs on this machine: ``dpstream up``.
 
-`run_up` starts the local broker (`keeper`), has each job deployed, worked on by processes of their
-own, which end whatever becomes of this one, and observed to its last epoch (`job_run`), shows it
-(`screen`) beside the truth, which it takes from the input and sends nowhere, and leaves an
-`outcome`.
+`run_up` starts the local broker (`keeper`), and deploys, runs and observes each job to its last
+epoch (`job_run`). Worker processes end with this one, however it ends. It shows each job (`screen`)
+alongside the ground truth, and returns an `outcome`. The ground truth comes from the input and is
+sent nowhere.
 """

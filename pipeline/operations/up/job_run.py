@@ -1,4 +1,4 @@
-"""One job of a run: deployed, worked on in processes of its own, and observed to its last epoch."""
+"""One job of a run: deploy it, start its processes, and observe it to its last epoch."""
 
 from __future__ import annotations
 
@@ -48,22 +48,17 @@ _SILENCE_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class UpSettings:
-    """What is to be run, and where.
+    """Jobs to run on one input, and where.
 
     Attributes:
-        job_files: the jobs; all have the same input.
-        input: a file.
-        servers: of a cluster of one's own; without it and `kafka_config`, the local broker.
-        kafka_config: a client.properties.
-        rate: at most so many epochs per second.
-        users: the file of a roster.
-        to_epoch: the last epoch the input is about; None for the job's.
-        skip_bad_rows: go on without them.
-        page: serve the live page.
-        browser: open it in a browser.
-        linger: leave the page after the last estimate, until a signal comes.
-        agreed: whether deployments may end, and people be charged again, by what is deployed.
-        adapted: What is deployed of the job of a file.
+        servers: Bootstrap servers of the user's cluster. Without these and `kafka_config` (a
+            client.properties file), the local broker is used.
+        rate: Maximum epochs per second.
+        users: File of a user list.
+        to_epoch: Last epoch of the input; None for the job's.
+        linger: Keep the page after the last estimate, until a signal arrives.
+        agreed: True if deploying may end other deployments and charge users again.
+        adapted: Maps the job of a file to the job to deploy.
     """
 
     job_files: tuple[Path, ...]
@@ -82,7 +77,6 @@ class UpSettings:
 
     @property
     def input_options(self) -> list[str]:
-        """Options of ``dpstream produce``."""
         options = ["--input", str(self.input), *["--skip-bad-rows"] * self.skip_bad_rows]
         for name, value in (
             ("--rate", self.rate),
@@ -95,14 +89,7 @@ class UpSettings:
 
 @dataclass(frozen=True, slots=True)
 class JobInput:
-    """A job and what its devices hold, read before anything is started.
-
-    Attributes:
-        job: as it is to be deployed.
-        settings: of the run.
-        values: the input.
-        truths: of the input.
-    """
+    """A job and its input, read before anything is started, with the ground truth of the input."""
 
     job: Job
     settings: UpSettings
@@ -111,13 +98,10 @@ class JobInput:
 
     @classmethod
     def load(cls, job_file: Path, settings: UpSettings, say: Callable[[str], None]) -> JobInput:
-        """Read a job file and its input; what is worth knowing is said.
+        """Read a job file and its input; call `say` with notices.
 
-        What is deployed is what `adapted` makes of the job: so producer and page read it alike.
-
-        Raises:
-            JobError: the job file is wrong.
-            InputError: the input, or the roster, is wrong.
+        The deployed job is what `adapted` returns, so producer and page read the input alike.
+        Raises JobError or InputError if a file is wrong.
         """
         job = settings.adapted(load_job(job_file))
         check_has_producers(job)
@@ -138,7 +122,7 @@ class JobInput:
 
     @property
     def last_epoch(self) -> int:
-        """Of the run: a job that renews goes on, its input does not."""
+        """Last epoch of the run. A recurring job continues, but its input ends."""
         return min(self.truths.last_epoch, self.job.last_epoch or self.truths.last_epoch)
 
 
@@ -148,13 +132,10 @@ JobEvent = DeployedJob | EstimateRecord | SmoothedHorizons | Exception
 
 
 class JobRun:
-    """A job on its way. Its events come from a thread; everything else happens in the caller's.
+    """A job in progress. A thread posts its events; everything else happens in the caller's thread.
 
-    Args:
-        given: the job and its input.
-        post: is given every event, in the thread.
-        say: tells something that shall stay to be read.
-        prepare: waits, in the thread, until processes can be started.
+    `post` is called with every event, in the thread. There, `prepare` waits until processes can be
+    started. `say` prints a permanent message.
     """
 
     def __init__(
@@ -181,18 +162,16 @@ class JobRun:
 
     @property
     def complete(self) -> bool:
-        """Whether the last epoch is published."""
         return self._smoothed is not None
 
     def begin(self, connection: Connection) -> None:
-        """Deploy the job and observe it."""
         self._connection = connection
         self._activity = "deploying the job"
         self._observer = threading.Thread(target=self._observe, args=(connection,), daemon=True)
         self._observer.start()
 
     def take(self, event: JobEvent, workers: RestartedProcesses) -> None:
-        """Take in an event that was posted; raises one that is an exception."""
+        """Process a posted event; raise it if it is an exception."""
         match event:
             case Exception():
                 raise event
@@ -207,7 +186,6 @@ class JobRun:
                 self._smoothed = event
 
     def notice_silence(self) -> None:
-        """Say where to look if nothing has come for long."""
         waiting = self.deployed is not None and not self.complete
         if not waiting or time.monotonic() < self._heard_at + _SILENCE_SECONDS:
             return
@@ -216,7 +194,6 @@ class JobRun:
         self._say(f"no estimate for {_SILENCE_SECONDS:.0f} s; what the stages say is in {logs}")
 
     def outcome(self) -> Outcome:
-        """What has come of a complete run."""
         assert self.deployed is not None
         assert self._smoothed is not None
         return Outcome(
@@ -230,17 +207,18 @@ class JobRun:
         )
 
     def view(self, activity: str = "") -> ScreenState:
-        """The present state, with what is being done for all jobs if it is given."""
         return ScreenState(self.job, activity or self._activity, self._rows, self._given.last_epoch)
 
     def stop_observing(self) -> None:
-        """Read no further."""
         self._over.set()
         if self._observer is not None:
             self._observer.join(timeout=1.0)
 
     def forget_secrets(self) -> None:
-        """What devices of an earlier deployment have drawn is of no use and private, as its key."""
+        """Delete the devices' randomness of an earlier deployment and its noise key.
+
+        Both are private and no longer needed.
+        """
         shutil.rmtree(producer_folder(self.job.name, WORKER), ignore_errors=True)
         self._noise_key.unlink(missing_ok=True)
 
@@ -270,7 +248,7 @@ class JobRun:
             self._post(self, record)
             if record.epoch >= self._given.last_epoch:
                 smoothed: SmoothedHorizons = {}
-                # All is published, and no broker may spoil that now.
+                # All epochs are published: a broker failure must not fail the run now.
                 with suppress(ClusterError, KafkaError):
                     smoothed = read_from(cluster, job, smoothed_horizons(job, record.epoch))
                 self._post(self, smoothed)

@@ -1,11 +1,12 @@
-"""The local broker for as long as it is needed, in the care of a process of its own.
+"""Run the local broker for as long as it is needed, from a keeper process.
 
-A broker outlives whoever starts it. So that it is stopped even when ``dpstream up`` is killed, a
-keeper starts it and waits for the end of its lifeline (`lifeline`) or for SIGTERM. A
-broker that ran before is left running, unless another keeper had started it: the last of them stops
-it (`BrokerUsers`). One that breaks down meanwhile is started again.
+* A broker outlives the process that starts it. A keeper starts it, waits for its parent-death watch
+  (`lifeline`) or SIGTERM, and stops it, even if ``dpstream up`` is killed.
+* A broker that was already running stays running, unless another keeper started it. The last keeper
+  stops it (`BrokerUsers`).
+* A broker that breaks down meanwhile is restarted.
 
-``python -m dpstream.pipeline.operations.up.keeper`` prints a `Message` a line, in JSON.
+``python -m dpstream.pipeline.operations.up.keeper`` prints one `Message` per line, in JSON.
 """
 
 from __future__ import annotations
@@ -32,29 +33,24 @@ _PATIENCE = 2 * _STOP_GRACE
 _CHECK_SECONDS = 0.5
 _LAST_WORDS_SECONDS = 2.0
 _RESTARTS = 3
-# The shell that becomes the broker has written down its pid by then.
+# By then, the shell that becomes the broker has written its process ID.
 _PID_SECONDS = 0.5
-# Two that leave at once may stand in each other's way for a moment.
+# Two users that leave at once may briefly block each other.
 _LEAVING_SECONDS = 0.5
 
 
 class BrokerUsers:
-    """A user of a broker, from now on until `leave` or the end of the process.
+    """A user of a broker, from now until `leave` or the end of the process.
 
-    Each holds a shared lock on a file, which the operating system drops with its process; whoever
-    leaves and can lock it alone is the last one.
+    Each user holds a shared lock on a file, which the operating system releases with the process. A
+    leaving user that can lock the file exclusively is the last one. The file `mark` holds the
+    process ID of a broker that the last user is to stop.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     first, second = BrokerUsers(Path(folder)), BrokerUsers(Path(folder))
     ...     first.leave(), second.leave()
     (False, True)
-
-    Args:
-        folder: of the broker; made if missing.
-
-    Attributes:
-        mark: the file with the process id of a broker that the last user is to stop.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -64,11 +60,10 @@ class BrokerUsers:
         fcntl.flock(self._descriptor, fcntl.LOCK_SH)
 
     def is_marked(self, pid: int | None) -> bool:
-        """Whether the broker that runs as this process is to be stopped by the last user."""
         return self.mark.exists() and self.mark.read_text() == str(pid)
 
     def leave(self) -> bool:
-        """Use it no more; whether nobody else does."""
+        """Stop using the broker, and return whether this was the last user."""
         fcntl.flock(self._descriptor, fcntl.LOCK_UN)
         deadline = time.monotonic() + _LEAVING_SECONDS
         try:
@@ -85,7 +80,7 @@ class BrokerUsers:
 
 
 class Message(TypedDict):
-    """What a keeper has to say.
+    """A message of a keeper.
 
     ``mine``: the broker was not running, so it is stopped at the end. ``ready``: ``text`` is its
     address. ``progress``: a sentence. ``failed``: why there is no broker.
@@ -96,11 +91,9 @@ class Message(TypedDict):
 
 
 class KeptBroker(RestartedProcesses):
-    """The local broker, kept until this is closed.
+    """The local broker, kept running until this is closed, by force if `hurry` returns True.
 
-    Args:
-        post: is given what the keeper says, in another thread.
-        hurry: says whether to stop it by force.
+    `post` is called with the keeper's messages, in another thread.
     """
 
     def __init__(
@@ -117,22 +110,18 @@ class KeptBroker(RestartedProcesses):
         )
 
     def check(self) -> None:
-        """See that the keeper is there.
-
-        Raises:
-            ProcessError: it is not, and has not said why.
-        """
+        """Raise ProcessError if the keeper ended without reporting a reason."""
         if self._keeper.process.poll() is None:
             return
-        # Its last words may still be on their way.
+        # Its last messages may still be in transit.
         self._keeper.process.reason(_LAST_WORDS_SECONDS)
         if "failed" not in self._heard:
             raise ProcessError(f"{self._keeper.name} has ended:{self._keeper.log_end()}")
 
     def close(self) -> None:
-        """Stop the broker, unless it ran before."""
+        """Stop the broker, unless it was running before."""
         super().close()
-        # A keeper that was killed could not do so.
+        # A killed keeper could not stop the broker.
         undone = self._keeper.process.returncode != 0 and "mine" in self._heard
         if undone and BrokerUsers(kafka_folder()).leave():
             LocalKafka(kafka_folder()).stop(grace=0.0)
@@ -144,7 +133,6 @@ class KeptBroker(RestartedProcesses):
 
 
 def main() -> int:
-    """Be a keeper."""
     signal.signal(signal.SIGTERM, _leave)
     follow(patience=_PATIENCE)
     broker, users = LocalKafka(kafka_folder()), BrokerUsers(kafka_folder())
@@ -174,14 +162,14 @@ def main() -> int:
             time.sleep(_PID_SECONDS)
             broker.stop(grace=_STOP_GRACE)
         else:
-            # What is started by hand meanwhile is another's.
+            # Do not stop a broker that was started by hand meanwhile.
             to_be_stopped = users.is_marked(broker.status().pid)
             if users.leave() and to_be_stopped:
                 broker.stop(grace=_STOP_GRACE)
 
 
 def _leave(number: int, frame: FrameType | None) -> NoReturn:
-    # Once is enough: the second could interrupt what the first has set going.
+    # Ignore further signals: one could interrupt the cleanup that the first started.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise SystemExit(0)
 

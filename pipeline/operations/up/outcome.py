@@ -1,4 +1,4 @@
-"""What a run leaves behind: how good it was, and how to go on."""
+"""Accuracy of a finished run, and commands for the next steps."""
 
 from __future__ import annotations
 
@@ -38,14 +38,11 @@ NOT_PRIVATE = "demo: not private"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One published epoch, beside the truth.
+    """One published epoch with its ground truth.
 
-    Attributes:
-        record: what was published.
-        truths: int64, how many users have the value 1, shape (1,), or each of the items that were
-            estimated, shape (items,); never published, known from the input alone. None where the
-            input cannot say what is estimated.
-        domain: of the job.
+    `truths` is int64: the number of users with value 1, shape (1,), or with each estimated item,
+    shape (items,). It comes from the input alone and is never published; None if the input cannot
+    determine it.
     """
 
     record: EstimateRecord
@@ -54,41 +51,38 @@ class Row:
 
     @classmethod
     def of(cls, job: DeployedJob, record: EstimateRecord, truths: Truths) -> Row:
-        """The row of a record."""
         return cls(record, truths.of(record.epoch, record.estimate), job.domain)
 
     @property
     def epoch(self) -> int:
-        """The epoch."""
         return self.record.epoch
 
     @property
     def estimate(self) -> Estimate:
-        """The estimate, or that of the item with the largest one; None in every field if none."""
+        """The estimate, for items the largest one; every field None without an estimate."""
         return self.record.summary
 
     @property
     def headline(self) -> Headline:
-        """The epoch in one number, beside the truth: computed at every use."""
+        """The epoch in one number, with the ground truth; recomputed at each access."""
         return kind_of(self.domain).headline(self.domain, self.record, self.truths)
 
     @property
     def intervals(self) -> NDArray[np.float64]:
-        """Values, lows and highs of all estimates, shape (3, counts); counts may be 0."""
+        """Values, lower and upper bounds of all estimates, shape (3, counts); counts may be 0."""
         estimate = self.record.estimate
         return np.zeros((3, 0)) if estimate is None else estimate.intervals
 
     @property
     def notes(self) -> list[str]:
-        """What a reader has to know: the fate of a window that was not released, flags."""
         name = self.headline.name if kind_of(self.domain).in_one.selects else ""
         fate = [] if self.record.fate is Fate.RELEASED else [self.record.fate.value]
-        # Numbers beside it are cut, so `outside` would be taken for a truth outside the interval.
+        # Omit `outside`: the numbers shown with it are cut, so it would be read as a ground truth
+        # outside the interval.
         flags = [flag for flag in self.estimate.flags if flag != OUTSIDE]
         return [*fate, *([f"{name}, the largest"] if name else []), *flags]
 
     def to_json(self) -> dict[str, Any]:
-        """JSON values."""
         found, truth = self.record.estimate, None if self.truths is None else self.truths.tolist()
         said: dict[str, Any] = {"epoch": self.epoch, "fate": self.record.fate.value}
         if kind_of(self.domain).single:
@@ -106,13 +100,10 @@ class Outcome:
     """A finished run.
 
     Attributes:
-        job: as deployed.
-        rows: one per epoch.
-        users: in the input.
-        seconds: from the deployment until the last estimate was read.
-        truths: of the input.
-        values: the input; None where it is not known.
-        smoothed: horizons by their number from 0 on, if the protocol has any.
+        users: Number of users in the input.
+        seconds: Seconds from deployment to reading the last estimate.
+        values: The input; None if unknown.
+        smoothed: Smoothed horizons by number, from 0; empty if the protocol has none.
     """
 
     job: DeployedJob
@@ -125,18 +116,17 @@ class Outcome:
 
     @property
     def records(self) -> list[EstimateRecord]:
-        """What was published."""
         return [row.record for row in self.rows]
 
     @property
     def known(self) -> dict[int, NDArray[np.int64]] | None:
-        """What is true of each epoch; None where the input cannot say it."""
+        """Ground truth by epoch; None if the input cannot determine it."""
         known = {row.epoch: row.truths for row in self.rows if row.truths is not None}
         return known or None
 
     @property
     def rmse(self) -> float | None:
-        """Root mean squared error against the truth, in users; None without any estimate."""
+        """RMSE against the ground truth, in users; None without any estimate."""
         return _rmse(
             row.intervals[0] - row.truths
             for row in self.rows
@@ -145,7 +135,6 @@ class Outcome:
 
     @property
     def smoothed_rmse(self) -> float | None:
-        """The same of the smoothed estimates."""
         return _rmse(
             found["smoothed"][0] - row.truths
             for row in self.rows
@@ -157,24 +146,23 @@ class Outcome:
 
     @property
     def predicted_rmse(self) -> float | None:
-        """What ``dpstream plan`` says beforehand; None for a protocol without a forecast."""
         return predicted_rmse(self.job, self.users)
 
     @property
     def covered(self) -> tuple[int, int]:
-        """How many intervals hold the truth, and how many claim to."""
+        """Number of intervals that contain the ground truth, and number that claim to."""
         held = [each for _, each in self.covered_by_epoch()]
         return sum(map(np.count_nonzero, held)), sum(map(len, held))
 
     def covered_by_epoch(self) -> Iterator[tuple[int, NDArray[np.bool_]]]:
-        """Whether the intervals that claim to hold the truth do, epoch by epoch."""
+        """Yield, by epoch, whether each interval that claims to contain the ground truth does."""
         for row in self.rows:
             if row.truths is not None and row.intervals.size and GAP not in row.estimate.flags:
                 _, low, high = row.intervals
                 yield row.epoch, (low <= row.truths) & (row.truths <= high)
 
     def to_json(self) -> dict[str, Any]:
-        """JSON values; those that ``dpstream simulate --json`` has too are named as there."""
+        """Return JSON values, named as in ``dpstream simulate --json`` where that has them too."""
         held, claimed = self.covered
         spans = EpochSpans(self.job)
         estimates = (record.estimate for record in self.records)
@@ -204,8 +192,6 @@ def _rmse(errors: Iterable[NDArray[np.float64]]) -> float | None:
 
 
 def summary(outcome: Outcome) -> Iterator[tuple[str, str]]:
-    """The result: what is said, and about what."""
-
     def share(error: float) -> str:
         return f"{error:,.0f} {outcome.job.people} ({percent(error / outcome.users, 0.005)})"
 
@@ -238,13 +224,9 @@ def summary(outcome: Outcome) -> Iterator[tuple[str, str]]:
 def next_steps(
     job_file: Path, program: str, *, example: bool, stages: Iterable[str]
 ) -> Iterator[tuple[str, list[str]]]:
-    """What to do next, and the commands that do it.
+    """Yield next steps, each with its commands.
 
-    Args:
-        job_file: of the job that has run.
-        program: how the command is called here.
-        example: whether the job is only an example: then a copy of its file is the beginning.
-        stages: of the job.
+    `example` is true if the job is only an example: the steps then start from a copy of its file.
     """
     own = "job.yaml" if example else shlex.quote(str(job_file))
     if example:

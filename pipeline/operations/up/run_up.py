@@ -1,4 +1,4 @@
-"""Runs jobs from their deployment to their last estimate, in processes of their own."""
+"""Run jobs from deployment to the last estimate, in processes of their own."""
 
 from __future__ import annotations
 
@@ -41,20 +41,15 @@ that stays."""
 
 
 def run_up(settings: UpSettings, screen: Screen, finished: Finished) -> None:
-    """Run jobs to their end. Whatever happens, no process is left when this returns or raises.
+    """Run jobs to their end; no process is left when this returns or raises.
 
-    Raises:
-        JobError: a job file is wrong; nothing was started, as after the next two.
-        InputError: the input is wrong.
-        FolderInUse: another run uses the state folder.
-        SignalledError: a signal has come before the end.
-        ProcessError: a process has failed again and again.
-        LocalKafkaError: the local broker cannot be had.
-        ClusterError: the cluster cannot be used.
-        UnaskedError: it is not agreed to what would be lost or charged; nothing was deployed.
+    Nothing was started after JobError, InputError or FolderInUse (another run uses the state
+    folder). Nothing was deployed after UnaskedError: losses or charges are not agreed to. Others
+    are SignalledError, ProcessError (a process failed repeatedly), LocalKafkaError and
+    ClusterError.
     """
     given = [
-        # The jobs have one input, and it need not be spoken of twice.
+        # The jobs share one input: print its notices only once.
         JobInput.load(file, settings, screen.say if index == 0 else lambda sentence: None)
         for index, file in enumerate(settings.job_files)
     ]
@@ -63,7 +58,10 @@ def run_up(settings: UpSettings, screen: Screen, finished: Finished) -> None:
 
 
 def _only_run(name: str) -> FolderLock:
-    """Two runs would share workers' folders; a page that stays open is none any more."""
+    """Exclude other runs, which would share workers' folders.
+
+    A finished run whose page stays open does not count.
+    """
     try:
         return FolderLock(state_home() / "up", f"dpstream up of {name}")
     except FolderInUse as error:
@@ -71,7 +69,7 @@ def _only_run(name: str) -> FolderLock:
 
 
 def address_of(port: int, jobs: Iterable[str]) -> str:
-    """Where jobs are looked at, all of them together.
+    """Return the URL of a page with all jobs.
 
     >>> address_of(8765, ["students", "students-again", "teachers"])
     'http://127.0.0.1:8765/?job=students&with=students-again,teachers'
@@ -82,7 +80,7 @@ def address_of(port: int, jobs: Iterable[str]) -> str:
 
 
 class _Run:
-    """One run. Everything happens in `run`; other threads post events, signals are only noted."""
+    """One run. `run` makes all decisions; other threads post events, signals are only recorded."""
 
     def __init__(
         self, settings: UpSettings, given: Sequence[JobInput], screen: Screen, signals: Signals
@@ -92,7 +90,7 @@ class _Run:
         self._screen = screen
         self._signals = signals
         self._forks = Forks(MODULES, state_home() / "up" / "forker.log")
-        # A string is what the process of the page says.
+        # A string is a line of output of the page's process.
         self._events: Queue[tuple[JobRun, JobEvent] | Message | str] = Queue()
         self._jobs = [
             JobRun(
@@ -145,7 +143,7 @@ class _Run:
             workers = stack.enter_context(self._processes())
             for job in self._jobs:
                 stack.callback(job.stop_observing)
-            # A page that stays is waited for.
+            # Wait for a page that stays open.
             while not all(job.complete for job in self._jobs) or (
                 settings.linger and self._page is None
             ):
@@ -197,14 +195,13 @@ class _Run:
                 self._hear(event)
 
     def _serve_page(self, pages: RestartedProcesses) -> None:
-        """Start the page, once there is something to show."""
         deployed = all(job.deployed is not None for job in self._jobs)
         if self._serving or not self._settings.page or self._connection is None or not deployed:
             return
         self._serving = True
         command = ["serve"]
         for job in self._jobs:
-            # A measure says nothing about what is published.
+            # A measure does not determine the published quantity.
             truth = ["--truth", f"{job.job.name}={self._settings.input}"]
             command += [job.job.name, *([] if job.job.domain.measure else truth)]
         pages.start(
@@ -215,7 +212,6 @@ class _Run:
         )
 
     def _show_page(self, line: str) -> None:
-        """Say where the page is when it says so."""
         port = urlsplit(line.removeprefix(PAGE_SAYS)).port if line.startswith(PAGE_SAYS) else None
         if port is None or self._page is not None:
             return

@@ -1,4 +1,4 @@
-"""What is shown while jobs run: lines, and on a terminal a bar for each job below them."""
+"""Show jobs while they run: lines, and on a terminal a progress bar for each job below them."""
 
 from __future__ import annotations
 
@@ -19,15 +19,6 @@ _LINES_PER_RUN = 17
 
 @dataclass(frozen=True, slots=True)
 class ScreenState:
-    """All there is to show of a job at a moment.
-
-    Attributes:
-        job: that runs.
-        activity: what is being done.
-        rows: what has been published.
-        last_epoch: of the run.
-    """
-
     job: Job
     activity: str
     rows: Sequence[Row]
@@ -35,10 +26,9 @@ class ScreenState:
 
 
 class Screen:
-    """Where a run is shown: a line for what begins, and for every so many epochs.
+    """Display of a run: a line for each new activity, and for epochs at regular intervals.
 
-    Args:
-        console: any output; on a terminal it is also shown how far each job is.
+    A terminal also shows progress bars.
     """
 
     def __init__(self, console: Console) -> None:
@@ -58,11 +48,9 @@ class Screen:
         self._bars.stop()
 
     def say(self, sentence: str) -> None:
-        """Print a line."""
         self._console.print(Text(sentence), soft_wrap=True)
 
     def show(self, *views: ScreenState) -> None:
-        """Print what is new and due of every job; called many times a second."""
         for number, view in enumerate(views):
             name = f"{view.job.name}: " if len(views) > 1 else ""
             # "fetching: 3 of 40" is the same activity as "fetching: 2 of 40".
@@ -88,7 +76,6 @@ class Screen:
 
 
 def line_of(row: Row, job: Job) -> str:
-    """An epoch in one line; with its date, where the job's calendar has one."""
     headline, calendar = row.headline, job.epochs.calendar
     measure = "estimate" if headline.numbers is None else "median"
     truth = "" if row.truths is None else f"truth ({NOT_PRIVATE}) {headline.shown(headline.truth)}"
