@@ -1,7 +1,7 @@
-"""Client side: what a device runs, and the exact privacy law of it.
+"""Client side: the code that a device runs, and its exact privacy guarantee.
 
-A package for each protocol: parameters, law and devices are imported from it, `calibration` makes a
-law from parameters. What they share stands beside them: `devices` and `laws` are the base classes,
-`guarantee` is what a law promises. `accounting` composes and amplifies losses, and knows no
-protocol. Nothing that a device runs imports a calibration or accounting. Begin with `future_rand`.
+Each protocol has a package with its parameters, mechanism and devices; its `calibration` makes a
+mechanism from parameters. Shared base classes are in `devices` and `laws`. `accounting` composes
+and amplifies losses, independent of protocols. Code that a device runs imports neither calibrations
+nor accounting. Start reading with `future_rand`.
 """

@@ -1,19 +1,18 @@
-"""Hashes of items to buckets, affine over a prime field, written as one word with the bucket.
+"""Affine hashes of items to buckets over a prime field, with hash and bucket in one message.
 
-Items 0, 1, ... are vectors x of m digits over GF(s), s a prime, the lowest digit first; that one
-may be kept below a width w <= s. A hash is a direction: a non-zero vector d up to its scale, of
-which there are D = (s^m - 1) / (s - 1); the bucket of x is <d, x>. The first digit of d that is not
-0 is 1. Directions that begin with 0 come first, numbered as those of m - 1 digits; in the others
-the digits after the 1, the lowest first, are a number from 0 on. A word is (number of the
-direction) * s + bucket.
+Items 0, 1, ... are vectors x of m digits over GF(s), s a prime, lowest digit first. A hash is a
+direction: a non-zero vector d up to its scale. There are D = (s^m - 1) / (s - 1) directions. The
+bucket of x is <d, x>. The first non-zero digit of d is 1. Directions that begin with 0 come first,
+numbered as those of m - 1 digits. In the others the digits after the 1, lowest first, are a number
+counted from 0. A message is (number of the direction) * s + bucket.
 
-An item has one word for every direction, 1 / s of all words. Two items share a bucket for the
-directions at right angles to their difference: a part q = (s^(m-1) - 1) / (s^m - 1) of them,
-whichever two they are. But items on one line have such a direction in common, and with it their
-collisions: fewer items on a line, and their errors are closer to being independent.
+An item has one message for each direction, 1 / s of all messages. Any two items share a bucket for
+the directions orthogonal to their difference: a share q = (s^(m-1) - 1) / (s^m - 1) of all
+directions. Items on one line have such a direction, and so their collisions, in common. With fewer
+items on a line, their errors are closer to independent.
 
-Each message draws a new direction: a direction that a device stores would link its epochs. Dummies
-are Poisson: clusters of dummies in one word would reveal which directions are those of dummies.
+Each message draws a new direction: a stored direction would link a device's epochs. Dummies are
+Poisson: clusters of dummies in one message would reveal which directions belong to dummies.
 """
 
 from __future__ import annotations
@@ -34,21 +33,13 @@ ROWS: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class AffineHashes:
-    """All hashes of items with so many digits.
+    """All hashes of items with m `digits` to s `buckets`; the lowest digit is below `width` w.
 
     >>> hashes = AffineHashes(buckets=3, digits=2)
     >>> hashes.directions, hashes.words, hashes.overlap
     (4, 12, 0.25)
     >>> hashes.buckets_of(np.arange(4), np.full(4, 5)).tolist()  # 5 is (2, 1): 1, 2, 2 + 1, 2 + 2
     [1, 2, 0, 1]
-
-    Attributes:
-        buckets: s, a prime.
-        digits: m.
-        width: w, how many values the lowest digit has; None: s.
-
-    Raises:
-        ValueError: the number of buckets is no prime, or there are too many words.
     """
 
     buckets: int
@@ -63,10 +54,7 @@ class AffineHashes:
 
     @classmethod
     def for_items(cls, buckets: int, items: int) -> Self:
-        """With as many digits as so many items need, spread over `ROWS` lines.
-
-        Raises:
-            ValueError: as above.
+        """Return hashes with enough digits for a number of items, spread over `ROWS` lines.
 
         >>> AffineHashes.for_items(buckets=101, items=200)
         AffineHashes(buckets=101, digits=2, width=7)
@@ -79,40 +67,36 @@ class AffineHashes:
 
     @property
     def row(self) -> int:
-        """How many items differ in the lowest digit only: w."""
+        """w, the number of items that differ only in the lowest digit."""
         return self.buckets if self.width is None else self.width
 
     @property
     def directions(self) -> int:
-        """D, how many hashes there are."""
+        """D, the number of hashes."""
         vectors: int = self.buckets**self.digits - 1
         return vectors // (self.buckets - 1)
 
     @property
     def words(self) -> int:
-        """Words are from 0 to this one, exclusive."""
+        """Exclusive upper bound of messages, which start at 0."""
         return self.directions * self.buckets
 
     @property
     def overlap(self) -> float:
-        """q, the part of its words that an item shares with any other one."""
+        """q, the share of its messages that an item has in common with any other item."""
         alike: int = self.buckets ** (self.digits - 1) - 1
         vectors: int = self.buckets**self.digits - 1
         return alike / vectors
 
     @property
     def shorter(self) -> AffineHashes:
-        """Those of one digit less: their words are the first ones here.
-
-        Raises:
-            ValueError: there is one digit only.
-        """
+        """Hashes with one digit less; their messages are the first ones here."""
         return AffineHashes(self.buckets, self.digits - 1)
 
     def buckets_of(
         self, directions: NDArray[np.int64], items: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """The bucket of each item under the hash beside it; shape (n,) all three."""
+        """Return the bucket of each item under its direction; all shapes (n,)."""
         if self.digits == 1:
             return items
         shorter = self.shorter
@@ -129,12 +113,12 @@ class AffineHashes:
         return buckets
 
     def draw(self, items: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
-        """Draw one of its words for each item, counted from 0, uniformly; shape (items,)."""
+        """Draw one of its messages uniformly for each item, counted from 0; shape (items,)."""
         directions = rng.integers(0, self.directions, len(items), np.int64)
         return directions * self.buckets + self.buckets_of(directions, items)
 
     def upper_digits(self, numbers: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """The m - 1 digits of numbers below s^(m-1), the lowest first."""
+        """Return the m - 1 digits of numbers below s^(m-1), lowest first."""
         digits = []
         for _ in range(self.digits - 2):
             quotient = numbers // self.buckets
@@ -144,7 +128,7 @@ class AffineHashes:
 
 
 def is_prime(number: int) -> bool:
-    """By trial division: up to 2^30 in a millisecond.
+    """Return whether a number is prime, by trial division: 1 ms for numbers up to 2^30.
 
     >>> [number for number in range(20) if is_prime(number)]
     [2, 3, 5, 7, 11, 13, 17, 19]

@@ -1,17 +1,16 @@
-"""Draws of a single device from bytes alone, the same in every language.
+"""Draws of a single device from bytes alone, identical in every language.
 
-A device in a browser and one in Python have to draw the same words from the same bytes; numpy's
-generators say nothing of how many bytes a draw takes. This one does:
+A browser device and a Python device must draw the same messages from the same bytes. numpy's
+generators do not define how many bytes a draw consumes. These rules do:
 
-* An integer from a range of n values takes no bytes if n is 1, and otherwise k of them, the least
-  of 1, 2, 4 and 8 with n <= 2^8k. They are an unsigned integer v, little-endian.
-* If v is below the largest multiple of n that is at most 2^8k, the integer is the least of the
-  range plus v mod n. Otherwise k more bytes are taken, until it is. So all n are exactly equally
+* An integer from a range of n values consumes no bytes if n is 1. Otherwise it consumes k bytes,
+  the least of 1, 2, 4 and 8 with n <= 2^8k. They form an unsigned little-endian integer v.
+* If v is below the largest multiple of n that is at most 2^8k, the integer is the range's minimum
+  plus v mod n. Otherwise k more bytes are read, until it is. So all n values are exactly equally
   likely.
-* An array is filled element by element, in C order; each takes all its bytes before the next one.
-  What dtype it has changes nothing.
-
-Bytes are taken in order, and none is left over.
+* An array is filled element by element, in C order. Each element consumes all its bytes before the
+  next one starts, whatever the dtype.
+* Bytes are consumed in order, without leftovers.
 """
 
 from __future__ import annotations
@@ -28,25 +27,20 @@ ReadBytes: TypeAlias = Callable[[int], bytes]
 
 
 class ByteGenerator:
-    """What devices ask a generator for, made of bytes as the module says.
+    """The generator methods that devices use, drawing from bytes by the module's rules.
+
+    `read` returns cryptographic randomness; anything else is for tests only.
 
     >>> script = iter([bytes([255, 7]), bytes([3])])
     >>> ByteGenerator(lambda count: next(script)).integers(0, 5, 2).tolist()  # 255 is drawn again
     [2, 3]
-
-    Args:
-        read: where the bytes come from: cryptographic randomness, anything else in tests only.
     """
 
     def __init__(self, read: ReadBytes) -> None:
         self._read = read
 
     def bytes(self, length: int) -> bytes:
-        """So many random bytes.
-
-        Raises:
-            ValueError: another number of them was read.
-        """
+        """Return `length` random bytes; `ValueError` if the source returns another number."""
         if length == 0:
             return b""
         read = self._read(length)
@@ -62,20 +56,10 @@ class ByteGenerator:
         dtype: DTypeLike = np.int64,
         endpoint: bool = False,
     ) -> Any:
-        """Independent integers, each value of a range equally likely.
+        """Draw independent integers, each value of a range equally likely.
 
-        Args:
-            low: the least, or, without `high`, the end of a range from 0 on.
-            high: the end of the range, not in it.
-            size: shape of the array; None for a single integer.
-            dtype: an integer type that holds the range.
-            endpoint: the end belongs to the range.
-
-        Returns:
-            an array of this dtype, or a number of it.
-
-        Raises:
-            ValueError: the range is empty, or the dtype does not hold it.
+        Arguments and result are those of numpy's `Generator.integers`, with scalar bounds.
+        `ValueError` if the range is empty, or exceeds the dtype.
         """
         least, end = (0, int(low)) if high is None else (int(low), int(high))
         values = end - least + endpoint
@@ -88,19 +72,18 @@ class ByteGenerator:
         shape = () if size is None else size
         count = math.prod(shape) if isinstance(shape, tuple) else int(shape)
         steps = self._below(values, count)
-        # Unsigned numbers wrap round: the sum is that of whole numbers, which the dtype holds.
+        # Unsigned integers wrap around: the sum equals the exact one, which fits the dtype.
         offset = np.uint64(least % (1 << 64))
         drawn = (steps + offset).astype(kind, casting="unsafe").reshape(shape)
         return drawn[()] if size is None else drawn
 
     def _below(self, values: int, count: int) -> np.ndarray[Any, np.dtype[np.uint64]]:
-        """So many integers from 0 to `values`, exclusive."""
         if values == 1:
             return np.zeros(count, np.uint64)
         width = next(width for width in (1, 2, 4, 8) if values <= 1 << 8 * width)
         largest = (1 << 8 * width) // values * values - 1
         taken = [np.zeros(0, np.uint64)]
-        # Each element is the next number that is not rejected: so all of them can be read at once.
+        # Each element is the next number not rejected, so all can be read at once.
         while count:
             numbers = np.frombuffer(self.bytes(count * width), f"<u{width}").astype(np.uint64)
             taken.append(numbers[numbers <= np.uint64(largest)])
@@ -110,9 +93,8 @@ class ByteGenerator:
 
 
 def byte_randomness(read: ReadBytes) -> np.random.Generator:
-    """A `ByteGenerator`, by the type that devices state.
+    """Return a `ByteGenerator` typed as the numpy generator that devices declare.
 
-    They state numpy's generator because populations are drawn with it, and ask it for `integers`
-    alone, which is offered here with the same arguments.
+    Devices declare numpy's generator because populations draw from it, but call only `integers`.
     """
     return cast(np.random.Generator, ByteGenerator(read))

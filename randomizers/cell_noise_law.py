@@ -1,10 +1,9 @@
-"""Noise of cells as a job states it: which law, and how much a contributor adds.
+"""Noise of cells as declared by a job: its distribution, and each contributor's share.
 
-The noise is sized on the fewest contributors a window is released with; where there are more, there
-is more of it, and estimators know how much.
-
-The continual protocols of the shuffled model share the dummies of single cells. Each contributor
-adds its share; or the shuffle stage adds all of it, once: it sees these reports unprotected anyway.
+The noise is sized for the minimum number of contributors of a released window. More contributors
+add more noise, which estimators know. The continual protocols of the shuffle model share the
+dummies of single cells. Each contributor adds its share of the dummies, or the shuffler adds all of
+them, once. The shuffler sees these reports unprotected in either case.
 """
 
 from __future__ import annotations
@@ -31,13 +30,8 @@ class CellNoiseLaw(Constants):
     (86.0, 86.0)
 
     Attributes:
-        dummies: who adds them, by which law.
-        mean: lambda, of a cell in a window with `minimum` contributors.
-        minimum: the fewest contributors.
-        shape: of negative-binomial noise in such a window, otherwise None.
-
-    Raises:
-        ValueError: something is out of range.
+        mean: lambda, of a cell in a window with `minimum` contributors, the fewest allowed.
+        shape: Shape of negative-binomial noise in such a window, otherwise None.
     """
 
     dummies: DummyLaw
@@ -65,11 +59,11 @@ class CellNoiseLaw(Constants):
 
     @property
     def contributors(self) -> int | None:
-        """The fewest that add noise, which it is sized on; None where the shuffle stage does."""
+        """Minimum number of noise contributors, for sizing; None if the shuffler adds the noise."""
         return None if self.dummies == "shuffle" else self.minimum
 
     def of_contributors(self, cells: int) -> Dummies | None:
-        """What each contributor sends to so many cells; None where the shuffle stage does."""
+        """Return each contributor's dummies over `cells` cells; None if the shuffler adds them."""
         share = _rounded_up(self.mean / self.minimum)
         if self.dummies == "shuffle":
             return None
@@ -80,11 +74,11 @@ class CellNoiseLaw(Constants):
         return PoissonDummies(_rounded_up(share * cells))
 
     def of_stage(self, cells: int) -> PoissonDummies | None:
-        """What the shuffle stage adds to so many cells; None where contributors do."""
+        """Return the shuffler's dummies over `cells` cells; None if contributors add them."""
         return PoissonDummies(_rounded_up(self.mean * cells)) if self.dummies == "shuffle" else None
 
     def moments(self, contributors: int) -> tuple[float, float]:
-        """Mean and variance of the dummies of a cell, with so many contributors."""
+        """Return mean and variance of a cell's dummies, given the number of contributors."""
         if self.dummies == "shuffle":
             return self.mean, self.mean
         mean = self.mean * contributors / self.minimum
@@ -95,12 +89,12 @@ class CellNoiseLaw(Constants):
         return mean, mean
 
     def per_contributor(self, cells: int) -> float:
-        """How many dummies a contributor sends on average."""
+        """Return the mean number of dummies that a contributor sends."""
         dummies = self.of_contributors(cells)
         return 0.0 if dummies is None else dummies.mean
 
     def most(self, cells: int, contributors: int) -> int:
-        """For how many dummies so many contributors have room in so many cells."""
+        """Return the dummy capacity of `contributors` contributors over `cells` cells."""
         dummies = self.of_contributors(cells)
         return 0 if dummies is None else dummies.most(contributors)
 
@@ -110,7 +104,7 @@ def _rounded_up(value: float) -> float:
 
 
 def trusted(noise: CellNoiseLaw) -> str:
-    """Who must be trusted, in words."""
+    """Return the trust assumptions as text."""
     if noise.dummies == "shuffle":
         return (
             "the shuffle stage: to add its dummies, to shuffle, and to keep its noise key; it sees "
@@ -123,7 +117,7 @@ def trusted(noise: CellNoiseLaw) -> str:
 
 
 def too_many(messages: float, allowed: float | None, noise: CellNoiseLaw, last_epoch: int) -> str:
-    """Why a job is refused that asks for too many messages."""
+    """Return the error text for a job that exceeds its allowed messages."""
     reason = (
         f"up to {messages:,.1f} messages a user over {last_epoch:,} epochs, messages_per_user "
         f"allows {allowed:g}: allow more"
@@ -144,13 +138,7 @@ ItemCells: TypeAlias = Literal["balls_into_bins", "count_min"]
 
 
 def dummies_in_cell(dummies: Dummies | None, contributors: int, rng: np.random.Generator) -> int:
-    """How many dummies of one cell so many contributors send together.
-
-    Args:
-        dummies: of a contributor; None where the shuffle stage adds them.
-        contributors: how many there are.
-        rng: cryptographic randomness; seeded in tests only.
-    """
+    """Draw the number of all contributors' dummies in a cell; 0 if the shuffler adds them."""
     if dummies is None:
         return 0
     if isinstance(dummies, PoissonDummies):
@@ -159,5 +147,5 @@ def dummies_in_cell(dummies: Dummies | None, contributors: int, rng: np.random.G
 
 
 def stage_dummies_in_cell(noise: CellNoiseLaw, rng: np.random.Generator) -> int:
-    """How many dummies of one cell the shuffle stage adds to a window."""
+    """Draw the number of dummies that the shuffler adds to one cell of a window."""
     return dummies_in_cell(noise.of_stage(1), 1, rng)

@@ -1,11 +1,10 @@
-"""Laplace noise in whole numbers, and what is seen of it within bounds.
+"""Discrete Laplace noise, and its clamped distribution.
 
-Measurements of a device are -1, 0 or 1, and so is the lattice of their noise: no fixed point has to
-be chosen. The noise is z with a probability in proportion to q^|z|, the discrete Laplace law, with
-all that lies beyond the bounds at the outermost numbers. What is reported is the measurement plus
-noise, clamped to -M..M. So the numbers that may be seen are the same whatever is measured, nothing
-is cut off that would have to be paid for in delta, and the loss is exact: it is that of the table
-that devices draw from, compared number by number.
+Measurements of a device are -1, 0 or 1. Noise has the same integer lattice, so no fixed point has
+to be chosen. The noise is z with probability proportional to q^|z|; the outermost numbers have all
+the mass beyond the bounds. The report is the measurement plus noise, clamped to -M..M. So every
+measurement has the same set of possible reports, and nothing is cut off that would cost delta. The
+loss is exact: it is that of the table that devices draw from, number by number.
 """
 
 from __future__ import annotations
@@ -30,18 +29,11 @@ _FIRST_BITS = 256
 
 @dataclass(frozen=True, slots=True)
 class ClampedNoise(Constants):
-    """The noise of one measurement.
+    """Noise of one measurement, with `decay` q, reported up to `most` M.
 
     >>> noise = ClampedNoise(decay=0.5, most=20)
     >>> round(noise.gap, 6), round(noise.variance, 3), round(float(noise.odds(1)), 9)
     (0.999999, 4.0, 2.0)
-
-    Attributes:
-        decay: q, how much less likely the next larger number is.
-        most: M, the largest number that is reported.
-
-    Raises:
-        ValueError: there is no such law.
     """
 
     decay: float
@@ -56,15 +48,15 @@ class ClampedNoise(Constants):
 
     @property
     def table(self) -> NoiseTable:
-        """What devices draw from: numbers from -M - 1 to M + 1."""
+        """Table that devices draw from: numbers from -M - 1 to M + 1."""
         return _table(self.decay, self.most)
 
     def masses(self, measurement: int) -> tuple[int, ...]:
-        """2^128 times the probability of reporting -M, ..., M, for a measurement of -1, 0 or 1."""
+        """Return 2^128 times the probability of -M, ..., M, for a measurement of -1, 0 or 1."""
         return _masses(self.decay, self.most, measurement)
 
     def odds(self, step: int) -> Fraction:
-        """How many times likelier a report may become if a measurement moves by 1 or 2."""
+        """Return the maximum ratio of a report's probabilities if a measurement moves by 1 or 2."""
         pairs = [(0, 1), (-1, 0)] if step == 1 else [(-1, 1)]
         return max(
             max(Fraction(a, b), Fraction(b, a))
@@ -74,18 +66,18 @@ class ClampedNoise(Constants):
 
     @property
     def gap(self) -> float:
-        """The mean of a report of 1; that of 0 is 0, and that of -1 the opposite."""
+        """Mean of a report of 1; a report of 0 has mean 0, and a report of -1 the opposite."""
         return _moments(self.decay, self.most)[0]
 
     @property
     def variance(self) -> float:
-        """Of a report, whatever is measured: the larger one."""
+        """Variance of a report, the maximum over measurements."""
         return _moments(self.decay, self.most)[1]
 
     def reports(
         self, measurements: NDArray[np.int8], rng: np.random.Generator
     ) -> NDArray[np.int64]:
-        """Measurements with noise, clamped, plus M: int64 of the same shape, from 0 to 2 M."""
+        """Return measurements plus noise, clamped, plus M; int64, same shape, from 0 to 2 M."""
         drawn = self.table.draw(measurements.size, rng).reshape(measurements.shape)
         drawn += measurements
         return np.clip(drawn, -self.most, self.most, out=drawn) + self.most
@@ -97,19 +89,19 @@ def _table(decay: float, most: int) -> NoiseTable:
     side = [1 << _FIRST_BITS]
     for _ in range(most + 1):
         side.append(side[-1] * numerator // denominator)
-    # All that is larger: a geometric series.
+    # Mass of all larger numbers: a geometric series.
     side[-1] = side[-1] * denominator // (denominator - numerator)
     weights = [*reversed(side[1:]), *side]
     total = sum(weights)
     bounds = tuple((each << TABLE_BITS) // total for each in accumulate(weights))
-    # Devices draw from the table itself, and its own loss is stated.
+    # Distance 0: devices draw from the table itself, and the stated loss is the table's own.
     return NoiseTable(-most - 1, bounds, distance=0.0)
 
 
 @lru_cache(maxsize=48)
 def _masses(decay: float, most: int, measurement: int) -> tuple[int, ...]:
     noise = [high - low for low, high in pairwise((0, *_table(decay, most).bounds))]
-    # The noise that makes -M of the measurement, and less; and M, and more.
+    # Noise that yields -M or less is summed up, and noise that yields M or more.
     low, high = 1 - measurement, 2 * most + 1 - measurement
     return (sum(noise[: low + 1]), *noise[low + 1 : high], sum(noise[high:]))
 

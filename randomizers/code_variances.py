@@ -1,12 +1,13 @@
-"""How accurate ranges are when every cell of a code has noise of its own.
+"""Variances of range counts when every cell of a code has its own noise.
 
-For levels of a tree, by weighted least squares. Its covariance is diagonal in the generalised Haar
-basis: what tells the children of a node of level l - 1 apart is seen by the levels from l on, by a
-node of width w and variance V with precision w / V for each of its values. So if r is the indicator
-of a range and |P_l r|^2 the sum over the nodes of level l of (values in the range)^2 / width, the
-variance is the sum over l of (|P_l r|^2 - |P_(l-1) r|^2) / (sum over m >= l of w_m / V_m).
+Levels of a tree are combined by weighted least squares. The covariance is diagonal in the
+generalized Haar basis. The levels from l on observe the difference between the children of a node
+of level l - 1. A node of width w and variance V observes it with precision w / V for each of its
+values.
 
-For kept nodes there is no choice: a range is the only signed sum of nodes that there is for it.
+Let r be the indicator of a range, and |P_l r|^2 the sum over the nodes of level l of (values in the
+range)^2 / width. The variance is the sum over l of (|P_l r|^2 - |P_(l-1) r|^2) / (sum over m >= l
+of w_m / V_m). For kept nodes there is no choice: exactly one signed sum of nodes gives a range.
 """
 
 from __future__ import annotations
@@ -28,15 +29,12 @@ _STEPS = np.array([0.7548776662466927, 0.5698402909980532])
 
 
 def range_variances(code: AxisCode, starts: Ends, ends: Ends) -> NDArray[np.float64]:
-    """Variance of the number of values in [start, end), for cells with noise of variance 1.
+    """Return the variance of the number of values in [start, end), for cell variance 1.
 
     Args:
-        code: of the values.
-        starts: the first value, from 0 on; a number, or an array.
-        ends: the first value that is not in the range, at least the start; likewise.
-
-    Returns:
-        float64, of the shape that both have together.
+        code: Code of the values.
+        starts: First value, counted from 0; a number, or an array.
+        ends: End of the range, exclusive, at least the start; likewise. Both shapes are broadcast.
 
     >>> range_variances(Levels(4, (4,)), 0, np.array([1, 4])).tolist()  # with the root, and alone
     [0.8, 0.8]
@@ -44,7 +42,7 @@ def range_variances(code: AxisCode, starts: Ends, ends: Ends) -> NDArray[np.floa
     if isinstance(code, Levels):
         return level_range_variances(code, [1.0] * code.messages, starts, ends)
     starts, ends = np.asarray(starts, np.int64), np.asarray(ends, np.int64)
-    # Both prefixes end with the same nodes: those of the bits above the highest one that differs.
+    # Both prefixes end with the same nodes: those of the bits above the highest differing bit.
     different = starts ^ ends
     for shift in (1, 2, 4, 8, 16, 32):
         different = different | different >> shift
@@ -55,14 +53,10 @@ def range_variances(code: AxisCode, starts: Ends, ends: Ends) -> NDArray[np.floa
 def level_range_variances(
     levels: Levels, variances: Sequence[float], starts: Ends, ends: Ends
 ) -> NDArray[np.float64]:
-    """As `range_variances`, for levels whose cells are not all equally accurate.
+    """Return `range_variances` for levels of different accuracy.
 
-    Args:
-        levels: the tree.
-        variances: of the cells of each level from the root down; above 0, infinite for a level
-            that is not used, which the lowest one must not be.
-        starts: the first value, from 0 on; a number, or an array.
-        ends: the first value that is not in the range, at least the start; likewise.
+    `variances` are those of a cell of each level from the root down: above 0, infinite for an
+    unused level. The lowest level must be used.
     """
     starts, ends = np.asarray(starts, np.int64), np.asarray(ends, np.int64)
     precisions = np.cumsum(np.divide(levels.widths, variances)[::-1])[::-1]
@@ -76,18 +70,18 @@ def level_range_variances(
 
 
 def equal_variances(levels: Levels, variance: float = 1.0, *, rooted: bool) -> list[float]:
-    """Of a cell on each level from the root down, all alike but for a root that is not used."""
+    """Return equal cell variances from the root down; infinite for an unused root."""
     return [variance if rooted else math.inf, *[variance] * len(levels.branching)]
 
 
 def mean_deviation(levels: Levels, variances: Sequence[float]) -> float:
-    """Mean standard deviation of a random range, for levels with these variances of a cell."""
+    """Return the mean standard deviation of a random range, for given cell variances."""
     found = level_range_variances(levels, variances, *random_ranges(levels.size))
     return float(np.sqrt(found).mean())
 
 
 def random_ranges(size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Starts and ends of ranges of so many values, spread evenly over all that there are."""
+    """Return starts and ends of ranges of `size` values, spread evenly over all ranges."""
     ends = np.sort(np.outer(np.arange(1, _RANGES + 1), _STEPS) % 1 * (size + 1), axis=1)
     starts, ends = ends.astype(np.int64).T
     some = starts < ends
@@ -95,7 +89,7 @@ def random_ranges(size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def _energy(starts: NDArray[np.int64], ends: NDArray[np.int64], width: int) -> NDArray[np.float64]:
-    """Sum over the nodes of a level of (values in the range)^2 / width."""
+    """Return the sum over the nodes of a level of (values in the range)^2 / width."""
     first, before = np.divmod(starts, width)
     last, after = np.divmod(ends, width)
     several = ((width - before) ** 2 + after**2) / width + (last - first - 1) * width

@@ -1,8 +1,7 @@
-"""Composed randomizers: k signs randomized together, as an exact law over the Hamming distance.
+"""Composed randomizers of k signs, as an exact distribution over the Hamming distance.
 
-A composed randomizer takes k signs and returns k signs. Those considered here treat all inputs and
-all positions alike, so the probability of an output depends on nothing but d, the number of signs
-in which it differs from the input. The law is k + 1 integer weights.
+All inputs and all positions are treated alike. So the probability of an output depends only on d,
+the number of signs in which it differs from the input. The distribution is k + 1 integer weights.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from dpstream.randomizers.draws import draw_categories
 
 @dataclass(frozen=True, slots=True)
 class ComposedLaw:
-    """The law of a composed randomizer of k signs (section 5.2 of "Randomize the Future").
+    """Output distribution of a composed randomizer of k signs.
 
     The ratio of any two output probabilities, over all pairs of inputs, is at most the ratio of the
-    largest to the smallest weight. That holds as well when only some of the signs are used, and
-    when the inputs are chosen in view of earlier outputs.
+    largest to the smallest weight. This also holds if only some of the signs are used, and if the
+    inputs are chosen in view of earlier outputs.
 
     >>> ComposedLaw((3, 1)).c_gap, ComposedLaw((3, 1)).probability(0)
     (0.5, Fraction(3, 4))
@@ -37,8 +36,7 @@ class ComposedLaw:
         weights: k + 1 positive integers; ``weights[d]`` is the weight of each particular sign
             vector at Hamming distance d from the input.
 
-    Raises:
-        ValueError: there are fewer than two weights, or one is not a positive integer.
+    Reference: *Randomize the Future*, Section 5.2.
     """
 
     weights: tuple[int, ...]
@@ -53,53 +51,45 @@ class ComposedLaw:
 
     @property
     def k(self) -> int:
-        """Number of signs."""
         return len(self.weights) - 1
 
     @property
     def masses(self) -> tuple[int, ...]:
-        """Weight of all the sign vectors at distance d together, d = 0 to k."""
+        """Total weight of the sign vectors at distance d, for d = 0 to k."""
         return tuple(
             math.comb(self.k, distance) * weight for distance, weight in enumerate(self.weights)
         )
 
     @property
     def exact_c_gap(self) -> Fraction:
-        """P(a sign is kept) - P(it is reversed), the same for every sign."""
+        """P(a sign is kept) - P(it is reversed), equal for all signs."""
         masses = self.masses
         advantage = sum(mass * (self.k - 2 * distance) for distance, mass in enumerate(masses))
         return Fraction(advantage, self.k * sum(masses))
 
     @property
     def c_gap(self) -> float:
-        """`exact_c_gap`, the nearest float."""
         return float(self.exact_c_gap)
 
     @property
     def loss(self) -> float:
-        """The privacy loss: ln(largest / smallest weight), rounded up."""
+        """Privacy loss: ln(largest / smallest weight), rounded up."""
         return log_rounded_up(Fraction(max(self.weights), min(self.weights)))
 
     def probability(self, distance: int) -> Fraction:
-        """Probability of each particular sign vector at this distance from the input."""
+        """Return the probability of each particular sign vector at a distance from the input."""
         return Fraction(self.weights[distance], sum(self.masses))
 
     def sample(self, count: int, rng: np.random.Generator) -> NDArray[np.int8]:
-        """Randomize the vector of k times +1, `count` times over.
+        """Randomize the vector of k times +1, `count` times; int8, shape (count, k), +1 or -1.
 
         The distance is drawn first, then which signs differ; every probability is exact.
-
-        Args:
-            count: how many sign vectors to draw.
-            rng: the randomness.
-
-        Returns:
-            int8, shape (count, k), +1 or -1.
         """
         left = draw_categories(self.masses, count, rng).astype(np.uint16)
         signs = np.empty((self.k, count), np.int8)
         for position, row in enumerate(signs):
-            # Of the positions left, each subset of as many as are left to differ is equally likely.
+            # Each subset of the remaining positions, of the size still to differ, is equally
+            # likely.
             choices = self.k - position
             differs = rng.integers(0, choices, count, dtype=_narrowest(choices)) < left
             left -= differs
@@ -107,16 +97,11 @@ class ComposedLaw:
         return np.ascontiguousarray(signs.T)
 
     def to_json(self) -> dict[str, Any]:
-        """Run lengths of equal weights; decimal strings, since the integers are large."""
+        """Return run lengths of equal weights; decimal strings, since the integers are large."""
         return {"weights": [[len(list(run)), str(weight)] for weight, run in groupby(self.weights)]}
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Self:
-        """Read `to_json`.
-
-        Raises:
-            ValueError: it is something else.
-        """
         try:
             return cls(tuple(_unpacked(body["weights"])))
         except (KeyError, TypeError, ValueError) as error:
@@ -129,7 +114,7 @@ MAX_SIGNS = 1024
 
 @lru_cache(maxsize=1024)
 def log_rounded_up(ratio: Fraction, times: int = 1) -> float:
-    """The least float known not to lie below times * ln(ratio), for a ratio of at least 1."""
+    """Return the least float known to be at least times * ln(ratio), for ratio >= 1."""
     with localcontext() as context:
         context.prec = 80
         # Decimal.ln is correctly rounded; stepping up covers that, the division and the product.

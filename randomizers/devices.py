@@ -1,7 +1,6 @@
-"""Populations of devices: what every protocol's devices have in common.
+"""Base class of device populations: enrollment, storage and restoring.
 
-A class of devices declares the arrays it keeps, and says what a device draws and reports; how
-devices are enrolled, stored and restored is written here.
+A subclass declares the arrays it stores, and defines what a device draws and reports.
 """
 
 from __future__ import annotations
@@ -22,8 +21,6 @@ LawT = TypeVar("LawT")
 
 @dataclass(frozen=True, slots=True)
 class _Declared:
-    """An array that has one entry for each device."""
-
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     new: int | None
@@ -36,15 +33,9 @@ class _Declared:
 class Devices(ABC, Generic[LawT]):
     """A population of enrolled devices, run as one.
 
-    A subclass declares in its constructor, by `_declare`, every array that it keeps. One that
-    declares none has its devices counted.
-
-    Args:
-        law: the constants of the job.
-
-    Attributes:
-        epoch: the last one reported, 0 if none.
-        population: devices enrolled.
+    A subclass declares each stored array in its constructor with `_declare`; without arrays only
+    the number of devices is stored. `law` holds the constants of the job, and `epoch` is the last
+    reported epoch, 0 if none.
     """
 
     def __init__(self, law: LawT) -> None:
@@ -56,23 +47,23 @@ class Devices(ABC, Generic[LawT]):
     @property
     @abstractmethod
     def guarantee(self) -> Guarantee:
-        """What the law promises every device."""
+        """Guarantee of the mechanism for every device."""
 
     @property
     def assumed_contributors(self) -> int:
-        """Contributors of a window that the guarantee assumes; 0 if it assumes none."""
+        """Contributors per window that the guarantee assumes; 0 if it assumes none."""
         return 0
 
     def least_delta(self) -> float:
-        """Lower bound on delta at the stated epsilon, from the stated noise.
+        """Return a lower bound on delta at the stated epsilon, from the stated noise.
 
-        0 where the law computes its epsilon and delta from what it draws.
+        It is 0 if the mechanism computes its epsilon and delta from what it draws.
         """
         return 0.0
 
     @property
     def frozen(self) -> int:
-        """Devices that had to leave out a change because their budget of changes was used up."""
+        """Number of devices that dropped a change after exhausting their change budget."""
         return 0
 
     @abstractmethod
@@ -83,49 +74,39 @@ class Devices(ABC, Generic[LawT]):
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
     ) -> NDArray[Any] | CountedWords:
-        """Take in everybody's values of an epoch, and report what is due.
+        """Randomize one epoch of values and return the reports due.
 
         Args:
-            epoch: later than the last one, at most the last of the horizon. Epochs left out are
-                epochs at which everybody was silent.
-            values: in the order of enrolment; those of silent devices are ignored. Integers or
-                bool, shape (population,): 0 or 1, or items from 1 on, 0 for none. Where a device
-                has a set, integers of shape (population, slots): items in any order and place, 0
-                for none.
-            present: shape (population,), which devices are not silent; None for all of them.
-            rng: cryptographic randomness; seeded in tests only.
+            epoch: Later than the last reported one. All devices are absent at skipped epochs.
+            values: Values in enrollment order; those of absent devices are ignored. Integers or
+                bool, shape (population,): 0 or 1, or items from 1, 0 for none. For sets of items,
+                integers of shape (population, slots): items in any order and slot, 0 for none.
+            present: True for devices that are present, shape (population,); None: all are.
+            rng: Cryptographic randomness; seeded in tests only.
 
         Returns:
-            Words, unsigned, shape (reports, width), in no order that others may see: sort or
-            shuffle them first. Counted where many are equal.
+            Messages, unsigned, shape (reports, width); counted if many are equal. Their order must
+            not be disclosed: sort or shuffle them first.
 
         Raises:
-            ValueError: the epoch is not a later one, an array has another shape or dtype, or a
-                value is none that there is. Nothing has changed then.
+            ValueError: If the epoch is not later, an array has another shape or dtype, or a value
+                is invalid. The state is then unchanged.
         """
 
     def due(self, epoch: int) -> NDArray[np.intp] | None:
-        """Whose the reports of an epoch are, in their order, if everybody is always present.
+        """Return the device of each report of an epoch, if all devices are always present.
 
-        Said of devices that send one report at an epoch or none, which is public.
-
-        Args:
-            epoch: none before it was left out.
-
-        Returns:
-            shape (reports,), each the number of a device in the order of enrolment, from 0 on; None
-            where that is not said.
+        It applies to devices whose number of reports at an epoch, one or none, is public. No
+        earlier epoch may be skipped. The result, None where undefined, has shape (reports,): device
+        numbers in enrollment order, from 0, in the order of the reports.
         """
         return None
 
     def enrol(self, count: int, rng: np.random.Generator) -> None:
-        """Add devices; what they draw in advance they draw now, once and for all.
+        """Add devices; each makes its advance draws now, once and permanently.
 
-        Enrol many at once: the cost includes that of the population.
-
-        Args:
-            count: how many.
-            rng: cryptographic randomness; seeded in tests only.
+        Enroll many devices at once: the cost includes that of the existing population. `rng` is
+        cryptographic randomness; seeded in tests only.
         """
         drawn = self._draw(count, rng)
         for name, declared in self._declared.items():
@@ -136,26 +117,17 @@ class Devices(ABC, Generic[LawT]):
         self._index()
 
     def state_arrays(self) -> dict[str, NDArray[np.generic]]:
-        """All that must be kept, with `epoch`, and must be kept secret: read-only views.
-
-        Returns:
-            The declared arrays by name; the population, int64 of shape (1,), if there are none.
-        """
+        """Return read-only views of all state, except `epoch`, to store and keep secret."""
         if not self._declared:
             return {"population": np.array([self.population], np.int64)}
         return read_only({name: self._kept(name) for name in self._declared})
 
     @classmethod
     def restore(cls, law: LawT, arrays: Mapping[str, NDArray[np.generic]], epoch: int) -> Self:
-        """The devices as they were: drawing again would spend the privacy loss again.
+        """Restore devices from stored state: drawing again would spend the privacy loss again.
 
-        Args:
-            law: of the job.
-            arrays: what `state_arrays` returned; copied.
-            epoch: the last epoch reported, 0 if none.
-
-        Raises:
-            ValueError: the arrays are not of these devices, or do not fit the law.
+        `arrays` is a result of `state_arrays` and copied; `epoch` is the last reported one, 0 if
+        none. `ValueError` if the arrays belong to other devices, or do not fit the mechanism.
         """
         devices = cls(law)
         devices.population = devices._population_of(arrays)
@@ -172,7 +144,6 @@ class Devices(ABC, Generic[LawT]):
         return devices
 
     def restored(self, arrays: Mapping[str, NDArray[np.generic]], epoch: int) -> Self:
-        """Devices of the same law as they were; arguments of `restore`."""
         return self.restore(self.law, arrays, epoch)
 
     def _declare(
@@ -184,27 +155,21 @@ class Devices(ABC, Generic[LawT]):
         new: int | None = 0,
         allowed: range | None = None,
     ) -> NDArray[Any]:
-        """Keep an array in the attribute of this name, with an underscore before it.
+        """Declare a stored array, held in the attribute of this name with a leading underscore.
 
-        Args:
-            name: in the state.
-            dtype: of it.
-            shape: of what is kept of one device.
-            new: what a device has that has just been enrolled; None: what it draws, by `_draw`.
-            allowed: the values that it may have, without gaps; None: not looked at.
-
-        Returns:
-            The array of no device, for that attribute.
+        `shape` is that of one device's entry. `new` is the value of a newly enrolled device; None:
+        drawn by `_draw`. `allowed` is a contiguous range; None: not checked. Return the array of
+        zero devices, for that attribute.
         """
         self._declared[name] = _Declared(np.dtype(dtype), shape, new, allowed)
         return self._declared[name].of_new(0)
 
     def _draw(self, count: int, rng: np.random.Generator) -> Mapping[str, NDArray[Any]]:
-        """What devices that are being enrolled draw, by name of the array."""
+        """Draw the declared arrays of devices being enrolled, by name."""
         return {}
 
     def _index(self) -> None:
-        """Bring up to date what follows from the arrays, and is not kept; nothing by default."""
+        """Update what is derived from the arrays and not stored; by default nothing."""
 
     def _kept(self, name: str) -> NDArray[Any]:
         array: NDArray[Any] = getattr(self, f"_{name}")
@@ -214,7 +179,7 @@ class Devices(ABC, Generic[LawT]):
         setattr(self, f"_{name}", array)
 
     def _population_of(self, arrays: Mapping[str, NDArray[np.generic]]) -> int:
-        """How many devices arrays are the state of; `ValueError` if they cannot be of these."""
+        """Return the number of devices in the arrays; `ValueError` if they do not match these."""
         empty = self.state_arrays()
         if arrays.keys() != empty.keys():
             raise ValueError(
@@ -232,7 +197,6 @@ class Devices(ABC, Generic[LawT]):
 
 
 def read_only(arrays: Mapping[str, NDArray[np.generic]]) -> dict[str, NDArray[np.generic]]:
-    """Views that cannot be written to."""
     views = {name: array.view() for name, array in arrays.items()}
     for view in views.values():
         view.flags.writeable = False

@@ -1,12 +1,12 @@
-"""Messages divided among shuffle instances that work side by side.
+"""Random division of messages among parallel shufflers.
 
-Every message goes to an instance of its own choice, uniform and independent of everything else. So
-what all instances see together is the shuffled union with a random label on every message: labels
-are post-processing, and the guarantee of the union holds. Who sees one instance alone sees each of
-a device's t messages with probability 1/K.
+Each message goes to a shuffler chosen uniformly and independently of everything else. So all
+shufflers together see the shuffled union, with a random label on every message. Labels are
+post-processing, and the guarantee of the union holds. An observer of one shuffler alone sees each
+of a device's t messages with probability 1/K.
 
-Where the number of messages is a secret, each part is given room that depends on the most messages
-alone; in the rare case that a part does not fit, all labels are drawn anew (`MISFIT`).
+If the number of messages is secret, each part has a capacity that depends only on the maximum
+number of messages. In the rare case that a part does not fit, all labels are redrawn (`MISFIT`).
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ _BLOCK = 1 << 20
 
 
 def room_of_part(most: int, instances: int) -> int:
-    """How many messages an instance is given room for, when there are at most so many in all.
+    """Return the message capacity of a shuffler, for at most `most` messages in total.
 
-    More than that come to any of the instances with a probability of at most `MISFIT`, by
-    Bernstein's inequality: P(Bin(n, q) >= n q + t) <= exp(-t^2 / (2 n q (1 - q) + 2 t / 3)).
+    Any shuffler's part exceeds it with probability at most `MISFIT`, by Bernstein's inequality:
+    P(Bin(n, q) >= n q + t) <= exp(-t^2 / (2 n q (1 - q) + 2 t / 3)).
 
     >>> room_of_part(100, 2), room_of_part(1_000_000, 2), room_of_part(1_000_000, 4)
     (100, 508393, 257293)
     """
-    # A little more than is needed: the bound is computed with rounding errors.
+    # A margin above what is needed: the bound is computed with rounding errors.
     rarity = math.log(instances) - math.log(MISFIT) + 1e-3
     mean = most / instances
     variance = mean * (1 - 1 / instances)
@@ -50,13 +50,10 @@ def room_of_part(most: int, instances: int) -> int:
 def divide(
     reports: Reports, instances: int, room: int | None, rng: np.random.Generator
 ) -> list[Reports]:
-    """Divide reports among instances; each part keeps their order.
+    """Divide reports among shufflers; each part preserves their order.
 
-    Args:
-        reports: of one drawing, shape (n, width), or counted.
-        instances: how many parts, at least 1.
-        room: the most messages of a part, see `room_of_part`; None: any number.
-        rng: cryptographic randomness; seeded in tests only.
+    `room` is the maximum number of messages of a part, see `room_of_part`; None: unlimited. `rng`
+    is cryptographic randomness; seeded in tests only.
     """
     while True:
         parts = _divided(reports, instances, rng)
@@ -65,7 +62,7 @@ def divide(
 
 
 def chances_of_one_instance(reports: int, instances: int) -> Sequence[Fraction]:
-    """How likely it is that one instance sees t of a device's reports, for t from 0 to all.
+    """Return the probabilities that one shuffler sees t of a device's reports, for all t.
 
     >>> [str(chance) for chance in chances_of_one_instance(2, 3)]
     ['4/9', '4/9', '1/9']
@@ -86,7 +83,7 @@ def _divided(reports: Reports, instances: int, rng: np.random.Generator) -> list
 def _divided_counts(
     reports: CountedWords, instances: int, rng: np.random.Generator
 ) -> list[Reports]:
-    """Every message of a count draws its own label: integers, and no more of them than a block."""
+    """Draw a label for every message of a count, in integers, one block at a time."""
     rows = len(reports.counts)
     tables = np.zeros((rows, instances), np.int64)
     ends = np.cumsum(reports.counts, dtype=np.int64)

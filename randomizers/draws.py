@@ -1,8 +1,4 @@
-"""Draws that are exact: bits, and one of several categories.
-
-Every draw is made of integers, so that a probability is a ratio of integers and nothing is lost to
-rounding.
-"""
+"""Exact draws of integers: every probability is a ratio of integers, without rounding."""
 
 from __future__ import annotations
 
@@ -17,7 +13,7 @@ _WORD_BITS = 64
 
 
 def random_bits(rng: np.random.Generator, count: int) -> NDArray[np.uint8]:
-    """Fair coins: uint8, shape (count,), 0 or 1; one random bit is spent on each."""
+    """Draw fair bits: uint8, shape (count,), 0 or 1; each consumes one random bit."""
     words = rng.integers(0, 1 << _WORD_BITS, -(-count // _WORD_BITS), dtype=np.uint64)
     return np.unpackbits(words.astype("<u8", copy=False).view(np.uint8), count=count)
 
@@ -27,17 +23,11 @@ def draw_categories(
 ) -> NDArray[np.intp]:
     """Draw indices, each with probability exactly ``masses[index] / sum(masses)``.
 
-    A uniform integer of 64 bits more than the total has is compared with the cumulated masses, and
-    the leftover that would favour some index is drawn again. Its leading 64 bits nearly always
-    settle the comparison; only where they do not are the others drawn.
+    A uniform integer with 64 bits more than the total is compared with the cumulated masses. The
+    leftover that would favor some index is redrawn. Its leading 64 bits settle nearly all
+    comparisons; only the others draw the remaining bits.
 
-    Args:
-        masses: integers of any size, none negative, not all 0.
-        count: how many to draw.
-        rng: the randomness.
-
-    Returns:
-        shape (count,), from 0 to ``len(masses) - 1``.
+    `masses` are non-negative integers of any size, not all 0. The result has shape (count,).
 
     >>> from dpstream.randomizers.randomness import seeded_generator
     >>> draw_categories([0, 10**400, 0], 3, seeded_generator(1)).tolist()
@@ -54,8 +44,8 @@ def draw_categories(
     )
     leading = rng.integers(0, largest, count, dtype=np.uint64, endpoint=True)
     drawn = np.searchsorted(leading_bounds, leading, side="right")
-    # A value equal to a leading bound may lie on either side of that bound; one above all of them
-    # is leftover. Both are rare: their probability is that of one or two words in 2^64.
+    # A value equal to a leading bound may lie on either side of it; one above all bounds is
+    # leftover. Both are rare: their probability is that of one or two words in 2^64.
     unsettled = (drawn == len(bounds)) | (leading_bounds[drawn - 1] == leading)
     for position in np.flatnonzero(unsettled):
         value = int(leading[position])

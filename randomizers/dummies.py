@@ -1,12 +1,12 @@
-"""Messages that hide the real ones, as many contributors together send them.
+"""Dummy messages that hide the real ones, drawn for many contributors at once.
 
-Every contributor sends dummies of its own, to cells chosen at random. What an observer sees of them
-is their sum over contributors, and for that it is the same whether it is drawn one by one or at
-once; so a population is drawn at once, exactly, and one device is a population of one.
+Every contributor sends dummies of its own, to cells chosen at random. An observer sees only their
+sum over contributors, which has the same distribution drawn one by one or at once. So a population
+is drawn at once, exactly, and one device is a population of one.
 
-How many there are must not show in the size of what is sent: a population is given room for a
-number that depends on the contributors alone, and in the rare case that more are drawn, all are
-drawn anew (`MISFIT`).
+The size of what is sent must not reveal the number of dummies. A population has a capacity that
+depends only on the number of contributors. In the rare case of a larger draw, all dummies are
+redrawn (`MISFIT`).
 """
 
 from __future__ import annotations
@@ -38,79 +38,71 @@ far is what is sent from its law, in total variation, and what that costs belong
 
 
 class Dummies(ABC):
-    """A law of dummies, from which those of any number of contributors are drawn."""
+    """Distribution of dummies, for draws of any number of contributors."""
 
     @abstractmethod
     def draw(self, contributors: int, cells: int, rng: np.random.Generator) -> NDArray[np.uint32]:
-        """The cells of all their dummies, shape (dummies,), in no stated order.
+        """Draw the cells of all contributors' dummies, shape (dummies,), in unspecified order.
 
-        Args:
-            contributors: how many there are.
-            cells: how many there are to choose from, at most 2^32.
-            rng: cryptographic randomness; seeded in tests only.
+        There are at most 2^32 `cells`. `rng` is cryptographic randomness; seeded in tests only.
         """
 
     def counts(self, contributors: int, cells: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """How many of their dummies are in each cell, shape (cells,); arguments as for `draw`."""
+        """Draw the number of dummies in each cell, shape (cells,); arguments as for `draw`."""
         return np.bincount(self.draw(contributors, cells, rng), minlength=cells)
 
     @property
     @abstractmethod
     def mean(self) -> float:
-        """How many dummies a contributor sends on average, over all cells."""
+        """Mean number of dummies of a contributor, over all cells."""
 
     @abstractmethod
     def rarity(self, number: float, contributors: int) -> float:
-        """A bound on -ln P(at least so many dummies in all), for numbers above their mean.
+        """Return a bound on -ln P(at least `number` dummies in total), above their mean.
 
-        It is Chernoff's: by how much the least exponential moment falls below 1.
+        It is Chernoff's bound: the amount by which the least exponential moment falls below 1.
         """
 
     def most(self, contributors: int) -> int:
-        """How many dummies so many contributors have room for, whatever they draw.
+        """Return the dummy capacity of all contributors together, independent of their draws.
 
-        The least number, up to rounding, that is exceeded with a probability of at most `MISFIT`.
+        It is the least number, up to rounding, that is exceeded with probability at most `MISFIT`.
 
         >>> PoissonDummies(0.5).most(1), PoissonDummies(0.5).most(1_000_000)
         (23, 508348)
         """
         if contributors == 0:
             return 0
-        # A little more than is needed: the bound is computed with rounding errors.
+        # A margin above what is needed: the bound is computed with rounding errors.
         wanted = -math.log(MISFIT) + 1e-3
         fits = math.floor(self.mean * contributors) + 1
-        # With one more than `most`, the bound holds.
+        # The bound holds from `most` + 1.
         return least_integer(lambda most: self.rarity(most, contributors) >= wanted, fits - 1) - 1
 
 
 @dataclass(frozen=True, eq=False)
 class PoissonDummies(Dummies):
-    """Poisson many of each contributor, each in a cell of its own choice.
+    """A Poisson number of dummies per contributor, each in a random cell.
 
     The counts of the cells are independent Poisson numbers. Those of n contributors are Poisson
-    with n times the mean: the binary digits of n say which tables are drawn from.
+    with n times the mean `rate`: the binary digits of n select the tables to draw from.
 
     >>> from dpstream.randomizers.randomness import seeded_generator
     >>> round(len(PoissonDummies(0.5).draw(1_000_000, 10, seeded_generator(1))), -4)
     500000
-
-    Attributes:
-        rate: the mean of a contributor, over all cells.
     """
 
     rate: float
 
     @property
     def mean(self) -> float:
-        """See `Dummies.mean`."""
         return self.rate
 
     def draw(self, contributors: int, cells: int, rng: np.random.Generator) -> NDArray[np.uint32]:
-        """See `Dummies.draw`."""
         return rng.integers(0, cells, self.total(contributors, rng), dtype=np.uint32)
 
     def counts(self, contributors: int, cells: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """See `Dummies.counts`: cell by cell where that takes fewer draws, by the same law."""
+        """Draw cell by cell where that takes fewer draws; the distribution is the same."""
         of_cell = PoissonDummies(math.nextafter(self.rate / cells, math.inf))
         tables = of_cell.tables(contributors)
         if sum(times for _, times in tables) * cells > self.rate * contributors:
@@ -125,12 +117,11 @@ class PoissonDummies(Dummies):
                 return drawn
 
     def rarity(self, number: float, contributors: int) -> float:
-        """See `Dummies.rarity`."""
         mean = self.rate * contributors
         return number * math.log(number / mean) - number + mean
 
     def total(self, contributors: int, rng: np.random.Generator) -> int:
-        """How many dummies so many contributors send together."""
+        """Draw the total number of dummies of all contributors."""
         most = self.most(contributors)
         while True:
             drawn = 0
@@ -140,7 +131,7 @@ class PoissonDummies(Dummies):
                 return drawn
 
     def tables(self, contributors: int) -> list[tuple[NoiseTable, int]]:
-        """What the total is drawn from: tables, and how often each is drawn from."""
+        """Return the tables that the total is drawn from, each with its number of draws."""
         return [
             _shared_table(self.rate, digit)
             for digit in range(contributors.bit_length())
@@ -148,28 +139,24 @@ class PoissonDummies(Dummies):
         ]
 
     def distance(self, contributors: int) -> float:
-        """How far, at most, the total is from its law, in total variation."""
+        """Return the maximum distance of the total from its distribution, in total variation."""
         return math.fsum(table.distance * times for table, times in self.tables(contributors))
 
 
 @lru_cache(maxsize=256)
 def _shared_table(mean: float, digit: int) -> tuple[NoiseTable, int]:
-    """Poisson numbers of mean times 2^digit: a table, and how many draws make one."""
-    # Halved until it is small: a mean times a power of two is exact.
+    """Return a table for mean times 2^digit, and how many of its draws sum to one number."""
+    # Halved until small; a mean times a power of two is exact.
     halvings = max(0, math.frexp(math.ldexp(mean, digit) / LARGEST_TABLE_MEAN)[1])
     return poisson_table(math.ldexp(mean, digit - halvings)), 1 << halvings
 
 
 @dataclass(frozen=True, eq=False)
 class ClusteredDummies(Dummies):
-    """Poisson many clusters of each contributor, each in a cell of its own choice.
+    """A Poisson number of clusters per contributor, each in a random cell.
 
-    With logarithmic sizes the counts of the cells are independent negative-binomial numbers.
-
-    Attributes:
-        cells: how many there are.
-        shape: of the negative-binomial noise of a cell that a contributor adds.
-        cell_mean: of that noise.
+    With logarithmic sizes the counts of the cells are independent negative-binomial numbers. A
+    contributor adds noise of shape `shape` and mean `cell_mean` to a cell.
     """
 
     cells: int
@@ -178,7 +165,6 @@ class ClusteredDummies(Dummies):
 
     @property
     def mean(self) -> float:
-        """See `Dummies.mean`."""
         return self.cells * self.cell_mean
 
     @cached_property
@@ -190,13 +176,13 @@ class ClusteredDummies(Dummies):
         return PoissonDummies(cluster_rate(self.shape, self.cell_mean, self.cells))
 
     def rarity(self, number: float, contributors: int) -> float:
-        """See `Dummies.rarity`; all cells together are negative-binomial."""
+        """Bound the total of all cells, which is negative-binomial."""
         shape, mean = self.shape * self.cells * contributors, self.mean * contributors
         above = math.log((shape + number) / (shape + mean))
         return number * (math.log(number / mean) - above) - shape * above
 
     def draw(self, contributors: int, cells: int, rng: np.random.Generator) -> NDArray[np.uint32]:
-        """See `Dummies.draw`; `cells` must be those of the law."""
+        """Draw as `Dummies.draw`; `cells` must equal the distribution's."""
         if cells != self.cells:
             raise ValueError(f"made for {self.cells} cells, asked for {cells}")
         most = self.most(contributors)
@@ -209,28 +195,21 @@ class ClusteredDummies(Dummies):
 
 @dataclass(frozen=True, eq=False)
 class BernoulliDummies(Dummies):
-    """At most one of each contributor in each cell, with a probability: as published.
-
-    Attributes:
-        cells: how many there are.
-        probability: gamma, above 0 and below 1.
-    """
+    """At most one dummy per contributor and cell, with `probability` gamma: as published."""
 
     cells: int
     probability: float
 
     @property
     def mean(self) -> float:
-        """See `Dummies.mean`."""
         return self.cells * self.probability
 
     @cached_property
     def table(self) -> NoiseTable:
-        """In how many cells a contributor has a dummy."""
+        """Distribution of the number of cells in which a contributor has a dummy."""
         return binomial_table(self.cells, self.probability)
 
     def rarity(self, number: float, contributors: int) -> float:
-        """See `Dummies.rarity`."""
         cells = self.cells * contributors
         if number > cells:
             return math.inf
@@ -239,14 +218,14 @@ class BernoulliDummies(Dummies):
         return cells * (share * math.log(share / self.probability) + without)
 
     def draw(self, contributors: int, cells: int, rng: np.random.Generator) -> NDArray[np.uint32]:
-        """See `Dummies.draw`; `cells` must be those of the law."""
+        """Draw as `Dummies.draw`; `cells` must equal the distribution's."""
         if cells != self.cells:
             raise ValueError(f"dummies for {self.cells} cells, asked for {cells}")
         most = self.most(contributors)
         wanted = self.table.draw(contributors, rng)
         while wanted.sum() > most:
             wanted = self.table.draw(contributors, rng)
-        # Cells of a contributor are distinct: what has come twice is drawn again.
+        # Cells of a contributor are distinct, so duplicates are redrawn.
         drawn_cells = np.zeros(0, np.int64)
         missing = wanted
         while missing.any():

@@ -1,7 +1,8 @@
-"""Dyadic intervals: how the epochs of a horizon are cut up, and the law of signs of each order.
+"""Dyadic intervals of the epochs of a horizon, and the sign distribution of each order.
 
-Interval (h, j), of order h from 0 and index j from 1, holds the epochs after (j-1) 2^h up to j 2^h
-(Definition 3.2 of "Randomize the Future").
+Interval (h, j), of order h from 0 and index j from 1, holds the epochs after (j-1) 2^h up to j 2^h.
+
+Reference: *Randomize the Future*, Definition 3.2.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dpstream.randomizers.parameter_checks import MAX_HORIZON, check_epsilon
 
 
 def orders_due(epoch: int) -> int:
-    """How many intervals end at an epoch: one of each order from 0 up to this, exclusive.
+    """Return the number of intervals ending at an epoch: one for each order below this number.
 
     >>> [orders_due(epoch) for epoch in (1, 2, 3, 4)]
     [1, 2, 1, 3]
@@ -24,7 +25,7 @@ def orders_due(epoch: int) -> int:
 
 
 def check_signs(epsilon: float, changes: int, estimator: str) -> None:
-    """Raise `ValueError` unless parameters of a job with signs for its changes are allowed."""
+    """Raise `ValueError` unless parameters of a job with signs for changes are allowed."""
     check_epsilon(epsilon)
     if type(changes) is not int or not 1 <= changes <= MAX_SIGNS:
         raise ValueError(f"changes is {changes!r}, must be a whole number from 1 to {MAX_SIGNS}")
@@ -34,16 +35,13 @@ def check_signs(epsilon: float, changes: int, estimator: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class FutureRandLaw:
-    """All constants of a FutureRand job: what its devices draw from and its estimators divide by.
+    """Constants of a FutureRand job, for its devices' draws and its estimators.
 
     Attributes:
-        horizon: number of epochs d, a power of two.
-        epsilon: what was asked for. What is spent, by the law, is in the randomizer's guarantee.
-        order_weights: one integer for each order 0 to log2 d; an order is drawn in proportion.
-        composed: one law of signs for each order.
-
-    Raises:
-        ValueError: the fields contradict each other, or more than epsilon is spent.
+        horizon: Number of epochs d, a power of two.
+        epsilon: Requested epsilon. The randomizer's guarantee states what the mechanism spends.
+        order_weights: One integer for each order 0 to log2 d; an order is drawn in proportion.
+        composed: One sign distribution for each order.
     """
 
     horizon: int
@@ -71,29 +69,27 @@ class FutureRandLaw:
 
     @property
     def last_epoch(self) -> int:
-        """As of other laws: the horizon."""
         return self.horizon
 
     @property
     def order_probabilities(self) -> tuple[float, ...]:
-        """Probability of each order."""
         total = sum(self.order_weights)
         return tuple(weight / total for weight in self.order_weights)
 
     @property
     def c_gaps(self) -> tuple[float, ...]:
-        """For each order, P(a sign is kept) - P(it is reversed)."""
+        """P(a sign is kept) - P(it is reversed), for each order."""
         gaps = {law: law.c_gap for law in set(self.composed)}
         return tuple(gaps[law] for law in self.composed)
 
     @property
     def loss(self) -> float:
-        """The privacy loss of a user's stream, rounded up: the largest over the orders drawn."""
+        """Privacy loss of a user's stream, rounded up: the maximum over the orders drawn."""
         drawn = zip(self.composed, self.order_weights, strict=True)
         return max(law.loss for law in {law for law, weight in drawn if weight})
 
     def to_json(self) -> dict[str, Any]:
-        """JSON values; each distinct law of signs is written once."""
+        """Return JSON values; each distinct sign distribution occurs once."""
         distinct = list(dict.fromkeys(self.composed))
         return {
             "horizon": self.horizon,
@@ -105,11 +101,6 @@ class FutureRandLaw:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Self:
-        """Read `to_json`.
-
-        Raises:
-            ValueError: it is something else.
-        """
         try:
             laws = [ComposedLaw.from_json(law) for law in body["laws"]]
             return cls(

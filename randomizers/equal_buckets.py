@@ -1,8 +1,7 @@
 """Equal buckets of a range of numbers, exact on every edge.
 
-A number is taken as the decimal that people write for it: the shortest one that gives the float.
-Clients in other languages follow the same rule, so 37.5 is in the bucket that begins at 37.5
-wherever it is counted.
+A float counts as the shortest decimal that converts to it, in clients of every language. So 37.5 is
+always in the bucket that starts at 37.5.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 _SLACK = 8 * np.finfo(np.float64).eps
 # Far above the subnormal floats, whose precision is not relative.
 _FINEST = 1e-290
-# Labels of edges, and edges that people give, are exact to this share of a bucket's width.
+# Labels of edges, and edges in job files and queries, are exact to this share of a bucket's width.
 _TOLERANCE = Fraction(1, 10**6)
 
 
@@ -30,9 +29,6 @@ class EqualBuckets:
     >>> buckets = EqualBuckets(35.2, 41.6, 64)
     >>> buckets.find(37.5), buckets.edge(23), buckets.edge_at(37.5)
     (23, 37.5, Fraction(23, 1))
-
-    Raises:
-        ValueError: low is not below high, or floats cannot tell neighboring edges apart.
     """
 
     low: float
@@ -52,7 +48,6 @@ class EqualBuckets:
 
     @property
     def width(self) -> float:
-        """The width of a bucket."""
         return float(self._width)
 
     @property
@@ -67,7 +62,7 @@ class EqualBuckets:
         """Return the bucket, from 0, of each number from low to below high; int64, same shape."""
         position = (numbers - self.low) / (self.high - self.low) * self.count
         found = np.floor(position).astype(np.int64)
-        # Floats decide, except beside an edge.
+        # Floats decide, except near an edge.
         nearest = np.rint(position).astype(np.int64)
         largest = max(abs(self.low), abs(self.high)) / self.width + self.count
         unsure = np.flatnonzero(np.abs(position - nearest) <= _SLACK * largest)
@@ -86,18 +81,18 @@ class EqualBuckets:
         return (decimal(number) - decimal(self.low)) / self._width
 
     def nearest_edge(self, number: float) -> int | None:
-        """Return the edge that a number is, or its label rounds to; None if it is not one."""
+        """Return the edge that a number equals, or its label rounds to; None if it is no edge."""
         position = self.edge_at(number)
         index = min(max(round(position), 0), self.count)
         return index if abs(position - index) <= _TOLERANCE else None
 
     def edge(self, index: float) -> float:
-        """Return the number at `index` widths above low: the float nearest to it."""
+        """Return the float nearest to `index` widths above low."""
         return float(decimal(self.low) + self._width * Fraction(index))
 
     def edge_labels(self) -> list[str]:
-        """Return a label for each of the count + 1 edges: as few decimals as tell them apart."""
-        # In whole numbers, which are quicker than fractions: edge i is (first + step * i) / unit.
+        """Return a distinct label with the fewest decimals for each of the count + 1 edges."""
+        # Integers are faster than fractions: edge i is (first + step * i) / unit.
         low, width = decimal(self.low), self._width
         unit = math.lcm(low.denominator, width.denominator)
         first, step = int(low * unit), int(width * unit)
@@ -117,20 +112,17 @@ class EqualBuckets:
 
 
 def decimal(number: float) -> Fraction:
-    """Return the shortest decimal that gives a float, exactly."""
+    """Return the shortest decimal that converts to a float, exactly."""
     return Fraction(number if isinstance(number, int) else repr(float(number)))
 
 
 def rounded_text(number: float, width: float, finer: int = 1) -> str:
-    """Return the text of a number rounded to a tenth of a bucket's width, or to less.
+    """Return the text of a number rounded to a tenth of a bucket's width, or finer.
+
+    `finer` is the number of digits beyond the first of the width.
 
     >>> rounded_text(33.21734, 1.0), rounded_text(1700003611.23, 3600.0), rounded_text(37.5, 0.1)
     ('33.2', '1700003611', '37.5')
-
-    Args:
-        number: at any place in the buckets.
-        width: of a bucket.
-        finer: digits beyond the first of the width.
     """
     return number_text(round(number, max(0, finer - math.floor(math.log10(width)))))
 
@@ -141,7 +133,7 @@ def edge_text(number: float, width: float) -> str:
 
 
 def number_text(number: Any) -> str:
-    """Return the shortest decimal of a float, without a decimal point where it is whole.
+    """Return the shortest decimal of a float, without a decimal point if it is whole.
 
     >>> number_text(1000016.0), number_text(37.6), number_text(2e300)
     ('1000016', '37.6', '2e+300')

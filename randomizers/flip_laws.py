@@ -1,7 +1,7 @@
-"""How often the tracked Boolean of a row flips while the item or number of a user changes.
+"""Distribution of flips of a row's tracked Boolean while a user's item or number changes.
 
-When an item changes to another one, the Boolean (`dpstream.randomizers.hadamard_rows`) flips for
-half of the rows only. So fewer flips have to be followed than an item may have changes.
+When an item changes, the Boolean (`dpstream.randomizers.hadamard_rows`) flips for only half of the
+rows. So fewer flips have to be tracked than an item may have changes.
 """
 
 from __future__ import annotations
@@ -13,19 +13,12 @@ from dpstream.randomizers.hadamard_rows import rows_for
 
 
 def flip_law(items: int, values: int) -> NDArray[np.float64]:
-    """How often b flips, for a user with so many items one after the other.
+    """Return the distribution of flips of b, for a user with `values` items in turn.
 
     The first item is any of the domain and each later one any of the others, equally likely, as is
     the row (`_mean_flip_law`). For a large domain it is close to Binomial(values, 1/2). In a domain
-    of two items, where users go back and forth, a quarter of the rows each has none, one, all but
-    one and all of the flips.
-
-    Args:
-        items: size of the domain.
-        values: items that the user has in turn, the first one included; at least 1.
-
-    Returns:
-        float64, shape (values + 1,): the probability of each number of flips.
+    of two items users alternate: a quarter of the rows each has none, one, all but one and all of
+    the flips. The result is float64, shape (values + 1,), one probability for each number of flips.
 
     >>> flip_law(2, 5).tolist(), flip_law(3, 2).tolist()
     ([0.25, 0.25, 0.0, 0.0, 0.25, 0.25], [0.25, 0.5, 0.25])
@@ -40,19 +33,11 @@ def flip_law(items: int, values: int) -> NDArray[np.float64]:
 
 
 def level_flip_law(level: int, levels: int, values: int) -> NDArray[np.float64]:
-    """How often the tracked Boolean of a level flips, for a user with so many values in turn.
+    """Return the distribution of flips of a level's tracked Boolean, for values in turn.
 
-    The first value lies in any bucket and each later one in any other, equally likely: as
-    `flip_law`, but a value that has changed may still lie in the same node. A row with 2^l columns
-    besides column 0 has one of four numbers of +1 in them.
-
-    Args:
-        level: l, from 1.
-        levels: L, at least l.
-        values: that the user has in turn, the first one included; at least 1.
-
-    Returns:
-        float64, shape (values + 1,): the probability of each number of flips.
+    The first value lies in any bucket and each later one in any other, equally likely. It is as
+    `flip_law`, but a changed value may still lie in the same node. A row, with 2^l columns besides
+    column 0, has one of four numbers of +1 in them. `level` is l, from 1 to `levels`.
 
     >>> bool(np.allclose(level_flip_law(3, 3, 5), flip_law(8, 5)))
     True
@@ -67,22 +52,14 @@ def level_flip_law(level: int, levels: int, values: int) -> NDArray[np.float64]:
 def _mean_flip_law(
     positive: NDArray[np.int64], shares: NDArray[np.float64], items: int, values: int
 ) -> NDArray[np.float64]:
-    """How often the tracked Boolean flips, the mean over kinds of rows.
+    """Return the distribution of flips of the tracked Boolean, the mean over kinds of rows.
 
-    Given a row it is a Markov chain of two states, whose transitions depend on the row by no more
-    than the number of items that have +1 there.
-
-    Args:
-        positive: shape (kinds,), of how many items it is true.
-        shares: shape (kinds,), the probability of each kind of row.
-        items: that a value may be; each later one is any of the others, equally likely.
-        values: that the user has in turn, the first one included; at least 1.
-
-    Returns:
-        float64, shape (values + 1,): the probability of each number of flips.
+    Given a row it is a Markov chain of two states. Its transitions depend on the row only by the
+    number of items that have +1 there: `positive`, with the probabilities `shares`, both of shape
+    (kinds,).
     """
     up, down = positive[:, None] / (items - 1), (items - positive[:, None]) / (items - 1)
-    # Probability of the present Boolean and the flips so far, for each kind of row.
+    # Probability of the current Boolean and the flips up to now, for each kind of row.
     zero, one = np.zeros((2, len(positive), values + 1))
     zero[:, 0], one[:, 1] = 1 - positive / items, positive / items
     for _ in range(values - 1):

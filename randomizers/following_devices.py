@@ -1,7 +1,7 @@
-"""Devices that follow the changes of a Boolean, whatever they send of them.
+"""Base of devices that track the changes of a Boolean, for any form of report.
 
-A change adds a to f or takes it, and an epoch later the share b is left of that. Only the first
-`changes` changes are boosted like that, of those made while the value was known.
+A change adds or subtracts a from f, and the share b of it remains an epoch later. Only the first
+`changes` changes made while the value was known are boosted this way.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ MAX_EPOCHS: typing.Final = 1 << 20
 TOGETHER: typing.Final = 1 << 14
 """Devices that are run at once: what is kept of them fits into a processor's cache."""
 
-# What is kept of a value, beside 0 and 1: that it has not been known since then, or is new.
+# Flags of a stored value, besides 0 and 1: unknown since then, or new.
 _UNKNOWN, _NEW = 2, 4
 
-# Where less than this is left of all changes, nothing is: smaller numbers are slow.
+# Remainders below this become 0: smaller numbers are slow.
 _NOTHING = 2.0**-64
 
 
 class FollowingLaw(typing.Protocol):
-    """What a law says of how changes are followed."""
+    """Constants of a mechanism that tracks changes."""
 
     @property
     def last_epoch(self) -> int:
@@ -36,42 +36,37 @@ class FollowingLaw(typing.Protocol):
 
     @property
     def changes(self) -> int:
-        """k, how many changes of a device are boosted."""
+        """k, number of boosted changes of a device."""
         ...
 
     @property
     def boost(self) -> float:
-        """a, what a change adds to f."""
+        """a, amount that a change adds to f."""
         ...
 
     @property
     def decay(self) -> float:
-        """b, the share of it that is left an epoch later."""
+        """b, share of it that remains an epoch later."""
         ...
 
 
 class FollowingDevices(Devices[LawT]):
-    """Devices that each follow a Boolean.
-
-    Args:
-        law: the constants of the job.
-        booleans: of it, those of the Booleans.
-    """
+    """Devices that each track a Boolean; `booleans` is the part of `law` for them."""
 
     def __init__(self, law: LawT, booleans: FollowingLaw) -> None:
         super().__init__(law)
         self._rules = booleans
-        # f, what is left of its changes.
+        # f, the remainder of the device's changes.
         self._followed = self._declare("followed", np.float64)
-        # The last value known, and 2 more if it was unknown at the last epoch. The value before the
+        # The last known value, plus 2 if it was unknown at the last epoch. The value before the
         # first epoch counts as 0.
         self._value = self._declare("value", np.uint8, new=_NEW)
-        # Changes made, up to one more than are boosted.
+        # Changes made, up to one more than the number of boosted ones.
         self._changes = self._declare("changes", np.min_scalar_type(booleans.changes + 2))
 
     @property
     def frozen(self) -> int:
-        """Number of devices that had to leave out the boost of a change."""
+        """Number of devices that dropped the boost of a change."""
         return int(np.count_nonzero(self._changes > self._rules.changes))
 
     def _begin_epoch(
@@ -80,11 +75,7 @@ class FollowingDevices(Devices[LawT]):
         values: NDArray[np.integer] | NDArray[np.bool_],
         told: NDArray[np.bool_] | None,
     ) -> NDArray[np.int8]:
-        """Check what is given of an epoch, and let those pass of which nothing was.
-
-        Returns:
-            the values, int8, shape (population,).
-        """
+        """Validate an epoch's input and advance over skipped epochs; return int8 values."""
         check_epoch(epoch, after=self.epoch, last_epoch=self._rules.last_epoch)
         now = checked_booleans(epoch, values, told, self.population)
         for _ in range(epoch - self.epoch - 1):
@@ -97,7 +88,7 @@ class FollowingDevices(Devices[LawT]):
     def _take_in(
         self, devices: slice, now: NDArray[np.int8], told: NDArray[np.bool_] | None
     ) -> None:
-        """Follow the values of some devices: f and what it follows from."""
+        """Apply the values of some devices to f and the state it derives from."""
         rules = self._rules
         value, made, followed = (
             self._value[devices],

@@ -1,4 +1,4 @@
-"""Sets of items that devices are given at an epoch, and what of them is refused."""
+"""Validate the sets of items that devices receive at an epoch."""
 
 from __future__ import annotations
 
@@ -13,21 +13,12 @@ def checked_sets(
     population: int,
     most: int,
 ) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
-    """The items of those present, each once for every user.
+    """Return users' positions, ascending, and their items, each once per user; shape (items,).
 
-    Args:
-        epoch: named in errors.
-        values: items from 1 on, shape (population, slots) in any order and place, 0 for none.
-        present: shape (population,), which devices are not silent; None for all of them.
-        population: how many devices there are.
-        most: how many items a user may hold.
-
-    Returns:
-        Positions of users, ascending, and their items; shape (items,) both.
-
-    Raises:
-        ValueError: an array has another shape or dtype, an item is negative, or somebody present
-            holds too many.
+    `values` are items from 1, shape (population, slots), in any order and slot, 0 for none.
+    `present` is True for devices that are present, shape (population,); None: all are. `ValueError`
+    if an array has another shape or dtype, an item is negative, or a present device has more than
+    `most` items.
 
     >>> users, items = checked_sets(1, np.array([[7, 7], [0, 5]]), None, 2, most=2)
     >>> users.tolist(), items.tolist()
@@ -72,21 +63,10 @@ def set_rows(
     most: int,
     domain: int,
 ) -> NDArray[np.int64]:
-    """The sets of those present, one a row.
+    """Return the sets of present devices as `checked_sets` does, one per row.
 
-    Args:
-        epoch: named in errors.
-        values: items from 1 on, shape (population, slots) in any order and place, 0 for none.
-        present: shape (population,), which devices are not silent; None for all of them.
-        population: how many devices there are.
-        most: how many items a user may hold.
-        domain: how many items there are.
-
-    Returns:
-        int64, shape (devices present, most): each item once, then zeros.
-
-    Raises:
-        ValueError: from `checked_sets`, or an item is not of the domain.
+    The result is int64, shape (devices present, most): each item once, then zeros. An item that
+    exceeds `domain` raises `ValueError`.
 
     >>> set_rows(1, np.array([[0, 2, 2], [0, 0, 0], [3, 0, 1]]), None, 3, 2, 3).tolist()
     [[2, 0], [0, 0], [1, 3]]

@@ -1,4 +1,4 @@
-"""What devices are given at an epoch, and what of it is refused."""
+"""Validate the values that devices receive at an epoch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 
 def check_epoch(epoch: int, *, after: int, last_epoch: int) -> None:
-    """Raise `ValueError` unless an epoch comes after the last one reported, within the horizon."""
+    """Raise `ValueError` unless an epoch follows the last reported one, within the horizon."""
     if not after < epoch <= last_epoch:
         raise ValueError(
             f"epoch {epoch}, must be after the last one reported, {after}, "
@@ -21,16 +21,10 @@ def checked_booleans(
     present: NDArray[np.bool_] | None,
     population: int,
 ) -> NDArray[np.int8]:
-    """The values as int8, those of silent devices unchecked.
+    """Return the values as int8; those of absent devices are unchecked.
 
-    Args:
-        epoch: named in errors.
-        values: integers or bool, shape (population,).
-        present: shape (population,), which devices are not silent; None for all of them.
-        population: how many devices there are.
-
-    Raises:
-        ValueError: an array has another shape or dtype, or a value is neither 0 nor 1.
+    `values` are integers or bool, and `present` is bool; both have shape (population,).
+    `ValueError` if an array has another shape or dtype, or a value is neither 0 nor 1.
     """
     if values.shape != (population,):
         raise ValueError(f"values of shape {values.shape}, must be ({population},): one a device")
@@ -47,14 +41,9 @@ def refuse_wrong(
     present: NDArray[np.bool_] | None,
     allowed: str,
 ) -> None:
-    """Raise `ValueError` if a device that is not silent has a wrong value.
+    """Raise `ValueError` if a present device has a value marked in `wrong`.
 
-    Args:
-        epoch: named in errors.
-        values: shape (population,).
-        wrong: which of them must not be, the same shape.
-        present: which devices are not silent, the same shape; None for all of them.
-        allowed: what a value must be, in words.
+    All arrays have shape (population,). `allowed` describes the valid values.
     """
     if present is not None:
         if present.shape != values.shape or present.dtype != np.bool_:

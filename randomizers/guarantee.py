@@ -1,4 +1,4 @@
-"""What is promised to a user, in the terms in which it can be checked."""
+"""Privacy guarantee of a user, in terms that can be checked."""
 
 from __future__ import annotations
 
@@ -10,15 +10,11 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, slots=True)
 class ShuffledStreams:
-    """What holds besides for a user's whole stream where the shuffle stage is trusted.
+    """Additional guarantee for a user's whole stream, if the shuffler is trusted.
 
-    For users whose producers were in every window: the loss of a stream is charged once, whatever
-    the number of epochs. For the others it is the local one.
-
-    Attributes:
-        epsilon: the privacy loss of the stream, shuffled.
-        delta: the same.
-        contributors: the fewest honest ones that are there at all epochs, the user included.
+    It covers users whose producers were in every window: the loss of a stream is charged once, for
+    any number of epochs. For other users the loss is the local one. `contributors` is the minimum
+    number of honest users present at all epochs, the user included.
     """
 
     epsilon: float
@@ -27,11 +23,11 @@ class ShuffledStreams:
 
     @property
     def trust(self) -> str:
-        """On what it rests, in words."""
+        """Trust assumptions as text."""
         return whole_streams(self.contributors)
 
     def over(self, horizons: int) -> ShuffledStreams:
-        """Of so many horizons, each with as many contributors: losses add up."""
+        """Return the sum of losses over horizons with equally many contributors each."""
         epsilon, delta = _times(horizons, self.epsilon), _times(horizons, self.delta)
         return replace(self, epsilon=epsilon, delta=delta)
 
@@ -40,23 +36,24 @@ class ShuffledStreams:
 class Guarantee:
     """A differential privacy guarantee.
 
-    For any two neighbours, and whatever set of things an observer may see, the probabilities of
-    seeing it are within a factor exp(epsilon) of each other, apart from a probability of delta.
+    For any two neighboring inputs and any set of observations, the two probabilities of the set are
+    within a factor exp(epsilon) of each other, apart from a probability of delta.
 
     Attributes:
-        epsilon: the privacy loss, rounded up.
-        delta: rounded up; 0 for a pure guarantee.
-        unit: what the epsilon is spent on: a user's whole "stream", a single "epoch" of it, or a
-            single "value", for users whose value never changes.
-        neighbours: which two inputs cannot be told apart.
-        trust: who has to be trusted, and who need not be.
-        basis: "exact" computed from the whole probability law, "bound" proven to be no larger.
-        horizons: how many horizons of a job that renews it is about, with the draws of each made
-            anew; None for a job that does not.
-        stream_epsilon: with the unit "value", the loss of a whole stream that may change, rounded
-            up and exact, whatever `basis` says; with the unit "epoch", that of all epochs of a
-            horizon together, with the same delta. None where it is not known or the unit itself.
-        shuffled: what a job that states a central guarantee promises of shuffled streams besides.
+        epsilon: Privacy loss, rounded up.
+        delta: Rounded up; 0 for a pure guarantee.
+        unit: Part of a user's data that the epsilon is spent on: the whole "stream", a single
+            "epoch" of it, or a single "value", for users whose value never changes.
+        neighbours: Pairs of inputs that cannot be told apart.
+        trust: Parties that have to be trusted, and parties that need not be.
+        basis: "exact": computed from the whole output distribution; "bound": proven upper bound.
+        horizons: Number of horizons covered, for a recurring job, each with fresh draws; None for
+            other jobs.
+        stream_epsilon: With the unit "value", the loss of a whole stream that may change, rounded
+            up and exact for any `basis`. With the unit "epoch", the loss of all epochs of a horizon
+            together, with the same delta. None if unknown or the unit itself.
+        shuffled: Additional guarantee of shuffled streams, for a job that states a central
+            guarantee.
     """
 
     epsilon: float
@@ -70,17 +67,17 @@ class Guarantee:
     shuffled: ShuffledStreams | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The fields, as JSON values; without those that are None."""
+        """Return the fields as JSON values, omitting None."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     def over(self, horizons: int) -> Guarantee:
-        """What so many horizons, each with this guarantee, promise together.
+        """Return the joint guarantee of several horizons, each with this guarantee.
 
-        Losses add up (basic composition). An epoch lies in one horizon only, and what is said of
-        it and of all epochs of its horizon stays as it is.
+        Losses are summed (basic composition). An epoch lies in only one horizon, so the guarantees
+        of an epoch and of all epochs of its horizon are unchanged.
 
-        >>> nobody = Guarantee(0.1, 0.0, "stream", "any two streams", "nobody", "exact")
-        >>> nobody.over(3).epsilon
+        >>> local = Guarantee(0.1, 0.0, "stream", "any two streams", "none", "exact")
+        >>> local.over(3).epsilon
         0.30000000000000004
         """
         if self.unit == "epoch":
@@ -96,7 +93,7 @@ class Guarantee:
 
     @property
     def subject(self) -> str:
-        """The part of a user's data that the epsilon is about, in words."""
+        """Part of a user's data that the epsilon covers, as text."""
         unit = _UNITS[self.unit]
         if self.horizons is None or self.unit == "epoch":
             return unit
@@ -104,7 +101,7 @@ class Guarantee:
 
     @property
     def spent_on(self) -> str:
-        """What of a user the epsilon is spent on, in words."""
+        """Part of a user's data that the epsilon is spent on, as text."""
         unit = _UNITS[self.unit]
         if self.stream_epsilon is not None:
             unit += f", {self.stream_epsilon:.6g} for the whole stream"
@@ -125,7 +122,6 @@ class Guarantee:
 
     @property
     def _besides(self) -> str:
-        """What holds of shuffled streams, in words."""
         if self.shuffled is None:
             return ""
         shuffled = self.shuffled
@@ -136,7 +132,7 @@ class Guarantee:
 
 
 def _times(count: int, loss: float) -> float:
-    """The product, rounded up."""
+    """Return the product, rounded up."""
     product = count * loss
     return product if product >= count * Fraction(loss) else math.nextafter(product, math.inf)
 
@@ -149,29 +145,27 @@ _UNITS = {
 
 
 def held_by_a_user(items: int) -> str:
-    """What cannot be told apart where a user holds up to so many items, in words."""
+    """Return the neighbor relation of users with at most `items` items, as text."""
     held = "items" if items == 1 else f"sets of at most {items:,} items"
     return f"any two {held} of a user at an epoch, or none at all; who is present is public"
 
 
 def held_or_nothing(items: int) -> str:
-    """What cannot be told apart where neighbours are made by removal, in words."""
+    """Return the neighbor relation by removal, as text."""
     held = "an item" if items == 1 else f"a set of at most {items:,} items"
     return f"{held} of a user at an epoch, or none at all; who is present is public"
 
 
 def of_messages_apart(shuffled: Guarantee, epsilon: float, messages: int) -> Guarantee:
-    """What is promised against whoever keeps the messages of every device together.
+    """Return the guarantee against an adversary that links each device's messages.
 
-    Args:
-        shuffled: what is promised of shuffled messages.
-        epsilon: of what a device sends at one epoch.
-        messages: at how many epochs of a horizon it sends anything.
+    It has no trusted party. `epsilon` is the loss of what a device sends at one epoch; it sends at
+    `messages` epochs of a horizon.
 
     >>> shuffled = Guarantee(0.1, 1e-6, "epoch", "any two items", "the shuffle stage", "bound")
     >>> apart = of_messages_apart(shuffled, 2.0, 3)
-    >>> apart.epsilon, apart.delta, apart.stream_epsilon, apart.trust
-    (2.0, 0.0, 6.0, 'nobody')
+    >>> apart.epsilon, apart.delta, apart.stream_epsilon
+    (2.0, 0.0, 6.0)
     """
     return replace(
         shuffled,
@@ -184,7 +178,7 @@ def of_messages_apart(shuffled: Guarantee, epsilon: float, messages: int) -> Gua
 
 
 def whole_streams(contributors: int) -> str:
-    """Who has to be trusted where whole streams hide among those of others, in words."""
+    """Return the trust assumptions of whole streams hidden among others, as text."""
     return (
         f"the shuffle stage to shuffle, and {contributors - 1:,} honest others; it is about users "
         "whose producers are in every window, as these others are, whose messages nothing links "
@@ -193,7 +187,7 @@ def whole_streams(contributors: int) -> str:
 
 
 def shuffle_to_mix(minimum: int) -> str:
-    """Who has to be trusted where messages hide among those of others, in words."""
+    """Return the trust assumptions of messages hidden among others, as text."""
     return (
         "the shuffle stage to shuffle and to refuse windows below the minimum, and "
         f"{minimum - 1:,} honest others in each window"
@@ -201,11 +195,9 @@ def shuffle_to_mix(minimum: int) -> str:
 
 
 def shuffle_and_others(minimum: int, apart: str) -> str:
-    """Who has to be trusted where messages hide among those of others, in words.
+    """Return the trust assumptions of messages hidden among others, as text.
 
-    Args:
-        minimum: the fewest contributors of a window.
-        apart: the epsilon against a stage that keeps the messages of a device together.
+    `apart` is epsilon against a shuffler that links the messages of a device.
     """
     return (
         f"{shuffle_to_mix(minimum)}; against a stage that keeps messages apart epsilon is {apart}"

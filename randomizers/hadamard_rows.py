@@ -1,11 +1,13 @@
-"""Rows of the Hadamard matrix: of several items, the one Boolean that a device tracks.
+"""Rows of the Hadamard matrix, which reduce a device's item to one tracked Boolean.
 
 Row r of the Sylvester-Hadamard matrix of size B has the entry H[r, z] = (-1)^popcount(r & z) in
-column z. Item z of a domain, counted from 1, has column z; column 0 is left to "no item". A device
-draws one row, once and for all and for everybody to see, and follows whether its item has +1 there:
-b = (1 + H[r, x]) / 2 for item x, 0 for no item. Over the rows H[r, z] averages 0 for every z from 1
-on, and H[r, x] H[r, z] averages 1 if x = z and 0 otherwise. So 2 b H[r, z] is on average 1 for
-devices that have item z and 0 for all others: each report speaks for every item.
+column z. Item z of a domain, counted from 1, has column z; column 0 means "no item". A device draws
+one public row, once and permanently. It tracks whether its item has +1 there: b = (1 + H[r, x]) / 2
+for item x, 0 for no item.
+
+Over the rows H[r, z] averages 0 for every z from 1 on. H[r, x] H[r, z] averages 1 if x = z and 0
+otherwise. So 2 b H[r, z] averages 1 for devices that have item z and 0 for all others: each report
+gives evidence about every item.
 """
 
 from __future__ import annotations
@@ -22,7 +24,6 @@ MAX_LABEL = 100
 
 
 def check_labels(labels: tuple[str, ...]) -> None:
-    """Raise `ValueError` if items cannot have these labels."""
     if not MIN_ITEMS <= len(labels) <= MAX_ITEMS:
         raise ValueError(
             f"domain has {len(labels):,} labels, must have from {MIN_ITEMS} to {MAX_ITEMS:,}"
@@ -40,13 +41,12 @@ def check_labels(labels: tuple[str, ...]) -> None:
 
 
 def check_size(items: int) -> None:
-    """Raise `ValueError` if a law is not of as many items as a job may have."""
     if not MIN_ITEMS <= items <= MAX_ITEMS:
         raise ValueError(f"{items:,} items, must be from {MIN_ITEMS} to {MAX_ITEMS:,}")
 
 
 def rows_for(items: int) -> int:
-    """The least power of two above a number of items.
+    """Return the least power of two above a number of items.
 
     >>> rows_for(2), rows_for(3), rows_for(4)
     (4, 4, 8)
@@ -57,7 +57,7 @@ def rows_for(items: int) -> int:
 def tracked(
     rows: NDArray[np.unsignedinteger], items: NDArray[np.integer] | NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
-    """b, what devices with these rows follow of their items, both of shape (devices,).
+    """Return b, the tracked Boolean of devices with these rows and items, shape (devices,).
 
     >>> tracked(np.array([0, 1, 2], np.uint16), np.array([0, 1, 1])).tolist()
     [False, False, True]
@@ -74,14 +74,9 @@ def check_items(
     population: int,
     items: int,
 ) -> None:
-    """Raise `ValueError` unless every device that is not silent has an item, or none.
+    """Raise `ValueError` unless every present device has an item, or 0 for none.
 
-    Args:
-        epoch: named in errors.
-        values: integers, shape (population,).
-        present: shape (population,), which devices are not silent; None for all of them.
-        population: how many devices there are.
-        items: size of the domain.
+    `values` are integers and `present` is bool, both of shape (population,).
     """
     if values.shape != (population,):
         raise ValueError(f"values of shape {values.shape}, must be ({population},): one a device")

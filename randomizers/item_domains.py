@@ -1,4 +1,4 @@
-"""What items a job is about, as its job file says it."""
+"""Item domains of a job file."""
 
 from __future__ import annotations
 
@@ -17,11 +17,7 @@ MOST_PUBLISHED: Final = 1 << 15
 
 @dataclass(frozen=True, slots=True)
 class Bits:
-    """Whole numbers from 0 to 2^bits - 1.
-
-    Raises:
-        ValueError: there are too few or too many bits.
-    """
+    """Integers from 0 to 2^bits - 1."""
 
     bits: int
 
@@ -32,11 +28,7 @@ class Bits:
 
 @dataclass(frozen=True, slots=True)
 class StringLength:
-    """The most bytes of a string.
-
-    Raises:
-        ValueError: there are too few or too many.
-    """
+    """Maximum number of bytes of a string."""
 
     bytes: int
 
@@ -47,18 +39,12 @@ class StringLength:
 
 @dataclass(frozen=True, slots=True)
 class Strings:
-    """Any text of so many bytes."""
-
     strings: StringLength
 
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """Numbers from low to below high, in buckets of one width.
-
-    Raises:
-        ValueError: there are no such buckets.
-    """
+    """Numbers from low to below high, in buckets of one width."""
 
     low: float
     high: float
@@ -74,11 +60,7 @@ class Numbers:
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """Points of a grid: one whole number a dimension, from 0 on, written ``3;17``.
-
-    Raises:
-        ValueError: there is no such grid.
-    """
+    """Points of a grid: one integer from 0 per dimension, written ``3;17``."""
 
     grid: tuple[int, ...]
 
@@ -98,18 +80,13 @@ Between: TypeAlias = dict[Literal["from", "below"], float]
 
 @dataclass(frozen=True, slots=True)
 class Predicates:
-    """Named conditions on a value, of which it may meet several, or none; each is an item.
+    """Named conditions on a value, each an item; a value may meet any number of them.
+
+    Items are in the order of `names`, independent of the order in a job file or its record.
 
     >>> Predicates({"minor": {"below": 18}, "adult": {"from": 18}, "round": ("20", "30")})
     ... # doctest: +ELLIPSIS
     Predicates(...)
-
-    Attributes:
-        predicates: conditions by their names. Items are in the order of `names`, whatever order
-            a job file, or a record of one, has them in.
-
-    Raises:
-        ValueError: there is none, or one holds for nothing.
     """
 
     predicates: dict[str, Values | Between]
@@ -136,23 +113,18 @@ class Predicates:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The labels of the items, sorted."""
+        """Labels of the items, sorted."""
         return tuple(sorted(self.predicates))
 
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """Attributes of a user, with the values that each may have: a value of one is an item.
+    """Attributes of a user with their possible values; each value of an attribute is an item.
+
+    Items are in the order of `names`, independent of the order in a job file or its record.
 
     >>> Attributes({"region": ("north", "south"), "age": ("young", "old")}).names
     ('age=young', 'age=old', 'region=north', 'region=south')
-
-    Attributes:
-        attributes: values by the names of attributes. Items are in the order of `names`, whatever
-            order of attributes a job file, or a record of one, has.
-
-    Raises:
-        ValueError: there is none, or one has no values, or the same one twice.
     """
 
     attributes: dict[str, tuple[str, ...]]
@@ -170,7 +142,7 @@ class Attributes:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The labels of the items, by attribute in alphabetical order."""
+        """Labels of the items, by attribute in alphabetical order."""
         return tuple(
             f"{name}={value}"
             for name, values in sorted(self.attributes.items())
@@ -188,7 +160,6 @@ StreamDomain: TypeAlias = tuple[str, ...] | Numbers | Bits
 
 
 def domain_size(domain: ItemDomain) -> int:
-    """How many items there are."""
     match domain:
         case Bits():
             return 1 << domain.bits

@@ -1,4 +1,4 @@
-"""Labelled examples as whole numbers: a class and its features."""
+"""Labelled examples as integers: a class and its features."""
 
 from __future__ import annotations
 
@@ -20,13 +20,10 @@ MAX_NUMBERS: Final = 1 << 17
 
 
 def check_examples(examples: NDArray[np.integer], classes: int, where: str) -> None:
-    """Raise `ValueError` unless rows are examples of so many classes, or none.
+    """Raise `ValueError` unless each row is an example of `classes` classes, or empty.
 
-    Args:
-        examples: shape (n, 1 + features): the class plus 1, 0 for no example; features in units of
-            1 / `FEATURE_UNIT`.
-        classes: how many there are.
-        where: they are given, for the message.
+    `examples` has shape (n, 1 + features): the class plus 1, 0 for no example; features in units of
+    1 / `FEATURE_UNIT`. `where` describes their location in the message.
     """
     outside = (examples[:, 0] < 0) | (examples[:, 0] > classes)
     if outside.any():
@@ -37,7 +34,7 @@ def check_examples(examples: NDArray[np.integer], classes: int, where: str) -> N
 
 
 def packed_examples(examples: NDArray[np.integer]) -> str:
-    """Examples as text, for a record of a deployed job.
+    """Encode examples as text, for the record of a deployed job.
 
     >>> unpacked_examples(packed_examples(np.array([[2, -7]])), 1, 2).tolist()
     [[2, -7]]
@@ -46,11 +43,7 @@ def packed_examples(examples: NDArray[np.integer]) -> str:
 
 
 def unpacked_examples(text: str, features: int, classes: int) -> NDArray[np.int64]:
-    """Examples from `packed_examples`, shape (n, 1 + features).
-
-    Raises:
-        ValueError: it is something else, there are none, or they are too many.
-    """
+    """Decode `packed_examples`; shape (n, 1 + features). `ValueError` if invalid or too large."""
     try:
         data = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):

@@ -1,4 +1,4 @@
-"""Laws as JSON: the one way in which the constants of a job are written and read."""
+"""JSON form of mechanisms: the only way to write and read a job's constants."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Reader: TypeAlias = Callable[[Any], Any]
 
 
 class Constants:
-    """A frozen dataclass of constants that is JSON by its fields.
+    """Base of frozen dataclasses of constants with a JSON form by field.
 
-    What a field holds follows from its type: numbers, words, other constants, or tuples of them. A
-    field whose type does not tell names what reads it: ``field(metadata={"read": ...})``.
+    A field is read by its type: numbers, strings, other constants, or tuples of them. A field whose
+    type is ambiguous names its reader: ``field(metadata={"read": ...})``.
 
     >>> from dpstream.randomizers.cell_noise_law import CellNoiseLaw
     >>> CellNoiseLaw.from_json(CellNoiseLaw("poisson", 43.0, 1000).to_json()).minimum
@@ -26,16 +26,10 @@ class Constants:
     __slots__ = ()
 
     def to_json(self) -> dict[str, Any]:
-        """The fields, as JSON values."""
         return {name: write(getattr(self, name)) for name, write in _writers(type(self)).items()}
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Self:
-        """Read `to_json`.
-
-        Raises:
-            ValueError: it is something else.
-        """
         readers = _readers(cls)
         try:
             if unknown := sorted(body.keys() - readers.keys()):
@@ -47,7 +41,7 @@ class Constants:
 
 
 def hexadecimal() -> Any:
-    """A field for a number that devices calculate with: written so that it is read bit by bit."""
+    """Return a field for a number used in devices' arithmetic, written to the exact bit."""
     return field(metadata={"read": float.fromhex, "write": float.hex})
 
 
@@ -64,7 +58,7 @@ def _writers(law: type[Any]) -> dict[str, Callable[[Any], Any]]:
 
 
 def _name(law: type[Any]) -> str:
-    """As protocols are named, from the name of a class."""
+    """Return the protocol-style name of a class."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", law.__name__.removesuffix("Law")).lower()
 
 
@@ -75,7 +69,7 @@ def _written(value: Any) -> Any:
 
 
 def _read(kind: Any, value: Any) -> Any:
-    """The value of a field of this type; that whole numbers are, each class checks itself."""
+    """Read a field of this type; each class itself checks that integers are integers."""
     if hasattr(kind, "from_json"):
         return kind.from_json(value)
     if get_origin(kind) in (Union, UnionType):

@@ -1,9 +1,9 @@
-"""A lower bound on delta that a device computes for itself, from the noise that its job states.
+"""Lower bound on delta that a device computes itself, from the noise that its job states.
 
-Which noise suffices for an epsilon and a delta takes accounting, which devices do not import. What
-a single count gives away is quickly computed: an attacker who knows all other users counts the
+The noise required for an epsilon and a delta takes accounting, which devices do not import. The
+leakage of a single count is fast to compute. An attacker who knows all other users counts the
 messages of some cells, and compares a user who sends `shift` more of them with one who does not.
-All reports together give away at least that. A stated delta below it is wrong, whoever signed it.
+All reports together leak at least that. A stated delta below it is wrong, regardless of its signer.
 
 `randomizers/javascript/src/least_delta.js` computes the same.
 """
@@ -28,19 +28,15 @@ _LEAST_DISTANCE = 1e-4
 
 
 def of_cells(noise: CellNoiseLaw, cells: int, shift: int, epsilon: float) -> float:
-    """Delta of a user who sends `shift` more messages to some cells, all with this noise.
+    """Return delta of sending `shift` more messages to `cells` cells, or not.
+
+    `noise` is that of one cell, and `epsilon` the stated one.
 
     >>> from dpstream.randomizers.cell_noise_law import CellNoiseLaw
     >>> of_cells(CellNoiseLaw("poisson", mean=1e-9, minimum=100), 1, 1, epsilon=1.0) > 0.99
     True
-
-    Args:
-        noise: of one cell.
-        cells: how many the messages are counted of.
-        shift: messages that the user sends to them, or does not.
-        epsilon: stated.
     """
-    # Fewer of these cells hold at least their share of the shift.
+    # A smaller number of these cells has at least its share of the shift.
     fewer = math.floor(min(cells, max(1, _MOST / noise.mean)))
     cells, shift = fewer, max(1, shift * fewer // cells)
     if noise.dummies == "bernoulli":
@@ -54,22 +50,16 @@ def of_cells(noise: CellNoiseLaw, cells: int, shift: int, epsilon: float) -> flo
 def of_coins(
     coins: int, probability: float, shift: int, epsilon: float, own: float = 1, other: float = 0
 ) -> float:
-    """The same among coins of other users, each 1 with this probability.
+    """Return delta among `coins` coins of other users, each 1 with this probability.
 
-    Args:
-        coins: how many there are.
-        probability: of each, below 1.
-        shift: as above.
-        epsilon: stated.
-        own: probability that the user adds the shift.
-        other: the same, of the neighbor.
+    The user adds `shift` with probability `own`, and the neighbor with probability `other`.
     """
     odds = probability / max(1 - probability, 2.0**-53)
     return _hockey_stick(_counts(-odds, (coins + 1) * odds), shift, epsilon, own, other)
 
 
 def of_normal(distance: float, deviation: float, epsilon: float) -> float:
-    """Delta of sums with normal noise, which differ by a Euclidean distance in all."""
+    """Return delta of sums with normal noise that differ by a total Euclidean distance."""
     if distance / deviation < _LEAST_DISTANCE:
         return 0.0
     shift = math.ceil(distance / deviation * _POINTS)
@@ -79,7 +69,7 @@ def of_normal(distance: float, deviation: float, epsilon: float) -> float:
 
 
 def _counts(a: float, b: float) -> NDArray[np.float64]:
-    """Weights of counts k around the likeliest, each a + b / k times the one before (Panjer)."""
+    """Return weights of counts k around the mode; each a + b / k times the previous (Panjer)."""
     variance = max(a + b, 0) / (1 - a) ** 2
     if variance > 2 * _MOST:
         return np.ones(1)
@@ -95,7 +85,7 @@ def _counts(a: float, b: float) -> NDArray[np.float64]:
 def _hockey_stick(
     weights: NDArray[np.float64], shift: int, epsilon: float, own: float = 1, other: float = 0
 ) -> float:
-    """Delta between a law that is shifted with probability `own`, and with probability `other`."""
+    """Return delta between a distribution shifted with probability `own`, and with `other`."""
     missing = np.zeros(min(shift, len(weights)))
     law = np.concatenate([weights, missing]) / weights.sum()
     shifted = np.concatenate([missing, weights]) / weights.sum()

@@ -1,12 +1,10 @@
-"""Numbers of dummies, drawn exactly: integer tables of cumulated probabilities.
+"""Integer tables of cumulated probabilities, for exact draws of dummy counts.
 
-A device draws how many dummies it sends from a table made in integers from the parameters alone,
-so that every device has the same one, to the last bit. A draw is one uniform integer of 128 bits
-compared with the table, exactly. The table leaves out a tail and is rounded; how far that puts it
-from its law, in total variation, is known and belongs into delta.
-
-A comparison nearly always is settled by the first 16 bits, which index a guide; 48 more settle
-nearly all others.
+A table is computed in integers from the parameters alone, so that every device has the same one, to
+the last bit. A draw is one uniform integer of 128 bits compared with the table, exactly. The table
+omits a tail and is rounded. Its distance from its distribution, in total variation, is known and
+belongs into delta. The first 16 bits index a guide, which settles nearly all comparisons; 48 more
+bits settle nearly all others.
 """
 
 from __future__ import annotations
@@ -31,9 +29,9 @@ MAX_ENTRIES: Final = 1 << 20
 _GUIDE_BITS = 16
 _LEADING_BITS = 64
 _REST_BITS = TABLE_BITS - _LEADING_BITS
-# The likeliest count weighs 2^192 while a table is made, and what weighs below 2^64 is left out.
+# The mode has weight 2^192 during construction, and weights below 2^64 are omitted.
 _MODE_BITS, _LEAST_BITS = 192, 64
-# Places of logarithms, and what is more than they can be too small by.
+# Binary places of logarithms, and a margin above their maximum error.
 _LOGARITHM_BITS, _SLACK_BITS = 256, 64
 # Counts that a guide cannot tell apart.
 _UNSETTLED = -1
@@ -44,16 +42,11 @@ _Ratio = Callable[[int], tuple[int, int]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NoiseTable:
-    """A law on the counts from `first` on, to draw from.
+    """Distribution on the counts from `first` on, to draw from.
 
     Attributes:
-        first: the least count.
-        bounds: for each count, 2^128 times the probability of that or a lower one; the last is
-            2^128.
-        distance: at most so far is it from the law it stands for, in total variation.
-
-    Raises:
-        ValueError: the bounds do not rise to 2^128.
+        bounds: For each count, 2^128 times the probability of it or a lower one, up to 2^128.
+        distance: Maximum distance from the represented distribution, in total variation.
     """
 
     first: int
@@ -68,7 +61,7 @@ class NoiseTable:
             raise ValueError("the bounds of a noise table must rise to 2^128")
         largest = (1 << _LEADING_BITS) - 1
         leading = np.array([min(b >> _REST_BITS, largest) for b in self.bounds], np.uint64)
-        # Uniform integers that begin with g are settled if none of the bounds begins with g too.
+        # Uniform integers that begin with g are settled if no bound begins with g too.
         begins = (leading >> np.uint64(_LEADING_BITS - _GUIDE_BITS)).astype(np.int64)
         groups = np.arange(1 << _GUIDE_BITS)
         guide = np.searchsorted(begins, groups).astype(np.int32)
@@ -77,17 +70,7 @@ class NoiseTable:
         object.__setattr__(self, "_guide", guide)
 
     def draw(self, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Independent counts, each with exactly the probability that the table gives it.
-
-        About 100 million a second for short tables, 15 million for the longest.
-
-        Args:
-            count: how many to draw.
-            rng: the randomness.
-
-        Returns:
-            int64, shape (count,).
-        """
+        """Draw independent counts: int64, each with exactly its probability in the table."""
         per_word = _LEADING_BITS // _GUIDE_BITS
         words = rng.integers(0, 1 << _LEADING_BITS, -(-count // per_word), dtype=np.uint64)
         begins = words.astype("<u8", copy=False).view("<u2")[:count]
@@ -99,7 +82,7 @@ class NoiseTable:
         return drawn
 
     def _settled(self, begins: NDArray[np.uint16], rng: np.random.Generator) -> NDArray[np.intp]:
-        """Indices by the first 64 bits; the few that this leaves open by all 128."""
+        """Look up indices by the first 64 bits, and the few still open by all 128."""
         more = rng.integers(0, 1 << _LEADING_BITS, len(begins), dtype=np.uint64)
         shift = np.uint64(_LEADING_BITS - _GUIDE_BITS)
         leading = begins.astype(np.uint64) << shift | more >> np.uint64(_GUIDE_BITS)
@@ -113,12 +96,10 @@ class NoiseTable:
 
 
 def poisson_table(mean: float) -> NoiseTable:
-    """Poisson(mean): the dummies of a contributor, over all cells.
+    """Return the table of Poisson(mean): the dummies of a contributor, over all cells.
 
-    The sum of independent draws is Poisson too; so larger means are made of several.
-
-    Raises:
-        ValueError: the mean is not positive, or so large that the table is too long.
+    Sums of independent draws are Poisson too, so larger means take several draws. `ValueError` if
+    the mean is not positive, or so large that the table is too long.
 
     >>> table = poisson_table(1e-6)
     >>> table.first, len(table.bounds), table.distance < 1e-30
@@ -130,11 +111,10 @@ def poisson_table(mean: float) -> NoiseTable:
 
 
 def binomial_table(trials: int, probability: float | Fraction) -> NoiseTable:
-    """Binomial(trials, probability): in how many of so many cells a contributor has a dummy.
+    """Return the table of Binomial(trials, probability): how many of the cells have a dummy.
 
-    Raises:
-        ValueError: there is no trial, the probability is not above 0 and below 1, or the table is
-            too long.
+    `ValueError` if there is no trial, the probability is not above 0 and below 1, or the table is
+    too long.
 
     >>> [bound / 2**128 for bound in binomial_table(2, 0.5).bounds]
     [0.25, 0.75, 1.0]
@@ -151,10 +131,9 @@ def binomial_table(trials: int, probability: float | Fraction) -> NoiseTable:
 
 
 def logarithmic_table(failure: float) -> NoiseTable:
-    """Logarithmic(q): P(m) in proportion to q^m / m, m from 1; the size of a cluster.
+    """Return the table of cluster sizes: P(m) proportional to q^m / m, m from 1.
 
-    Raises:
-        ValueError: q is not above 0 and below 1, or so close to 1 that the table is too long.
+    `ValueError` if q is not above 0 and below 1, or so close to 1 that the table is too long.
 
     >>> logarithmic_table(0.5).first
     1
@@ -166,10 +145,9 @@ def logarithmic_table(failure: float) -> NoiseTable:
 
 
 def discrete_laplace_table(decay: Fraction) -> NoiseTable:
-    """The discrete Laplace law: P(z) in proportion to decay^|z|, for all whole numbers z.
+    """Return the table of P(z) proportional to decay^|z|, for all integers z.
 
-    Raises:
-        ValueError: the decay is not above 0 and below 1, or the table is too long.
+    `ValueError` if the decay is not above 0 and below 1, or the table is too long.
 
     >>> table = discrete_laplace_table(Fraction(1, 2))
     >>> middle = -table.first
@@ -184,12 +162,7 @@ def discrete_laplace_table(decay: Fraction) -> NoiseTable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClusterTables:
-    """Negative-binomial numbers, as Poisson many clusters of logarithmic sizes.
-
-    Attributes:
-        clusters: how many there are.
-        sizes: of each of them.
-    """
+    """Negative-binomial numbers: a Poisson number of clusters of logarithmic sizes."""
 
     clusters: NoiseTable
     sizes: NoiseTable
@@ -197,20 +170,17 @@ class ClusterTables:
     def draw_clusters(
         self, count: int, rng: np.random.Generator
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The clusters of so many contributors.
+        """Draw the clusters of `count` contributors.
 
-        All dummies of a cluster go to one cell, and each cluster to a uniform one: then the cells
-        are independent and negative-binomial.
-
-        Returns:
-            int64, shape (count,), how many clusters each has; and the sizes of all of them, in
-            order.
+        All dummies of a cluster go to one cell, and each cluster to a uniform one. Then the cells
+        are independent and negative-binomial. Return the number of clusters of each contributor,
+        int64, shape (count,), and the sizes of all clusters, in order.
         """
         clusters = self.clusters.draw(count, rng)
         return clusters, self.sizes.draw(int(clusters.sum()), rng)
 
     def draw(self, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Independent negative-binomial numbers: int64, shape (count,)."""
+        """Draw independent negative-binomial numbers: int64, shape (count,)."""
         clusters, sizes = self.draw_clusters(count, rng)
         ends = np.cumsum(clusters)
         totals = np.concatenate(([0], np.cumsum(sizes)))
@@ -218,22 +188,16 @@ class ClusterTables:
         return drawn
 
     def distance(self, draws: int, most_clusters: int) -> float:
-        """From independent negative-binomial numbers, with at most so many clusters in all."""
+        """Return the distance from negative-binomial numbers, for a maximum of clusters."""
         return draws * self.clusters.distance + most_clusters * self.sizes.distance
 
 
 def negative_binomial_tables(shape: float, mean: float) -> ClusterTables:
-    """Negative-binomial numbers of a shape r and a mean, p = r / (r + mean).
+    """Return the tables of negative-binomial numbers of shape r and mean, p = r / (r + mean).
 
     Clusters are Poisson with mean -r ln p, rounded up: a little more noise is never less private.
-
-    Args:
-        shape: of what one draw is about: for the dummies of one contributor over all cells, cells
-            times the shape of a cell, over the contributors.
-        mean: in the same way.
-
-    Raises:
-        ValueError: something is not positive, or a table is too long.
+    `shape` is that of one draw: for a contributor's dummies over all cells, cells times a cell's
+    shape, divided by the contributors. `mean` likewise.
     """
     _check_positive("shape", shape)
     _check_positive("mean", mean)
@@ -242,15 +206,10 @@ def negative_binomial_tables(shape: float, mean: float) -> ClusterTables:
 
 
 def cluster_rate(shape: float, mean: float, times: int = 1) -> float:
-    """How many clusters negative-binomial numbers are made of on average: shape ln(1 + mean/shape).
+    """Return the mean number of clusters of negative-binomial draws, shape ln(1 + mean/shape).
 
-    In whole numbers, and rounded up, to the same float on every machine: logarithms of different
-    libraries differ in their last digit.
-
-    Args:
-        shape: r, positive.
-        mean: positive.
-        times: how many such numbers there are.
+    It is computed in integers and rounded up to the same float on every machine: logarithms of
+    different libraries differ in their last digit. `times` is the number of such draws.
 
     >>> cluster_rate(1.0, 1.0), cluster_rate(2.0, 6.0, times=10)
     (0.6931471805599454, 27.725887222397816)
@@ -266,9 +225,9 @@ def cluster_rate(shape: float, mean: float, times: int = 1) -> float:
 
 
 def _logarithm(above: int, below: int) -> int:
-    """2^256 ln(above / below), for ratios from 1 to 4, too small by at most a few thousand.
+    """Return 2^256 ln(above / below), for ratios from 1 to 4, at most a few thousand too small.
 
-    By twice the series of the inverse hyperbolic tangent of (above - below) / (above + below).
+    The series is twice that of the inverse hyperbolic tangent of (above - below) / (above + below).
     """
     power = ((above - below) << _LOGARITHM_BITS) // (above + below)
     squared = power * power >> _LOGARITHM_BITS
@@ -281,30 +240,30 @@ def _logarithm(above: int, below: int) -> int:
 
 
 def _table(ratio: _Ratio, mode: int, least: int | None = 0, last: int | None = None) -> NoiseTable:
-    """A law given by the ratios of its probabilities; from its likeliest count.
+    """Return the table given by ratios of probabilities, starting at the likeliest count.
 
-    Ratios do not increase. Without a least or a last count the law goes on for ever there.
+    Ratios do not increase. Without a least or a last count the distribution is infinite there.
     """
     below, below_tail = _ladder(lambda count: ratio(count)[::-1], mode, -1, least)
     above, above_tail = _ladder(lambda count: ratio(count + 1), mode, 1, last)
     weights = [*reversed(below), 1 << _MODE_BITS, *above]
     total = sum(weights)
     bounds = [(cumulated << TABLE_BITS) // total for cumulated in accumulate(weights)]
-    # Each weight is rounded down by at most its distance from the likeliest, each bound by 1.
+    # Each weight is rounded down by at most its distance from the mode, each bound by 1.
     left_out = Fraction(below_tail + above_tail + len(weights) ** 2, total)
     distance = left_out + Fraction(len(weights), 1 << TABLE_BITS)
     return NoiseTable(mode - len(below), tuple(bounds), math.nextafter(float(distance), math.inf))
 
 
 def _ladder(ratio: _Ratio, count: int, step: int, end: int | None) -> tuple[list[int], int]:
-    """Weights of the counts after the likeliest one, and a bound on those of all that is left."""
+    """Return weights of the counts after the mode, and a bound on those of all later ones."""
     weights: list[int] = []
     weight = 1 << _MODE_BITS
     while count != end:
         numerator, denominator = ratio(count)
         following = weight * numerator // denominator
         if following >> _LEAST_BITS == 0:
-            # Ratios do not increase, so what is left is no more than a geometric series.
+            # Ratios do not increase, so a geometric series bounds the rest.
             return weights, (following + 1) * denominator // (denominator - numerator) + 1
         weight = following
         weights.append(weight)

@@ -1,9 +1,9 @@
-"""Normal noise in whole numbers: N(0, sigma^2) rounded, drawn exactly.
+"""Rounded normal noise N(0, sigma^2), drawn exactly in integers.
 
 A draw is a uniform integer of 128 bits, looked up in an integer table of cumulated probabilities,
-as those of `dpstream.randomizers.noise_tables` are. A table for a large deviation is too long to be
-written down. So an entry is calculated, in integers alone, when a draw is compared with it: about
-twenty are. It is the same on every machine, to the last bit.
+as in `dpstream.randomizers.noise_tables`. A table for a large deviation is too long to store. So an
+entry is computed, in integers alone, when a draw is compared with it: about twenty per draw. It is
+the same on every machine, to the last bit.
 """
 
 from __future__ import annotations
@@ -20,27 +20,21 @@ from dpstream.randomizers.search import least_integer
 
 MAX_DEVIATION: Final = 1 << 48
 
-# What lies beyond so many deviations has a probability below 2^-146.
+# The probability beyond this number of deviations is below 2^-146.
 _REACH = 14
 
-# Binary places that entries are calculated with. Terms of the series are below 2^141, what is cut
-# off a term grows by as much, and there are fewer than 2^10 of them.
+# Binary places of entries. Terms of the series are below 2^141, the truncation of a term grows by
+# as much, and there are fewer than 2^10 terms.
 _PLACES = 384
 
 
 @dataclass(frozen=True, slots=True)
 class NormalNoise:
-    """N(0, deviation^2), rounded to the nearest whole number.
+    """N(0, deviation^2), rounded to the nearest integer; `deviation` is before rounding.
 
     >>> noise = NormalNoise(10)
     >>> [round(noise.bound(number) / 2**128, 6) for number in (-1, 0, 9)]
     [0.480061, 0.519939, 0.828944]
-
-    Attributes:
-        deviation: a whole number, of the normal law before it is rounded.
-
-    Raises:
-        ValueError: it is not from 1 to 2^48.
     """
 
     deviation: int
@@ -54,25 +48,24 @@ class NormalNoise:
 
     @property
     def most(self) -> int:
-        """The largest number that is drawn; the least is as far from 0."""
+        """Largest number drawn; the least is its negative."""
         return _REACH * self.deviation
 
     @property
     def distance(self) -> float:
-        """At most so far is what is drawn from the law it stands for, in total variation.
+        """Maximum distance of the draws from their distribution, in total variation.
 
-        Each entry of the table is off by less than 2; what is cut off has a probability below
-        2^-146.
+        Each entry of the table is off by less than 2; the truncated probability is below 2^-146.
         """
         return float(2 * self.most + 1) * 2.0 ** (2 - TABLE_BITS) + 2.0**-146
 
     @property
     def variance(self) -> float:
-        """Of what is drawn, rounding included."""
+        """Variance of the draws, rounding included."""
         return self.deviation**2 + 1 / 12
 
     def bound(self, number: int) -> int:
-        """2^128 times the probability of a number or a lower one: an entry of the table."""
+        """Return 2^128 times the probability of a number or a lower one: a table entry."""
         if number >= self.most:
             return 1 << TABLE_BITS
         if number < -self.most:
@@ -83,7 +76,7 @@ class NormalNoise:
         return half + _beyond_the_middle(2 * number + 1, self.deviation)
 
     def draw(self, rng: np.random.Generator) -> int:
-        """A number, with exactly the probability that the table gives it."""
+        """Draw a number, with exactly the probability that the table gives it."""
         high, low = rng.integers(0, 1 << 64, 2, dtype=np.uint64).tolist()
         uniform = high << 64 | low
         # The least number whose entry is above the uniform integer.
@@ -91,9 +84,9 @@ class NormalNoise:
 
 
 def _beyond_the_middle(doubled: int, deviation: int) -> int:
-    """2^128 (Phi(x) - 1/2) at x = doubled / (2 deviation), off by less than 2.
+    """Return 2^128 (Phi(x) - 1/2) at x = doubled / (2 deviation), off by less than 2.
 
-    By the series of Phi(x) - 1/2 = sum over n of (-1)^n x^(2n+1) / (2^n n! (2n+1)) / sqrt(2 pi).
+    The series is Phi(x) - 1/2 = sum over n of (-1)^n x^(2n+1) / (2^n n! (2n+1)) / sqrt(2 pi).
     """
     squared, eight = doubled * doubled, 8 * deviation * deviation
     # x^(2n+1) / (2^n n!), by its ratio x^2 / (2n).
@@ -107,7 +100,7 @@ def _beyond_the_middle(doubled: int, deviation: int) -> int:
 
 @cache
 def _density_at_0() -> int:
-    """1 / sqrt(2 pi), in units of 2^-384."""
+    """Return 1 / sqrt(2 pi), in units of 2^-384."""
     spare = 32
     unit = 1 << (_PLACES + spare)
     pi = 16 * _arc_tangent_of_inverse(5, unit) - 4 * _arc_tangent_of_inverse(239, unit)
@@ -115,7 +108,7 @@ def _density_at_0() -> int:
 
 
 def _arc_tangent_of_inverse(number: int, unit: int) -> int:
-    """arctan(1 / number), in units of 1 / unit."""
+    """Return arctan(1 / number), in units of 1 / unit."""
     power, total, order = unit // number, 0, 1
     while power:
         total += power // order if order % 4 == 1 else -(power // order)

@@ -1,9 +1,8 @@
-"""One device, for whoever has a protocol's name and its law as JSON, and numpy alone.
+"""One device, from a protocol name and its mechanism as JSON; needs only numpy.
 
-What a job's description says is enough to be a device of it: the name of its protocol and the
-constants of its law. Modules are imported when a device asks for them; none of them needs more than
-numpy. The state is JSON as well, and that of `randomizers/javascript` is the same: a device may go
-on in the other language.
+A job description suffices to run a device of it: the protocol name and the mechanism's constants.
+Modules are imported when a device needs them. The state is JSON too, and identical to that of
+`randomizers/javascript`: a device may continue in the other language.
 
 >>> law = {"items": 9, "slots": 1, "response": "randomized_response", "minimum": 1}
 >>> law |= {"last_epoch": 3, "odds": {"weights": [[1, "1000000000"], [1, "1"]]}}
@@ -35,10 +34,7 @@ from dpstream.randomizers.devices import Devices
 
 @dataclass(frozen=True, slots=True)
 class _DeviceKind:
-    """A law of a protocol, and its devices; `package` is one of `randomizers`.
-
-    `mark` is a constant that no other law of the protocol has.
-    """
+    """A mechanism of a protocol and its devices; no other mechanism has the constant `mark`."""
 
     package: str
     law: str
@@ -102,14 +98,10 @@ _MOST = 1 << 62
 
 
 class OneDevice:
-    """A population of one, and what goes in and out of it as plain values.
+    """A population of one, with plain values as input and output.
 
-    Args:
-        protocol: its name, as a job says it.
-        law: the constants of the job, as JSON values.
-
-    Raises:
-        ValueError: there is no such protocol for a single device, or this is no law of it.
+    `law` holds the constants of the job, as JSON values. `ValueError` if the protocol has no such
+    device, or `law` is not one of its mechanisms.
     """
 
     def __init__(self, protocol: str, law: Mapping[str, Any]) -> None:
@@ -121,22 +113,17 @@ class OneDevice:
 
     @property
     def epoch(self) -> int:
-        """The last one reported, 0 if none."""
+        """Last reported epoch, 0 if none."""
         return self._devices.epoch
 
     @property
     def devices(self) -> Devices[Any]:
-        """The population: its guarantee, among other things."""
         return self._devices
 
     def enrol(self, read: ReadBytes) -> None:
-        """Draw, once and for all, what is drawn in advance.
+        """Make the advance draws, once and permanently; `ValueError` if already enrolled.
 
-        Args:
-            read: cryptographic randomness, as `os.urandom`; anything else in tests only.
-
-        Raises:
-            ValueError: it has been enrolled.
+        `read` is cryptographic randomness, such as `os.urandom`; anything else in tests only.
         """
         if self._devices.population:
             raise ValueError("the device has been enrolled: drawing anew would cost its privacy")
@@ -145,20 +132,12 @@ class OneDevice:
     def report(
         self, epoch: int, value: int | bool | Sequence[int], read: ReadBytes
     ) -> NDArray[np.unsignedinteger]:
-        """What is due at an epoch; a device is silent at those that are left out.
+        """Randomize a value and return the messages due; the device is absent at skipped epochs.
 
-        Args:
-            epoch: later than the last one, at most the last of the horizon.
-            value: 0 or 1; an item from 1 on, 0 for none; or a set of items as a sequence, for
-                `count_min` and `single_message`.
-            read: as of `enrol`.
-
-        Returns:
-            unsigned words, shape (words, width), rows in ascending order.
-
-        Raises:
-            ValueError: it has not been enrolled, the epoch is none that can come next, or the value
-                none that there is. Nothing has changed then.
+        A value is 0 or 1; an item from 1, 0 for none; or a set of items as a sequence, for
+        `count_min` and `single_message`. Messages are unsigned, shape (words, width), rows in
+        ascending order. `ValueError` if not enrolled, or the epoch or value is invalid; the state
+        is then unchanged.
         """
         if not self._devices.population:
             raise ValueError("the device has not been enrolled: call enrol first, once")
@@ -169,10 +148,10 @@ class OneDevice:
         return words[np.lexsort(words.T[::-1])]
 
     def state(self) -> dict[str, Any]:
-        """All that must be kept, and kept secret: JSON values.
+        """Return all state to store and keep secret, as JSON values.
 
-        The epoch, and the arrays by name: dtype as numpy writes it, shape, and the bytes in C order
-        in base64.
+        It has the epoch, and the arrays by name: dtype as numpy writes it, shape, and the bytes in
+        C order in base64.
         """
         arrays = {
             name: {
@@ -186,16 +165,7 @@ class OneDevice:
 
     @classmethod
     def restore(cls, protocol: str, law: Mapping[str, Any], state: Mapping[str, Any]) -> Self:
-        """The device as it was: drawing again would spend the privacy loss again.
-
-        Args:
-            protocol: as of the constructor.
-            law: as there.
-            state: what `state` returned.
-
-        Raises:
-            ValueError: the state is none of such a device.
-        """
+        """Restore a device from `state`: drawing again would spend the privacy loss again."""
         device = cls(protocol, law)
         try:
             arrays = {name: _array(body) for name, body in state["arrays"].items()}

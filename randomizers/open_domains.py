@@ -1,8 +1,8 @@
-"""Domains too large to be listed: whole numbers of so many bits, and short strings.
+"""Domains too large to list: integers of a number of bits, and short strings.
 
 Every value is an integer below 2^bits, and its item number is one more: 0 is no item. Strings are
-their UTF-8 bytes, most significant first and padded with zero bytes at the end, so that strings
-which begin alike have a prefix in common, and numbers sort as the bytes do.
+their UTF-8 bytes, most significant first and padded with zero bytes at the end. So strings with a
+common beginning have a common prefix, and numbers sort as the bytes do.
 """
 
 from __future__ import annotations
@@ -21,47 +21,31 @@ _BYTE: Final = 8
 
 
 class OpenDomain(ABC):
-    """Values and their item numbers."""
-
     @property
     @abstractmethod
     def bits(self) -> int:
-        """Item numbers are from 1 to 2^bits."""
+        """Number of bits; item numbers are from 1 to 2^bits."""
 
     @abstractmethod
     def numbers(self, values: Iterable[object]) -> NDArray[np.int64]:
-        """The item number of each value, int64, shape (values,), from 1.
-
-        Raises:
-            ValueError: a value is not of the domain; the message names it.
-        """
+        """Return item numbers from 1, int64, shape (values,); `ValueError` if one is invalid."""
 
     @abstractmethod
     def value(self, number: int) -> int | str | None:
-        """The value of an item number; None if no value has it.
-
-        Raises:
-            ValueError: it is not from 1 to 2^bits.
-        """
+        """Return the value of an item number; None if no value has it."""
 
     @abstractmethod
     def possible(self, prefixes: NDArray[np.int64], length: int) -> NDArray[np.bool_]:
-        """Which prefixes of so many bits some value may begin with; same shape, bool."""
+        """Return which prefixes of `length` bits some value has; same shape, bool."""
 
 
 @dataclass(frozen=True, slots=True)
 class WholeNumbers(OpenDomain):
-    """From 0 to 2^bits - 1.
+    """Integers from 0 to 2^bits - 1; `width` is the number of bits.
 
     >>> domain = WholeNumbers(24)
     >>> domain.numbers([0, 5, "7"]).tolist(), domain.value(6)
     ([1, 6, 8], 5)
-
-    Attributes:
-        width: in bits, from 1 to `MOST_BITS`.
-
-    Raises:
-        ValueError: the width is something else.
     """
 
     width: int
@@ -72,20 +56,17 @@ class WholeNumbers(OpenDomain):
 
     @property
     def bits(self) -> int:
-        """See `OpenDomain.bits`."""
         return self.width
 
     def numbers(self, values: Iterable[object]) -> NDArray[np.int64]:
-        """See `OpenDomain.numbers`; digits as text will do."""
+        """Accept decimal text too."""
         return np.array([self._integer(value) + 1 for value in values], np.int64)
 
     def value(self, number: int) -> int:
-        """See `OpenDomain.value`."""
         _check_number(number, self.bits)
         return number - 1
 
     def possible(self, prefixes: NDArray[np.int64], length: int) -> NDArray[np.bool_]:
-        """See `OpenDomain.possible`: all."""
         return np.ones(prefixes.shape, np.bool_)
 
     def _integer(self, value: object) -> int:
@@ -100,17 +81,11 @@ class WholeNumbers(OpenDomain):
 
 @dataclass(frozen=True, slots=True)
 class ShortStrings(OpenDomain):
-    """Strings of at most so many bytes in UTF-8, without zero bytes.
+    """Strings of at most `most_bytes` bytes in UTF-8, without zero bytes.
 
     >>> domain = ShortStrings(3)
     >>> [domain.value(int(number)) for number in domain.numbers(["the", "is", ""])]
     ['the', 'is', '']
-
-    Attributes:
-        most_bytes: from 1 to `MOST_BYTES`.
-
-    Raises:
-        ValueError: there are fewer or more bytes.
     """
 
     most_bytes: int
@@ -123,11 +98,9 @@ class ShortStrings(OpenDomain):
 
     @property
     def bits(self) -> int:
-        """See `OpenDomain.bits`."""
         return _BYTE * self.most_bytes
 
     def numbers(self, values: Iterable[object]) -> NDArray[np.int64]:
-        """See `OpenDomain.numbers`."""
         return np.array(
             [
                 int.from_bytes(self._bytes(value).ljust(self.most_bytes, b"\0")) + 1
@@ -137,7 +110,6 @@ class ShortStrings(OpenDomain):
         )
 
     def value(self, number: int) -> str | None:
-        """See `OpenDomain.value`."""
         _check_number(number, self.bits)
         text = (number - 1).to_bytes(self.most_bytes).rstrip(b"\0")
         try:
@@ -146,7 +118,7 @@ class ShortStrings(OpenDomain):
             return None
 
     def possible(self, prefixes: NDArray[np.int64], length: int) -> NDArray[np.bool_]:
-        """See `OpenDomain.possible`: nothing but zeros after a zero byte."""
+        """Exclude prefixes with anything but zeros after a zero byte."""
         whole = length // _BYTE
         rest = length - _BYTE * whole
         ended = np.zeros(prefixes.shape, np.bool_)

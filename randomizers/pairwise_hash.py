@@ -1,12 +1,11 @@
-"""Pairwise independent hash functions that everybody knows: a public coin.
+"""Public pairwise independent hash functions.
 
-An affine map over the field of p = 2^31 - 1 elements, of the two digits to base p of a number:
-h(x) = (a_1 x_high + a_0 x_low + b mod p) mod buckets. Two different numbers fall into the same
-bucket with a probability of at most 1 / buckets (1 + buckets / 2^31)^2. Privacy rests on nothing of
-this.
+Each is an affine map over the field of p = 2^31 - 1 elements, of a number's two digits in base p:
+h(x) = (a_1 x_high + a_0 x_low + b mod p) mod buckets. Two different numbers collide with
+probability at most 1 / buckets (1 + buckets / 2^31)^2. Privacy does not rely on any of this.
 
-The coefficients come from SHA-512 of a text that says what the hash is for: they need not be
-trusted to have been drawn, and whoever knows the text can make them.
+The coefficients come from SHA-512 of a text that describes the purpose of the hash. So no party has
+to be trusted to have drawn them, and anyone who knows the text can compute them.
 """
 
 from __future__ import annotations
@@ -28,18 +27,10 @@ _BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class PairwiseHash:
-    """One function of the family.
+    """One function of the family, with `high` a_1, `low` a_0 and `offset` b below `PRIME`.
 
     >>> PairwiseHash.of("row 0").buckets(np.array([0, 1, 2]), 100).tolist()
     [81, 65, 49]
-
-    Attributes:
-        high: a_1, from 0 to `PRIME` - 1.
-        low: a_0, the same.
-        offset: b, the same.
-
-    Raises:
-        ValueError: a coefficient is something else.
     """
 
     high: int
@@ -53,19 +44,14 @@ class PairwiseHash:
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """The function that a text stands for."""
+        """Return the function derived from a text."""
         digest = hashlib.sha512(text.encode()).digest()
-        # 128 bits each: the remainders are uniform but for 2^-97.
+        # 128 bits each: the remainders are uniform up to 2^-97.
         pieces = (digest[start : start + _BYTES] for start in range(0, 3 * _BYTES, _BYTES))
         return cls(*(int.from_bytes(piece, "little") % PRIME for piece in pieces))
 
     def buckets(self, numbers: NDArray[np.int64], buckets: int) -> NDArray[np.int64]:
-        """The bucket of each number, int64 of the same shape, from 0 to buckets - 1.
-
-        Args:
-            numbers: from 0 to 2^61.
-            buckets: how many there are, at most `MOST_BUCKETS`.
-        """
+        """Return the bucket of each number from 0 to 2^61: int64, same shape, below `buckets`."""
         if numbers.max(initial=0) < PRIME:
             mixed = numbers * self.low + self.offset
         else:
@@ -75,14 +61,9 @@ class PairwiseHash:
         return hashed
 
     def to_json(self) -> dict[str, int]:
-        """The coefficients."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Self:
-        """Read `to_json`.
-
-        Raises:
-            TypeError, ValueError: it is something else.
-        """
+        """Read `to_json`; `TypeError` or `ValueError` if malformed."""
         return cls(**body)

@@ -1,4 +1,4 @@
-"""Checks of parameters that several protocols have, and their limits."""
+"""Checks of parameters shared by several protocols, and their limits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_CROWDS = 1 << 12
 
 
 def check_epsilon(epsilon: float) -> None:
-    """Raise `ValueError` unless it is a number in the range that is calibrated for."""
+    """Raise `ValueError` unless epsilon is a number in the calibrated range."""
     if isinstance(epsilon, bool) or not isinstance(epsilon, int | float):
         raise ValueError(f"epsilon is {epsilon!r}, must be a number")
     if not MIN_EPSILON <= epsilon <= MAX_EPSILON:
@@ -25,13 +25,13 @@ def check_epsilon(epsilon: float) -> None:
 
 
 def check_domain(items: int) -> None:
-    """Raise `ValueError` if a domain has no item, or more than can be counted one by one."""
+    """Raise `ValueError` if a domain is empty, or too large to count item by item."""
     if not 1 <= items <= MOST_ITEMS:
         raise ValueError(f"domain has {items:,} items, must have from 1 to {MOST_ITEMS:,}")
 
 
 def check_approximate(epsilon: float, delta: float) -> None:
-    """Raise `ValueError` unless epsilon is positive and finite, and delta can be computed with."""
+    """Raise `ValueError` unless epsilon is positive and finite, and delta is computable."""
     if not 0 < epsilon < math.inf:
         raise ValueError(f"epsilon is {epsilon!r}, must be positive and finite")
     if not LEAST_DELTA <= delta < 1:
@@ -39,7 +39,7 @@ def check_approximate(epsilon: float, delta: float) -> None:
 
 
 def check_items_held(items: int, domain: ItemDomain) -> None:
-    """Raise `ValueError` unless a user may hold so many items of a domain of distinct ones."""
+    """Raise `ValueError` unless a user may have `items` distinct items of a domain."""
     from dpstream.randomizers.item_domains import domain_size
 
     size = domain_size(domain)
@@ -50,7 +50,6 @@ def check_items_held(items: int, domain: ItemDomain) -> None:
 
 
 def check_messages(messages_per_user: float | None) -> None:
-    """Raise `ValueError` unless a user may send any messages."""
     if messages_per_user is not None and not messages_per_user > 0:
         raise ValueError(f"messages_per_user is {messages_per_user!r}, must be above 0")
 
@@ -58,7 +57,7 @@ def check_messages(messages_per_user: float | None) -> None:
 def check_shuffled_parameters(
     epsilon: float, delta: float, dummies: str, messages_per_user: float | None
 ) -> None:
-    """Raise `ValueError` unless these, which the protocols have in common, are allowed."""
+    """Raise `ValueError` unless these shared parameters are valid."""
     from dpstream.randomizers.cell_noise_law import DummyKind
 
     check_epsilon(epsilon)
@@ -75,7 +74,7 @@ def check_shuffled_parameters(
 def check_item_cells(
     domain: StreamDomain | None, cells: str | None, buckets: int | None, dummies: str
 ) -> None:
-    """Raise `ValueError` unless these are allowed together."""
+    """Raise `ValueError` unless these parameters are a valid combination."""
     if domain is None:
         if cells is not None or buckets is not None:
             raise ValueError("cells and buckets are for items: give a domain, or leave them out")

@@ -1,18 +1,18 @@
-"""Bits that a device draws once and for all, and need not keep: its key answers for each of them.
+"""Permanent randomized bits of a device, derived from its key instead of stored.
 
-For every cell, and for each value that its bit may have, a device has one answer: the bit, or with
-a small probability the opposite. An answer is a word of AES-256 under the key of the device, whose
-input says of which cell and value it is. AES is a pseudorandom function, so that answers are as
-good as drawn independently; and the same key answers the same, for ever.
+For every cell, and for each possible value of its bit, a device has one answer: the bit, or with a
+small probability the opposite. An answer is a word of AES-256 under the device's key. Its input
+identifies cell and value. AES is a pseudorandom function, so answers are as good as drawn
+independently. The same key always gives the same answers.
 
-The bits of many users, each reversed with the same probability, are counted cell by cell. Of n
-users each has a bit for every cell. What an observer of all of them together sees of a cell is how
-many bits are 1, and that is drawn at once: of c bits that are 1 Binomial(c, p) are reversed, and
-Binomial(n - c, p) of the others. Drawing it for all users together or for each of them gives the
-same law.
+The bits of many users, each reversed with the same probability, are counted cell by cell. Each of n
+users has a bit for every cell. An observer of all of them together sees only how many bits of a
+cell are 1, and that is drawn at once. Of c bits that are 1 Binomial(c, p) are reversed, and
+Binomial(n - c, p) of the others. Drawing for all users together or for each of them gives the same
+distribution.
 
-A binomial number of n trials is a sum of one for each binary digit of n, drawn from tables made in
-integers (`dpstream.randomizers.noise_tables`).
+A binomial number of n trials is a sum of one per binary digit of n, drawn from integer tables
+(`dpstream.randomizers.noise_tables`).
 """
 
 from __future__ import annotations
@@ -36,15 +36,12 @@ _TABLE_DIGITS = 24
 
 @dataclass(frozen=True, slots=True)
 class FlippedBits:
-    """The law of bits that are each reversed on their own.
+    """Distribution of bits that are each reversed independently with `probability`.
 
     >>> from dpstream.randomizers.randomness import seeded_generator
     >>> ones = np.array([0, 1_000_000])
     >>> FlippedBits(Fraction(1, 4)).ones(ones, 1_000_000, seeded_generator(1)).round(-4).tolist()
     [250000, 750000]
-
-    Attributes:
-        probability: that a bit is reversed, above 0 and below 1.
     """
 
     probability: Fraction
@@ -52,21 +49,16 @@ class FlippedBits:
     def ones(
         self, ones: NDArray[np.int64], bits: int, rng: np.random.Generator
     ) -> NDArray[np.int64]:
-        """How many bits of each cell are 1 afterwards.
+        """Draw the number of 1 bits of each cell after reversal: int64, shape (cells,).
 
-        Args:
-            ones: how many are before, int64, shape (cells,), from 0 to `bits`.
-            bits: how many each cell has, at most `MOST_TRIALS`.
-            rng: cryptographic randomness; seeded in tests only.
-
-        Returns:
-            int64, shape (cells,).
+        `ones` is the number before, of the same shape, from 0 to `bits`. Each cell has `bits` bits,
+        at most `MOST_TRIALS`.
         """
         lost = self.reversed(ones, rng)
         return ones - lost + self.reversed(bits - ones, rng)
 
     def reversed(self, bits: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
-        """How many of so many bits are reversed: binomial numbers, int64, shape (cells,)."""
+        """Draw the numbers of reversed bits, binomial: int64, shape (cells,)."""
         reversed_ = np.zeros(len(bits), np.int64)
         for digit in _digits(int(bits.max(initial=0))):
             table, times = _table(self.probability, digit)
@@ -76,13 +68,13 @@ class FlippedBits:
         return reversed_
 
     def distance(self, bits: int) -> float:
-        """How far one number drawn of up to so many bits is from its law, in total variation."""
+        """Return the distance of one draw over up to `bits` bits, in total variation."""
         tables = (_table(self.probability, digit) for digit in _digits(bits))
         return sum(table.distance * times for table, times in tables)
 
 
 def _digits(bits: int) -> range:
-    """Where a number of bits has digits; seconds of tables are not made for one too large."""
+    """Return the digits of a number of bits; reject excessive ones before making tables."""
     digits = range(bits.bit_length())
     if digits and 1 << digits[-1] > MOST_TRIALS:
         raise ValueError(f"2^{digits[-1]} bits in a cell, must be at most {MOST_TRIALS:,}")
@@ -91,7 +83,7 @@ def _digits(bits: int) -> range:
 
 @lru_cache(maxsize=256)
 def _table(probability: Fraction, digit: int) -> tuple[NoiseTable, int]:
-    """Binomial numbers of 2^digit trials: a table, and how many draws make one."""
+    """Return a table for 2^digit trials, and how many of its draws sum to one number."""
     halvings = max(0, digit - _TABLE_DIGITS)
     return binomial_table(1 << digit - halvings, probability), 1 << halvings
 
@@ -117,23 +109,17 @@ class PermanentBits:
     [1, 0, 1]
 
     Attributes:
-        cells: how many there are.
-        threshold: an answer is the opposite of its bit if its word, uniform below 2^32, is smaller.
+        threshold: An answer is the opposite of its bit if its word, uniform below 2^32, is smaller.
     """
 
     cells: int
     threshold: int
 
     def ones(self, keys: NDArray[np.uint8], sets: NDArray[np.int64]) -> NDArray[np.int64]:
-        """How many devices answer 1, cell by cell.
+        """Count the devices that answer 1, cell by cell: int64, shape (cells,).
 
-        Args:
-            keys: uint8, shape (devices, 32).
-            sets: cells whose bit is 1, from 1 on and each once, then zeros; int64, shape (devices,
-                slots).
-
-        Returns:
-            int64, shape (cells,).
+        `keys` are uint8, shape (devices, 32). `sets` are the cells whose bit is 1, from 1 and each
+        once, then zeros; int64, shape (devices, slots).
         """
         zeros = input_blocks(0, np.arange(-(-self.cells // _LANES)))
         held = input_blocks(1, np.maximum(sets - 1, 0) // _LANES)
@@ -148,7 +134,7 @@ class PermanentBits:
     def _ones(
         self, words: NDArray[np.uint32], of_zeros: int, sets: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """The same from words, of bits that are 0 and then of those that are 1."""
+        """Count from words, those of bits that are 0 before those of bits that are 1."""
         raised = words[:, : self.cells] < self.threshold
         rows, slots = np.nonzero(sets)
         cells = sets[rows, slots] - 1
@@ -160,17 +146,11 @@ class PermanentBits:
 
 
 def input_blocks(bit: int, numbers: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """What is encrypted for the answers to a value of four cells each.
+    """Return the AES input of the answers for a bit value, four cells per block.
 
     The purpose (8 bytes), the value of the bit (1), zeros (3), and the number of the block (4,
-    little-endian), which is that of its first cell, from 0 on, over four.
-
-    Args:
-        bit: 0 or 1.
-        numbers: of the blocks.
-
-    Returns:
-        uint8, the shape of `numbers` and 16.
+    little-endian): that of its first cell, from 0, over four. The result is uint8, the shape of
+    `numbers` and 16.
     """
     blocks = np.zeros((*numbers.shape, _BLOCK_BYTES), np.uint8)
     blocks[..., :8] = np.frombuffer(_PURPOSE, np.uint8)
@@ -180,7 +160,7 @@ def input_blocks(bit: int, numbers: NDArray[np.int64]) -> NDArray[np.uint8]:
 
 
 def _words(keys: NDArray[np.uint8], shared: bytes, own: NDArray[np.uint8]) -> NDArray[np.uint32]:
-    """All blocks of each device, encrypted: uint32, shape (devices, words)."""
+    """Encrypt all blocks of each device: uint32, shape (devices, words)."""
     encrypted = b"".join(
         encrypt(key.tobytes(), shared + blocks.tobytes())
         for key, blocks in zip(keys, own, strict=True)
@@ -189,5 +169,5 @@ def _words(keys: NDArray[np.uint8], shared: bytes, own: NDArray[np.uint8]) -> ND
 
 
 def encrypt(key: bytes, blocks: bytes) -> bytes:
-    """AES-256 of every block of 16 bytes by itself (FIPS 197); no block may come twice."""
+    """Encrypt each 16-byte block separately by AES-256 (FIPS 197); no block may occur twice."""
     return Cipher(algorithms.AES256(key), modes.ECB()).encryptor().update(blocks)

@@ -1,6 +1,6 @@
-"""Randomness that privacy may rest on: a cryptographic generator.
+"""Cryptographic generators, on whose randomness privacy may rely.
 
-It is AES-128 in counter mode (randomgen's `AESCounter`). A single device reads the operating
+They are AES-128 in counter mode (randomgen's `AESCounter`). A single device reads the operating
 system's randomness instead (`dpstream.randomizers.byte_generator`).
 """
 
@@ -27,10 +27,10 @@ class _OwnOfAProcess(AESCounter):  # type: ignore[misc]
 
 @cache
 def _of_this_process() -> WeakSet[_OwnOfAProcess]:
-    """The cryptographic generators there are; a child that is forked has them keyed anew.
+    """Return the cryptographic generators of this process; a forked child rekeys them.
 
-    Parent and child would otherwise draw the same words: two reports with the same noise tell the
-    difference of what they report.
+    Otherwise parent and child would draw the same numbers: two reports with the same noise reveal
+    the difference of their contents.
     """
     generators: WeakSet[_OwnOfAProcess] = WeakSet()
 
@@ -43,14 +43,14 @@ def _of_this_process() -> WeakSet[_OwnOfAProcess]:
 
 
 def cryptographic_generator() -> np.random.Generator:
-    """A generator keyed with 256 bits from the operating system, in a forked child with others."""
+    """Return a generator keyed with 256 bits from the operating system; forks rekey it."""
     counter = _counter(_OwnOfAProcess, secrets.token_bytes(KEY_BYTES))
     _of_this_process().add(counter)
     return np.random.Generator(counter)
 
 
 def seeded_generator(*keys: int) -> np.random.Generator:
-    """A reproducible generator for tests and simulations; other keys give independent ones.
+    """Return a reproducible generator for tests and simulations; different keys are independent.
 
     >>> int(seeded_generator(1, 2).integers(1000)) == int(seeded_generator(1, 2).integers(1000))
     True
@@ -59,11 +59,7 @@ def seeded_generator(*keys: int) -> np.random.Generator:
 
 
 def keyed_generator(key: bytes) -> np.random.Generator:
-    """The generator of a key of 32 bytes: 16 of AES-128, then 16 of its first counter.
-
-    Raises:
-        ValueError: the key has another length.
-    """
+    """Return the generator of a 32-byte key: the AES-128 key, then its first counter."""
     if len(key) != KEY_BYTES:
         raise ValueError(f"a generator key of {len(key)} bytes, must be {KEY_BYTES}")
     return np.random.Generator(_counter(AESCounter, key))

@@ -1,8 +1,8 @@
-"""Errors of Count-Min estimators, predicted from how unequal the counts are.
+"""Predicted errors of Count-Min estimators, from the skew of the counts.
 
-What an item's cell in a row holds beside the item itself is what any cell of that row holds: other
-items and noise. So the errors are known from the cells of rows made for the purpose, hashed at
-random and read where nobody's item is.
+Besides the item itself, an item's cell in a row holds what any cell of that row holds: other items
+and noise. So the errors are sampled from rows simulated for the purpose, hashed at random and read
+where no user's item is.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _STEPS = 1 << 53
 
 
 def zipf_counts(size: int, total: float, exponent: float = ZIPF_EXPONENT) -> NDArray[np.float64]:
-    """Expected counts in proportion to rank^-exponent, largest first, shape (size,)."""
+    """Return expected counts proportional to rank^-exponent, largest first, shape (size,)."""
     shares = np.arange(1, size + 1, dtype=np.float64) ** -exponent
     shares *= total / shares.sum()
     return shares
@@ -32,13 +32,9 @@ def zipf_counts(size: int, total: float, exponent: float = ZIPF_EXPONENT) -> NDA
 def error_samples(
     counts: NDArray[np.float64], rows: int, buckets: int, noise_variance: float
 ) -> Mapping[str, NDArray[np.float64]]:
-    """Errors of an item that few hold, by estimator (min, mean, median), shape (sampled,) each.
+    """Sample errors of a rare item by estimator (min, mean, median), shape (sampled,) each.
 
-    Args:
-        counts: of all items.
-        rows: tau.
-        buckets: s, of a row.
-        noise_variance: of a cell.
+    `counts` are those of all items. There are tau `rows` of s `buckets` with `noise_variance` each.
 
     >>> samples = error_samples(zipf_counts(10_000, 1e5), 5, 8192, 180.6)
     >>> errors = {name: float(np.abs(each).mean()) for name, each in samples.items()}
@@ -60,28 +56,24 @@ def error_samples(
 
 
 def normal_errors(deviation: float) -> NDArray[np.float64]:
-    """Normal errors, as `error_samples` has them."""
+    """Return normal errors, in the form of `error_samples`."""
     return deviation * _normals("errors")
 
 
 def clipped_errors(
     errors: NDArray[np.float64], counts: NDArray[np.floating] | NDArray[np.integer]
 ) -> NDArray[np.float64]:
-    """Mean absolute errors of estimates of which negative ones are taken for 0.
+    """Return mean absolute errors of estimates whose negative values become 0.
 
-    Args:
-        errors: a sample of those of the estimates, shape (sampled,).
-        counts: what is estimated, at least 0, any shape.
-
-    Returns:
-        float64, of the shape of the counts.
+    `errors` is a sample, shape (sampled,). `counts` are the ground truth, at least 0, any shape.
+    The result is float64 of that shape.
 
     >>> clipped_errors(np.array([-3.0, 3.0]), np.array([0.0, 1.0, 10.0])).tolist()
     [1.5, 2.0, 3.0]
     """
     ordered = np.sort(errors)
     absolute = np.insert(np.cumsum(np.abs(ordered)), 0, 0.0)
-    # An error below minus the count takes the estimate to 0, which is off by the count.
+    # An error below -count makes the estimate 0, whose error is the count.
     clipped = np.searchsorted(ordered, -np.asarray(counts, np.float64))
     kept = absolute[-1] - absolute[clipped]
     return np.asarray((kept + clipped * counts) / len(ordered), np.float64)
@@ -93,7 +85,7 @@ OTHERS: Final = 400
 
 
 def usual_error(errors: NDArray[np.float64], counts: NDArray[np.float64]) -> float:
-    """The mean of `clipped_errors` over the items looked at, given the counts of all items."""
+    """Return the mean of `clipped_errors` over the evaluated items, given all counts."""
     most = np.sort(counts)[::-1]
     found = clipped_errors(errors, most)
     if len(found) <= MOST_HELD + OTHERS:
@@ -107,7 +99,7 @@ def _below(limit: int, text: str, count: int) -> NDArray[np.int64]:
 
 
 def _normals(text: str) -> NDArray[np.float64]:
-    """Normal numbers, always the same: by Box and Muller."""
+    """Return fixed normal numbers, by Box and Muller."""
     uniform = (_below(_STEPS, text, 2 * _READ) + 0.5) / _STEPS
     radius, angle = np.sqrt(-2 * np.log(uniform[:_READ])), 2 * np.pi * uniform[_READ:]
     return np.asarray(radius * np.cos(angle), np.float64)

@@ -1,7 +1,8 @@
-"""Find the parameter from which on a monotone law keeps what is asked of it.
+"""Find the threshold parameter of a monotone condition.
 
-A calibration states its law, a function of one parameter, and searches here. What is returned was
-seen to keep it, and lies on the safe side: noise and losses are rounded up, allowances down.
+A calibration states its loss as a function of one parameter, and searches here. A result was tested
+to meet the condition, unless it is an untested end of the interval. It lies on the safe side: noise
+and losses are rounded up, allowances down.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import math
 from collections.abc import Callable
 from typing import Final
 
-# How closely `least_parameter` finds its result, which lies above what it looks for.
+# Relative tolerance of `least_parameter`, whose result is above the exact value.
 _TOLERANCE: Final = 1e-5
 _FIRST_STEP: Final = 1.2
 _MOST_EXCESS: Final = 10.0
@@ -20,10 +21,8 @@ _MOST: Final = 10**12
 def least_parameter(loss: Callable[[float], float], target: float, guess: float) -> float:
     """Return the least positive parameter with at most the target loss, from above.
 
-    The loss decreases in the parameter, and may be 0 or infinite; the search begins at a guess.
-
-    Raises:
-        ValueError: there is none up to 10^12.
+    The loss decreases in the parameter, and may be 0 or infinite; the search starts at a guess.
+    `ValueError` if there is no such parameter up to 10^12.
 
     >>> round(least_parameter(lambda deviation: 3 / deviation, 0.5, guess=1.0), 3)
     6.0
@@ -48,7 +47,7 @@ def least_parameter(loss: Callable[[float], float], target: float, guess: float)
 
     def clipped(log: float) -> float:
         found = min(max(excess(math.exp(log)), -_MOST_EXCESS), _MOST_EXCESS)
-        # Logarithms are rounded: an end may have come to lie on the other side.
+        # Logarithms are rounded: an end may have moved to the other side.
         if log == first:
             return max(found, math.ulp(0.0))
         return min(found, 0.0) if log == last else found
@@ -68,7 +67,7 @@ def crossing(excess: Callable[[float], float], low: float, high: float, toleranc
 def raised(
     enough: Callable[[float], bool], value: float, step: float, growth: float = 1.0
 ) -> float:
-    """Raise a value by a share of itself, and by `growth` times that each time, until enough."""
+    """Raise a value by the share `step` of itself, growing by `growth` each time, until enough."""
     while not enough(value):
         value, step = value * (1 + step) or step, step * growth
     return value
@@ -79,7 +78,7 @@ def least_real(
 ) -> float:
     """Return the least number from `low` to `high` from which on all are enough, from above.
 
-    It is too large by at most that share of itself. Whether `high` is enough is not tried.
+    It is too large by at most the share `tolerance`. `high` is not tested.
 
     >>> least_real(lambda number: number * number >= 2, 0.0, 2.0)
     1.4142135623730951
@@ -90,7 +89,7 @@ def least_real(
 def largest_real(
     fits: Callable[[float], bool], low: float, high: float, tolerance: float = 0.0
 ) -> float:
-    """Return the largest number up to which all fit, from below; neither end is tried."""
+    """Return the largest number up to which all fit, from below; neither end is tested."""
     return _halved(lambda number: not fits(number), low, high, tolerance)[0]
 
 
@@ -99,11 +98,8 @@ def least_integer(
 ) -> int:
     """Return the least integer above `low` from which on all are enough.
 
-    If none below `high` is, that is returned without being tried. Where there is no such bound,
-    distances from `low` double, from `step` on.
-
-    Raises:
-        ValueError: there is no bound, and nothing up to 10^12 above `low` is enough.
+    If none below `high` is, `high` is returned untested. Without `high`, distances from `low`
+    double, starting at `step`. `ValueError` if then nothing up to 10^12 above `low` is enough.
 
     >>> least_integer(lambda number: number * number > 50, 0)
     8
@@ -124,7 +120,6 @@ def least_integer(
 def _halved(
     enough: Callable[[float], bool], low: float, high: float, tolerance: float
 ) -> tuple[float, float]:
-    """Narrow an interval around where a property begins."""
     while high - low > tolerance * high and low < (middle := (low + high) / 2) < high:
         low, high = (low, middle) if enough(middle) else (middle, high)
     return low, high

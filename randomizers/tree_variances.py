@@ -1,4 +1,4 @@
-"""How accurate a dyadic tree is, for given variances of its intervals' own estimates."""
+"""Variances of a dyadic tree, for given variances of its intervals' own estimates."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from numpy.typing import NDArray
 
 
 def combined_variances(variances: Sequence[float]) -> list[float]:
-    """Variance of a dyadic interval, by order, from its own reports and those of its halves.
+    """Return the variance of a dyadic interval, by order, from its own reports and its halves.
 
-    Combining by inverse variance adds the inverses up; two halves have twice the variance of one.
-
-    Args:
-        variances: of an interval's own estimate, by order from 0 up; infinite without reports.
+    Combining by inverse variance sums the inverses; two halves have twice the variance of one.
+    `variances` are those of an interval's own estimate, by order from 0; infinite without reports.
 
     >>> combined_variances([1.0, 1.0, 1.0])  # V / (2 - 2^-h)
     [1.0, 0.6666666666666666, 0.5714285714285714]
@@ -28,7 +26,7 @@ def combined_variances(variances: Sequence[float]) -> list[float]:
 
 
 def order_shares(last_epoch: int) -> list[float]:
-    """For every order, the share of the epochs 1 to the last whose prefix has an interval of it.
+    """Return, for every order, the share of epochs whose prefix has an interval of that order.
 
     >>> order_shares(4)  # 1 = 1, 2 = 2, 3 = 2 + 1, 4 = 4
     [0.5, 0.5, 0.25]
@@ -41,21 +39,17 @@ def order_shares(last_epoch: int) -> list[float]:
 def smoothed_variances(
     variances: Sequence[float], last_epoch: int, epochs: NDArray[np.integer]
 ) -> NDArray[np.float64]:
-    """Variance of prefixes by weighted least squares over all intervals, later ones included.
+    """Return prefix variances by weighted least squares over all intervals, also later ones.
 
-    The covariance of what lies before and after the end of a prefix, within an interval around it,
-    is carried up from order to order.
-
-    Args:
-        variances: of an interval's own estimate, by order from 0 up to the last that has one.
-        last_epoch: how many epochs there are.
-        epochs: the prefixes asked for, from 1 to the last epoch.
+    The covariance of the parts before and after the end of a prefix, within an interval around it,
+    is carried up from order to order. `variances` are those of an interval's own estimate, by order
+    from 0 to the last that has one. `epochs` are the requested prefixes, from 1.
 
     >>> smoothed_variances([1.0, 1.0], 2, np.array([1, 2]))  # half of 2 - 2/3, and 2/3
     array([0.66666667, 0.66666667])
     """
     combined = combined_variances(variances)
-    # Covariance [[before, both], [both, after]], once the interval holds the end in its inside.
+    # Covariance [[before, both], [both, after]], once the end is inside the interval.
     before, both, after = np.zeros((3, len(epochs)))
     for order in range(1, len(variances)):
         half = combined[order - 1]
@@ -71,7 +65,7 @@ def smoothed_variances(
         before = np.where(inside, left - with_left * (with_left / total), before)
         both = np.where(inside, across - with_left * (with_right / total), both)
         after = np.where(inside, right - with_right * (with_right / total), after)
-    # The intervals that make up all epochs are separate trees: some lie whole in a prefix.
+    # The intervals that cover all epochs are separate trees: some lie entirely in a prefix.
     result: NDArray[np.float64] = before
     end = 0
     for order in reversed(range(last_epoch.bit_length())):
@@ -82,7 +76,7 @@ def smoothed_variances(
 
 
 def _epochs_with_bit(order: int, last_epoch: int) -> int:
-    """How many of the numbers 1 to the last have this bit."""
+    """Return how many of the numbers 1 to `last_epoch` have this bit."""
     period = 2 << order
     whole, rest = divmod(last_epoch + 1, period)
     return whole * (period >> 1) + max(0, rest - (period >> 1))

@@ -1,13 +1,14 @@
-"""How accurate a tree of values is, for given variances of its levels' own estimates.
+"""Variances of a tree of values, for given variances of its levels' own estimates.
 
-The values are 2^L buckets. Level l of the tree cuts them up into 2^l nodes, each of 2^(L-l)
-neighbouring buckets; level 0, the root, is everybody and is known. Reports give an independent
-estimate of every node from level 1 on, with one variance for each level. Weighted least squares
-makes the best of all of them together, and its covariance is known in closed form: it is diagonal
-in the Haar wavelets. The wavelet of a node of level l is constant and positive on one of its halves
-and negative on the other, so that level m > l tells 2^(L-m) / V_m of it, the other levels nothing,
-and its variance is 1 / sum over m > l of 2^(L-m) / V_m. A range of buckets meets at most two nodes
-of a level in part, those that its ends lie in; all others it meets in a multiple of the constant.
+The values are 2^L buckets. Level l divides them into 2^l nodes, each of 2^(L-l) neighboring
+buckets. Level 0, the root, contains all users and is known. Reports give an independent estimate of
+every node from level 1 on, with one variance for each level. Weighted least squares combines all of
+them optimally. Its covariance is known in closed form: it is diagonal in the Haar wavelets.
+
+The wavelet of a node of level l is constant and positive on one half and negative on the other. So
+level m > l measures it with precision 2^(L-m) / V_m, and the other levels not at all. Its variance
+is 1 / sum over m > l of 2^(L-m) / V_m. A range of buckets partly overlaps at most two nodes of a
+level, those that its ends lie in. It meets all others in a multiple of the constant.
 """
 
 from __future__ import annotations
@@ -21,16 +22,11 @@ def range_variances(
     starts: NDArray[np.integer] | int,
     ends: NDArray[np.integer] | int,
 ) -> NDArray[np.float64]:
-    """Variance of the number of users whose bucket lies in [start, end), by least squares.
+    """Return the variance of the number of users in buckets [start, end), by least squares.
 
-    Args:
-        level_variances: of a node's own estimate, for the levels 1 to L; shape (L,), or (L, n) for
-            n trees of different accuracy.
-        starts: the first bucket, from 0 on; a number, or shape (n,).
-        ends: the first bucket that is not in the range, up to 2^L; likewise.
-
-    Returns:
-        float64, of the shape that all of them have together.
+    `level_variances` are those of a node's own estimate, for levels 1 to L; shape (L,), or (L, n)
+    for n trees. `starts` are the first buckets, from 0, and `ends` exclusive, up to 2^L; numbers,
+    or shape (n,). The result is float64, with all shapes broadcast.
 
     >>> range_variances(np.array([1.0]), 0, np.array([0, 1, 2])).tolist()  # 1 - the other half
     [0.0, 0.5, 0.0]
@@ -49,14 +45,12 @@ def range_variances(
 
 
 def half_difference(ends: NDArray[np.integer], support: int) -> NDArray[np.float64]:
-    """Of the buckets of a node before an end, those in its left half less those in its right one.
+    """Return the left-half minus right-half count of a node's buckets before each end.
+
+    A node has `support` buckets, a power of two. `ends` counts buckets from 0.
 
     >>> half_difference(np.arange(9), 4).tolist()
     [0.0, 1.0, 2.0, 1.0, 0.0, 1.0, 2.0, 1.0, 0.0]
-
-    Args:
-        ends: numbers of buckets before each end, from 0 on.
-        support: buckets of a node, a power of two.
     """
     half = support / 2
     overlap: NDArray[np.float64] = half - np.abs(ends % support - half)
