@@ -1,19 +1,17 @@
-"""What a population has been charged, and the most it may be.
+"""Charges of a population and its budget.
 
-Every deployment of a job charges the people it is about with its guarantee, once and for good: a
-deployment that is replaced has still seen them. Charges add up (basic composition), whatever the
-jobs and protocols. An operator may let them be composed by a filter instead, which is valid too for
-jobs that are chosen by what earlier ones have shown (`dpstream.randomizers.accounting.charges`).
-Each is an entry of the ledger (`dpstream.pipeline.ledger`), with a copy in ``dpstream.jobs`` that
-nothing ever deletes.
-
-The most that people may be charged is the smallest budget ever stated for them, by whichever job
-(`dpstream.pipeline.jobs.stated_budgets`); a job that states none itself is bound by it all the
-same.
-
-A job that renews is charged for all of its horizons when it is deployed: with a budget it gets as
-many as the budget has room for, and ends after them. Without one it goes on without end, and nobody
-can say what it will have cost in all: its people cannot be kept within a budget any more.
+- Every deployment charges the users it is about with its guarantee, once and permanently: a
+  replaced deployment has still seen them.
+- Charges are summed (basic composition) over all jobs and protocols. An operator may select a
+  privacy filter instead, which is also valid for jobs chosen by the results of earlier ones
+  (`dpstream.randomizers.accounting.charges`).
+- Each charge is an entry of the ledger (`dpstream.pipeline.ledger`), with a copy in
+  ``dpstream.jobs`` that is never deleted.
+- The budget limit is the smallest budget ever declared for a population by any job
+  (`dpstream.pipeline.jobs.stated_budgets`). It also binds jobs that declare none.
+- A recurring job is charged for all its horizons when it is deployed. With a budget it gets as many
+  as fit, and ends after them. Without one it never ends and its total cost is unbounded, so no
+  budget of its population can be kept any longer.
 """
 
 from __future__ import annotations
@@ -44,16 +42,10 @@ class BudgetError(DpstreamError):
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """What one deployment costs the people it is about.
+    """Cost of one deployment to the users it is about.
 
-    Attributes:
-        population: their name.
-        job: the job's name.
-        deployment: 32 hexadecimal digits.
-        epsilon: for everything the deployment will see of one of them in a horizon.
-        delta: the same.
-        at: when it was deployed, milliseconds since 1970.
-        horizons: how many there will be; None for horizons without end.
+    Epsilon and delta are per user and horizon, over everything the deployment sees. `horizons` is
+    None if unlimited, `at` is in milliseconds since 1970, `deployment` is 32 hexadecimal digits.
     """
 
     population: str
@@ -66,9 +58,9 @@ class Charge:
 
     @classmethod
     def of(cls, job: DeployedJob) -> Charge:
-        """The charge of a deployment, with the loss of a whole stream where that is known.
+        """Return the charge of a deployment: the user-level loss, if known.
 
-        A guarantee that says no more than what a single epoch loses is paid at every one.
+        A guarantee for a single epoch only is charged at every epoch.
         """
         guarantee = job.guarantee
         single = guarantee.unit == "epoch" and guarantee.stream_epsilon is None
@@ -85,20 +77,14 @@ class Charge:
 
     @property
     def key(self) -> bytes:
-        """The record's key, its own for every deployment."""
         return CHARGE_KEY + self.deployment.encode()
 
     def to_bytes(self) -> bytes:
-        """The record's value."""
         return json.dumps(asdict(self), sort_keys=True, allow_nan=False).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Charge:
-        """Read a record's value.
-
-        Raises:
-            CodecError: it is no charge.
-        """
+        """Raise `CodecError` if the value is not a charge."""
         try:
             charge = cls(**json.loads(data))
         except (TypeError, ValueError, RecursionError) as error:
@@ -124,14 +110,10 @@ class Charge:
 def horizons_within_budget(
     job: DeployedJob, charges: Iterable[Charge], stated: Iterable[StatedBudget] = ()
 ) -> int | None:
-    """How many horizons a job that renews may have; None without a budget, 1 for other jobs.
+    """Return the number of horizons a recurring job gets; None without a budget, 1 for other jobs.
 
-    At least one, also if there is no room for it: `check_budget` says so.
-
-    Args:
-        job: as it is to be deployed.
-        charges: of other deployments, whomever they are about.
-        stated: every budget ever stated, in order; the job's own need not be among them.
+    At least 1, even if it does not fit: `check_budget` reports that. `charges` and `stated` may
+    include other populations; `stated` is in order and need not include the job's own budget.
     """
     if not job.epochs.renew:
         return 1
@@ -150,13 +132,11 @@ def horizons_within_budget(
 def check_budget(
     job: DeployedJob, charges: Iterable[Charge], stated: Iterable[StatedBudget] = ()
 ) -> Charge:
-    """The charge of a deployment, if its people's budget has room for it beside the earlier ones.
-
-    Arguments are those of `horizons_within_budget`.
+    """Return the charge of a deployment if it fits its population's budget.
 
     Raises:
-        BudgetError: it has not; the message says who has stated that budget, what has been charged
-            and what is asked for.
+        BudgetError: If it does not fit. The message names the source of the budget, the amount
+            charged so far and the amount requested.
     """
     charge = Charge.of(job)
     standing = standing_for(job, stated)
@@ -201,7 +181,6 @@ def check_budget(
 
 
 def spent_by(charges: Iterable[Charge]) -> list[MechanismCost] | None:
-    """What charges cost, for their accounting; None if one of them is without end."""
     spent = []
     for charge in charges:
         if charge.horizons is None:
@@ -211,21 +190,20 @@ def spent_by(charges: Iterable[Charge]) -> list[MechanismCost] | None:
 
 
 def filter_of(stated: StatedBudget) -> Filter | None:
-    """The filter of a budget; None where charges are to be added."""
+    """Return the filter of a budget; None if its charges are summed."""
     if not stated.composed or not stated.epsilon or not stated.delta:
         return None
     return Filter(stated.epsilon, stated.delta)
 
 
 def _filtered(stated: StatedBudget | None, charges: Sequence[Charge]) -> float | None:
-    """The epsilon that charges come to by the filter of a budget; None without one."""
     own = None if stated is None else filter_of(stated)
     spent = spent_by(charges)
     return None if own is None or spent is None else own.epsilon_of(spent)
 
 
 def _counted(stated: StatedBudget, charges: Sequence[Charge]) -> Fraction:
-    """What charges that end count against the epsilon of a budget: the smaller valid figure."""
+    """Return the amount that finite charges count against epsilon: the smaller valid bound."""
     added = sum(
         (_decimal(charge.epsilon) * (charge.horizons or 1) for charge in charges), Fraction()
     )
@@ -234,7 +212,7 @@ def _counted(stated: StatedBudget, charges: Sequence[Charge]) -> Fraction:
 
 
 def _tightest(standing: Iterable[StatedBudget], charges: Sequence[Charge]) -> StatedBudget:
-    """Which of the budgets that stand, each of which has to be kept, has the least epsilon left."""
+    """Return the standing budget with the least remaining epsilon; all of them must be kept."""
     with_epsilon = (each for each in standing if each.epsilon is not None)
     return min(
         with_epsilon, key=lambda each: _decimal(each.epsilon or 0.0) - _counted(each, charges)
@@ -254,15 +232,11 @@ def _without(binding: Mapping[str, StatedBudget], charge: Charge) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BudgetAccount:
-    """What the people of a job are charged of epsilon, or of delta.
+    """Charges and budget of a job's users, of epsilon or of delta.
 
-    Attributes:
-        quantity: "epsilon" or "delta".
-        earlier: by the other deployments; None for without end.
-        charged: by this one; None for without end.
-        binding: who states the most that they may be charged; None without a budget.
-        filtered: the epsilon of all of them by the budget's filter, with its delta; None where
-            charges are added.
+    Charges by other deployments (`earlier`) and by this one (`charged`) may be unlimited: None.
+    The declaration of the budget limit, if any, is `binding`. `filtered` is the total epsilon under
+    the budget's filter, with its delta; None if charges are summed.
     """
 
     quantity: str
@@ -273,14 +247,13 @@ class BudgetAccount:
 
     @property
     def allowed(self) -> float | None:
-        """The most that they may be charged in all; None without a budget."""
         return None if self.binding is None else self.binding.most(self.quantity)
 
     @property
     def remaining(self) -> float | None:
-        """What the budget has left after all of them; None without a budget, or without end.
+        """Budget left after all charges; None without a budget or if a charge is unlimited.
 
-        A further charge of so much is admitted; with a filter, larger ones may be.
+        A further charge of this size is admitted; with a filter, larger ones may be.
         """
         if self.allowed is None or self.earlier is None or self.charged is None:
             return None
@@ -293,10 +266,7 @@ class BudgetAccount:
 def accounts_of(
     job: DeployedJob, charges: Iterable[Charge], stated: Iterable[StatedBudget] = ()
 ) -> list[BudgetAccount]:
-    """What a deployment and all others cost its people, epsilon and delta.
-
-    Arguments are those of `horizons_within_budget`; the job's own charge does no harm.
-    """
+    """Return the epsilon and delta accounts of a deployment's users, with all other deployments."""
     own = Charge.of(job)
     others = [
         other for other in _of_the_same_people(own, charges) if other.deployment != own.deployment
@@ -307,13 +277,7 @@ def accounts_of(
 def accounts_for(
     people: str, charges: Iterable[Charge], standing: Sequence[StatedBudget]
 ) -> list[BudgetAccount]:
-    """What all deployments so far cost people, epsilon and delta.
-
-    Args:
-        people: their name.
-        charges: of all deployments, whomever they are about.
-        standing: the budgets that stand for these people, see `standing_budgets`.
-    """
+    """Return the epsilon and delta accounts of a population; other populations are ignored."""
     own = [charge for charge in charges if charge.population == people]
     return _accounts_under(standing, own, [])
 
@@ -339,7 +303,7 @@ def _accounts_under(
 
 
 def total_of(charges: Iterable[Charge], quantity: str) -> Fraction | None:
-    """Return the exact sum over all horizons; None if one of the charges has no end."""
+    """Return the exact sum over all horizons; None if one of the charges is unlimited."""
     total = Fraction()
     for charge in charges:
         if charge.horizons is None:
@@ -353,7 +317,7 @@ def _float_of(number: Fraction | None) -> float | None:
 
 
 def endless_warning(job: Job) -> str | None:
-    """What to say of a job that leaves no budget to be kept of people it shares with others."""
+    """Return a warning for a job after which no budget of a shared population can be kept."""
     if not job.epochs.renew or job.budget is not None or job.population is None:
         return None
     return (
@@ -370,7 +334,6 @@ def _of_the_same_people(charge: Charge, charges: Iterable[Charge]) -> list[Charg
 def _accounts(
     charge: Charge, binding: Mapping[str, StatedBudget], earlier: Sequence[Charge]
 ) -> Iterator[tuple[str, Fraction, Fraction, Fraction]]:
-    """Epsilon and delta: what is allowed, asked for by a horizon, and charged already."""
     for name in QUANTITIES:
         charged = (_decimal(getattr(other, name)) * (other.horizons or 1) for other in earlier)
         yield (
@@ -382,5 +345,5 @@ def _accounts(
 
 
 def _decimal(number: float) -> Fraction:
-    """A number as people write it: ten times 0.1 is 1."""
+    """Convert a float by its shortest decimal form, so that ten times 0.1 is exactly 1."""
     return Fraction(repr(number))

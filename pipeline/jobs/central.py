@@ -1,9 +1,9 @@
-"""The section of a job file that states a central guarantee instead of a local epsilon.
+"""Section of a job file that declares a central guarantee instead of a local epsilon.
 
-A user's stream, whatever its length, is one message of a randomizer that is locally private. Where
-the shuffle stage mixes the streams of many users, much less is told of each: so the local epsilon
-may be larger, and estimates are better. The inverse of that amplification picks it, once: a
-deployed job holds both, the local epsilon for those who are not hidden among so many others.
+A user's stream, whatever its length, is one message of a locally private randomizer. If the
+shuffler mixes the streams of many users, much less is revealed about each. So the local epsilon may
+be larger, and estimates are better. Inverting that amplification determines it once. A deployed job
+stores both, the local epsilon for users who are not hidden among that many others.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.guarantee import ShuffledStreams
 from dpstream.randomizers.parameter_checks import LEAST_DELTA
 
-# Digits of a local epsilon: such as 5.987.
+# Digits of a local epsilon, such as 5.987.
 _DIGITS: Final = 4
 
 
 class Central(Section):
-    """What is promised of the shuffled streams of users whose producers are in every window."""
+    """Guarantee for the shuffled streams of users whose producers are in every window."""
 
     epsilon: float = Field(gt=0, description="a number above 0, such as 0.5")
     delta: float = Field(
@@ -36,18 +36,13 @@ class Central(Section):
     )
 
     def promised(self, minimum: int) -> ShuffledStreams:
-        """The same, with the fewest contributors that it counts on."""
         return ShuffledStreams(self.epsilon, self.delta, minimum)
 
 
 def with_local_epsilon(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The values of a job file, with the local epsilon that a central guarantee leaves room for.
+    """Return the values of a job file with the local epsilon that a central guarantee allows.
 
-    An epsilon that is there already, as in a file written from a job, is left if there is room.
-
-    Raises:
-        JobError: `shuffle.minimum` is missing, the protocol cannot be shuffled like that, or the
-            epsilon that is there is too large.
+    An epsilon that is present, as in a file written from a job, is kept if it is small enough.
     """
     entry, stated = _entry(values), _stated(values)
     parameters, shuffle = values.get("parameters"), values.get("shuffle")
@@ -63,7 +58,7 @@ def with_local_epsilon(values: Mapping[str, Any]) -> Mapping[str, Any]:
         )
         raise JobError([Problem(("shuffle", "minimum"), message)])
     if type(minimum) is not int or minimum < 1:
-        return values  # what is wrong with it is said of all values alike
+        return values  # validation of all values reports the problem
     if "epsilon" not in parameters:
         return {**values, "parameters": {"epsilon": _most(stated, minimum), **parameters}}
     _check(parameters["epsilon"], stated, minimum)
@@ -84,7 +79,7 @@ def _check(epsilon: object, stated: Central, minimum: int) -> None:
 
 
 def _most(stated: Central, minimum: int) -> float:
-    """The local epsilon, rounded down to a few digits."""
+    """Return the local epsilon, rounded down to a few digits."""
     most = late_function("dpstream.randomizers.accounting.whole_streams", "local_loss_of_streams")
     loss: float = most(stated.epsilon, stated.delta, minimum)
     fine = 10.0 ** (_DIGITS - 1 - math.floor(math.log10(loss)))
@@ -92,7 +87,7 @@ def _most(stated: Central, minimum: int) -> float:
 
 
 def _stated(values: Mapping[str, Any]) -> Central | None:
-    """What is stated, if it can be; what is wrong with it is said of all values alike."""
+    """Return the section if it is valid; validation of all values reports its problems."""
     try:
         return Central.model_validate(values["central"], strict=False)
     except (KeyError, ValueError):

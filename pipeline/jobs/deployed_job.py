@@ -1,9 +1,9 @@
-"""Deployed jobs: a job, the constants devices and servers agree on, and where its topics begin.
+"""Deployed jobs: a job, the constants shared by devices and servers, and its start offsets.
 
-`deploy_job` resolves everything once, and every device, stage and reader works from its record in
-``dpstream.jobs``. A *deployment* is one life of a job, named by random bytes. The *fingerprint* is
-a digest of what gives a report its meaning. Both are in every record of the job, and records of
-another deployment or fingerprint are refused.
+`deploy_job` resolves everything once; every device, stage and reader uses the record in
+``dpstream.jobs``. A *deployment* is one run of a job, identified by random bytes. The *fingerprint*
+is a digest of everything that gives a report its meaning. Both are in every record of the job.
+Records of another deployment or fingerprint are rejected.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ IDENTIFIER_BYTES = 16
 MANY_PRODUCERS = 100
 """A job that waits for so many has manifests that say what differs from an earlier one."""
 
-# Parameters that change how reports are read and how many there are, not what one says.
+# Parameters that change the reading and the number of reports, but not the meaning of one.
 _OUTSIDE_FINGERPRINT = {"estimator", "messages_per_user", "test_set"}
 
 
@@ -62,12 +62,10 @@ Offsets = tuple[Annotated[int, Field(ge=0)], ...]
 
 
 class SignedDescription(Section):
-    """What devices are told of a job, and the operator's word for it; see `descriptions`.
+    """Job description for devices, signed by the operator; see `descriptions`.
 
-    Attributes:
-        statement: canonical JSON.
-        signature: of Ed25519, 64 bytes.
-        signer: the public key to it, 32 bytes, which an app has built in.
+    `statement` is canonical JSON, `signature` Ed25519 (64 bytes), and `signer` the public key (32
+    bytes) built into the app.
     """
 
     statement: str
@@ -75,7 +73,7 @@ class SignedDescription(Section):
     signer: Digest
 
     def told(self) -> dict[str, str]:
-        """What collectors answer, as JSON: all of it in base64, so that bytes stay as signed."""
+        """Return the collectors' JSON answer, all in base64 so that bytes stay as signed."""
         parts = {
             "statement": self.statement.encode(),
             "signature": self.signature,
@@ -85,7 +83,7 @@ class SignedDescription(Section):
 
 
 class Origin(Section):
-    """The deployment whose windows a replay aggregates again."""
+    """Deployment whose windows a replay aggregates again."""
 
     job: str = Field(description="the name of the job that ran")
     deployment: Identifier = Field(description="16 bytes in hexadecimal")
@@ -93,23 +91,22 @@ class Origin(Section):
 
 
 class DeployedJob(Job):
-    """A job and what `deploy` added to it.
+    """A job with the values that `deploy` adds.
 
     Attributes:
         deployment: 16 random bytes.
         fingerprint: 16 bytes, see `fingerprint_of`.
-        constants: the calibrated `Law`, as JSON.
-        start_offsets: where the deployment begins in each partition of each topic.
-        topic_ids: Kafka's ids of the topics it was deployed with; empty where a cluster has none.
-        deployed_at: milliseconds since 1970.
-        horizons: after how many a job that renews ends, since its budget has no room for more;
-            None for one that goes on without end.
-        noise_key: SHA-256 of the noise key that its shuffle workers share; None where they need
-            none, and until one has been made.
-        collector_key: SHA-256 of the key that its collectors share; None where it has none.
-        signed_description: what devices are told, where they report for themselves.
-        replay_of: of a replay, whose windows it aggregates again; it has no devices and no shuffle
-            stage, and charges nobody.
+        constants: Calibrated `Law`, as JSON.
+        start_offsets: First offset of the deployment in each partition of each topic.
+        topic_ids: Kafka's ids of the topics at deployment; empty if the cluster has none.
+        deployed_at: Milliseconds since 1970.
+        horizons: Number of horizons that a recurring job's budget allows; None if unlimited.
+        noise_key: SHA-256 of the noise key shared by the shuffle workers; None if they need none,
+            and until one has been made.
+        collector_key: SHA-256 of the key shared by the collectors; None without one.
+        signed_description: Description for devices that report for themselves.
+        replay_of: Origin of a replay, which has no devices and no shuffle stage and charges no
+            user.
     """
 
     version: Literal[1] = Field(default=1, description="1, a later version needs later software")
@@ -141,13 +138,12 @@ class DeployedJob(Job):
 
     @property
     def last_epoch(self) -> int | None:
-        """Epochs are 1 to this one; None for a job that goes on without end."""
+        """Last epoch, counted from 1; None for a job without end."""
         if self.epochs.renew and self.horizons is not None:
             return (self.epochs.horizon_of(self.first_epoch) + self.horizons) * self.epochs.count
         return super().last_epoch
 
     def start_offset(self, role: Role, partition: int = 0) -> int:
-        """The first offset of a partition that may belong to this deployment."""
         return self.start_offsets[role][partition]
 
     def cursor(
@@ -157,69 +153,64 @@ class DeployedJob(Job):
         partition: int = 0,
         visit_all: Callable[[Sequence[LogRecord]], object] | None = None,
     ) -> LogCursor:
-        """Shows `visit`, or `visit_all`, a partition from where this deployment begins."""
         start = self.start_offset(role, partition)
         return LogCursor(role, start, visit, partition, visit_all)
 
     @cached_property
     def law(self) -> Law:
-        """The calibrated constants."""
         return self.protocol_entry.law(self.parameters).from_json(self.constants)
 
     @cached_property
     def change_limit(self) -> ChangeLimit | None:
-        """The changes of one person that intervals assume at most; None if they assume nothing."""
         return self.protocol_entry.aggregation.change_limit(
             self.law, self.parameters, self.epochs.count
         )
 
     @property
     def assumes_changes(self) -> int | None:
-        """The number of these changes; None if intervals assume nothing."""
         return None if self.change_limit is None else self.change_limit.changes
 
     @cached_property
     def stage_dummies(self) -> StageDummies | None:
-        """What the shuffle stage adds to every window it releases; None: nothing."""
+        """Dummy messages that the shuffler adds to every released window; None if none."""
         return self.protocol_entry.stage_dummies(self.law)
 
     @cached_property
     def stage_sum(self) -> StageSum | None:
-        """How the shuffle stage adds up the words of every window; None: it releases them."""
+        """The shuffler's summation of every window's messages; None if it releases them."""
         return self.protocol_entry.stage_sum(self.law)
 
     @cached_property
     def crowds_law(self) -> CrowdsLaw | None:
-        """By which the shuffle stage deletes messages of every window it releases; None: none."""
+        """Law of the shuffler's deletions from every released window; None if it deletes none."""
         return self.protocol_entry.crowds(self.law)
 
     @property
     def needs_noise_key(self) -> bool:
-        """Whether shuffle workers share a noise key."""
         return self.protocol_entry.stage_adds_noise(self.law) or self.crowds_law is not None
 
     @property
     def counts_devices(self) -> bool:
-        """Whether who watches raw reports is told of devices.
+        """True if observers of raw reports are shown a number of devices.
 
-        Their number is no secret; that of messages may be, and pieces of tables are no reports.
+        That number is public. The number of messages may be secret, and pieces of tables are not
+        reports.
         """
         return self.protocol_entry.shuffling is not None or self.shared
 
     @cached_property
     def word_form(self) -> WordForm:
-        """What reports look like."""
         return self.protocol_entry.word_form(self.law)
 
     @cached_property
     def content_form(self) -> ContentForm:
-        """What a device's report looks like, where devices report for themselves."""
+        """Format of a device's report, if devices report for themselves."""
         from dpstream.topics.envelopes import ContentForm
 
         form, shuffling = self.word_form, self.protocol_entry.shuffling
         slots = 1
         if shuffling is not None:
-            # Most is due where the most intervals end: at powers of two.
+            # The most is due where the most intervals end: at powers of two.
             powers = {1 << order for order in range(self.epochs.count.bit_length())}
             epochs = powers | {self.epochs.count}
             slots = max(shuffling.capacity(self.law, epoch, 1) for epoch in epochs)
@@ -227,10 +218,10 @@ class DeployedJob(Job):
 
     @property
     def first_epoch(self) -> int:
-        """The earliest epoch that can be reported.
+        """First epoch that can be reported.
 
-        For devices that report for themselves: the epoch in which the deployment begins. Producers
-        may report the past; manifests hold the first epoch that theirs were registered for.
+        For devices that report for themselves, the epoch in which the deployment starts. Producers
+        may report the past; manifests hold the first epoch for which theirs were registered.
         """
         if self.replay_of is not None:
             return self.replay_of.first_epoch
@@ -242,11 +233,10 @@ class DeployedJob(Job):
 
     @cached_property
     def table_form(self) -> ShareForm:
-        """How tables of counts are shared, of a job whose reports are."""
         return self.share_form(self.law)
 
     def form_of(self, role: Role) -> WordForm:
-        """What reports look like in a topic: as they are, or sealed; or what the stage releases."""
+        """Return the message format in a topic: plain, sealed, or as released by the shuffler."""
         if self.stage_sum is not None and role is Role.SHUFFLED:
             return self.stage_sum.form
         if self.sealed is None:
@@ -259,84 +249,74 @@ class DeployedJob(Job):
 
     @property
     def locks(self) -> Locks:
-        """What reports are sealed to, of a job that seals them."""
         from dpstream.pipeline.jobs.locks import Locks
 
         assert self.sealed is not None
         roles = self.report_roles, self.hops
-        # What a replay reads was sealed for its original.
+        # A replay reads data sealed for its original.
         return Locks(self.sealed, self.window_deployment, self.fingerprint, *roles)
 
     @property
     def window_deployment(self) -> bytes:
-        """The deployment whose windows these are: of a replay that of its original."""
+        """Deployment of the windows: the original's, for a replay."""
         return self.deployment if self.replay_of is None else self.replay_of.deployment
 
     @property
     def short_manifests(self) -> bool:
-        """Whether manifests may say what differs from an earlier one: where many are waited for."""
+        """True if manifests may encode differences from an earlier one: with many producers."""
         return self.shuffle.producers >= MANY_PRODUCERS and self.replay_of is None
 
     @property
     def window_parts(self) -> int:
-        """How many shuffle instances each write a part of every window; a replay has none."""
+        """Number of parallel shufflers that each write a part of every window; 1 for a replay."""
         return self.shuffle.instances if self.replay_of is None else 1
 
     def randomizer(self) -> Devices[Any]:
-        """An empty population of devices."""
         return self.protocol_entry.randomizer(self.law)
 
     def exposure(self) -> Exposure | None:
-        """What epsilon is to whoever sees some of a device's reports; None if it has no several."""
+        """Return epsilon against an observer of some of a device's reports; None for one report."""
         planning = self.protocol_entry.planning
         return None if planning is None else planning.exposure(self.law)
 
     @cached_property
     def guarantee(self) -> Guarantee:
-        """What the job promises every device; for a job that renews, in each horizon."""
+        """Guarantee for every device; for a recurring job, in each horizon."""
         return self.guarantee_of(self.law)
 
     def guarantee_at(self, epoch: int, first_epoch: int) -> Guarantee:
-        """Compute the guarantee of a device that takes part from the first epoch to `epoch`.
-
-        Args:
-            epoch: The last epoch that it reports.
-            first_epoch: Of the deployment, as its manifests hold it.
-        """
+        """Compute the guarantee for participation up to `epoch`; manifests hold `first_epoch`."""
         return self.guarantee_over(self.horizons_until(epoch, first_epoch))
 
     def horizons_until(self, epoch: int, first_epoch: int) -> int:
-        """Return how many horizons such a device is charged for; arguments of `guarantee_at`."""
+        """Return the number of horizons charged for participation up to `epoch`."""
         counts_itself = self.replay_of is not None or self.devices is not None
         first = self.first_epoch if counts_itself else first_epoch
         return horizons_between(first, epoch, self.epochs.count)
 
     def guarantee_over(self, horizons: int) -> Guarantee:
-        """Compute the guarantee of a device that is charged for a number of horizons."""
         return self.guarantee.over(horizons) if self.epochs.renew else self.guarantee
 
     def aggregator(self) -> Aggregator:
-        """An empty state."""
         return self.protocol_entry.aggregation.make(self.law, self.parameters)
 
     def aggregator_from_bytes(self, data: bytes) -> Aggregator:
-        """The state that `Aggregator.to_bytes` wrote; `ValueError` if it cannot have."""
         return self.protocol_entry.aggregation.read(self.law, self.parameters, data)
 
     def to_bytes(self) -> bytes:
-        """The record: canonical JSON, so that equal jobs have equal bytes."""
-        # Only in jobs that have them.
+        """Return canonical JSON, so that equal jobs have equal bytes."""
+        # Written only if present.
         optional = ("replay_of", "collector_key", "signed_description", "topic_ids")
         left_out = self._absent | {name for name in optional if not getattr(self, name)}
         return _canonical(self.model_dump(mode="json", exclude=left_out))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> DeployedJob:
-        """Read a record back.
+        """Read a record.
 
         Raises:
-            JobError: it is no deployed job of this version, its protocol is not known here, its
-                fingerprint is not that of its values, or its constants spend more than it says.
+            JobError: If the record is invalid or of another version, its protocol is unknown, its
+                fingerprint does not match its values, or its constants spend more than declared.
         """
         try:
             values = json.loads(data)
@@ -364,7 +344,7 @@ class DeployedJob(Job):
         return job
 
     def _check_constants(self) -> None:
-        """Raise `JobError` unless they are a law, and promise what the parameters say."""
+        """Raise `JobError` unless the constants are a law within the parameters' privacy loss."""
         try:
             guarantee = self.guarantee
         except ValueError as error:
@@ -395,16 +375,11 @@ def deploy_job(
     deployed_at: int,
     deployment: bytes | None = None,
 ) -> DeployedJob:
-    """Begin a deployment: calibrate the protocol, and give the job its identity.
+    """Start a deployment: calibrate the protocol and assign the job's identity.
 
-    Args:
-        job: what to deploy.
-        start_offsets: end offsets of all topics of the job as they are now; None: new topics.
-        deployed_at: now, in milliseconds since 1970.
-        deployment: 16 bytes; random by default.
-
-    Raises:
-        JobError: no constants exist for the job's parameters and horizon.
+    `start_offsets` are the current end offsets of all topics, None for new ones; `deployed_at` is
+    in milliseconds since 1970; `deployment` is 16 bytes, random by default. Raises `JobError` if no
+    constants exist for the job's parameters and horizon.
     """
     if start_offsets is None:
         topics = job.topic_settings()
@@ -420,12 +395,12 @@ def deploy_job(
 
 
 def fingerprint_of(values: Mapping[str, Any]) -> bytes:
-    """16 bytes that change whenever the meaning of a report does.
+    """Return 16 bytes that change whenever the meaning of a report does.
 
-    The first bytes of SHA-256 over the canonical JSON of protocol, parameters (without
-    ``estimator``, ``messages_per_user`` and ``test_set``), constants, epochs, the smallest window,
-    crowds, a central guarantee, keys and shuffle instances, where there are any. `values` are those
-    of a deployed job, as JSON.
+    They are the first bytes of SHA-256 over canonical JSON. It covers protocol, parameters (without
+    ``estimator``, ``messages_per_user`` and ``test_set``), constants, epochs and the smallest
+    window; also crowds, a central guarantee, keys and shuffle instances, if present. `values` are
+    those of a deployed job, as JSON.
     """
     parameters = values["parameters"]
     meaning = {

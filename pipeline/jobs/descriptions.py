@@ -1,7 +1,7 @@
-"""What devices are told of a job: a statement that its operator signs when the job is deployed.
+"""Job description for devices: a statement that the operator signs at deployment.
 
-An app has the operator's public key built in. So a collector, which hands the statement out, can
-neither promise less privacy than the operator did nor have reports sealed to a key of its own.
+The operator's public key is built into the app. So a collector, which distributes the statement,
+can neither promise less privacy than the operator did nor have reports sealed to its own key.
 """
 
 from __future__ import annotations
@@ -30,11 +30,7 @@ _LABEL = b"dpstream job description\0"
 
 
 def statement_of(job: DeployedJob) -> str:
-    """What devices are told of a job, as canonical JSON.
-
-    Args:
-        job: as deployed, whose devices report for themselves.
-    """
+    """Return the description as canonical JSON, for a job whose devices report for themselves."""
     assert job.devices is not None
     start, length = job.epochs.start, job.epochs.length
     assert start is not None
@@ -84,7 +80,7 @@ def _canonical(statement: dict[str, Any]) -> str:
 
 
 def _values(domain: ValueDomain) -> dict[str, Any]:
-    """What a device's value may be: labels where there are few, numbers from 0 on in any case."""
+    """Describe a device's values: labels if there are few, numbers from 0 in any case."""
     values: dict[str, Any] = {
         "kind": domain.kind,
         "size": domain.size,
@@ -100,17 +96,14 @@ def _values(domain: ValueDomain) -> dict[str, Any]:
 
 
 def described(job: DeployedJob, key: Ed25519PrivateKey) -> DeployedJob:
-    """The job with what devices are told of it, signed."""
     return _signed(job, statement_of(job), key)
 
 
 def restated(job: DeployedJob, key: Ed25519PrivateKey) -> DeployedJob:
-    """The job with a description that names its last epoch, as it is by now, signed anew.
+    """Return the job with a description that names its current last epoch, signed again.
 
-    All else stays as devices have pinned it; the statement's revision tells which is the newer.
-
-    Raises:
-        WrongKeyError: it is another key than the one that devices believe.
+    All else stays as devices have pinned it; the statement's revision identifies the newer one. The
+    key must be the one that devices trust.
     """
     before = job.signed_description
     assert before is not None
@@ -127,7 +120,7 @@ def restated(job: DeployedJob, key: Ed25519PrivateKey) -> DeployedJob:
 
 
 def tells_the_last_epoch(job: DeployedJob) -> bool:
-    """Whether devices are told of the last epoch that a job has, if they are told anything."""
+    """Return whether the description, if any, names the job's current last epoch."""
     told = job.signed_description
     return told is None or json.loads(told.statement)["epochs"]["last"] == job.last_epoch
 
@@ -144,7 +137,6 @@ def _signed(job: DeployedJob, statement: str, key: Ed25519PrivateKey) -> Deploye
 
 
 def is_signed(description: SignedDescription) -> bool:
-    """Whether the signer that a description names has signed it."""
     try:
         Ed25519PublicKey.from_public_bytes(description.signer).verify(
             description.signature, _LABEL + description.statement.encode()
@@ -155,19 +147,15 @@ def is_signed(description: SignedDescription) -> bool:
 
 
 def signer_of(key: Ed25519PrivateKey) -> bytes:
-    """The public key to a signing key, 32 bytes: what an app has built in."""
+    """Return the public key of a signing key, 32 bytes, which an app has built in."""
     return key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
 
 
 def signing_key_at(path: Path) -> Ed25519PrivateKey:
-    """The signing key in a file, which is made, for its owner alone, if it is missing.
-
-    Raises:
-        WrongKeyError: the file is there and holds none, or others have access to it.
-    """
+    """Read a signing key; create it, for its owner alone, if the file is missing."""
     key = Ed25519PrivateKey.generate()
     try:
-        # Apps that were built with its public key believe no other.
+        # Apps built with its public key trust no other.
         write_pem(path, key)
     except FileExistsError:
         return read_pem(path, "signing key", Ed25519PrivateKey)  # type: ignore[type-abstract]

@@ -1,16 +1,16 @@
-"""The section of a job file for devices that randomize themselves, and report through collectors.
+"""Section of a job file for devices that randomize themselves and report through collectors.
 
 ::
 
     devices: {}
 
-is enough: every device is taken at its word about who it is, once an epoch. Reports are sealed to
-the shuffle stage, so that collectors cannot read them, with a key of ``dpstream keygen``::
+is sufficient: every device is trusted about its identity, once per epoch. Reports are sealed to the
+shuffler, so that collectors cannot read them, with a key of ``dpstream keygen``::
 
     devices: {seal: stage.pub}
     devices: {seal: [stage-1.pub, stage-2.pub], rotate: 90}
 
-With a token that the app's own backend signs, who reports is checked::
+Tokens signed by the app's own backend authenticate reporters::
 
     devices: {tokens: {keys: jwks.json}}
 """
@@ -35,13 +35,10 @@ ALGORITHMS: Final = {"EC": "ES256", "OKP": "EdDSA", "RSA": "RS256"}
 
 
 class Tokens(Section):
-    """Who may report: whoever has a token (a JWT) that one of these keys has signed.
+    """Authorized reporters: holders of a token (a JWT) signed by one of these keys.
 
-    Attributes:
-        keys: public keys, as a JSON Web Key Set has them, each with an id.
-        audience: that tokens must be for; None: the job, by its name, so that those for another job
-            are none.
-        issuer: that tokens must be of; None: anybody who has a key.
+    `keys` are in JSON Web Key Set format, each with an id. Without `audience`, tokens must name the
+    job, so those for another job are invalid. Without `issuer`, any holder of a key is accepted.
     """
 
     keys: tuple[dict[str, Any], ...] = Field(
@@ -80,14 +77,14 @@ class Tokens(Section):
 
 
 class DeviceReports(Section):
-    """What is said of devices that report for themselves.
+    """Settings of devices that report for themselves.
 
     Attributes:
-        late: seconds after the end of an epoch in which collectors take its reports; None: half of
-            the shuffle stage's grace period.
-        seal: the shuffle stage's public keys, in turn; none: collectors can read reports.
-        rotate: epochs that a key serves; the last one goes on.
-        tokens: who may report; None: whoever wants to.
+        late: Seconds after the end of an epoch during which collectors accept its reports; None:
+            half of the shuffler's grace period.
+        seal: The shuffler's public keys, by key period; empty: collectors can read reports.
+        rotate: Number of epochs per key; the last key continues.
+        tokens: Authorized reporters; None accepts all.
     """
 
     late: Seconds | None = Field(default=None, description=FIXED_DURATION)
@@ -114,18 +111,17 @@ class DeviceReports(Section):
 
     @property
     def keys(self) -> tuple[bytes, ...]:
-        """The public keys that reports are sealed to, in turn."""
         return tuple(map(bytes.fromhex, self.seal))
 
     def key_at(self, epoch: int) -> bytes | None:
-        """The public key that reports of an epoch are sealed to; None where they are not."""
+        """Return the public key that an epoch's reports are sealed to; None if unsealed."""
         if not self.seal:
             return None
         turn = 0 if self.rotate is None else (epoch - 1) // self.rotate
         return self.keys[min(turn, len(self.seal) - 1)]
 
     def turns(self) -> list[tuple[bytes, int, int | None]]:
-        """Every key with the first and the last epoch that it serves; None: it goes on."""
+        """Return every key with its first and last epoch; None if it continues."""
         rotate, last = self.rotate or 1, len(self.seal) - 1
         return [
             (key, 1 + turn * rotate, None if turn == last else (turn + 1) * rotate)
@@ -134,22 +130,14 @@ class DeviceReports(Section):
 
     @property
     def trust(self) -> str:
-        """What collectors have to be trusted with where a guarantee rests on the shuffle stage."""
+        """Trust in collectors that a guarantee relying on the shuffler requires."""
         if self.seal:
             return "collectors cannot read reports, which are sealed to the shuffle stage"
         return "and the collectors, which can read every report and see who sends it"
 
 
 def with_device_keys(values: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
-    """The values of a job file with keys in place of the files that hold them.
-
-    Args:
-        values: of a job file, or of a deployed job, whose keys stay as they are.
-        folder: where names of files begin.
-
-    Raises:
-        JobError: a file cannot be read, or holds no keys.
-    """
+    """Replace the file names in `devices` by the keys they hold; existing keys stay unchanged."""
     devices = values.get("devices")
     if not isinstance(devices, Mapping):
         return values

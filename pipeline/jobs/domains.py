@@ -1,8 +1,8 @@
-"""Domains as job files give them: labels in a list or a file, numbers, grids, predicates.
+"""Domains in job files: labels in a list or a file, numbers, grids, predicates.
 
-Here it is seen to that one of the forms is there, and labels become text. What a domain may hold is
-checked where it is made, with the parameters of its protocol: by the types of
-`dpstream.randomizers.item_domains`, and by `parameter_checks` and `hadamard_rows` for labels.
+This module checks that the format is known and converts labels to text. Contents are checked at
+construction, with the protocol's parameters: by the types of `dpstream.randomizers.item_domains`,
+and for labels by `parameter_checks` and `hadamard_rows`.
 """
 
 from __future__ import annotations
@@ -34,14 +34,7 @@ _PREDICATES = "{NAME: CONDITION, ...}, a condition being " + _CONDITION
 
 
 class _Kind(NamedTuple):
-    """A domain that is no list.
-
-    Attributes:
-        keys: of its form in a job file.
-        form: the form.
-        type: what it becomes.
-        make: makes it, to see that it can be.
-    """
+    """Domain that is not a list; `make` constructs it, for validation."""
 
     keys: tuple[str, ...]
     form: str
@@ -85,7 +78,6 @@ _ALLOWED: Final = (tuple[str, ...], tuple[str, ...] | None, ItemDomain, StreamDo
 
 
 def with_crowds(values: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
-    """Read the labels of crowds as `with_domain` reads those of a domain."""
     crowds = values.get("crowds")
     if not isinstance(crowds, Mapping) or not isinstance(crowds.get("values"), list | Mapping):
         return values
@@ -102,15 +94,8 @@ def with_crowds(values: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
 def with_domain(values: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
     """Read the labels of the domain into the values of a job file, as text.
 
-    Numbers become text as YAML has read them: 1 is the label ``1``. In a file, empty lines and
-    spaces around a label do not count.
-
-    Args:
-        values: of a job file; those whose protocol has no domain of labels stay as they are.
-        folder: where names of files begin.
-
-    Raises:
-        JobError: a domain is none that there is, or a file cannot be read.
+    Numbers become text as parsed by YAML: 1 is the label ``1``. In a file, empty lines and spaces
+    around a label are ignored. File names are relative to `folder`.
     """
     protocol, parameters = PROTOCOLS.get(str(values.get("protocol"))), values.get("parameters")
     if protocol is None or not isinstance(parameters, Mapping) or "domain" not in parameters:
@@ -142,11 +127,7 @@ def _label(label: object, path: tuple[str, ...], *place: str | int) -> str:
 
 
 def _of_form(domain: Mapping[str, Any], kinds: Sequence[_Kind]) -> Mapping[str, Any]:
-    """A domain that is no list, with values as text; checked here, where it is known which it is.
-
-    Raises:
-        JobError: it is none of these kinds, in one line.
-    """
+    """Return a domain that is not a list, with values as text, after validating its kind."""
     *others, last = ["a list of labels", "{file: NAME}", *(kind.form for kind in kinds)]
     allowed = f"{', '.join(others)} or {last}"
     refused = JobError([Problem(_PATH, f"{shown(domain)} is not allowed: give {allowed}")])
@@ -167,7 +148,6 @@ def _of_form(domain: Mapping[str, Any], kinds: Sequence[_Kind]) -> Mapping[str, 
 
 
 def _predicates(predicates: object) -> dict[str, Any]:
-    """Conditions by their names, listed values as text."""
     if not isinstance(predicates, Mapping):
         raise JobError([Problem((*_PATH, "predicates"), f"is not allowed: give {_PREDICATES}")])
     found: dict[str, Any] = {}
@@ -189,7 +169,6 @@ def _predicates(predicates: object) -> dict[str, Any]:
 
 
 def _attributes(attributes: object) -> dict[str, list[str]]:
-    """Values by the names of attributes, as text."""
     form = "give {NAME: [VALUE, ...], ...}"
     if not isinstance(attributes, Mapping):
         raise JobError([Problem((*_PATH, "attributes"), f"is not allowed: {form}")])
@@ -223,5 +202,5 @@ def _from_file(name: object, folder: Path, path: tuple[str, ...]) -> list[str]:
 
 
 def _composed(label: str) -> str:
-    """A label with each accent in one character with its letter: two that look alike are one."""
+    """Compose each letter with its accent (NFC), so that labels that look alike are equal."""
     return normalize("NFC", label)

@@ -1,7 +1,7 @@
-"""When the epochs of a job begin and end by its calendar, against the broker's clock.
+"""Start and end of a job's epochs by its calendar, compared with the broker's clock.
 
-All moments are milliseconds since 1970. An epoch that the calendar has not begun is refused, up to
-`CLOCK_TOLERANCE` before it begins; its time has come when it has ended.
+Times are milliseconds since 1970. An epoch is rejected until `CLOCK_TOLERANCE` before its start; it
+is due when it has ended.
 """
 
 from __future__ import annotations
@@ -25,30 +25,22 @@ TOLERANCE_MS = int(1000 * CLOCK_TOLERANCE)
 
 @dataclass(frozen=True)
 class EpochSpans:
-    """From when until when the epochs of a job last, in its time zone.
-
-    Attributes:
-        job: whose they are.
-    """
-
     job: Job
 
     @property
     def zone(self) -> str:
-        """The name of the job's time zone."""
         return self.job.epochs.timezone or "UTC"
 
     def span(self, epoch: int) -> tuple[datetime | None, datetime | None]:
-        """When an epoch begins and ends, with the zone; None where no calendar says so."""
         return self._start(epoch), self._start(epoch + 1)
 
     def begins(self, epoch: int) -> str | None:
-        """When an epoch begins, in ISO 8601 with the zone; None where no calendar says so."""
+        """Return the start of an epoch in ISO 8601 with zone; None without a calendar."""
         moment = self._start(epoch)
         return None if moment is None else iso_moment(moment)
 
     def dated(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """JSON of an epoch with its beginning after its number, where a calendar says it."""
+        """Insert the start of an epoch after its number, if there is a calendar."""
         if self.job.epochs.calendar is None:
             return dict(body)
         return {"epoch": body["epoch"], "begins": self.begins(body["epoch"]), **body}
@@ -64,16 +56,13 @@ class EpochSpans:
 
 
 class EpochTimes:
-    """The calendar of a job in milliseconds."""
-
     def __init__(self, calendar: EpochCalendar) -> None:
         self._calendar = calendar
 
     def early_by(self, epoch: int, written: int) -> float | None:
-        """By how many seconds a record of an epoch was written before that epoch began.
+        """Return the seconds by which a record was written before its epoch started.
 
-        None from `CLOCK_TOLERANCE` before its beginning on; infinite for an epoch that begins after
-        the year 9999.
+        None from `CLOCK_TOLERANCE` before the start; infinite for an epoch after the year 9999.
         """
         start = self.start(epoch)
         if start is None:
@@ -81,16 +70,15 @@ class EpochTimes:
         return (start - written) / 1000 if written < start - TOLERANCE_MS else None
 
     def has_ended(self, epoch: int, now: int) -> bool:
-        """Whether an epoch is over."""
         end = self.start(epoch + 1)
         return end is not None and end <= now
 
     def epoch_of(self, now: int) -> int:
-        """The epoch that is running; 0 or below before the first."""
+        """Return the current epoch; at most 0 before the first."""
         return self._calendar.epoch_of(_moment(now))
 
     def refusal(self, epoch: int, written: int) -> str | None:
-        """Why an epoch is refused that was reported at this moment; None if it has begun."""
+        """Return the reason to reject an epoch reported at this time; None if it has started."""
         early = self.early_by(epoch, written)
         if early is None:
             return None
@@ -103,7 +91,7 @@ class EpochTimes:
         )
 
     def start(self, epoch: int) -> int | None:
-        """When an epoch begins, in milliseconds since 1970; None: after the year 9999."""
+        """Return the start of an epoch, milliseconds since 1970; None after the year 9999."""
         try:
             return microseconds(self._calendar.start_of(epoch)) // 1000
         except OverflowError:
@@ -111,7 +99,6 @@ class EpochTimes:
 
 
 def times_of(job: Job) -> EpochTimes | None:
-    """The calendar of a job; None if it has none."""
     calendar = job.epochs.calendar
     return None if calendar is None else EpochTimes(calendar)
 

@@ -1,4 +1,4 @@
-"""What readers call an epoch: by its job's calendar, or else by its number."""
+"""Names of epochs for readers: by the job's calendar, or else by number."""
 
 from __future__ import annotations
 
@@ -21,22 +21,17 @@ _UNITS = (
 
 @dataclass(frozen=True, slots=True)
 class EpochName:
-    """What an epoch is called.
-
-    Attributes:
-        name: such as "the week of 3 June 2013".
-        at: the same after its preposition, such as "in the week of 3 June 2013".
-    """
+    """Name of an epoch, "the week of 3 June 2013", also with its preposition, "in the week ..."."""
 
     name: str
     at: str
 
 
 def epoch_name(job: Job, epoch: int) -> EpochName:
-    """The name of an epoch of a job.
+    """Return the name of an epoch of a job.
 
-    Whole days have a date alone, in the job's time zone; what begins in between has the time of
-    day, and the zone's short name.
+    Whole days have only a date, in the job's time zone. Other epochs have the time of day and the
+    zone's short name.
     """
     calendar = job.epochs.calendar
     number = f"epoch {epoch:,}"
@@ -49,7 +44,7 @@ def epoch_name(job: Job, epoch: int) -> EpochName:
 
 
 def period(job: Job) -> str:
-    """What a job's epochs are, such as "week"; "epoch" where it is nothing that has a name."""
+    """Return the unit of a job's epochs, such as "week"; "epoch" if it has no name."""
     calendar = job.epochs.calendar
     count, unit = (0, "") if calendar is None else _counted(calendar.length)
     return unit if count == 1 else "epoch"
@@ -75,7 +70,7 @@ def _by_the_calendar(calendar: EpochCalendar, begins: datetime) -> EpochName:
 
 
 def at_midnight(calendar: EpochCalendar) -> bool:
-    """Whether all epochs begin with a day of the calendar's zone."""
+    """Return whether all epochs start with a day of the calendar's zone."""
     return not calendar.length.exact % _DAY and calendar.local(calendar.start).time() == time()
 
 
@@ -84,7 +79,7 @@ def _in(name: str) -> EpochName:
 
 
 def _counted(length: Duration) -> tuple[int, str]:
-    """A length as a number of units, with as small a number as there is; 0 where there is none."""
+    """Return a length as the smallest number of units; 0 if no unit fits."""
     if length.months and length.exact:
         return 0, ""
     if length.months:
@@ -99,6 +94,6 @@ def _counted(length: Duration) -> tuple[int, str]:
 
 def _time_of_day(moment: datetime) -> str:
     zone = moment.strftime("%Z")
-    # Some zones have no letters of their own.
+    # Some zones have no abbreviation of letters.
     zone = zone if zone[:1].isalpha() else f"UTC{zone}"
     return f"{moment:%H:%M:%S} {zone}" if moment.second else f"{moment:%H:%M} {zone}"

@@ -1,4 +1,4 @@
-"""The `epochs` of a job file: a horizon, whether others follow, and the calendar."""
+"""Section `epochs` of a job file: a horizon, its recurrence, and the calendar."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _instant(value: object) -> datetime:
 
 
 def _in_utc(instant: datetime, zone: tzinfo) -> datetime:
-    """A moment, which is of a time zone unless it names another one, in UTC."""
+    """Convert a time to UTC; `zone` applies unless it names its own."""
     try:
         return (instant if instant.tzinfo else instant.replace(tzinfo=zone)).astimezone(UTC)
     except OverflowError:
@@ -64,9 +64,9 @@ CalendarDuration = Annotated[
 
 
 def horizons_between(first: int, last: int, count: int) -> int:
-    """Return how many horizons of `count` epochs the epochs `first` to `last` touch.
+    """Return the number of horizons of `count` epochs that the epochs `first` to `last` touch.
 
-    That is how often a user who takes part from `first` to `last` is charged. Estimates, the page,
+    A user who participates from `first` to `last` is charged once per horizon. Estimates, the page,
     the ledger, budgets and plans count by it; a device charges itself by the horizons it draws.
 
     >>> horizons_between(60, 60, 60), horizons_between(60, 61, 60)
@@ -76,8 +76,6 @@ def horizons_between(first: int, last: int, count: int) -> int:
 
 
 class Epochs(Section):
-    """A horizon, whether others follow, and when epochs begin: by a calendar, if there is one."""
-
     count: int = Field(
         ge=1, le=LONGEST_HORIZON, description=f"a whole number from 1 to {LONGEST_HORIZON}"
     )
@@ -114,26 +112,24 @@ class Epochs(Section):
 
     @cached_property
     def calendar(self) -> EpochCalendar | None:
-        """When epochs begin and end; None if that is not said."""
         if self.start is None or self.length is None:
             return None
         zone = None if self.timezone is None else ZoneInfo(self.timezone)
         return EpochCalendar(self.start, self.length, zone)
 
     def horizon_of(self, epoch: int) -> int:
-        """The horizon an epoch lies in, from 0 on."""
+        """Return the horizon of an epoch, numbered from 0."""
         return (epoch - 1) // self.count
 
     def first_of_horizon(self, epoch: int) -> int:
-        """The first epoch of the horizon that an epoch lies in."""
         return self.horizon_of(epoch) * self.count + 1
 
     def local(self, epoch: int) -> int:
-        """An epoch as protocols know it: its number within its horizon, from 1 on."""
+        """Return an epoch's number within its horizon, from 1, as protocols use it."""
         return (epoch - 1) % self.count + 1
 
     def dated(self, epoch: int, last: str = "", more: Sequence[str] = ()) -> str:
-        """The number of an epoch, and when it begins where a calendar says so."""
+        """Format the number of an epoch, with its start if there is a calendar."""
         calendar = self.calendar
         known = [*more, *([] if calendar is None else [calendar.shown(epoch)])]
         return f"{epoch:,}{last}" + (f" ({', '.join(known)})" if known else "")

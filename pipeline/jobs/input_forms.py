@@ -1,9 +1,8 @@
-"""The section ``input`` of a job file: how the rows that producers read are written.
+"""Section ``input`` of a job file: the format of the rows that producers read.
 
-It concerns who reads an input and nobody else: what reports mean does not depend on it, and a
-running job takes another one without a new deployment. What is left out is as it always was: CSV
-in UTF-8 with commas and columns of our names, times in ISO 8601 or unix seconds, values as the job
-has them.
+It concerns readers of input alone. The meaning of reports does not depend on it, and a running job
+accepts a new one without redeployment. Omitted keys have defaults: CSV in UTF-8 with commas and
+standard column names, times in ISO 8601 or Unix seconds, and values as the job defines them.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ def _encoding(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError("not text")
     try:
-        # What is no encoding of text, such as base64, does not encode text.
+        # Codecs that are not text encodings, such as base64, do not encode text.
         readable = "a,1\n".encode(value).decode(value) == "a,1\n"
     except (LookupError, UnicodeError, ValueError):
         readable = False
@@ -69,7 +68,7 @@ def _time_format(value: object) -> str:
 
 
 def _year_of(pattern: str) -> int | None:
-    """The year that a pattern finds in a time that it has written; None if it cannot read it."""
+    """Return the year that a pattern parses from its own output; None if it cannot."""
     try:
         return datetime.strptime(_SAMPLE.replace(tzinfo=UTC).strftime(pattern), pattern).year
     except ValueError:
@@ -86,7 +85,7 @@ def _zone(value: object) -> str:
 
 
 def _word(value: object) -> object:
-    """A word of the input: YAML knows some as numbers or as true and false."""
+    """Convert to text a word that YAML parsed as a number, true or false."""
     if isinstance(value, bool | int | float):
         return json.dumps(value)
     return value
@@ -98,8 +97,6 @@ _NAME = "the name of a column; of JSON and Parquet, dots lead inwards: payload.u
 
 
 class InputColumns(Section):
-    """What the columns are called, where not by our names."""
-
     user: ColumnName | None = Field(default=None, description=_NAME)
     value: ColumnName | None = Field(default=None, description=_NAME)
     epoch: ColumnName | None = Field(default=None, description=_NAME)
@@ -117,16 +114,15 @@ class InputColumns(Section):
 
     @property
     def placing(self) -> str | None:
-        """Which of epoch and time is named here, the one to go by; None: neither."""
+        """Named column that determines the epoch: "epoch", "time", or None."""
         return "epoch" if self.epoch is not None else "time" if self.time is not None else None
 
     def name_of(self, column: str) -> str:
-        """What a column of ours is called in the input."""
         return str(getattr(self, column, None) or column)
 
 
 class InputForm(Section):
-    """How rows are written; whatever is left out is as it always was.
+    """Format of rows; omitted keys have defaults.
 
     >>> form = InputForm.model_validate_json('{"separator": ";", "true": ["ja"]}')
     >>> form.separator, form.true, form.columns.name_of("user")
@@ -187,25 +183,25 @@ class InputForm(Section):
 
     @model_serializer(mode="wrap")
     def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # Only what is said: so a file, and what was deployed of it, say the same.
+        # Only given keys, so that a file and its deployed form agree.
         written = _without_empty(write(self))
         return {key: value for key, value in written.items() if (key, value) != ("separator", ",")}
 
     @property
     def zone(self) -> tzinfo | None:
-        """Of times that name none; None where it is not said."""
+        """Zone of times that name none; None if not given."""
         return None if self.timezone is None else ZoneInfo(self.timezone)
 
     @property
     def words(self) -> dict[str, str]:
-        """What 1 and 0 are called, folded as `folded` does."""
+        """Words for 1 and 0, folded as `folded` does."""
         return {
             **{folded(word): "1" for word in self.true},
             **{folded(word): "0" for word in self.false},
         }
 
     def refusal(self, domain: ValueDomain) -> str | None:
-        """What of it is not for values of a job, in words that begin with the key; None: nothing.
+        """Return why this format does not fit a domain, starting with the key; None if it does.
 
         >>> InputForm(clamp=True).refusal(BooleanDomain())
         'clamp is for numbers with a lowest and a highest one, and this job is about one value'
@@ -229,11 +225,7 @@ class InputForm(Section):
         return None
 
     def with_changes(self, changes: Mapping[str, Any]) -> InputForm:
-        """This form with other keys; columns are added to those there are.
-
-        Raises:
-            JobError: a key cannot be so.
-        """
+        """Return a copy with changed keys; columns are merged."""
         written = self.model_dump(mode="json")
         columns = {**written.get("columns", {}), **changes.get("columns", {})}
         values = {**written, **changes, **({"columns": columns} if columns else {})}
@@ -244,7 +236,7 @@ class InputForm(Section):
 
 
 def folded(text: str) -> str:
-    """A word as it is compared: without spaces around it, in any case."""
+    """Strip spaces and fold case, for comparisons."""
     return text.strip().casefold()
 
 

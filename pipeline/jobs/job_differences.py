@@ -1,4 +1,4 @@
-"""In what two jobs differ, in words of their job files."""
+"""Differences between two jobs, in the keys of their job files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LENGTHS_OF_TIME = ("epochs.length", "shuffle.grace", "devices.late", "topics.re
 
 
 def find_differences(old: Job, new: Job) -> dict[str, str]:
-    """What a job file would have to change to turn `old` into `new`: ``old -> new`` by key."""
+    """Return the changes that turn `old` into `new`: ``old -> new`` by key."""
     before, after = dict(_flat(old.to_json())), dict(_flat(new.to_json()))
     return {
         key: _difference(_in_words(key, before.get(key)), _in_words(key, after.get(key)))
@@ -26,7 +26,7 @@ def find_differences(old: Job, new: Job) -> dict[str, str]:
 
 
 def describe_difference(old: Job, new: Job) -> list[str]:
-    """The same in words: ``key: old -> new``."""
+    """Return the changes as lines: ``key: old -> new``."""
     return [f"{key}: {difference}" for key, difference in find_differences(old, new).items()]
 
 
@@ -34,7 +34,7 @@ def _difference(old: object, new: object) -> str:
     before, after = _shown_or_left_out(old), _shown_or_left_out(new)
     if not isinstance(old, list) or not isinstance(new, list) or before != after:
         return f"{before} -> {after}"
-    # Long lists that begin alike: what is only in one of them says more.
+    # Long lists that start alike: the items in only one of them are more informative.
     earlier, later = set(map(_as_text, old)), set(map(_as_text, new))
     gone = [item for item in old if _as_text(item) not in later]
     come = [item for item in new if _as_text(item) not in earlier]

@@ -1,14 +1,14 @@
-"""Jobs: what a job file says, every value checked and every default filled in.
+"""Jobs: the content of a job file, with every value checked and every default filled in.
 
-A job file is YAML. Four keys are enough::
+A job file is YAML. Four keys are required::
 
     name: weekly-students
     protocol: future_rand
     parameters: {epsilon: 4, changes: 4}
     epochs: {count: 170}
 
-What the others allow is said by their descriptions, here and in the sections (`epochs`,
-`job_sections`, `shuffle`, `sealed` and others), which messages about wrong values quote.
+Field descriptions, here and in the sections (`epochs`, `job_sections`, `shuffle`, `sealed` and
+others), state the valid values of other keys. Messages about wrong values quote them.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _job_name(name: str) -> str:
 
 
 class Job(Wording):
-    """A job with nothing left open; `grace` and `retention` are in seconds."""
+    """A job with all defaults resolved; `grace` and `retention` are in seconds."""
 
     name: Annotated[str, AfterValidator(_job_name)] = Field(
         description=f"1 to {JOB_NAME_MAX} lower-case letters, digits, - and _, the first of them a "
@@ -217,12 +217,11 @@ class Job(Wording):
 
     @property
     def input_form(self) -> InputForm:
-        """How the rows that its producers read are written."""
         return AS_IT_IS if self.input is None else self.input
 
     @cached_property
     def protocol_entry(self) -> Protocol:
-        """The protocol itself, by crowd where there are crowds."""
+        """Protocol entry, split by crowd if there are crowds."""
         entry, crowds = PROTOCOLS[self.protocol], self.crowds
         if crowds is None:
             return entry
@@ -232,28 +231,26 @@ class Job(Wording):
 
     @property
     def domain(self) -> ValueDomain:
-        """What a user's value may be."""
         return self.protocol_entry.values(self.parameters)
 
     @property
     def population_name(self) -> str:
-        """The people the job is about; a job that does not name them has people of its own."""
+        """Population of the job; an unnamed one is the job's own."""
         return self.population if self.population is not None else self.name
 
     @property
     def last_epoch(self) -> int | None:
-        """Epochs are 1 to this one; None for a job that goes on without end."""
+        """Last epoch, counted from 1; None for a job without end."""
         return None if self.epochs.renew else self.epochs.count
 
     @property
     def first_epoch(self) -> int:
-        """The earliest epoch that can be reported."""
         return 1
 
     def position_of(
         self, epoch: int, last_epoch: int | None = None, counted_from: int | None = None
     ) -> str:
-        """Where an epoch stands, in words; last and first epoch are the job's unless given.
+        """Describe the position of an epoch; last and first epoch default to the job's.
 
         >>> weekly = {"epsilon": 1, "changes": 2}
         >>> make_job({"name": "a", "protocol": "future_rand", "parameters": weekly,
@@ -268,7 +265,7 @@ class Job(Wording):
         return f"epoch {self.epochs.dated(epoch, last, horizon)}"
 
     def guarantee_of(self, law: Law) -> Guarantee:
-        """What a calibrated law promises every user; for a job that renews, in each horizon."""
+        """Return the guarantee of a law for every user; for a recurring job, in each horizon."""
         guarantee = self.protocol_entry.randomizer(law).guarantee
         if self.sealed is not None:
             sealing = self.sealed.trust(self.shuffle.instances, self.added_by_each(law))
@@ -284,7 +281,7 @@ class Job(Wording):
             trust = f"{guarantee.trust}; {self.devices.trust}"
             guarantee = replace(guarantee, trust=trust)
         if self.shuffle.instances > 1 and self.protocol_entry.shuffling is not None:
-            # `calibrate` has left as much of it for divisions that do not fit.
+            # `calibrate` has reserved this much for divisions that do not fit.
             delta = math.nextafter(guarantee.delta, 1) if guarantee.delta else 0.0
             guarantee = replace(guarantee, delta=delta)
         if self.shuffle.instances > 1:
@@ -297,11 +294,9 @@ class Job(Wording):
         return guarantee.over(1) if self.epochs.renew else guarantee
 
     def topic(self, role: Role) -> str:
-        """The name of one of the job's topics."""
         return topic_name(self.name, role)
 
     def topic_settings(self) -> dict[Role, TopicSettings]:
-        """The topics a deployment needs."""
         topics = self.topics
         return job_topics(
             self.name,
@@ -317,26 +312,23 @@ class Job(Wording):
 
     @property
     def report_roles(self) -> tuple[Role, ...]:
-        """What devices send to each shuffle instance, the one that decides windows first."""
+        """Topics from devices to each parallel shuffler; the one deciding windows is first."""
         return (Role.REPORTS, *FURTHER_REPORTS[: self.shuffle.instances - 1])
 
     @property
     def shared(self) -> bool:
-        """Whether reports are counted in tables, of which two parties add up a share each."""
+        """True if reports are counted in tables and two parties each aggregate a share."""
         return self.sealed is not None and bool(self.sealed.shares)
 
     @property
     def late(self) -> float:
-        """Seconds after the end of an epoch in which collectors take reports of devices."""
+        """Seconds after the end of an epoch during which collectors accept its reports."""
         assert self.devices is not None
         return self.shuffle.grace / 2 if self.devices.late is None else self.devices.late
 
     @property
     def sealing_turns(self) -> list[tuple[str, bytes, int | None]]:
-        """Who opens sealed reports: the party, a public key of it, and the last epoch it serves.
-
-        None: the key goes on. Empty where nothing is sealed.
-        """
+        """Party, public key and last epoch (None: continues) of each key for sealed reports."""
         if self.devices is not None:
             return [(stage_party(0), key, last) for key, _, last in self.devices.turns()]
         if self.sealed is None:
@@ -349,21 +341,18 @@ class Job(Wording):
 
     @property
     def later_parties(self) -> tuple[str, ...]:
-        """Who opens reports of a sealed job after the stage that producers send to."""
+        """Parties of a sealed job that open reports after the first stage."""
         if self.sealed is None:
             return ()
         first = [stage_party(index) for index in range(self.shuffle.instances)]
         return tuple(party for party in self.sealed.parties if party not in first)
 
     def added_by_each(self, law: Law, entry: Protocol | None = None) -> int:
-        """Devices that hold nothing which each later party of a sealed job adds to a window.
+        """Return the number of empty devices that each later party of a sealed job adds per window.
 
-        As many as the guarantee needs honest contributors: so it holds whatever reports another
-        party replaces. None where it needs no others, or a model is learned.
-
-        Args:
-            law: calibrated.
-            entry: of its protocol, where that is not the job's.
+        It equals the number of honest users that the guarantee needs, so the guarantee holds
+        whatever reports another party replaces. 0 if it needs none, or a model is learned. `entry`
+        defaults to the job's protocol.
         """
         entry = entry or self.protocol_entry
         if self.sealed is None or entry.shuffling is None or entry.learning is not None:
@@ -371,36 +360,33 @@ class Job(Wording):
         return entry.contributors(law) or 0
 
     def added_by_all(self, law: Law, entry: Protocol | None = None) -> int:
-        """The same, of all later parties together."""
         return self.added_by_each(law, entry) * len(self.later_parties)
 
     @property
     def seals_batches(self) -> bool:
-        """Whether batches are sealed to the stage that reads them."""
         return self.sealed is not None and bool(self.sealed.stages)
 
     @property
     def stages(self) -> dict[str, Role]:
-        """The stages and what they read, in the order of the data flow."""
+        """Stages and the topics they read, in the order of the data flow."""
         return stage_roles(self.hops, self.report_roles[1:], shared=self.shared)
 
     @property
     def hops(self) -> tuple[Role, ...]:
-        """What the shuffle stages pass on to each other: nothing unless several are in series."""
+        """Topics between chained shufflers; empty unless there are several."""
         if self.sealed is None or self.shuffle.instances > 1:
             return ()
         return HOPS[: max(0, len(self.sealed.stages) - 1)]
 
     @property
     def decided_role(self) -> Role:
-        """Where the stage that decides windows writes them."""
+        """Output topic of the stage that decides windows."""
         return output_role(0, len(self.hops) + 1)
 
     def calibrate(self) -> Law:
-        """The constants that give the best estimates under the stated guarantee.
+        """Return the law with the best estimates under the declared guarantee.
 
-        Raises:
-            JobError: there are none for these parameters and this horizon.
+        Raises `JobError` if none exists for these parameters and this horizon.
         """
         try:
             law = self.protocol_entry.calibrate(
@@ -436,16 +422,15 @@ class Job(Wording):
 
     @property
     def _calibrated(self) -> Any:
-        """The parameters that the law is for."""
         if self.protocol_entry.shuffling is None:
             return self.parameters
         return self.shuffle.spared(self.parameters, self.epochs.count)
 
     def share_form(self, law: Law) -> ShareForm:
-        """How tables of counts of reports are shared.
+        """Return the format of shared count tables of reports.
 
-        Raises:
-            JobError: there are too many different reports for a table of them, or too many alike.
+        Raises `JobError` if there are too many distinct reports for a table, or too many equal
+        ones.
         """
         from dpstream.topics.fixed_sizes import table_cells
         from dpstream.topics.shares import MOST_ALIKE, MOST_SHARED, ShareForm
@@ -479,27 +464,22 @@ class Job(Wording):
         return ShareForm(cells)
 
     def to_json(self) -> dict[str, Any]:
-        """Every key and value, as a job file would have them."""
         return self.model_dump(mode="json", include=set(Job.model_fields), exclude=self._absent)
 
     @property
     def _absent(self) -> set[str]:
-        """Keys that are not written where they say nothing."""
+        """Keys omitted from output because they are unset."""
         names = (*WORDS, "crowds", "central", "sealed", "devices", "input")
         return {name for name in names if getattr(self, name) is None}
 
 
 def load_job(path: Path) -> Job:
-    """Read a job file.
-
-    Raises:
-        JobError: it cannot be read, or says what a job cannot be.
-    """
+    """Read a job file; raise `JobError` if it cannot be read or describes an invalid job."""
     return parse_job(read_settings(path, "job file"), source=str(path), folder=path.parent)
 
 
 def parse_job(text: str, source: str = "job", folder: Path = Path()) -> Job:
-    """Read the text of a job file; `source` names it in messages, files are named from `folder`.
+    """Parse a job file; `source` names it in messages, file names are relative to `folder`.
 
     >>> job = parse_job('''
     ... name: students
@@ -511,16 +491,15 @@ def parse_job(text: str, source: str = "job", folder: Path = Path()) -> Job:
     (170, 100, 'P7D')
 
     Raises:
-        JobError: a line for everything that is wrong, with file, line, key and what is allowed.
+        JobError: One line per problem, with file, line, key and valid values.
     """
     return make_from_yaml(text, source, lambda values: make_job(values, folder))
 
 
 def make_job(values: Mapping[str, Any], folder: Path = Path()) -> Job:
-    """A job from the values of a job file, as JSON has them; files are named from `folder`.
+    """Construct a job from JSON values of a job file; file names are relative to `folder`.
 
-    Raises:
-        JobError: a line for everything that is wrong, with key and what is allowed.
+    Raises `JobError` with one line per problem, with key and valid values.
     """
     with _of_protocol():
         PROTOCOLS.check(str(values.get("protocol")))
@@ -539,7 +518,7 @@ _NAMING_FILES: Final = {
 
 
 def _with_files(values: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
-    """The values of a job file with what is in the files that they name."""
+    """Return the values of a job file with the contents of the files they name."""
     parameters = values.get("parameters")
     keys = {*values, *(parameters if isinstance(parameters, Mapping) else ())}
     for key, (module, function) in _NAMING_FILES.items():
@@ -553,16 +532,12 @@ JobType = TypeVar("JobType", bound=Job)
 
 
 def validate(model: type[JobType], values: Mapping[str, Any]) -> JobType:
-    """A `Job` or `DeployedJob` from JSON values, with the parameters of its protocol.
-
-    Raises:
-        JobError: as `make_job` does.
-    """
+    """Validate JSON values as a `Job` or `DeployedJob`, with the parameters of its protocol."""
     with _of_protocol():
         protocol = PROTOCOLS.get(str(values.get("protocol")))
     exact = _for_no_protocol(model) if protocol is None else _for_protocol(model, protocol)
     try:
-        # JSON's strict mode is the one wanted: text is no number, but a list is a tuple.
+        # JSON's strict mode is the right one: text is not a number, but a list is a tuple.
         return exact.model_validate_json(json.dumps(values))
     except ValidationError as error:
         removed = removed_from_job(values)
@@ -578,7 +553,7 @@ def validate(model: type[JobType], values: Mapping[str, Any]) -> JobType:
 
 @contextmanager
 def _of_protocol() -> Iterator[None]:
-    """Have what is wrong with a package of another protocol told of the key that names it."""
+    """Attribute problems of another package's protocol to the key that names it."""
     try:
         yield
     except ProtocolError as error:
@@ -593,7 +568,7 @@ def _for_protocol(model: type[JobType], protocol: Protocol) -> type[JobType]:
 
 
 def _for_no_protocol(model: type[JobType]) -> type[JobType]:
-    """Finds everything else that is wrong with a job whose protocol is not known."""
+    """Return a model that finds all other problems of a job with an unknown protocol."""
     registered = Field(description=f"one of {', '.join(PROTOCOLS)}")
     fields: dict[str, Any] = {"protocol": (Literal[tuple(PROTOCOLS)], registered)}
     return create_model(model.__name__, __base__=model, **fields)

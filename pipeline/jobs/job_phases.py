@@ -1,7 +1,7 @@
-"""What an operator has decided that a deployed job does: run, pause, drain.
+"""Phase of a deployed job, set by an operator: run, pause, drain.
 
-A phase is a record of its own in ``dpstream.jobs`` beside the job's, so that whoever knows nothing
-of phases still reads the job. A job without one is running. Supervisors of all machines obey it.
+A phase is a separate record in ``dpstream.jobs``, so software that does not know phases still reads
+the job. A job without one is running. Supervisors on all machines obey it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ _KEY = b"phase/"
 
 
 class Phase(StrEnum):
-    """What a deployed job does."""
-
     RUNNING = "running"
     PAUSED = "paused"
     """Its workers are ended; producers go on writing, and nothing is lost within retention."""
@@ -28,19 +26,15 @@ class Phase(StrEnum):
 
     @property
     def works(self) -> bool:
-        """Whether workers are needed."""
+        """True if workers are needed."""
         return self in (Phase.RUNNING, Phase.DRAINING)
 
 
 @dataclass(frozen=True, slots=True)
 class JobPhase:
-    """The phase of one deployment of a job.
+    """Phase of one deployment of a job; it does not apply to later deployments.
 
-    Attributes:
-        job: the job's name.
-        deployment: 16 bytes; a phase says nothing of a later deployment.
-        phase: since when it holds is `since`.
-        since: milliseconds since 1970.
+    `deployment` is 16 bytes; `since` is the start of the phase, in milliseconds since 1970.
     """
 
     job: str
@@ -50,11 +44,9 @@ class JobPhase:
 
     @property
     def key(self) -> bytes:
-        """The record's key, one for every job name."""
         return phase_key(self.job)
 
     def to_bytes(self) -> bytes:
-        """The record's value."""
         body = {
             "version": 1,
             "job": self.job,
@@ -71,9 +63,6 @@ class JobPhase:
         >>> paused = JobPhase("students", bytes(16), Phase.PAUSED, 1_700_000_000_000)
         >>> JobPhase.from_bytes(paused.to_bytes()) == paused
         True
-
-        Raises:
-            CodecError: it is not the phase of a job.
         """
         try:
             body = json.loads(data)
@@ -88,10 +77,8 @@ class JobPhase:
 
 
 def phase_key(job: str) -> bytes:
-    """The key under which the phase of a job is written."""
     return _KEY + job.encode()
 
 
 def is_phase(key: bytes | None) -> bool:
-    """Whether a record of ``dpstream.jobs`` is a phase."""
     return key is not None and key.startswith(_KEY)

@@ -1,4 +1,4 @@
-"""What is wrong with a file of settings, in words: where, which key, and what is allowed there."""
+"""Messages about problems of a settings file: location, key and valid values."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+")
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing wrong with a job; `place` is ``file:line`` where it was read from a file."""
+    """One problem of a job; `place` is ``file:line`` if it was read from a file."""
 
     path: Path
     message: str
@@ -37,7 +37,7 @@ class Problem:
 
 
 class JobError(DpstreamError, ValueError):
-    """A job that cannot be: one line for each thing wrong with it."""
+    """An invalid job: one line per problem."""
 
     exit_code = WRONG_INPUT
 
@@ -47,11 +47,7 @@ class JobError(DpstreamError, ValueError):
 
 
 def read_settings(path: pathlib.Path, what: str) -> str:
-    """The text of a file, of which `what` says in messages what it is.
-
-    Raises:
-        JobError: it cannot be read.
-    """
+    """Read a text file; `what` names it in messages; raise `JobError` if it cannot be read."""
     try:
         return read_whole_text(path)
     except UnicodeDecodeError:
@@ -62,11 +58,7 @@ def read_settings(path: pathlib.Path, what: str) -> str:
 
 
 def make_from_yaml(text: str, source: str, make: Callable[[dict[str, Any]], Made]) -> Made:
-    """What `make` makes of the values in a YAML text; its problems are given their lines.
-
-    Raises:
-        JobError: the text is not YAML, or `make` raised one.
-    """
+    """Return `make` of the values in a YAML text; its problems get line numbers."""
     try:
         document = read_marked_yaml(text)
     except YamlError as error:
@@ -86,9 +78,9 @@ def make_from_yaml(text: str, source: str, make: Callable[[dict[str, Any]], Made
 
 
 def explain(error: ValidationError, model: type[BaseModel]) -> list[Problem]:
-    """The problems pydantic found in values for `model`, in the order of its fields.
+    """Convert pydantic's errors for `model` to problems, in the order of its fields.
 
-    What is allowed is taken from the field's description, where it has one.
+    Valid values are quoted from the field's description, if it has one.
     """
     found = error.errors(include_url=False)
     unknown = {
@@ -115,7 +107,7 @@ def explain(error: ValidationError, model: type[BaseModel]) -> list[Problem]:
 
 
 def shown(value: object) -> str:
-    """A value as a job file would have it, cut to a length that fits a message."""
+    """Format a value as in a job file, cut to a length that fits a message."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     text = json.dumps(value, ensure_ascii=False, default=str)
@@ -130,7 +122,7 @@ def _unknown_key(path: Path, guess: list[str], model: type[BaseModel]) -> Proble
 def _wrong_value(path: Path, error: Mapping[str, Any], model: type[BaseModel]) -> Problem:
     keys = _keys(model, path)
     if error["type"] == "value_error" and keys:
-        # A check of a whole section; where its message begins with a key, it is about that one.
+        # Check of a whole section: a message that starts with a key is about that key.
         message = str(error["ctx"]["error"])
         key, _, rest = message.partition(" ")
         return Problem((*path, key), rest) if key in keys else Problem(path, message)
@@ -141,7 +133,7 @@ def _wrong_value(path: Path, error: Mapping[str, Any], model: type[BaseModel]) -
 
 
 def _without_commas(error: Mapping[str, Any]) -> str | None:
-    """How to write a number of which a comma has made text; None for anything else."""
+    """Explain how to write a number that a comma has turned into text; None for anything else."""
     text, kind = error["input"], error["type"]
     if not isinstance(text, str):
         return None
@@ -155,7 +147,7 @@ def _without_commas(error: Mapping[str, Any]) -> str | None:
 def _allowed(model: type[BaseModel], path: Path, prefix: str = "") -> str:
     if keys := _keys(model, path):
         return f"{prefix}keys out of {', '.join(keys)}"
-    while path and isinstance(path[-1], int):  # what is said of a list is said of its items
+    while path and isinstance(path[-1], int):  # a list's description applies to its items
         path = path[:-1]
     description = _keys(model, path[:-1]).get(str(path[-1])) if path else None
     return f"{prefix}{description}" if description else ""
@@ -194,5 +186,4 @@ def _required(model: type[BaseModel], path: Path) -> list[Path]:
 
 
 def _inside(annotation: Any) -> Any:
-    """The type of what stands in a list, or in an option."""
     return next((one for one in get_args(annotation) if one not in (NoneType, ...)), None)

@@ -1,7 +1,7 @@
-"""Which epochs and partitions a job has: what every record that is read is held against.
+"""Valid epochs and partitions of a job, checked for every record that is read.
 
-Records of trusted roles are no exception: a well-formed one that names an epoch which the job does
-not have would otherwise set a reader to work without end.
+Records of trusted roles are checked too: a well-formed record that names an epoch outside the job
+would otherwise make a reader work without end.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ EPOCHS_AHEAD = 4096
 
 
 def epoch_problem(job: DeployedJob, epoch: int) -> str | None:
-    """Why a job has no such epoch; None if it has."""
+    """Return why an epoch is outside the job; None if it is valid."""
     if epoch < 1:
         return f"epoch {epoch}, epochs are numbered from 1"
     if job.last_epoch is not None and epoch > job.last_epoch:
@@ -22,7 +22,7 @@ def epoch_problem(job: DeployedJob, epoch: int) -> str | None:
 
 
 def place_problem(job: DeployedJob, epoch: int, partition: int) -> str | None:
-    """Why a record of an epoch has no place in a partition; None if it has."""
+    """Return why a record of an epoch does not belong in a partition; None if it does."""
     problem = epoch_problem(job, epoch)
     if problem is None and job.topics.partition_of(epoch) != partition:
         return f"epoch {epoch} belongs to partition {job.topics.partition_of(epoch)}"

@@ -1,4 +1,4 @@
-"""Other parts of a job file that are short: its topics, its budget, its crowds."""
+"""Short sections of a job file: topics, budget, crowds."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ from dpstream.randomizers.parameter_checks import LEAST_DELTA, MOST_CROWDS
 
 
 class Topics(Section):
-    """The job's topics."""
-
     partitions: int = Field(default=4, ge=1, le=1024, description="a whole number from 1 to 1024")
     replication: int | None = Field(
         default=None,
@@ -37,23 +35,23 @@ class Topics(Section):
 
     @property
     def retention_ms(self) -> int:
-        """How long raw and shuffled records are kept, in milliseconds."""
+        """Retention of raw and shuffled records, in milliseconds."""
         return round(self.retention * 1000)
 
     def partition_of(self, epoch: int) -> int:
-        """The partition in which all of an epoch lies."""
+        """Return the partition that contains all of an epoch."""
         return epoch % self.partitions
 
 
 class Budget(Section):
-    """The most that the people a job is about may be charged, by all deployments together."""
+    """Budget limit of the users a job is about, over all deployments together."""
 
     epsilon: float = Field(gt=0, description="a number above 0")
     delta: float = Field(0.0, ge=0, lt=1, description="a number from 0 to below 1")
 
 
 class Crowds(Section):
-    """Crowds: parts of the people by a public column, counted each by itself."""
+    """Crowds: parts of the users by a public column, counted separately."""
 
     by: str = Field(
         pattern=r"^\s*\S.{0,99}$",

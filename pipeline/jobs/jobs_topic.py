@@ -1,8 +1,7 @@
-"""What ``dpstream.jobs`` says: the deployed jobs, their phases, people's charges and budgets.
+"""Content of ``dpstream.jobs``: deployed jobs, phases, charges and budgets.
 
-What people are charged and may be stands in the ledger (`dpstream.pipeline.ledger`); here is a copy
-of it, from which `ledger --reopen` carries over what a damaged ledger has lost, with receipts for
-the ledger's entries.
+The ledger (`dpstream.pipeline.ledger`) holds charges and budgets. The topic has a copy, from which
+`ledger --reopen` restores what a damaged ledger has lost, and receipts for the ledger's entries.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from dpstream.topics.frames import CodecError
 
 
 class JobsTopic(ListedJobs):
-    """The state of the topic after the records that were applied, with what people are charged."""
+    """State of the topic after the applied records, with charges and budgets."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,17 +26,15 @@ class JobsTopic(ListedJobs):
 
     @property
     def charges(self) -> list[Charge]:
-        """What every deployment so far has charged its population."""
         return list(self._charges.values())
 
     @property
     def receipts(self) -> list[Receipt]:
-        """Which entries stood in the ledger."""
         return list(self._receipts.values())
 
     @property
     def stated(self) -> list[StatedBudget]:
-        """Every budget ever stated, in order."""
+        """All budget declarations, in order."""
         return list(self._stated.values())
 
     def _apply_charge(self, key: bytes, value: bytes | None) -> None:

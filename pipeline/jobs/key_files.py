@@ -1,9 +1,9 @@
-"""Private key files: each for its owner alone, written once, and checked whenever it is read.
+"""Private key files: accessible to their owner alone, written once, and checked at every read.
 
-| key | format | who has it | what a reader of it can do |
+| key | format | holder | what a reader of it can do |
 |---|---|---|---|
-| noise key | 32 bytes | all shuffle workers of a job | take the noise off what was released |
-| collector key | 32 bytes | all collectors of a job | tell which reports are of a known device |
+| noise key | 32 bytes | all shuffle workers of a job | remove the noise from released windows |
+| collector key | 32 bytes | all collectors of a job | identify the reports of a known device |
 | sealing key | PEM, X25519 | one party, see `sealing_keys` | read what was sealed to it |
 | signing key | PEM, Ed25519 | operators, see `descriptions` | describe a job to devices falsely |
 """
@@ -41,18 +41,14 @@ _PrivateKey = TypeVar("_PrivateKey", X25519PrivateKey, Ed25519PrivateKey)
 
 
 class WrongKeyError(DpstreamError):
-    """A key is missing, is not the right one, or others have access to it; says what to do."""
+    """Missing, wrong, or accessible key; the message states the fix."""
 
     exit_code = WRONG_INPUT
 
 
 @dataclass(frozen=True, slots=True)
 class SecretKey:
-    """A secret of 32 random bytes, which a deployed job names by its digest.
-
-    Raises:
-        WrongKeyError: If it has another length.
-    """
+    """Secret of 32 random bytes; a deployed job names it by its digest."""
 
     secret: bytes = field(repr=False)
 
@@ -64,16 +60,11 @@ class SecretKey:
 
     @classmethod
     def random(cls) -> Self:
-        """Draw a new one."""
         return cls(secrets.token_bytes(KEY_BYTES))
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Return the key in a file.
-
-        Raises:
-            WrongKeyError: If there is none, or others than the file's owner have access to it.
-        """
+        """Read a key that the file's owner alone can access; raise `WrongKeyError` otherwise."""
         option = cls.NAME.replace(" ", "-")
         remedy = f"copy it from where the job was deployed, or name another file by --{option}"
         secret = read_key_file(path, cls.NAME, remedy)
@@ -85,11 +76,7 @@ class SecretKey:
 
     @classmethod
     def at(cls, path: Path) -> Self:
-        """Return the key in a file, which is made if it is missing.
-
-        Raises:
-            WrongKeyError: As `read`.
-        """
+        """Read the key in a file, or create it if it is missing; raises as `read`."""
         key = cls.random()
         try:
             write_key_file(path, key.secret)
@@ -99,15 +86,14 @@ class SecretKey:
 
     @property
     def digest(self) -> bytes:
-        """SHA-256 of the secret."""
         return hashlib.sha256(self.secret).digest()
 
 
 class NoiseKey(SecretKey):
-    """What makes the noise of a window the same whoever draws it, however often.
+    """Key that makes a window's noise the same for every worker and at every draw.
 
-    Two noisy versions of the same counts could be averaged: noise is a function of the key, the
-    deployment and the epoch.
+    Two noisy versions of the same counts could be averaged. So the noise is a function of the key,
+    the deployment and the epoch.
 
     >>> key, deployment = NoiseKey(bytes(32)), bytes(16)
     >>> first, again, other = (key.generator(deployment, epoch).bytes(8) for epoch in (1, 1, 2))
@@ -119,29 +105,24 @@ class NoiseKey(SecretKey):
     NAME = "noise key"
 
     def generator(self, deployment: bytes, epoch: int) -> np.random.Generator:
-        """Return the randomness of a window: AES-128 in counter mode, keyed by HMAC-SHA256."""
+        """Return the generator of a window: AES-128 in counter mode, keyed by HMAC-SHA256."""
         window = deployment + epoch.to_bytes(_EPOCH_BYTES, "big")
         return keyed_generator(hmac.digest(self.secret, window, "sha256"))
 
 
 class CollectorKey(SecretKey):
-    """What makes the tags of reports: with two keys, one device could report twice."""
+    """Key of the tags of reports; with two keys, one device could report twice."""
 
     __slots__ = ()
     NAME = "collector key"
 
 
 def read_key_file(path: Path, name: str, remedy: str = "", *, private: bool = True) -> bytes:
-    """Return the content of a key file, at most 4,096 bytes.
+    """Read a key file, at most 4,096 bytes.
 
-    Args:
-        path: Of the file.
-        name: Of the kind of key, for messages.
-        remedy: What to do if there is no such file.
-        private: Whether only its owner may have access.
-
-    Raises:
-        WrongKeyError: If it is no regular file, cannot be read, or is open to others.
+    `name` and `remedy`, the fix for a missing file, are for messages. `private` requires that only
+    the owner has access. Raises `WrongKeyError` for a file that is irregular, unreadable or open to
+    others.
     """
     try:
         with open_regular(path) as file:
@@ -158,25 +139,16 @@ def read_key_file(path: Path, name: str, remedy: str = "", *, private: bool = Tr
 
 
 def write_key_file(path: Path, content: bytes) -> None:
-    """Write a new key file for its owner alone; it is on the disk afterwards.
+    """Write a new key file for its owner alone and flush it to disk; an existing file is an error.
 
-    What is sealed to a key that was lost with the machine cannot be opened, nor can a deployment go
-    on whose key was lost.
-
-    Raises:
-        FileExistsError: If it is there already.
-        OSError: If it cannot be written.
+    Data sealed to a lost key cannot be opened, and a deployment whose key was lost cannot continue.
     """
     private_folder(path.absolute().parent)
     write_new(path, content, 0o600)
 
 
 def read_pem(path: Path, name: str, kind: type[_PrivateKey]) -> _PrivateKey:
-    """Return the private key in a PEM file, as ``openssl genpkey`` writes it.
-
-    Raises:
-        WrongKeyError: If there is none, or others than the file's owner have access to it.
-    """
+    """Read a private key in PEM, as of ``openssl genpkey``, that its owner alone can access."""
     try:
         key = load_pem_private_key(read_key_file(path, name), None)
     except (ValueError, TypeError):
@@ -188,12 +160,11 @@ def read_pem(path: Path, name: str, kind: type[_PrivateKey]) -> _PrivateKey:
 
 
 def write_pem(path: Path, key: X25519PrivateKey | Ed25519PrivateKey) -> None:
-    """Write a private key as `write_key_file` does."""
     write_key_file(path, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
 
 
 def erase_key_file(path: Path) -> None:
-    """Write zeros over a private key, and remove its file.
+    """Overwrite a private key with zeros and remove its file.
 
     Raises:
         WrongKeyError: If it cannot be written or removed.

@@ -1,4 +1,4 @@
-"""The private keys that a process holds: none, of most jobs."""
+"""Private keys of a process; most jobs have none."""
 
 from __future__ import annotations
 
@@ -13,32 +13,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class KeyRing:
-    """Private keys to open sealed reports with.
-
-    Attributes:
-        keys: by their public keys.
-        source: where they are from, in words.
-    """
+    """Private keys that open sealed reports, by public key; `source` is for messages."""
 
     keys: dict[bytes, X25519PrivateKey] = field(repr=False)
     source: str = "memory"
 
     @classmethod
     def of(cls, private_keys: Iterable[X25519PrivateKey], source: str = "memory") -> Self:
-        """Make a ring of some keys."""
         from dpstream.pipeline.jobs.sealing_keys import public_bytes
 
         return cls({public_bytes(key): key for key in private_keys}, source)
 
     @classmethod
     def of_folder(cls, folder: Path) -> Self:
-        """Read the private keys in a folder, see `sealing_keys.private_keys_in`."""
         from dpstream.pipeline.jobs.sealing_keys import private_keys_in
 
         return cls.of(private_keys_in(folder).values(), str(folder))
 
     def find(self, public_key: bytes) -> X25519PrivateKey | None:
-        """Return the private key to a public one; None if it is not here."""
         return self.keys.get(public_key)
 
 

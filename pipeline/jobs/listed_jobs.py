@@ -1,8 +1,7 @@
-"""The jobs that ``dpstream.jobs`` lists, and their phases: all that running and reading them needs.
+"""Jobs and phases listed in ``dpstream.jobs``, sufficient for running and reading jobs.
 
-The topic is compacted, and the last record of a key counts. Records are applied one by one, in the
-order of the topic, by whoever reads it once or follows it. `jobs_topic` also reads what people are
-charged.
+The topic is compacted; the last record of a key counts. Records are applied one by one, in the
+order of the topic. `jobs_topic` also reads charges.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ _ABOUT_CHARGES = (CHARGE_KEY, BUDGET_KEY, RECEIPT_KEY)
 
 
 class ListedJobs:
-    """The state of the topic after the records that were applied.
+    """State of the topic after the applied records.
 
     Attributes:
-        jobs: every deployed job that this version of the software can read, by name.
-        unreadable: names of jobs written by another version, which that one lists.
+        jobs: Deployed jobs readable by this software version, by name.
+        unreadable: Names of jobs written by another version, which lists them itself.
     """
 
     def __init__(self) -> None:
@@ -37,14 +36,13 @@ class ListedJobs:
         self._phases: dict[bytes, JobPhase] = {}
 
     def phase(self, name: str) -> Phase:
-        """The phase of a deployed job."""
         job, found = self.jobs.get(name), self._phases.get(phase_key(name))
         if job is None or found is None or found.deployment != job.deployment:
             return Phase.RUNNING
         return found.phase
 
     def apply(self, key: bytes | None, value: bytes | None) -> None:
-        """Take in a record; what nobody can read is passed over."""
+        """Apply a record; unreadable ones are skipped."""
         if key is None:
             return
         if key.startswith(_ABOUT_CHARGES):
@@ -57,7 +55,7 @@ class ListedJobs:
             self._apply_job(key.decode(errors="replace"), value)
 
     def _apply_charge(self, key: bytes, value: bytes | None) -> None:
-        """Take in a record about charges."""
+        """Apply a record about charges."""
 
     def _apply_job(self, name: str, value: bytes | None) -> None:
         self.jobs.pop(name, None)

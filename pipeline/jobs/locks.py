@@ -1,4 +1,4 @@
-"""What reports and batches of a deployment are sealed to, on their way to whoever adds them up."""
+"""Keys that a deployment's reports and batches are sealed to, on their way to the aggregator."""
 
 from __future__ import annotations
 
@@ -11,14 +11,10 @@ from dpstream.topics.sealing import Lock, sealing_context
 
 @dataclass(frozen=True, slots=True)
 class Locks:
-    """Keys and contexts of the parties that open what is sealed.
+    """Keys and contexts of the parties that open ciphertexts.
 
-    Attributes:
-        sealed: the keys.
-        deployment: whose windows these are.
-        fingerprint: of the job.
-        report_roles: what devices send to each shuffle instance.
-        hops: what shuffle stages in series pass on to each other.
+    `deployment` is that of the windows. `report_roles` are the topics from devices to each parallel
+    shuffler, `hops` those between chained shufflers.
     """
 
     sealed: Sealed
@@ -28,20 +24,19 @@ class Locks:
     hops: tuple[Role, ...]
 
     def of(self, party: str, epoch: int) -> Lock:
-        """What boxes for a party are sealed to at an epoch."""
         context = sealing_context(party, self.deployment, self.fingerprint, epoch)
         return Lock(self.sealed.public_key(party, epoch), context)
 
     def of_batch(self, role: Role, epoch: int) -> Lock:
-        """What batches in a topic of raw reports are sealed to, of a job that seals them."""
+        """Return the lock of batches in a topic of raw reports, for a job that seals them."""
         return self.of(stage_party(self.report_roles.index(role)), epoch)
 
     def after(self, role: Role, epoch: int) -> list[Lock]:
-        """What reports are sealed to in a topic, the innermost box first."""
+        """Return the locks of reports in a topic, the innermost first."""
         return [self.of(party, epoch) for party in reversed(self.parties_after(role))]
 
     def parties_after(self, role: Role) -> list[str]:
-        """Who opens a box of a report on its way from a topic on, in the order of the way."""
+        """Return the parties that open a report's ciphertexts after a topic, in that order."""
         if role in self.report_roles:
             passed = 0
         else:

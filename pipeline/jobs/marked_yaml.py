@@ -1,7 +1,7 @@
-"""YAML that remembers its lines, so that a message can name the line of a wrong value.
+"""YAML with line numbers, so that a message can name the line of a wrong value.
 
-A file is read as the core schema of YAML 1.2: mappings, lists, text, numbers, true and false. What
-YAML 1.1 guesses beyond that (``no`` is false, ``1:30`` is ninety, ``1e-6`` is text) is not guessed.
+Files are read by the core schema of YAML 1.2: mappings, lists, text, numbers, true and false. The
+guesses of YAML 1.1 (``no`` is false, ``1:30`` is ninety, ``1e-6`` is text) do not apply.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _WORDS: dict[str, object] = {"true": True, "false": False, "null": None, "~": No
 
 
 class YamlError(ValueError):
-    """What is wrong with a text, as (line, message); lines count from 1."""
+    """Problems of a text, as (line, message); lines count from 1."""
 
     def __init__(self, problems: Sequence[tuple[int, str]]) -> None:
         super().__init__("\n".join(f"line {line}: {message}" for line, message in problems))
@@ -35,20 +35,20 @@ class YamlError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class MarkedYaml:
-    """The values of a file, and the line on which each of its keys stands."""
+    """Values of a file, and the line of each of its keys."""
 
     values: dict[str, Any]
     lines: dict[Path, int]
 
     def line_of(self, path: Path) -> int:
-        """The line of a key, or of the innermost key around it that is in the file."""
+        """Return the line of a key, or of the innermost enclosing key that is in the file."""
         while path and path not in self.lines:
             path = path[:-1]
         return self.lines.get(path, 1)
 
 
 def dotted(path: Path) -> str:
-    """A path as people write it: ``parameters.epsilon``."""
+    """Format a path as in ``parameters.epsilon``."""
     return ".".join(str(part) for part in path)
 
 
@@ -56,8 +56,8 @@ def read_marked_yaml(text: str) -> MarkedYaml:
     r"""Read a mapping.
 
     Raises:
-        YamlError: the text is not YAML or not a mapping, or a key in it is no text, is there twice
-            or has no value.
+        YamlError: If the text is not YAML or not a mapping, or a key is not text, is repeated or
+            has no value.
 
     >>> document = read_marked_yaml("name: a\nepochs:\n  count: 8\n")
     >>> document.values, document.line_of(("epochs", "count"))
@@ -83,15 +83,13 @@ def read_marked_yaml(text: str) -> MarkedYaml:
 
 
 class _Composer(yaml.SafeLoader):
-    """Leaves every plain scalar as text: `_scalar` says what it means."""
+    """Leave every plain scalar as text; `_scalar` interprets it."""
 
     def resolve(self, kind: type[yaml.Node], value: object, implicit: object) -> str:
         return _TAGS[kind]
 
 
 class _NodeReader:
-    """Turns nodes into values, noting lines and problems on the way."""
-
     def __init__(self) -> None:
         self.lines: dict[Path, int] = {}
         self.problems: list[tuple[int, str]] = []
@@ -146,7 +144,7 @@ class _NodeReader:
 
 
 def _ends_decimal_comma(before: object, key: yaml.ScalarNode, child: yaml.Node) -> bool:
-    """Whether ``{epsilon: 1,5}`` was read as ``epsilon`` 1 and ``5`` nothing."""
+    """Return whether ``{epsilon: 1,5}`` was parsed as ``epsilon`` 1 and an empty ``5``."""
     bare = isinstance(child, yaml.ScalarNode) and child.style is None and child.value == ""
     whole = isinstance(before, int) and not isinstance(before, bool)
     return bare and whole and key.value.isdecimal()

@@ -1,4 +1,4 @@
-"""The models of a deployment: the first record of an epoch counts, as with estimates."""
+"""Models of a deployment; as with estimates, the first record of an epoch counts."""
 
 from __future__ import annotations
 
@@ -15,17 +15,10 @@ from dpstream.topics.names import Role
 
 
 class ModelLog:
-    """Reads ``<job>.model`` as it grows.
+    """Read ``<job>.model`` as it grows.
 
-    Records of other deployments are passed over, as are those that are no models of the job.
-
-    Args:
-        job: of a protocol that learns.
-        keep: whether to keep the models themselves, for `find`.
-
-    Attributes:
-        epochs: after which there is a model.
-        log: of which they are read.
+    Records of other deployments and invalid models are skipped. `keep` stores the models
+    themselves, for `find`; `epochs` are those followed by a model.
     """
 
     def __init__(self, job: DeployedJob, *, keep: bool) -> None:
@@ -40,11 +33,11 @@ class ModelLog:
         self._producers: LogCursor = job.cursor(Role.PRODUCERS, self._roster.apply)
 
     def find(self, epoch: int) -> Steps[NDArray[np.float64] | None]:
-        """The model that the devices of an epoch compute at, float64 (numbers,); None: not yet.
+        """Return the model that an epoch's devices compute at, float64 (numbers,), or None yet.
 
-        That of the first epoch of a horizon is 0 everywhere, and so is that of the first epoch for
-        which a producer has registered: no earlier one is ever published. Nothing is read beyond
-        the slice in which it lies, and models before it are forgotten.
+        It is 0 at the first epoch of a horizon. It is also 0 at the first epoch for which a
+        producer has registered, since no earlier one is ever published. Reading stops at the slice
+        that contains it, and earlier models are dropped.
         """
         if self._job.epochs.local(epoch) == 1:
             return np.zeros(self._numbers)

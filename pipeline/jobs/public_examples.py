@@ -1,4 +1,4 @@
-"""The test set of a job that learns, as its job file names it: a CSV file of labelled examples."""
+"""Test set of a learning job, named by its job file: a CSV file of labeled examples."""
 
 from __future__ import annotations
 
@@ -18,17 +18,10 @@ _PATH = ("parameters", "test_set")
 
 
 def with_test_set(values: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
-    """The values of a job file with the examples themselves, packed, at ``parameters.test_set``.
+    """Return the values of a job file with packed examples at ``parameters.test_set``.
 
-    The first line of the file names the columns: ``class``, and the features, in the order of the
-    input; a column ``user`` is not used.
-
-    Args:
-        values: of a job file; those without a test set in a file stay as they are.
-        folder: where names of files begin.
-
-    Raises:
-        JobError: the file cannot be read, or a line is no example.
+    The first line names the columns: ``class`` and the features, in the order of the input; a
+    column ``user`` is ignored. File names are relative to `folder`.
     """
     protocol, parameters = PROTOCOLS.get(str(values.get("protocol"))), values.get("parameters")
     if protocol is None or protocol.learning is None or not isinstance(parameters, Mapping):
@@ -40,7 +33,7 @@ def with_test_set(values: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
         raise JobError([Problem(_PATH, f"{shown(given)} is not allowed: give {{file: NAME}}")])
     name, features, classes = given["file"], parameters.get("features"), parameters.get("classes")
     if not isinstance(name, str) or not isinstance(features, int) or not isinstance(classes, int):
-        return values  # What is wrong is said of these keys.
+        return values  # Validation reports these keys.
     packed = _read(folder / name, ExampleDomain(features, classes))
     return {**values, "parameters": {**parameters, "test_set": packed}}
 

@@ -1,7 +1,6 @@
-"""Receipts in ``dpstream.jobs``: that an entry stood in the ledger, and which one.
+"""Receipts in ``dpstream.jobs``: proof that an entry was in the ledger.
 
-Whoever shortens the ledger at its end leaves a chain that is whole. What is missing then is found
-by these.
+Truncating the ledger at its end leaves an intact chain; receipts reveal the missing entries.
 """
 
 from __future__ import annotations
@@ -20,13 +19,10 @@ LATEST = "latest"
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """An entry that stood in the ledger, and counted.
+    """Receipt of an entry that was in the ledger, and counted.
 
-    Attributes:
-        about: the deployment that it charges, 32 hexadecimal digits, or `LATEST`.
-        entry: SHA-256 of the record, in hexadecimal.
-        offset: where it stood.
-        at: when it was written, milliseconds since 1970.
+    `about` is the charged deployment, 32 hexadecimal digits, or `LATEST`; `entry` is the record's
+    SHA-256 in hexadecimal, `offset` its offset, and `at` its time in milliseconds since 1970.
     """
 
     about: str
@@ -36,11 +32,9 @@ class Receipt:
 
     @property
     def key(self) -> bytes:
-        """The record's key, one for every deployment."""
         return RECEIPT_KEY + self.about.encode()
 
     def to_bytes(self) -> bytes:
-        """The record's value."""
         return json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode()
 
     @classmethod
@@ -50,9 +44,6 @@ class Receipt:
         >>> receipt = Receipt(LATEST, "0" * 64, 7, 1_700_000_000_000)
         >>> Receipt.from_bytes(receipt.to_bytes()) == receipt
         True
-
-        Raises:
-            CodecError: it is no receipt.
         """
         try:
             values = json.loads(data)

@@ -1,4 +1,4 @@
-"""The job that a replay runs under: the original's reports, under a name of its own."""
+"""Job of a replay: the original's reports under a name of its own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dpstream.pipeline.jobs.job_differences import describe_difference
 from dpstream.pipeline.jobs.job_files import Job, make_job, validate
 from dpstream.topics.names import Role
 
-# What may differ in a replay: how reports are read, and what says nothing of them.
+# Allowed differences of a replay: how reports are read, and keys unrelated to them.
 _MAY_DIFFER = (
     "name",
     "budget",
@@ -23,7 +23,7 @@ _MAY_DIFFER = (
 
 
 class ReplayError(DpstreamError):
-    """A replay is not possible; the message says why, and what is."""
+    """Impossible replay; the message states why, and what is possible."""
 
 
 def replayed_job(
@@ -33,18 +33,11 @@ def replayed_job(
     changed: Job | None = None,
     partitions: int | None = None,
 ) -> Job:
-    """What a replay is deployed as.
+    """Return the job that a replay is deployed as.
 
-    Args:
-        original: what is replayed.
-        name: of the replay; by default that of `changed`, or else the original's and ``-replay``.
-        changed: a job with another estimator or other topics.
-        partitions: of the replay's topics, whatever `changed` says.
-
-    Raises:
-        ReplayError: `changed` says something else of the reports than the original; the message
-            names the difference.
-        JobError: the name is none.
+    `changed` has another estimator or other topics; `partitions` overrides it. `name` defaults to
+    that of `changed`, or else to the original's and ``-replay``. Raises `ReplayError`, which names
+    the difference, if `changed` contradicts the original about the reports.
     """
     if changed is not None:
         refused = [
@@ -77,10 +70,10 @@ def deploy_replay(
     first_epoch: int | None = None,
     start_offsets: Mapping[Role, tuple[int, ...]] | None = None,
 ) -> DeployedJob:
-    """Begin a replay's deployment: with the original's constants, fingerprint and horizons.
+    """Start a replay's deployment with the original's constants, fingerprint and horizons.
 
-    Arguments are those of `deploy_job`, and the original's first epoch as its manifests hold it.
-    Nothing is calibrated and nobody is charged.
+    Arguments are those of `deploy_job`, and the original's first epoch from its manifests. Nothing
+    is calibrated and no user is charged.
     """
     if start_offsets is None:
         topics = job.topic_settings()

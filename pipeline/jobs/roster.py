@@ -1,4 +1,4 @@
-"""Who reports: the producers of a deployment, as their topic tells."""
+"""Producers registered for a deployment, read from their topic."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dpstream.topics.records import Drain, Farewell, Registration, decode_produc
 
 @dataclass(slots=True)
 class EnrolledProducer:
-    """One producer; `index` is its place in the order of registration."""
+    """One producer; `index` is its position in the order of registration."""
 
     index: int
     name: str
@@ -28,20 +28,23 @@ class EnrolledProducer:
     last_epoch: int | None = None
 
     def reports_at(self, epoch: int) -> bool:
-        """Whether it is on the roster at an epoch."""
+        """Return whether it is registered at an epoch."""
         return self.first_epoch <= epoch and (self.last_epoch is None or epoch <= self.last_epoch)
 
 
 class Roster:
-    """The registered producers, built up from the records of ``<job>.producers`` in log order.
+    """Registered producers, built from the records of ``<job>.producers`` in log order.
 
-    The first registration of a name counts. Passed over are records of other deployments, what
-    nobody can read, registrations beyond the producers that a manifest has room for or from an
-    epoch on that the job does not have, and drains of partitions that it does not have.
+    The first registration of a name counts. Skipped are:
+
+    - records of other deployments, and unreadable ones;
+    - registrations beyond the number of producers that fit a manifest;
+    - registrations from an epoch outside the job;
+    - drains of partitions that the job does not have.
 
     Attributes:
-        drains: by partition of the reports, the offset up to which an operator has drained it.
-        version: changes whenever the rest may have.
+        drains: Offset up to which an operator has drained each partition of the reports.
+        version: Changes whenever other attributes may have changed.
     """
 
     def __init__(self, job: DeployedJob) -> None:
@@ -66,29 +69,26 @@ class Roster:
 
     @property
     def first_epochs(self) -> NDArray[np.int64]:
-        """The first epoch of every producer, in order of registration."""
         return np.array(self._first_epochs, np.int64)
 
     def reporting(self, epoch: int) -> NDArray[np.bool_]:
-        """Of every producer, in order of registration, `EnrolledProducer.reports_at`."""
+        """Return `EnrolledProducer.reports_at` of every producer, in order of registration."""
         last_epochs = np.array(self._last_epochs, np.int64)
         return (self.first_epochs <= epoch) & (epoch <= last_epochs)
 
     def find(self, enrolment: bytes) -> EnrolledProducer | None:
-        """The producer of an enrolment id, or None when nobody registered it (first)."""
+        """Return the producer of an enrollment id; None if it is not registered (first)."""
         return self._by_enrolment.get(enrolment)
 
     def find_name(self, name: str) -> EnrolledProducer | None:
-        """The producer of a name."""
         return next((producer for producer in self._producers if producer.name == name), None)
 
     @property
     def first_epoch(self) -> int:
-        """The smallest registered first epoch; 1 while nobody has registered."""
+        """Smallest registered first epoch; 1 without registrations."""
         return self._first_epoch or 1
 
     def apply(self, producer_record: LogRecord) -> None:
-        """Take in one record of the topic."""
         try:
             record = decode_producer_record(producer_record.value)
         except CodecError:

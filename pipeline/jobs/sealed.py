@@ -1,24 +1,24 @@
-"""Who opens sealed reports: the keys that a job file names, and when it is the turn of which.
+"""Sealing keys named by a job file, and their key periods.
 
 ::
 
     sealed: {aggregate: aggregate.pub, stages: [stage-a.pub, stage-b.pub]}
 
-Each is the public key of a party that keeps the private one to itself. Keys may follow each other::
+Each is the public key of a party that does not share the private one. Keys may follow each other::
 
     sealed: {aggregate: [aggregate-1.pub, aggregate-2.pub], stages: [[a-1.pub, a-2.pub]],
              rotate: 90}
 
-The private key of a turn that is over may be erased: what was sealed to it is then closed for good.
+The private key of an expired key period may be erased; data sealed to it can then never be opened.
 
-Shuffle stages are in series. With `shuffle.instances` they are side by side instead, one for each
-instance, and what a producer sends to one of them no other opens::
+Shufflers are chained. With `shuffle.instances` they are parallel instead, one key for each. No
+other instance can open what a producer sends to one of them::
 
     shuffle: {minimum: 100000, instances: 2}
     sealed: {aggregate: aggregate.pub, stages: [instance-1.pub, instance-2.pub]}
 
-Where reports are counts of a table's cells, two parties may add up a share each instead, neither of
-whom learns more than the sum::
+If reports are counts of a table's cells, two parties may aggregate a share each instead. Neither of
+them learns more than the sum::
 
     sealed: {shares: [a.pub, b.pub]}
 """
@@ -65,7 +65,6 @@ REPLACING = (
 
 
 def _added(devices: int, *, shared: bool) -> str:
-    """What holds against a party that replaces reports, in words."""
     parties = "each of the two parties" if shared else "each party after the first stage"
     return (
         f"{parties} adds the reports of {devices:,} devices of its own that hold nothing, so the "
@@ -74,13 +73,13 @@ def _added(devices: int, *, shared: bool) -> str:
 
 
 class Sealed(Section):
-    """Public keys, in hexadecimal, of everybody who opens a box of a report, in the data's order.
+    """Public keys, in hexadecimal, of all parties that open a report's ciphertexts, in data order.
 
     Attributes:
-        aggregate: keys of the party that adds reports up, in turn.
-        stages: keys of each shuffle stage, or of each shuffle instance, in turn.
-        shares: instead, keys of each of the two parties that add up a share, in turn.
-        rotate: epochs that a key serves; the last one of a party goes on.
+        aggregate: Keys of the aggregator, by key period.
+        stages: Keys of each chained or parallel shuffler, by key period.
+        shares: Instead, keys of each of the two aggregators of shares, by key period.
+        rotate: Number of epochs per key; the last key of a party continues.
     """
 
     aggregate: Turns = Field(
@@ -129,9 +128,9 @@ class Sealed(Section):
 
     @property
     def parties(self) -> dict[str, tuple[bytes, ...]]:
-        """The keys of every party, in turn: "stage 1", "stage 2" ... and "aggregate".
+        """Keys of every party, by key period: "stage 1", "stage 2" ... and "aggregate".
 
-        Of shares: "aggregate-a" and "aggregate-b".
+        For shares: "aggregate-a" and "aggregate-b".
         """
         by_party = dict(zip(SHARERS, self.shares, strict=False))
         if not self.shares:
@@ -140,7 +139,7 @@ class Sealed(Section):
         return {party: tuple(map(bytes.fromhex, keys)) for party, keys in by_party.items()}
 
     def check_instances(self, instances: int) -> None:
-        """Raise `ValueError` unless there is a party for each of so many shuffle instances."""
+        """Raise `ValueError` unless each of `instances` shufflers has a party."""
         stages = len(self.stages)
         if instances == 1 and stages > MOST_IN_SERIES:
             raise ValueError(
@@ -162,11 +161,10 @@ class Sealed(Section):
             )
 
     def trust(self, instances: int, added: int) -> str:
-        """What sealing changes about who has to be trusted, in words.
+        """Describe how sealing changes the required trust.
 
-        Args:
-            instances: of the shuffle stage, side by side.
-            added: devices that each party after the first stage adds.
+        `instances` is the number of parallel shufflers, `added` the number of devices that each
+        party after the first stage adds.
         """
         replaced = REPLACING if not added else _added(added, shared=bool(self.shares))
         if self.shares:
@@ -192,42 +190,39 @@ class Sealed(Section):
         )
 
     def public_key(self, party: str, epoch: int) -> bytes:
-        """The key to which boxes for a party are sealed at an epoch."""
         keys = self.parties[party]
         turn = 0 if self.rotate is None else (epoch - 1) // self.rotate
         return keys[min(turn, len(keys) - 1)]
 
     def last_epoch_of(self, party: str, turn: int) -> int | None:
-        """The last epoch that a key serves; None for the one that goes on."""
+        """Return the last epoch of a key; None for the key that continues."""
         if self.rotate is None or turn == len(self.parties[party]) - 1:
             return None
         return (turn + 1) * self.rotate
 
 
 def stage_party(index: int) -> str:
-    """The name of a shuffle stage, or instance, as a party; 0 is the one that decides windows."""
+    """Return the party name of a shuffler; 0 is the one that decides windows."""
     return f"stage {index + 1}"
 
 
 def shuffle_stage_name(index: int) -> str:
-    """A shuffle stage as ``dpstream run`` calls it; 0 is the one that decides windows."""
+    """Return a chained shuffler's name for ``dpstream run``; 0 is the one that decides windows."""
     return "shuffle" if index == 0 else f"shuffle-{index + 1}"
 
 
 def instance_name(instance: int) -> str:
-    """A shuffle instance as ``dpstream run`` calls it; 1 is the one that decides windows."""
+    """Return a parallel shuffler's name for ``dpstream run``; 1 is the one that decides windows."""
     return "shuffle" if instance == 1 else f"instance-{instance}"
 
 
 def stage_roles(
     hops: Sequence[Role] = (), further_reports: Sequence[Role] = (), *, shared: bool = False
 ) -> dict[str, Role]:
-    """The stages of a job and what they read, in the order of the data flow.
+    """Return the stages of a job and the topics they read, in the order of the data flow.
 
-    Args:
-        hops: of a job with several shuffle stages in series.
-        further_reports: of one with several shuffle instances side by side.
-        shared: whether two parties add up a share each.
+    `hops` are the topics between chained shufflers, `further_reports` those of further parallel
+    ones. `shared` means that two parties aggregate a share each.
     """
     reports = (Role.REPORTS, *further_reports)
     instances = {instance_name(number): role for number, role in enumerate(reports, 1)}
@@ -238,25 +233,15 @@ def stage_roles(
 
 
 def input_role(index: int) -> Role:
-    """What a shuffle stage reads."""
     return Role.REPORTS if index == 0 else HOPS[index - 1]
 
 
 def output_role(index: int, stages: int) -> Role:
-    """What a shuffle stage, one of so many in series, writes."""
     return Role.SHUFFLED if index == stages - 1 else HOPS[index]
 
 
 def with_public_keys(values: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
-    """The values of a job file with public keys in place of the files that hold them.
-
-    Args:
-        values: of a job file, or of a deployed job, whose keys stay as they are.
-        folder: where names of files begin.
-
-    Raises:
-        JobError: a file cannot be read, or holds no public key.
-    """
+    """Replace file names in `sealed` by the public keys they hold; existing keys stay unchanged."""
     sealed = values.get("sealed")
     if not isinstance(sealed, Mapping):
         return values
@@ -273,16 +258,7 @@ def with_public_keys(values: Mapping[str, Any], folder: Path) -> Mapping[str, An
 
 
 def read_turns(keys: object, folder: Path, *place: str | int) -> list[object]:
-    """Public keys in place of the files that hold them, of one key or a list.
-
-    Args:
-        keys: as a job file has them.
-        folder: where names of files begin.
-        place: of the keys in the job file, for messages.
-
-    Raises:
-        JobError: a file cannot be read, or holds no public key.
-    """
+    """Read the public keys of one file name or a list; `place` names the key in messages."""
     listed: Sequence[object] = keys if isinstance(keys, list | tuple) else [keys]
     return [_key(key, folder, place) for key in listed]
 

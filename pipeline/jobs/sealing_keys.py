@@ -1,7 +1,7 @@
-"""Sealing keys: files of public and private keys, and the private ones that a process holds.
+"""Sealing keys: files of public and private keys, and the private ones of a process.
 
-Files are PEM, as ``openssl genpkey -algorithm X25519`` writes them. Who has a private key reads
-everything that was sealed to it.
+Files are PEM, as ``openssl genpkey -algorithm X25519`` writes them. The holder of a private key can
+read everything sealed to it.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ PUBLIC_SUFFIX: Final = ".pub"
 
 
 def public_bytes(key: X25519PrivateKey) -> bytes:
-    """The public key to a private one, 32 bytes."""
+    """Return the public key of a private one, 32 bytes."""
     return key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
 
 
 def make_key_pair(private_file: Path, public_file: Path) -> bytes:
-    """Make a key pair, the private file for its owner alone; returns the public key.
+    """Make a key pair, the private file for its owner alone; return the public key.
 
     Raises:
-        WrongKeyError: one of the files is there, or cannot be written.
+        WrongKeyError: If one of the files exists or cannot be written.
     """
     key = X25519PrivateKey.generate()
     public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
@@ -56,11 +56,7 @@ def make_key_pair(private_file: Path, public_file: Path) -> bytes:
 
 
 def read_public_key(path: Path) -> bytes:
-    """The public key in a file, 32 bytes.
-
-    Raises:
-        WrongKeyError: there is none.
-    """
+    """Read a public key, 32 bytes; raise `WrongKeyError` if the file holds none."""
     try:
         key = load_pem_public_key(read_key_file(path, "public key", private=False))
     except ValueError:
@@ -73,19 +69,11 @@ def read_public_key(path: Path) -> bytes:
 
 
 def read_private_key(path: Path) -> X25519PrivateKey:
-    """The private key in a file.
-
-    Raises:
-        WrongKeyError: there is none, or others than the file's owner have access to it.
-    """
+    """Read a private key that its owner alone can access; raise `WrongKeyError` otherwise."""
     return read_pem(path, "private key", X25519PrivateKey)  # type: ignore[type-abstract]
 
 
 def private_keys_in(folder: Path) -> dict[Path, X25519PrivateKey]:
-    """The private keys in a folder, of files that end in ``.key``; none if it does not exist.
-
-    Raises:
-        WrongKeyError: a file holds no private key, or others than its owner have access.
-    """
+    """Read the private keys in a folder, from ``.key`` files; none if it does not exist."""
     files = sorted(folder.glob(f"*{PRIVATE_SUFFIX}")) if folder.is_dir() else []
     return {path: read_private_key(path) for path in files}

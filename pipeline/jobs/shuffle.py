@@ -1,4 +1,4 @@
-"""The section of a job file about the shuffle stage, and its instances side by side."""
+"""Section of a job file about the shuffler and its parallel instances."""
 
 from __future__ import annotations
 
@@ -38,8 +38,6 @@ Seconds = Annotated[
 
 
 class Shuffle(Section):
-    """When a window closes, and how it is released."""
-
     order: Literal["sorted", "random"] = Field(default="sorted", description="sorted or random")
     minimum: int = Field(
         default=100,
@@ -69,11 +67,7 @@ class Shuffle(Section):
         return values
 
     def trust(self, *, sealed: bool) -> str:
-        """What several instances change about who has to be trusted, in words.
-
-        Args:
-            sealed: whether reports are, which says the rest.
-        """
+        """Describe how parallel shufflers change the required trust; sealing describes the rest."""
         divided = (
             f"{self.instances} shuffle stages work side by side, and each message goes to one of "
             "them at random"
@@ -86,17 +80,11 @@ class Shuffle(Section):
         )
 
     def spared(self, parameters: Any, epochs: int) -> Any:
-        """Parameters without what of delta divisions that do not fit may cost.
+        """Return parameters with delta reduced by the cost of divisions that do not fit.
 
-        Of every producer at every epoch, and with the factor of two laws that are so far from
-        those stated. It is far less than one unit in the last place of delta, and that is spared.
-
-        Args:
-            parameters: of a protocol whose number of messages is a secret.
-            epochs: of a horizon.
-
-        Raises:
-            ValueError: there is not enough of it.
+        The cost covers every producer at every epoch of a horizon, with the factor of two output
+        distributions that far from the declared ones. It is far below one unit in the last place of
+        delta, which is reserved; `ValueError` if one unit does not cover it.
         """
         delta = getattr(parameters, "delta", None)
         if self.instances == 1 or not delta:
@@ -116,8 +104,6 @@ class Shuffle(Section):
 
 
 class SizedShuffle(Shuffle):
-    """For protocols whose noise is sized on the smallest window."""
-
     minimum: int = Field(
         ge=1,
         description="the fewest devices a window is released with, a whole number from 1 on; "

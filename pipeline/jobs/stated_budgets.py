@@ -1,11 +1,11 @@
-"""The budgets that were ever stated for a population, and which of them binds.
+"""Budget declarations of a population, and the binding one.
 
-A budget belongs to people, not to a job file: the smallest that any deployment has stated for them
-binds every later one, whatever its own file says or leaves out, and after the job is undeployed.
+A budget belongs to a population, not to a job file. The smallest that any deployment has declared
+binds every later one, whatever its own file declares or omits, and after the job is undeployed.
 Only an operator who names the population and the new number changes that.
 
-Each statement stands in the ledger (`dpstream.pipeline.ledger`), and as a copy of its own in
-``dpstream.jobs``, which nothing ever deletes.
+Each declaration is in the ledger (`dpstream.pipeline.ledger`). A copy in ``dpstream.jobs`` is never
+deleted.
 """
 
 from __future__ import annotations
@@ -29,19 +29,17 @@ BY_COMMAND = "0" * 32
 
 @dataclass(frozen=True, slots=True)
 class StatedBudget:
-    """The most that people may be charged in all, as somebody has stated it.
+    """Declared budget limit of a population.
 
     Attributes:
-        population: their name.
-        epsilon: the most; None where an operator has lifted the budget.
-        delta: the same.
-        job: the job whose file states it, or which an operator deployed when setting it.
-        deployment: of that job, 32 hexadecimal digits.
-        at: when it was stated, milliseconds since 1970.
-        operator: whether an operator has set it in words, which ends what was stated before.
-        reason: that the operator gave; empty where none was asked for.
-        composed: whether charges may be composed by a filter, where they come to less than added:
-            for that one half of delta is kept back.
+        epsilon: Limit; None, as delta, if an operator has lifted the budget.
+        job: Job whose file declares it, or which an operator deployed when setting it.
+        deployment: Deployment of that job, 32 hexadecimal digits.
+        at: Time of declaration, milliseconds since 1970.
+        operator: Whether an operator has set it explicitly, which ends earlier declarations.
+        reason: Reason given by the operator; empty if none was requested.
+        composed: Whether a filter may compose charges, where that is less than their sum; half of
+            delta is reserved for it.
     """
 
     population: str
@@ -56,7 +54,7 @@ class StatedBudget:
 
     @classmethod
     def of(cls, job: DeployedJob, at: int) -> StatedBudget | None:
-        """What the file of a job states; None if nothing. A replay asks nobody anything."""
+        """Return the declaration of a job's file; None without one, or for a replay."""
         if job.budget is None or job.replay_of is not None:
             return None
         return cls(
@@ -70,12 +68,11 @@ class StatedBudget:
 
     @property
     def key(self) -> bytes:
-        """The record's key, its own for every statement."""
         return BUDGET_KEY + hashlib.sha256(self.to_bytes()).hexdigest()[:32].encode()
 
     @property
     def who(self) -> str:
-        """Who has stated it and when, in words."""
+        """Description of who declared the budget, and when."""
         day = datetime.fromtimestamp(self.at / 1000, UTC).date()
         job = one_line(self.job)
         deployment = f"deployment {one_line(self.deployment[:8])}, {day}"
@@ -87,14 +84,14 @@ class StatedBudget:
         return f"job {job} stated it ({deployment})"
 
     def most(self, quantity: str) -> float | None:
-        """The most that charges may add up to of epsilon, or of their own deltas."""
+        """Return the limit of the sum of charges' epsilons, or of their own deltas."""
         amount: float | None = getattr(self, quantity)
         if amount is not None and quantity == "delta" and self.composed:
             return amount / 2
         return amount
 
     def repeats(self, other: StatedBudget) -> bool:
-        """Whether a deployment states what it has stated already."""
+        """Return whether a deployment repeats its own declaration."""
         return (
             not self.operator
             and not other.operator
@@ -103,16 +100,11 @@ class StatedBudget:
         )
 
     def to_bytes(self) -> bytes:
-        """The record's value."""
         return json.dumps(asdict(self), sort_keys=True, allow_nan=False).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> StatedBudget:
-        """Read a record's value; keys that are not known are passed over.
-
-        Raises:
-            CodecError: it is no stated budget.
-        """
+        """Read a record's value; unknown keys are ignored."""
         try:
             values = json.loads(data)
             stated = cls(*(values[name] for name in cls.__slots__))
@@ -139,13 +131,7 @@ class StatedBudget:
 
 @dataclass(frozen=True, slots=True)
 class BudgetChange:
-    """What an operator sets: the budget of the people named.
-
-    Attributes:
-        population: their name.
-        epsilon: the most they may be charged from now on; None lifts the budget.
-        delta: the same; None leaves it as it is.
-    """
+    """Budget set by an operator; epsilon None lifts it, delta None keeps the current delta."""
 
     population: str
     epsilon: float | None
@@ -153,14 +139,9 @@ class BudgetChange:
 
 
 def binding_budget(population: str, stated: Iterable[StatedBudget]) -> dict[str, StatedBudget]:
-    """Who states the most that people may be charged: the smallest since an operator set one.
+    """Return the smallest declarations since an operator set a budget, by "epsilon" and "delta".
 
-    Args:
-        population: their name.
-        stated: in the order in which it was stated, of other people too.
-
-    Returns:
-        by "epsilon" and "delta"; empty if there is no budget.
+    Empty without a budget. `stated` is in order of declaration and may include other populations.
 
     >>> def state(epsilon, delta, operator=False):
     ...     return StatedBudget("all", epsilon, delta, "a", "0" * 32, 0, operator)
@@ -183,10 +164,7 @@ def binding_budget(population: str, stated: Iterable[StatedBudget]) -> dict[str,
 
 
 def standing_budgets(population: str, stated: Iterable[StatedBudget]) -> list[StatedBudget]:
-    """What was stated for people since an operator has last set or lifted their budget.
-
-    Arguments are those of `binding_budget`.
-    """
+    """Return a population's declarations since an operator last set or lifted its budget."""
     standing: list[StatedBudget] = []
     for each in stated:
         if each.population == population:
@@ -195,7 +173,7 @@ def standing_budgets(population: str, stated: Iterable[StatedBudget]) -> list[St
 
 
 def standing_for(job: DeployedJob, stated: Iterable[StatedBudget]) -> list[StatedBudget]:
-    """All that stands for the people of a job, with what its own file states if that is new."""
+    """Return the standing budgets of a job's population, its own new declaration included."""
     earlier = list(stated)
     own = StatedBudget.of(job, job.deployed_at)
     if own is not None and not any(own.repeats(each) for each in earlier):

@@ -1,4 +1,4 @@
-"""What a job is about, in the words of whoever reads it: nothing that is computed depends on it."""
+"""Wording of a job for its readers; no computation depends on it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 
 class Section(BaseModel):
-    """A group of keys: none may be unknown, no value is bent into shape, nothing changes later."""
+    """Group of keys: unknown keys are rejected, values are not coerced, instances are immutable."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
@@ -38,13 +38,13 @@ Line = Annotated[str, AfterValidator(_one_line)]
 
 
 class Wording(Section):
-    """Keys of a job file that say what readers are told.
+    """Keys of a job file with texts for readers.
 
     Attributes:
-        title: what is counted, such as "Students enrolled".
-        description: a sentence or two about it.
-        unit: what people are called, in the plural, such as "students".
-        labels: what readers see instead of an item or value, by its name in the input.
+        title: Counted quantity, such as "Students enrolled".
+        description: One or two sentences about it.
+        unit: Name of the users, in the plural, such as "students".
+        labels: Display texts of items or values, by name in the input.
     """
 
     title: Line | None = _words(100, "what is counted")
@@ -56,11 +56,11 @@ class Wording(Section):
 
     @property
     def people(self) -> str:
-        """What people are called, in the plural."""
+        """Name of the users, in the plural."""
         return self.unit or PEOPLE
 
     def reads(self, label: str) -> str:
-        """What readers see for an item or value.
+        """Return the display text of an item or value.
 
         >>> Wording(labels={"1": "enrolled"}).reads("1"), Wording().reads("bus")
         ('enrolled', 'bus')
@@ -68,7 +68,7 @@ class Wording(Section):
         return (self.labels or {}).get(label, label)
 
     def said(self, *names: str) -> dict[str, Any]:
-        """Those of these keys that the job file has.
+        """Return those of these keys that the job file has.
 
         >>> Wording(unit="students").said("title", "unit")
         {'unit': 'students'}
@@ -76,10 +76,7 @@ class Wording(Section):
         return {name: told for name in names if (told := getattr(self, name))}
 
     def shown_as(self, item: str) -> dict[str, str]:
-        """What readers see for what is counted, under the key "label"; empty without `labels`.
-
-        Args:
-            item: its name in the input; nothing where one value is counted, which is 1.
+        """Return the display text of a counted item under the key "label"; empty without `labels`.
 
         >>> Wording(labels={"1": "enrolled"}).shown_as(""), Wording().shown_as("bus")
         ({'label': 'enrolled'}, {})
