@@ -1,1 +1,1 @@
-"""Server side: mergeable integer state, and estimators that are pure functions of it."""
+"""Server-side aggregators: mergeable integer state, and estimators that are functions of it."""

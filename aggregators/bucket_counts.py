@@ -1,12 +1,12 @@
-"""How many messages lie in the bucket of each item: the finite Radon transform of their words.
+"""Count the messages in each item's bucket: the finite Radon transform of the messages.
 
 A message with direction d and bucket c counts for the items of the line (or plane) <d, x> = c. Let
-directions begin with 1 (`dpstream.randomizers.affine_hashes`; those that begin with 0 are a matter
-of items without their lowest digit). Then for any upper digits of an item a message says what the
-lowest one must be; or, all items at once, by the projection slice theorem: the Fourier transform
-over Z_s^m of the result is, on the frequencies t d for t from 1 to s - 1, that of the buckets of
-direction d, times s^(m-1), and at 0 the number of messages. There the lowest digit is t, so these
-are all.
+directions begin with 1 (`dpstream.randomizers.affine_hashes`); others concern items without their
+lowest digit. A message then determines the lowest digit of an item from its upper digits.
+
+The projection slice theorem covers all items at once. On the frequencies t d, t from 1 to s - 1,
+the Fourier transform over Z_s^m of the result is that of the buckets of direction d, times s^(m-1).
+At 0 it is the number of messages. The lowest digit of t d is t, so these are all.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ MOST_TRANSFORMED: Final = 1 << 23
 """Vectors of a Fourier transform, which needs 30 bytes for each."""
 
 
-# How many steps line by line cost what a vector of the transform does.
+# Line-by-line steps that take as long as one vector of the transform.
 _TRANSFORM_COST = 8
 
 
-# How far a transformed number may be off a whole one.
+# Maximum distance of a transformed number from an integer.
 _ROUNDING = 1e-3
 
 
@@ -39,16 +39,9 @@ def bucket_counts(
     counts: NDArray[np.int64],
     items: int,
 ) -> NDArray[np.int64]:
-    """The number of messages in each item's bucket, by the way that is faster.
+    """Count the messages in each item's bucket, int64, shape (items,), by the faster method.
 
-    Args:
-        hashes: what items were hashed with.
-        words: shape (rows,), strictly increasing.
-        counts: shape (rows,), how many messages there are of each.
-        items: how many items there are.
-
-    Returns:
-        int64, shape (items,).
+    `words`, shape (rows,), strictly increase; `counts`, shape (rows,), has their multiplicities.
 
     >>> hashes = AffineHashes(buckets=3, digits=2)
     >>> words, counts = np.array([2, 3], np.uint8), np.array([7, 10])  # x_1 = 2; x_0 = 0
@@ -71,16 +64,10 @@ def bucket_counts(
 def by_lines(
     hashes: AffineHashes, words: NDArray[np.int64], counts: NDArray[np.int64], above: int
 ) -> NDArray[np.int64]:
-    """For directions that begin with 1: every message names one item for any upper digits.
+    """Count messages whose directions begin with 1: each names one item for any upper digits.
 
-    Args:
-        hashes: of at least two digits.
-        words: less the first of such a direction, shape (rows,).
-        counts: shape (rows,).
-        above: how many upper parts of items there are.
-
-    Returns:
-        int64, shape (above * w,).
+    `words`, shape (rows,), are relative to the first message with such a direction. The result is
+    int64, shape (above * w,), where `above` is the number of upper parts of items.
     """
     sums_above = np.zeros((above, hashes.buckets), np.int64)
     digits = hashes.upper_digits(np.arange(above))
@@ -100,7 +87,7 @@ def by_lines(
 def by_transform(
     hashes: AffineHashes, words: NDArray[np.int64], counts: NDArray[np.int64], above: int
 ) -> NDArray[np.int64]:
-    """The same, by a Fourier transform over all vectors."""
+    """Compute the result of `by_lines` by a Fourier transform over all vectors."""
     buckets, digits = hashes.buckets, hashes.digits
     steps = buckets ** (digits - 1)
     table = _table(words, counts, steps * buckets).reshape(steps, buckets)
@@ -123,5 +110,5 @@ def by_transform(
 
 
 def _table(words: NDArray[np.integer], counts: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    # Sums of whole numbers below 2^53 are exact.
+    # Sums of integers below 2^53 are exact.
     return np.bincount(words.astype(np.int64), counts, size).astype(np.int64)

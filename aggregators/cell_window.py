@@ -1,6 +1,7 @@
-"""One window of counts of cells, or the sum of several, and what it says when it is asked.
+"""Cell counts of one window, or the sum of several, and the estimates derived from them.
 
-Counts stand without the mean of their noise, and scaled from those present to the population.
+Counts have the mean of their noise subtracted and are scaled from the present users to the
+population.
 """
 
 from __future__ import annotations
@@ -33,16 +34,12 @@ from dpstream.randomizers.item_domains import MOST_PUBLISHED
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PrefixCounts(Counts):
-    """Estimates of single items, and a search for those most held.
+    """Estimates of single items, and a search for the top items.
 
     Attributes:
-        code: which cells an item has.
-        cells: counts without the mean of the noise, float64, shape (code.cells,).
-        noise_variance: of each of them.
-        reports: how many contributors they rest on.
-        population: users the estimates are about.
-        flags: what a reader has to know.
-        held_variance: what is added to the variance of a cell by the users in it, at most.
+        cells: float64, shape (code.cells,); counts without the mean of the noise.
+        noise_variance: Of each cell.
+        held_variance: Upper bound on the variance that the users in a cell add to it.
     """
 
     code: PrefixCells
@@ -55,22 +52,18 @@ class PrefixCounts(Counts):
 
     @property
     def method(self) -> str:
-        """See `Counts`."""
         lengths = ", ".join(str(level.length) for level in self.code.levels)
         return f"a search through prefixes of {lengths} bits"
 
     @property
     def error_sample(self) -> NDArray[np.float64] | None:
-        """See `Counts`.
-
-        Other items are in an item's cell as they are in any cell of the last level.
-        """
+        """Sample of errors: other items hit an item's cell like any cell of the last level."""
         if self.code.levels[-1].direct:
             return None
         return np.asarray(self._last_level - np.median(self._last_level), np.float64)
 
     def of_items(self, items: Sequence[int] | None = None) -> Iterator[tuple[int, Estimate]]:
-        """See `Counts`: by the last level of prefixes, which holds whole items."""
+        """Estimate items from the last level of prefixes, which contains whole items."""
         last, cells, errors = self.code.messages - 1, self._last_level, self.error_sample
         deviation, half_width = math.sqrt(self.noise_variance), 0.0
         usual = 0.0 if errors is None else float(np.median(cells))
@@ -86,7 +79,6 @@ class PrefixCounts(Counts):
             yield item, Estimate.around(value, deviation, half_width, *self.about)
 
     def top(self, count: int) -> FoundItems:
-        """See `Counts`."""
         heaviest = heavy_items(
             self.code,
             self.cells,
@@ -109,17 +101,15 @@ FOUND: Final = 32
 
 @dataclass(frozen=True, eq=False)
 class CellWindow(CountedWindow):
-    """What was received, and what is known of its noise.
+    """Cell counts and what is known of their noise.
 
     Attributes:
-        code: which cells an item has.
         cells: float64, shape (code.cells,).
-        noise_variance: of each of them.
-        contributors: users whose messages these are; for several windows, of all of them.
-        population: users the estimates are about, in the same way.
-        estimator: of single items from several rows; None for the best.
-        held_variance: of cells of prefixes, see `PrefixCounts`.
-        allowance: of one-sided estimates, what is added to the smallest of an item's cells.
+        noise_variance: Of each cell.
+        contributors: Users who sent the messages; a total if there are several windows.
+        population: Users the estimates describe; a total if there are several windows.
+        estimator: Combines several rows into the estimate of an item; None selects the best.
+        allowance: For one-sided estimates, added to the smallest of an item's cells.
     """
 
     code: CellCode
@@ -133,7 +123,6 @@ class CellWindow(CountedWindow):
 
     @cached_property
     def estimates(self) -> RowEstimates | PrefixCounts | GridCounts:
-        """The estimates that cells of this code make."""
         noise, people = self.noise_variance, self.population
         match self.code:
             case HashedRows() as rows:
@@ -157,11 +146,10 @@ class CellWindow(CountedWindow):
 
     @property
     def published(self) -> ItemEstimates | FoundItems:
-        """What is published of the window."""
+        """All items of a domain that can be listed, otherwise the top items."""
         return self.estimates.listed(MOST_PUBLISHED) or self.estimates.top(FOUND)
 
     def plus(self, later: Self) -> CellWindow:
-        """The sums with those of another window, whose noise was drawn anew."""
         return replace(
             self,
             cells=self.cells + later.cells,

@@ -1,11 +1,12 @@
-"""Standard deviations of changes between two epochs, whose estimates have correlated errors.
+"""Standard errors of changes between two epochs whose estimates have correlated errors.
 
-Where estimates follow what they were before, the next estimate contains most of the error of the
-one before, and their difference has less error than either of them. The correlation follows from
-the law, from attendance and from what was published, without any report.
+Where estimates follow earlier ones, the next estimate contains most of the previous error. Their
+difference then has a smaller error than either of them. The correlation follows from the mechanism,
+participation and published estimates, without any report.
 
-Where estimates follow kernels, every later epoch keeps a share of the error of an estimate, and of
-the boosts estimated with it: the recursion of the estimates, applied without any letters.
+Where estimates follow kernels, every later epoch contains a share of an estimate's error and of the
+boosts estimated with it. The recursion of the estimates, applied without any symbols, gives that
+share.
 """
 
 from __future__ import annotations
@@ -28,27 +29,22 @@ variance of what comes in, and the standard deviation that is due to silent devi
 
 
 class FollowedChanges:
-    """The errors of changes, exactly; see `ChangeErrors`.
+    """Exact errors of changes over `lag` epochs; see `ChangeErrors`.
 
-    What silent devices may change at the two epochs is taken to have nothing in common. Where the
-    same ones are silent at both it cancels out in part, as far as they have kept their values.
-
-    Args:
-        kernel: how changes are followed.
-        received: how far what comes in is off.
-        lag: how many epochs a change is about, at least 1.
+    Changes of absent devices at the two epochs are assumed to be independent. If the same devices
+    are absent at both, this part cancels as far as their values stay the same.
     """
 
     def __init__(self, kernel: Kernel, received: ReceivedErrors, lag: int) -> None:
         self._kernel, self._received, self._lag = kernel, received, lag
         self._followed = Followed()
         self._value = 0.0
-        # Of the latest epochs, the last one first: covariances of their errors with those of the
-        # present value and boosts; then variances, and deviations due to silence, of their own.
+        # One column per recent epoch, the latest first. Rows: covariance of its error with the
+        # current value, and with the current boosts; its own variance; its own deviation due to
+        # absence.
         self._before = np.zeros((4, 0))
 
     def next(self, published: Published | None, population: int) -> float | None:
-        """See `ChangeErrors`."""
         estimate = None if published is None else published.headline
         reports = 0 if estimate is None else estimate.reports
         if estimate is not None and estimate.value is not None:
@@ -64,11 +60,11 @@ class FollowedChanges:
             return None
         common, _, variance, silence = self._before[:, self._lag].tolist()
         noise = max(now.variance + variance - 2 * common, 0.0)
-        # Before the first reports there was no estimate.
+        # There was no estimate before the first reports.
         return math.hypot(math.sqrt(noise), now.silence, silence) if variance else None
 
     def _after(self, reports: int, population: int) -> Followed:
-        """Variances of the next epoch; its value is not followed, which is published."""
+        """Propagate variances by one epoch. The value is published and need not be followed."""
         if not reports:
             return self._followed.without_reports(self._kernel.decay)
         variance, unseen = self._received(reports, population, self._value)
@@ -76,7 +72,6 @@ class FollowedChanges:
         return self._followed.with_reports(boost, decay, 0.0, variance, unseen)
 
     def _kept(self, released: bool) -> NDArray[np.float64]:
-        """What epochs before the next one have in common with it."""
         boost, decay = self._kernel.boost, self._kernel.decay
         with_value, with_boosts, *own = self._before
         later = with_value
@@ -86,27 +81,18 @@ class FollowedChanges:
 
 
 class ChangeErrors(Protocol):
-    """The errors of changes over a fixed number of epochs of one horizon, epoch by epoch."""
+    """Standard errors of changes over a fixed number of epochs, from the first of a horizon on."""
 
     def next(self, published: Published | None, population: int) -> float | None:
-        """Go on by one epoch, from the first one of the horizon on.
-
-        Args:
-            published: the estimate of the epoch.
-            population: how many users it is about.
-
-        Returns:
-            the standard deviation of the difference between the epoch's estimate and the earlier
-            one; None unless both exist.
-        """
+        """Return the standard error of the next epoch's change; None without both estimates."""
         ...
 
 
 class KeptErrors:
     """Errors of estimates that each contain a share of the previous one, and independent noise.
 
-    With a share of 0, errors of all epochs are independent. What is true of noise is taken to be
-    true of silent devices: if they are always the same, errors have even more in common.
+    With a share of 0, errors of all epochs are independent. Errors due to absent devices are
+    treated like noise. If the same devices are always absent, errors have even more in common.
 
     >>> from dpstream.aggregators.estimate import Estimate
     >>> estimate = Estimate.around(100.0, 10.0, 19.6, reports=500, population=500)
@@ -115,18 +101,17 @@ class KeptErrors:
     [None, None, 10.0]
 
     Args:
-        lag: how many epochs a change is about, at least 1.
-        kept: the share, 0 to below 1; 1 for an epoch flagged `GAP`, where nothing came in.
+        lag: Number of epochs a change covers, at least 1.
+        kept: The share, in [0, 1). An epoch flagged `GAP`, without any reports, has share 1.
     """
 
     def __init__(self, lag: int, kept: float) -> None:
         self._lag, self._kept = lag, kept
-        # Of the latest epochs: the standard deviation, and the gaps up to then.
+        # For each recent epoch: its standard error, and the number of gaps up to it.
         self._before: deque[tuple[float | None, int]] = deque(maxlen=lag + 1)
         self._gaps = 0
 
     def next(self, published: Published | None, population: int) -> float | None:
-        """See `ChangeErrors`."""
         deviation = None
         self._gaps += published is None or GAP in published.flags
         if published is not None:
@@ -140,6 +125,6 @@ class KeptErrors:
 
 
 def deviation_of(published: Published) -> float | None:
-    """The standard deviation of every count of an epoch; None where nothing can be said."""
+    """Return the standard error of the counts of an epoch, or None if unknown."""
     headline = published.headline
     return None if headline is None else headline.standard_deviation

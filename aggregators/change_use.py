@@ -1,18 +1,20 @@
-"""Lower bounds on the changes that people have made, from public reports alone.
+"""Lower bounds on the number of changes users have made, from public reports alone.
 
-Intervals of `value_stream` and its kin hold as long as people change at most k times. Whether they
-do cannot be read from the reports: once changes are used up, letters have the law of a quieter
-population that keeps within its limit. What can be read is how much of the limit has been used
-until then, in two ways, of which each alone is a lower bound:
+Intervals of `value_stream` and related protocols hold as long as users change at most k times.
+Reports cannot show whether they do: once changes are used up, the symbols have the distribution of
+a quieter population within the limit. Reports do show how much of the limit was used until then, by
+two independent lower bounds:
 
-* The counts themselves. If a count moves by n users between two epochs, at least n users changed.
-  The least movement that fits in a band that holds all true counts at once, with a chance
-  of all but `FALSE_ALARM` / 2, is that of a point that only moves when the band pushes it.
-* The squares of letters, of `value_stream`. Their mean exceeds that of noise by theta g u^2 / r^2,
-  and every change adds at most a / (1 - b) + a^2 / (1 - b^2) to the sum of a device's u^2 - 1/4
-  over the epochs that follow it. This sees changes that cancel in the counts. The sum of squares is
-  bounded by Lemma 1 of Laurent and Massart (Annals of Statistics 28, 2000), at eight epochs in
-  every doubling of their number.
+* Counts. If a count moves by n users between two epochs, at least n users changed. Consider a band
+  that contains all true counts at once, except with probability `FALSE_ALARM` / 2. The least
+  movement within it is that of a point that moves only when the band pushes it.
+* Squares of symbols, for `value_stream`. Their mean exceeds that of noise by theta g u^2 / r^2.
+  Every change adds at most a / (1 - b) + a^2 / (1 - b^2) to the sum of a device's u^2 - 1/4 over
+  the following epochs. This detects changes that cancel in the counts. The sum of squares is tested
+  at eight epochs in every doubling of their number.
+
+Reference: Laurent and Massart, Annals of Statistics 28, 2000, Lemma 1 (bound of the sum of
+squares).
 """
 
 from __future__ import annotations
@@ -32,12 +34,12 @@ class ChangeUse(NamedTuple):
     """Evidence of changes after an epoch.
 
     Attributes:
-        settled: the count that fits all epochs so far with the least movement, in users.
-        moved: that movement, in changes per person.
-        squares: sum over epochs of the mean of u^2 - 1/4 over devices, with its noise.
-        spread: sum over epochs of 1 / reports.
-        fewest: reports of the epoch with the fewest; 0 before the first.
-        changes: the most changes per person, on average, that have been shown so far.
+        settled: The count, in users, that fits all epochs so far with the least movement.
+        moved: That movement, in changes per user.
+        squares: Sum over epochs of the mean of u^2 - 1/4 over devices, including its noise.
+        spread: Sum over epochs of 1 / reports.
+        fewest: Smallest number of reports of an epoch; 0 before the first.
+        changes: Largest lower bound so far on the average number of changes per user.
     """
 
     settled: float = 0.0
@@ -50,14 +52,7 @@ class ChangeUse(NamedTuple):
     def after_count(
         self, value: float, deviation: float, population: int, last_epoch: int
     ) -> ChangeUse:
-        """Take in the estimate of an epoch.
-
-        Args:
-            value: in users.
-            deviation: its standard deviation.
-            population: devices enrolled, at least one.
-            last_epoch: epochs of a horizon.
-        """
+        """Update with the estimate of an epoch, in users, and its standard error."""
         width = band(last_epoch) * deviation
         settled = min(max(self.settled, value - width), value + width)
         moved = self.moved + abs(settled - self.settled) / population
@@ -66,15 +61,10 @@ class ChangeUse(NamedTuple):
     def after_squares(
         self, excess: float, reports: int, epoch: int, last_epoch: int, unit: float, change: float
     ) -> ChangeUse:
-        """Take in the squares of the letters of an epoch.
+        """Update with the squares of the symbols of an epoch.
 
-        Args:
-            excess: their mean, less 1.
-            reports: how many letters there are, at least one.
-            epoch: of the horizon.
-            last_epoch: epochs of a horizon.
-            unit: theta g / r^2, by which the mean exceeds 1 for each unit of u^2.
-            change: the most that one change adds to the sum of u^2 - 1/4.
+        `excess` is their mean minus 1, which exceeds 0 by `unit` = theta g / r^2 per unit of u^2.
+        One change adds at most `change` to the sum of u^2 - 1/4.
         """
         squares = self.squares + excess / unit - 0.25
         spread = self.spread + 1 / reports
@@ -89,12 +79,12 @@ class ChangeUse(NamedTuple):
 
 @lru_cache
 def band(last_epoch: int) -> float:
-    """Return how many standard deviations hold all errors of a horizon at once."""
+    """Return the number of standard deviations that bounds all errors of a horizon at once."""
     return NormalDist().inv_cdf(1 - FALSE_ALARM / 4 / last_epoch)
 
 
 def looks(last_epoch: int) -> int:
-    """Return at how many epochs of a horizon the squares are looked at, or a few more.
+    """Return an upper bound on the number of epochs of a horizon at which squares are tested.
 
     >>> looks(1024)
     88

@@ -1,13 +1,16 @@
-"""Counts from a count-mean sketch, server side.
+"""Estimate counts from a count-mean sketch.
 
-The buckets of an item, one of every row, together have S_x messages, and all buckets of all rows S.
-Of n contributors C_x = (S_x - n p) / (1 - 2 p) are in the item's buckets, and C = (S - n m p) /
-(1 - 2 p) hold any item; of the others one in m is there by chance. So f = m / (m - 1) (C_x - C / m)
-is how many hold the item, on average over all hashes.
+The buckets of an item, one in every row, have S_x messages in total; all buckets of all rows have
+S. Of n contributors, C_x = (S_x - n p) / (1 - 2 p) are in the item's buckets. C = (S - n m p) / (1
+- 2 p) have any item; one in m of the others is in those buckets by chance. So f = m / (m - 1) (C_x
+- C / m) is the number of users with the item, on average over all hashes.
 
-Its variance is m / (m - 1) n p (1 - p) / (1 - 2 p)^2 of reversed bits; C / m of others who drew a
-row in which they share a bucket with the item; and the sum of all squared counts over k m of others
-who share a bucket with it in more rows than one in m.
+Its variance is the sum of three terms:
+
+* m / (m - 1) n p (1 - p) / (1 - 2 p)^2 from reversed bits
+* C / m from other users who drew a row in which they share a bucket with the item
+* the sum of all squared counts over k m, from users who share a bucket with it in more rows than
+  one in m
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ from dpstream.randomizers.item_domains import MOST_PUBLISHED
 
 
 class CountMeanSketchAggregator(WordAggregator[CountMeanSketchLaw]):
-    """For every epoch how often each bucket of each row was sent."""
+    """Count the messages of each bucket of each row, for every epoch."""
 
     ordered: ClassVar[bool] = False
 
@@ -38,16 +41,15 @@ class CountMeanSketchAggregator(WordAggregator[CountMeanSketchLaw]):
         return self.law.words
 
     def estimate(self, epoch: int, attendance: Attendance) -> ItemEstimates | FoundItems | None:
-        """How many users hold each item at an epoch; None of a window that was withheld.
+        """Estimate the users with each item at an epoch; return None for a suppressed window.
 
-        Of a domain too large to be published, the items most held. The standard deviation is that
-        of an item that few hold.
+        A domain too large to publish gets its top items only. The standard error is that of a rare
+        item.
         """
         found = self._of(epoch, attendance)
         return None if found is None else found.listed(MOST_PUBLISHED) or found.top(FOUND)
 
     def window(self, epochs: Sequence[int], attendance: Attendance) -> ItemEstimates | None:
-        """All items, epochs added up; None if one of them was withheld."""
         return added_up(self._of(epoch, attendance) for epoch in epochs)
 
     def _of(self, epoch: int, attendance: Attendance) -> ItemEstimates | None:
@@ -63,7 +65,7 @@ class CountMeanSketchAggregator(WordAggregator[CountMeanSketchLaw]):
         others = law.buckets / (law.buckets - 1)
         counts = others * (inside - holders / law.buckets)
         noise = bits_variance(law, senders)
-        # What squares of estimates have beyond their noise is what users hold.
+        # Squared estimates exceed their noise by the squared true counts.
         squares = max(0.0, float(np.square(counts).sum()) - len(counts) * noise)
         few = max(0.0, float(counts.min())) if len(counts) > 1 else float(counts[0])
         noise += shared_variance(law, max(0.0, holders - few), max(0.0, squares - few**2))
@@ -71,7 +73,7 @@ class CountMeanSketchAggregator(WordAggregator[CountMeanSketchLaw]):
         return item_estimates(counts, noise, np.max, reports, epoch, attendance)
 
     def _sums(self, epoch: int) -> tuple[NDArray[np.float64], int]:
-        """Messages in the buckets of each item, float64, shape (items,); and of all rows."""
+        """Return messages in each item's buckets, float64, shape (items,), and in all rows."""
         law, received = self.law, self._received.of(epoch)
         items, own = np.arange(1, law.items + 1), np.zeros(law.items, np.int64)
         words = received.words.astype(np.int64)
@@ -85,12 +87,12 @@ class CountMeanSketchAggregator(WordAggregator[CountMeanSketchLaw]):
 
 
 def bits_variance(law: CountMeanSketchLaw, contributors: float) -> float:
-    """Of the count of an item, by reversed bits."""
+    """Return the variance that reversed bits add to an item's count."""
     reversed_ = float(law.bits.flips.probability)
     noise = contributors * reversed_ * (1 - reversed_) / (1 - 2 * reversed_) ** 2
     return noise * law.buckets / (law.buckets - 1)
 
 
 def shared_variance(law: CountMeanSketchLaw, others: float, squares: float) -> float:
-    """Of the count of an item, by so many users of others, whose squared counts add up to this."""
+    """Return the variance from users of other items, given their squared counts' sum."""
     return others / law.buckets + squares / (law.rows * law.buckets)

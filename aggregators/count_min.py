@@ -1,7 +1,7 @@
-"""Server side of count_min: cells by epoch, and what they say of items, ranges and heavy hitters.
+"""Count cells by epoch and derive items, ranges and heavy hitters from them.
 
-What is published of every epoch are all items of a domain that can be listed, or the items most
-held of one that cannot. Everything else that the cells can tell is there for the asking.
+Every epoch publishes all items of a domain that can be listed, otherwise the top items. Queries
+give access to everything else the cells contain.
 """
 
 from __future__ import annotations
@@ -27,12 +27,7 @@ from dpstream.randomizers.count_min.one_sided import allowance
 
 
 class CountMinAggregator:
-    """Counts of messages by cell; equal whatever the order, and however they were split and merged.
-
-    Args:
-        law: the constants of the job.
-        estimator: of single items from several rows; None for the best, epoch by epoch.
-    """
+    """Count messages by cell; `estimator` combines rows, None selects the best by epoch."""
 
     def __init__(self, law: CountMinLaw, estimator: Estimator | OneSided | None = None) -> None:
         self.law = law
@@ -41,16 +36,11 @@ class CountMinAggregator:
 
     @property
     def ordered(self) -> bool:
-        """Whether its cells are those of a tree, which answer ranges and quantiles."""
+        """True if the cells are those of a tree, which supports ranges and quantiles."""
         return isinstance(self.law.code, Levels | KeptNodes | Grid)
 
     def check_words(self, epoch: int, words: NDArray[np.uint32]) -> None:
-        """See that words can be messages of an epoch.
-
-        Raises:
-            ValueError: the epoch lies outside the horizon, the array is not uint32 of shape
-                (messages, 1), or a word is no cell.
-        """
+        """Raise `ValueError` unless messages are uint32, shape (messages, 1), and name cells."""
         check_form(epoch, self.law.last_epoch, words, np.uint32)
         if len(words) and int(words.max()) >= self.law.code.cells:
             raise ValueError(
@@ -60,56 +50,36 @@ class CountMinAggregator:
     def add(
         self, epoch: int, words: NDArray[np.uint32], counts: NDArray[np.unsignedinteger] | None
     ) -> None:
-        """Count the messages of an epoch.
-
-        Args:
-            epoch: of the messages.
-            words: uint32, shape (messages, 1), as the devices send them, in any order.
-            counts: shape (messages,), how often each word occurs; None for once each.
-
-        Raises:
-            ValueError: as `check_words`; nothing is counted then.
-        """
+        """Count messages, shape (messages, 1), with multiplicities `counts`; None for 1 each."""
         self.check_words(epoch, words)
         self.state.add(epoch, words, counts)
 
     def merge(self, other: Self) -> None:
-        """Equals adding everything that was added to `other`.
-
-        Raises:
-            ValueError: it belongs to another law.
-        """
         if other.law != self.law:
             raise ValueError("aggregators of different laws cannot be merged")
         self.state.merge(other.state)
 
     def to_bytes(self) -> bytes:
-        """The state; equal states give equal bytes."""
         return self.state.to_bytes()
 
     @classmethod
     def from_bytes(
         cls, law: CountMinLaw, data: bytes, estimator: Estimator | OneSided | None = None
     ) -> Self:
-        """Read `to_bytes`.
-
-        Raises:
-            ValueError: it is something else.
-        """
         aggregator = cls(law, estimator)
         aggregator.state = EpochTables.from_bytes(law.code.cells, law.last_epoch, data)
         return aggregator
 
     def estimate(self, epoch: int, attendance: Attendance) -> ItemEstimates | FoundItems | None:
-        """How many users hold each item, or the items most held; None for a window withheld."""
+        """Estimate the users with each item, or the top items; return None if suppressed."""
         window = self.window([epoch], attendance)
         return None if window is None else window.published
 
     def window(self, epochs: Sequence[int], attendance: Attendance) -> CellWindow | None:
-        """The sum of some epochs' windows; None if one of them was withheld.
+        """Return the sum of the windows of some epochs, or None if one of them is suppressed.
 
-        Those absent are taken to be like those present. One-sided sums are too small with at most
-        the probability of a single epoch times their number.
+        Absent users are assumed to be like present ones. The probability that a one-sided sum is
+        too small is at most that of a single epoch times the number of epochs.
         """
         total, variance, added = np.zeros(self.law.code.cells), 0.0, 0.0
         for epoch in epochs:

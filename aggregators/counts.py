@@ -1,4 +1,4 @@
-"""What is known of an epoch, what it can be asked, and what may be published of it."""
+"""Counts of an epoch, the queries they answer and the estimates published of them."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
 
 
 class NotAskedForError(ValueError):
-    """The counts of a job were not made for this question; the message says which are."""
+    """The counts of a job do not support this query; the message names those that do."""
 
 
 class NoValuesError(ValueError):
-    """By all that is known no user has a value, so there are no quantiles."""
+    """According to the estimates no user has a value, so quantiles do not exist."""
 
 
 class Counts(ABC):
-    """How many users hold what: the answers to questions about items, ranges and quantiles.
+    """Answers to queries about items, ranges and quantiles.
 
-    Items have numbers from 1 on; buckets and values along an axis are counted from 0. A kind of
-    counts that cannot answer a question raises `NotAskedForError`.
+    Items are numbered from 1; buckets and values along an axis are numbered from 0. Unsupported
+    queries raise `NotAskedForError`.
 
     Attributes:
-        reports: how many reports they rest on.
-        population: how many users they are about.
-        flags: what a reader has to know, such as `dpstream.aggregators.estimate.GAP`.
+        reports: Number of reports the counts are based on.
+        population: Number of users they describe.
+        flags: Warnings such as `dpstream.aggregators.estimate.GAP`.
     """
 
     __slots__ = ()
@@ -46,55 +46,50 @@ class Counts(ABC):
 
     @property
     def about(self) -> tuple[int, int, tuple[str, ...]]:
-        """Reports, population and flags."""
         return self.reports, self.population, self.flags
 
     @property
     def method(self) -> str:
-        """How the estimates are made, in words."""
+        """The estimation method, in words."""
         return "of each item by itself, without bias"
 
     @property
     def error_sample(self) -> NDArray[np.float64] | None:
-        """A sample of the errors of single items, float64; None where noise alone makes them."""
+        """A sample of the errors of single items, float64; None if noise is their only source."""
         return None
 
     @property
     def withheld(self) -> tuple[int, ...]:
-        """Items that nothing is told of, since too few users are left of those they are about."""
+        """Items suppressed because too few of their users are left."""
         return ()
 
     @abstractmethod
     def of_items(self, items: Sequence[int] | None = None) -> Iterator[tuple[int, Estimate]]:
-        """The items that are known among these, or among all, and their estimates."""
+        """Return the known items among these, or among all, and their estimates."""
 
     @abstractmethod
     def top(self, count: int) -> FoundItems:
-        """So many of the items with the largest estimates, the largest first."""
+        """Return the `count` items with the largest estimates, in descending order."""
 
     def top_of(self, numbers: range, count: int) -> FoundItems:
-        """The same of the items with these numbers, which are those of a crowd."""
+        """Return the top items among these item numbers, which are those of a crowd."""
         raise NotAskedForError("crowds are for jobs that have some")
 
     def listed(self, most: int | None = None) -> ItemEstimates | None:
-        """The estimates of all items; None if they cannot be listed, or are more than so many."""
+        """Return all estimates, or None if there are more than `most` or too many to list."""
         return None
 
     @property
     def tree(self) -> GridCounts | None:
-        """The counts of ranges and boxes that it rests on; None where there are none."""
+        """The underlying counts of ranges and boxes, if any."""
         return None
 
     def box(self, starts: Sequence[int], ends: Sequence[int]) -> Estimate:
-        """How many values or points lie from a start to before an end along each axis."""
+        """Count the values or points from a start to before an end along each axis."""
         raise _no_order()
 
     def quantile(self, share: float) -> Quantile:
-        """Below which value so large a share of the values lies.
-
-        Raises:
-            NoValuesError: there is none.
-        """
+        """Return the value with a given share of the values below it; may raise `NoValuesError`."""
         raise _no_order()
 
 
@@ -105,25 +100,25 @@ def _no_order() -> NotAskedForError:
 
 
 class CountedWindow(ABC):
-    """What was counted at an epoch, or at several added up."""
+    """The counts of an epoch, or the sum over several epochs."""
 
     __slots__ = ()
 
     @property
     @abstractmethod
     def estimates(self) -> Counts:
-        """What it says."""
+        """The estimates of the window."""
 
     @abstractmethod
     def plus(self, later: Self) -> CountedWindow:
-        """The sums with those of another epoch, whose noise was drawn anew."""
+        """Add the window of another epoch, which has independent noise."""
 
 
 WindowT = TypeVar("WindowT", bound=CountedWindow)
 
 
 def added_up(windows: Iterable[WindowT | None]) -> WindowT | None:
-    """Return the sum of several epochs' windows; None if one of them was withheld."""
+    """Return the sum of the windows of several epochs, or None if one of them is suppressed."""
     total: WindowT | None = None
     for window in windows:
         if window is None:
@@ -133,12 +128,12 @@ def added_up(windows: Iterable[WindowT | None]) -> WindowT | None:
 
 
 class EstimatedCounts(Counts):
-    """What is published of an epoch: the estimate of a count, or those of several items.
+    """Published counts of an epoch: a single count or several items.
 
     Attributes:
-        standard_deviation: of the noise of each estimate; None where nothing can be said.
-        found_above: an item that more users hold is among its items with a probability of 95 %;
-            None where it is about all items of a domain.
+        standard_deviation: Standard error of each estimate; None if unknown.
+        found_above: Detection threshold: an item that more users have is included with a
+            probability of 95 %. None if all items of a domain are included.
     """
 
     __slots__ = ()
@@ -149,40 +144,40 @@ class EstimatedCounts(Counts):
     @property
     @abstractmethod
     def numbers(self) -> NDArray[np.int64]:
-        """The items that have an estimate, shape (items,); a single count is item 1."""
+        """Item numbers that have an estimate, shape (items,); a single count is item 1."""
 
     @property
     @abstractmethod
     def intervals(self) -> NDArray[np.float64]:
-        """Values, lows and highs of all of them, shape (3, items)."""
+        """Values and lower and upper ends of their 95 % intervals, shape (3, items)."""
 
     @property
     @abstractmethod
     def headline(self) -> Estimate | None:
-        """The largest of its estimates; None where there is none."""
+        """The largest estimate, if any."""
 
     def intervals_of(self, items: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Values, lows and highs of these items, shape (3, items); nan where there is none."""
+        """Return the `intervals` of these items, shape (3, items); nan for unknown items."""
         places = {number: place for place, number in enumerate(self.numbers.tolist())}
         rows = np.array([places.get(item, -1) for item in items.tolist()], np.intp)
         return np.append(self.intervals, np.full((3, 1), np.nan), axis=1)[:, rows]
 
     def ranges(self, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Values, lows and highs of many ranges of buckets at once, shape (3, ranges)."""
+        """Return values and interval ends of many ranges of buckets, shape (3, ranges)."""
         raise _no_order()
 
     @property
     def single(self) -> Estimate | None:
-        """Itself, if it is the estimate of a single count."""
+        """The estimate itself if it is a single count; otherwise None."""
         return None
 
     @property
     def simultaneous_half_width(self) -> float | None:
-        """Half the width of intervals that hold all counts of the domain at once; None if open."""
+        """Half-width of intervals that hold all counts of the domain at once; None if unknown."""
         return None
 
     def may_be_of(self, items: int) -> bool:
-        """Whether this can be about a domain of so many items, and its numbers are finite."""
+        """Return whether this fits a domain of `items` items and all numbers are finite."""
         numbers, intervals = self.numbers, self.intervals
         if self.found_above is None:
             fits = len(numbers) == items
@@ -194,19 +189,13 @@ class EstimatedCounts(Counts):
     def change_from(
         self, earlier: EstimatedCounts, standard_deviation: float
     ) -> Estimate | ItemEstimates | None:
-        """By how much this is above an earlier one; None where they are not of the same counts.
-
-        Args:
-            earlier: of an epoch before.
-            standard_deviation: of the noise of the change.
-        """
+        """Return the change since an earlier epoch with this standard error, or None."""
         return None
 
     def _with(self, earlier: EstimatedCounts) -> tuple[int, int, tuple[str, ...]]:
-        """Reports, population and flags of the change from an earlier one."""
         flags = tuple(dict.fromkeys((*self.flags, *earlier.flags)))
         return earlier.reports + self.reports, self.population, flags
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
-        """The fields as JSON values."""
+        """Return the fields as JSON values."""

@@ -1,4 +1,4 @@
-"""What is published of an epoch by crowd: the size of each, and how many in it hold each item."""
+"""Published estimates by crowd: the size of each crowd, and the users in it with each item."""
 
 from __future__ import annotations
 
@@ -22,20 +22,13 @@ WITHHELD: Final = "crowds-withheld"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CrowdEstimate:
-    """One crowd.
-
-    Attributes:
-        left: messages that were left of it.
-        size: how many users are in it.
-        items: how many of these hold each item.
-    """
+    """Estimates of one crowd: messages left, its size in users, and its users with each item."""
 
     left: int
     size: Estimate
     items: ItemEstimates
 
     def plus(self, later: CrowdEstimate) -> CrowdEstimate:
-        """The sums with those of another epoch."""
         numbers = [self.size.value, later.size.value]
         deviations = [self.size.standard_deviation, later.size.standard_deviation]
         halves = [(each.high or 0.0) - (each.value or 0.0) for each in (self.size, later.size)]
@@ -49,28 +42,24 @@ class CrowdEstimate:
         return CrowdEstimate(self.left + later.left, size, self.items.plus(later.items))
 
     def to_json(self) -> dict[str, Any]:
-        """The fields, as JSON values."""
         return {"left": self.left, "size": self.size.to_json(), "items": self.items.to_json()}
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Self:
-        """Read `to_json`."""
         size, items = Estimate.from_json(body["size"]), ItemEstimates.from_json(body["items"])
         return cls(int(body["left"]), size, items)
 
 
 @dataclass(frozen=True, eq=False)
 class CrowdEstimates(EstimatedCounts, CountedWindow):
-    """All crowds; those that were withheld are None.
+    """Estimates of all crowds, None for a suppressed crowd.
 
-    Items are numbered crowd by crowd: first the crowd itself, whose estimate is its size, and then
-    the items in it.
+    Items are numbered crowd by crowd: first the crowd itself, whose estimate is its size, then the
+    items in it.
 
     Attributes:
-        crowds: the first one first.
-        reports: messages that were left of all crowds.
-        population: users of all crowds and of none.
-        flags: what a reader has to know.
+        reports: Messages left of all crowds.
+        population: Users with and without a crowd.
     """
 
     crowds: tuple[CrowdEstimate | None, ...]
@@ -81,37 +70,35 @@ class CrowdEstimates(EstimatedCounts, CountedWindow):
 
     @property
     def released(self) -> dict[int, CrowdEstimate]:
-        """Those that were not withheld, by their places from 0 on."""
+        """The released crowds by their zero-based position."""
         return {place: each for place, each in enumerate(self.crowds) if each is not None}
 
     @property
     def withheld(self) -> tuple[int, ...]:
-        """The numbers of crowds that were withheld, as items."""
+        """Item numbers of the suppressed crowds."""
         per_crowd = self.items + 1
         places = range(len(self.crowds))
         return tuple(1 + place * per_crowd for place in places if self.crowds[place] is None)
 
     @property
     def standard_deviation(self) -> float | None:  # type: ignore[override]
-        """That of the item that is estimated worst."""
+        """The largest standard error of an item."""
         deviations = (each.items.standard_deviation for each in self.released.values())
         return max(deviations, default=None)
 
     @property
     def found_above(self) -> float | None:  # type: ignore[override]
-        """None if no crowd was withheld; otherwise of what was, nothing is known."""
+        """None if all crowds are released, else the population: suppressed crowds are unknown."""
         return float(self.population) if self.withheld else None
 
     @cached_property
     def numbers(self) -> NDArray[np.int64]:
-        """Those of crowds that were not withheld."""
         per_crowd = self.items + 1
         found = [1 + place * per_crowd + np.arange(per_crowd) for place in self.released]
         return np.concatenate([np.zeros(0, np.int64), *found])
 
     @cached_property
     def intervals(self) -> NDArray[np.float64]:
-        """See `EstimatedCounts`."""
         found = [np.zeros((3, 0))]
         for each in self.released.values():
             size = each.size.intervals
@@ -119,27 +106,24 @@ class CrowdEstimates(EstimatedCounts, CountedWindow):
         return np.concatenate(found, axis=1)
 
     def crowd(self, place: int) -> ItemEstimates | None:
-        """The items of one crowd; None if it was withheld."""
+        """Return the items of one crowd, or None if it is suppressed."""
         found = self.crowds[place]
         return None if found is None else found.items
 
     @property
     def headline(self) -> Estimate | None:
-        """The largest estimate of an item in a crowd; None if all crowds were withheld."""
+        """The largest estimate of an item in a crowd; None if all crowds are suppressed."""
         return self.top(1).headline
 
     @property
     def estimates(self) -> Self:
-        """Itself."""
         return self
 
     @property
     def method(self) -> str:
-        """See `Counts`."""
         return "of each item in each crowd by itself, for as many users as the crowd is likely of"
 
     def of_items(self, items: Sequence[int] | None = None) -> Iterator[tuple[int, Estimate]]:
-        """See `Counts`; nothing is known of crowds that were withheld."""
         per_crowd = self.items + 1
         for number in self.numbers.tolist() if items is None else items:
             place, item = divmod(number - 1, per_crowd)
@@ -148,14 +132,10 @@ class CrowdEstimates(EstimatedCounts, CountedWindow):
                 yield number, found.items.item(item - 1) if item else found.size
 
     def top(self, count: int) -> FoundItems:
-        """The largest estimates of items in crowds; crowds themselves are not among them.
-
-        The error bar is that of the one of them that is estimated worst.
-        """
+        """Return the largest item estimates, without crowd sizes, with their widest interval."""
         return self.top_of(range(1, 1 + len(self.crowds) * (self.items + 1)), count)
 
     def top_of(self, numbers: range, count: int) -> FoundItems:
-        """See `Counts`, and `top`."""
         per_crowd = self.items + 1
         places = (self.numbers - 1) // per_crowd
         items = (self.numbers - 1) % per_crowd > 0
@@ -164,7 +144,7 @@ class CrowdEstimates(EstimatedCounts, CountedWindow):
         order = np.argsort(-values, kind="stable")[:count]
         shown = [self.released[place].items for place in np.unique(places[items][order]).tolist()]
         half_width = max((each.half_width for each in shown), default=0.0)
-        # Of crowds that were withheld nothing is known.
+        # Suppressed crowds are unknown.
         above = float(self.population)
         if len(order) and not self.withheld:
             above = float(values[order[-1]]) + half_width
@@ -180,11 +160,7 @@ class CrowdEstimates(EstimatedCounts, CountedWindow):
         )
 
     def plus(self, later: Self) -> CrowdEstimates:
-        """The sums with those of another epoch; of a crowd that was withheld at one there is none.
-
-        Raises:
-            ValueError: it has other crowds.
-        """
+        """Add another epoch; a crowd suppressed in either is suppressed in the sum."""
         both = zip(self.crowds, later.crowds, strict=True)
         sums = (None if one is None or other is None else one.plus(other) for one, other in both)
         return replace(
@@ -196,7 +172,6 @@ class CrowdEstimates(EstimatedCounts, CountedWindow):
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The fields as JSON values; a crowd that was withheld is null."""
         return {
             "crowds": [None if each is None else each.to_json() for each in self.crowds],
             "items_of_each": self.items,
@@ -207,11 +182,6 @@ class CrowdEstimates(EstimatedCounts, CountedWindow):
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Self:
-        """Read `to_json`.
-
-        Raises:
-            KeyError, TypeError, ValueError: it is something else.
-        """
         crowds = tuple(
             None if each is None else CrowdEstimate.from_json(each) for each in body["crowds"]
         )

@@ -1,8 +1,7 @@
-"""Counts by crowd: an aggregator of the messages for each crowd.
+"""Count items by crowd, with one aggregator per crowd.
 
-Of n messages of a crowd m are left, n + Z - shift unless that is out of range. So m + shift
-estimates n without bias, with the variance of Z, and the m that are left are a uniform sample of
-the n.
+Of the n messages of a crowd, m = n + Z - shift are left unless that is out of range. So m + shift
+estimates n without bias, with the variance of Z. The m messages left are a uniform sample of the n.
 """
 
 from __future__ import annotations
@@ -28,31 +27,23 @@ _OUTSIDE: Final = 0.05
 
 
 class Contents(Protocol):
-    """An aggregator of the messages of one crowd."""
+    """Aggregator of the messages of one crowd."""
 
-    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
-        """Raise `ValueError` if words cannot be messages of the epoch."""
-        ...
+    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None: ...
 
     def add(
         self,
         epoch: int,
         words: NDArray[np.unsignedinteger],
         counts: NDArray[np.uint32] | None,
-    ) -> None:
-        """Count messages."""
-        ...
+    ) -> None: ...
 
-    def merge(self, other: Any, /) -> None:
-        """Count what another one has counted."""
-        ...
+    def merge(self, other: Any, /) -> None: ...
 
-    def to_bytes(self) -> bytes:
-        """The state."""
-        ...
+    def to_bytes(self) -> bytes: ...
 
     def estimate(self, epoch: int, attendance: Attendance) -> Any:
-        """`ItemEstimates` of an epoch; None where there are none."""
+        """Return the `ItemEstimates` of an epoch, or None."""
         ...
 
 
@@ -60,12 +51,7 @@ ContentsT = TypeVar("ContentsT", bound=Contents)
 
 
 class CrowdsAggregator(LawAggregator[CrowdsLaw], Generic[ContentsT]):
-    """For every crowd the messages that were left of it, and what counts them.
-
-    Args:
-        law: the constants of the job.
-        empty: makes an empty aggregator of messages.
-    """
+    """Count the messages left of every crowd, and aggregate contents, initially `empty()`."""
 
     def __init__(self, law: CrowdsLaw, empty: Callable[[], ContentsT]) -> None:
         super().__init__(law)
@@ -75,12 +61,7 @@ class CrowdsAggregator(LawAggregator[CrowdsLaw], Generic[ContentsT]):
         self._contents: dict[int, ContentsT] = {}
 
     def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
-        """See that words can be messages of an epoch; the crowd may be none.
-
-        Raises:
-            ValueError: the epoch lies outside the horizon, the array has another dtype or shape,
-                there is no such crowd, or what follows it is no message.
-        """
+        """Raise `ValueError` unless words can be messages of the epoch; crowd 0 means none."""
         law, form = self.law, self.law.word_form
         check_form(epoch, law.last_epoch, words, form.dtype, form.width)
         largest = int(law.crowds_of(words).max(initial=0))
@@ -97,7 +78,7 @@ class CrowdsAggregator(LawAggregator[CrowdsLaw], Generic[ContentsT]):
         law, crowds = self.law, self.law.crowds_of(words)
         if not crowds.all():
             raise ValueError(f"a message of no crowd at epoch {epoch}: the stage leaves none")
-        # Whole numbers below 2^53: their sums are exact.
+        # Integers below 2^53: sums are exact.
         weights = None if counts is None else counts.astype(np.float64)
         table = np.bincount(crowds - 1, weights, law.crowds).astype(np.int64)
         self._left.add_table(epoch, table)
@@ -113,7 +94,7 @@ class CrowdsAggregator(LawAggregator[CrowdsLaw], Generic[ContentsT]):
             self._contents.setdefault(crowd, self._empty()).merge(contents)
 
     def to_bytes(self) -> bytes:
-        """The state: messages left by crowd (crowd 0), and that of each crowd, in their order."""
+        """Return the counts of messages left (as crowd 0), then each crowd's state in order."""
         parts = {0: self._left.to_bytes()}
         parts |= {crowd: self._contents[crowd].to_bytes() for crowd in sorted(self._contents)}
         return b"".join(
@@ -130,11 +111,6 @@ class CrowdsAggregator(LawAggregator[CrowdsLaw], Generic[ContentsT]):
         read: Callable[[bytes], ContentsT],
         data: bytes,
     ) -> Self:
-        """Read `to_bytes`.
-
-        Raises:
-            ValueError: the bytes are no counts of this job.
-        """
         aggregator, position, last = cls(law, empty), 0, -1
         while position < len(data):
             if len(data) - position < _HEADER.itemsize:
@@ -153,12 +129,7 @@ class CrowdsAggregator(LawAggregator[CrowdsLaw], Generic[ContentsT]):
         return aggregator
 
     def estimate(self, epoch: int, attendance: Attendance) -> CrowdEstimates | None:
-        """The crowds of an epoch; None of a window that was withheld as a whole.
-
-        Args:
-            epoch: 1 to the last one.
-            attendance: head counts of all crowds together.
-        """
+        """Estimate all crowds from their joint head counts; return None for a suppressed window."""
         law = self.law
         contributors = int(attendance.contributors[epoch])
         if contributors < law.minimum:
@@ -177,7 +148,7 @@ class CrowdsAggregator(LawAggregator[CrowdsLaw], Generic[ContentsT]):
     def _crowd(
         self, crowd: int, epoch: int, left: int, contributors: int, population: int
     ) -> CrowdEstimate | None:
-        """A crowd of which so many messages were left; None if it was withheld."""
+        """Return the estimates of a crowd with `left` messages, or None if it is suppressed."""
         contents = self._contents.get(crowd)
         if contents is None or left < self.law.minimum:
             return None
@@ -193,9 +164,9 @@ class CrowdsAggregator(LawAggregator[CrowdsLaw], Generic[ContentsT]):
 
 
 def size_of_crowd(counts: CrowdCounts, left: int, contributors: int, population: int) -> Estimate:
-    """How many users are in a crowd of which so many messages were left.
+    """Estimate the users of a crowd from the number of its messages left.
 
-    Those who are present speak for the silent, as in
+    Absent users are assumed to be like present ones, as in
     `dpstream.aggregators.item_counts.item_estimates`.
 
     >>> law = CrowdCounts((2797128963144291325, 4611686018427387904), 30, 1e-6)
@@ -214,18 +185,19 @@ def size_of_crowd(counts: CrowdCounts, left: int, contributors: int, population:
 
 
 def half_width_of_noise(counts: CrowdCounts) -> int:
-    """Z is further from 0 with a probability of at most 5 %: its tails are not those of a normal.
+    """Return the distance from 0 that Z exceeds with a probability of at most 5 %.
 
-    P(|Z| > t) = 2 decay^(t + 1) / (1 + decay).
+    The tails of Z are not normal: P(|Z| > t) = 2 decay^(t + 1) / (1 + decay).
     """
     decay = float(counts.ratio)
     return max(0, math.ceil(math.log(_OUTSIDE * (1 + decay) / 2) / math.log(decay) - 1))
 
 
 def with_size_unknown(items: ItemEstimates, size: Estimate) -> ItemEstimates:
-    """Estimates for a crowd of a size that is itself estimated: those of all are off by as much.
+    """Add the error of the estimated crowd size to the items, whose counts all scale with it.
 
-    As if all of the crowd held the item that most hold: no less than it is.
+    The error is that of an item that the whole crowd has, scaled to the most frequent item: never
+    too small.
     """
     assert size.value is not None
     assert size.standard_deviation is not None

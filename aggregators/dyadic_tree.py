@@ -1,8 +1,8 @@
-"""The dyadic tree of a horizon: counts of what was received for every interval.
+"""The dyadic tree of a horizon: counts of received reports for every interval.
 
 Node (h, j) is the interval of order h and index j (`dpstream.randomizers.dyadic`), complete at the
-epoch j 2^h. A node has one or more cells, whose meaning is the protocol's business. In bytes, nodes
-are numbered by the epoch of their completion, then by order::
+epoch j 2^h. A node has one or more cells, whose meaning the protocol defines. Serialization numbers
+nodes by the epoch of their completion, then by order::
 
     epoch        1   2     3   4        5 ...
     orders       0   0 1   0   0 1 2    0 ...
@@ -29,7 +29,7 @@ _FEW_BYTES = 64 * _ENTRY.itemsize
 
 
 def first_node(epoch: int) -> int:
-    """Number of the first node that is complete at an epoch, the one of order 0.
+    """Return the number of the first node complete at an epoch, the one of order 0.
 
     >>> [first_node(epoch) for epoch in (1, 2, 3, 4, 5)]
     [0, 1, 3, 4, 7]
@@ -38,7 +38,7 @@ def first_node(epoch: int) -> int:
 
 
 class DyadicTree:
-    """Counts, int64, of the cells of every node of a horizon; only what was received takes room.
+    """Sparse int64 counts of the cells of every node of a horizon.
 
     >>> tree = DyadicTree(horizon=4, cells=2)
     >>> tree.add(2, np.array([[3, 1], [0, 5]]))
@@ -46,8 +46,8 @@ class DyadicTree:
     ([0, 5], [0, 0])
 
     Args:
-        horizon: number of epochs, a power of two.
-        cells: counts of a node.
+        horizon: Number of epochs, a power of two.
+        cells: Counts per node.
     """
 
     def __init__(self, horizon: int, cells: int) -> None:
@@ -57,21 +57,15 @@ class DyadicTree:
 
     @property
     def epochs(self) -> tuple[int, ...]:
-        """The epochs for which something was added, ascending."""
         return tuple(sorted(self._nodes_due))
 
     @property
     def first_epoch(self) -> int:
-        """The first epoch for which something was added; past the horizon if there is none."""
+        """The first epoch with counts, or horizon + 1."""
         return min(self._nodes_due, default=self.horizon + 1)
 
     def add(self, epoch: int, counts: NDArray[np.int64]) -> None:
-        """Add to the nodes that are complete at an epoch.
-
-        Args:
-            epoch: 1 to the horizon.
-            counts: shape (orders due, cells), by order.
-        """
+        """Add counts, shape (orders due, cells), to the nodes complete at an epoch."""
         held = self._nodes_due.get(epoch)
         if held is not None:
             held += counts
@@ -79,17 +73,16 @@ class DyadicTree:
             self._nodes_due[epoch] = counts.astype(np.int64)
 
     def nodes_due(self, epoch: int) -> NDArray[np.int64]:
-        """All nodes that are complete at an epoch, shape (orders due, cells), by order."""
+        """Return all nodes complete at an epoch, shape (orders due, cells), by order."""
         held = self._nodes_due.get(epoch)
         return np.zeros((orders_due(epoch), self.cells), np.int64) if held is None else held
 
     def node(self, order: int, index: int) -> NDArray[np.int64]:
-        """The counts of one node, shape (cells,)."""
         counts: NDArray[np.int64] = self.nodes_due(index << order)[order]
         return counts
 
     def order_counts(self, order: int, last_epoch: int) -> NDArray[np.int64]:
-        """All nodes of an order complete by an epoch, shape (last_epoch >> order, cells)."""
+        """Return the nodes of an order complete by an epoch, shape (last_epoch >> order, cells)."""
         counts = np.zeros((last_epoch >> order, self.cells), np.int64)
         for index in range(1, len(counts) + 1):
             held = self._nodes_due.get(index << order)
@@ -98,12 +91,11 @@ class DyadicTree:
         return counts
 
     def merge(self, other: Self) -> None:
-        """Add another tree of the same horizon and cells."""
         for epoch, counts in other._nodes_due.items():
             self.add(epoch, counts)
 
     def to_bytes(self) -> bytes:
-        """Every count that is not 0: node number * cells + cell (u8), and the count (i8)."""
+        """Return each nonzero count: node number * cells + cell (u8), then the count (i8)."""
         parts = [np.zeros(0, _ENTRY)]
         for epoch in self.epochs:
             flat = self._nodes_due[epoch].ravel()
@@ -116,12 +108,8 @@ class DyadicTree:
 
     @classmethod
     def from_bytes(cls, horizon: int, cells: int, data: bytes) -> Self:
-        """Read `to_bytes`.
-
-        Raises:
-            ValueError: the bytes are no tree of this horizon and these cells.
-        """
-        # One window's counts, mostly: a handful, of which arrays take several times as long.
+        """Read `to_bytes`; raise `ValueError` if the bytes do not fit this tree."""
+        # A single window has few counts: arrays take several times as long for them.
         if 0 < len(data) <= _FEW_BYTES and len(data) % _ENTRY.itemsize == 0:
             tree = cls(horizon, cells)
             if tree._take_few(struct.unpack(f"<{len(data) // 8}q", data)):
@@ -155,7 +143,7 @@ class DyadicTree:
         return tree
 
     def _take_few(self, numbers: Sequence[int]) -> bool:
-        """Take in cells and counts by turns, if they are right and of a single epoch; or nothing.
+        """Store alternating cells and counts of one epoch; return False, unchanged, if invalid.
 
         Cells beyond 2^63 are negative here.
         """
@@ -176,7 +164,7 @@ class DyadicTree:
 
 
 def _epoch_of(node: int) -> int:
-    """The epoch at which a node is complete: the last one whose first node it does not precede."""
+    """Return the completion epoch of a node: the last epoch whose first node is not after it."""
     epoch = node // 2 + 1
     while first_node(epoch + 1) <= node:
         epoch += 1

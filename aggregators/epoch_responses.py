@@ -1,4 +1,4 @@
-"""Answers of one randomized bit at every epoch, server side: how many devices have the value 1."""
+"""Estimate the devices with value 1 from answers of one randomized bit at every epoch."""
 
 from __future__ import annotations
 
@@ -20,12 +20,8 @@ _ENTRY = np.dtype([("epoch", "<u8"), ("zeros", "<i8"), ("ones", "<i8")])
 
 
 class ResponseLaw(Protocol):
-    """What the aggregator has to know of a protocol."""
-
     @property
-    def last_epoch(self) -> int:
-        """Number of epochs."""
-        ...
+    def last_epoch(self) -> int: ...
 
     @property
     def c_gap(self) -> float:
@@ -34,23 +30,13 @@ class ResponseLaw(Protocol):
 
 
 class EpochResponsesAggregator(LawAggregator[ResponseLaw]):
-    """Counts of zeros and ones for every epoch; each epoch is estimated from its own reports.
-
-    Args:
-        law: the constants of the job.
-    """
+    """Count zeros and ones; each epoch is estimated from its own reports."""
 
     def __init__(self, law: ResponseLaw) -> None:
         super().__init__(law)
         self._counts: dict[int, NDArray[np.int64]] = {}
 
     def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
-        """See that words can be reports of an epoch.
-
-        Raises:
-            ValueError: the epoch lies outside the horizon, the array is not uint8 of shape
-                (reports, 1), or a word is neither 0 nor 1.
-        """
         check_form(epoch, self.law.last_epoch, words, np.uint8)
         if words.size and int(words.max()) > 1:
             raise ValueError(f"word {words.max()} at epoch {epoch}, must be 0 or 1")
@@ -75,7 +61,7 @@ class EpochResponsesAggregator(LawAggregator[ResponseLaw]):
             self._add(epoch, counts)
 
     def to_bytes(self) -> bytes:
-        """For every epoch with reports: epoch (u8), zeros and ones (i8 each); ascending."""
+        """Return epoch (u8), zeros and ones (i8 each) for every epoch with reports, ascending."""
         entries = np.empty(len(self._counts), _ENTRY)
         for entry, epoch in zip(entries, sorted(self._counts), strict=True):
             entry["epoch"] = epoch
@@ -84,7 +70,6 @@ class EpochResponsesAggregator(LawAggregator[ResponseLaw]):
 
     @classmethod
     def from_bytes(cls, law: ResponseLaw, data: bytes) -> Self:
-        """Read `to_bytes`; `ValueError` if the bytes are no counts of this horizon."""
         if len(data) % _ENTRY.itemsize:
             raise ValueError(f"counts of {len(data)} bytes, an epoch takes {_ENTRY.itemsize}")
         entries = np.frombuffer(data, _ENTRY)
@@ -104,18 +89,15 @@ class EpochResponsesAggregator(LawAggregator[ResponseLaw]):
         return aggregator
 
     def estimate(self, epoch: int, attendance: Attendance) -> Estimate | None:
-        """How many devices have the value 1 at an epoch, from its reports; None without any.
+        """Estimate the number of devices with value 1 at an epoch, or None if no reports arrived.
 
-        Those who report speak for the silent. With N devices, a share p of them with value 1, and m
-        reports of a random m of them, the variance is that of the responses and that of the choice,
+        Absent devices are assumed to be like those that report. With N devices, a share p of them
+        with value 1, and m reports of a random m of them, the variance is that of the responses and
+        that of the choice,
 
             N^2 ((1 / c_gap^2 - 1) / 4m + p (1 - p) (N - m) / m (N - 1)).
 
-        The second term vanishes when everybody reports; p is estimated.
-
-        Args:
-            epoch: 1 to the last one.
-            attendance: head counts of the epochs up to this one.
+        The second term vanishes when all devices report; p is estimated.
         """
         counts = self._counts.get(epoch)
         if counts is None:
@@ -131,16 +113,12 @@ class EpochResponsesAggregator(LawAggregator[ResponseLaw]):
         return Estimate.around(value, deviation, NORMAL_95 * deviation, received, population)
 
     def state_after(self, epoch: int, attendance: Attendance) -> dict[str, Any]:
-        """What can be said of an epoch again; later ones need nothing of it: JSON values."""
+        """Return the counts of an epoch as JSON values; later epochs do not depend on them."""
         counts = self._counts.get(epoch)
         return {"epoch": epoch, "counts": [0, 0] if counts is None else counts.tolist()}
 
     def resume(self, state: Mapping[str, Any], attendance: Attendance) -> None:
-        """Have `state_after` in place of the reports up to its epoch; called of an empty state.
-
-        Raises:
-            ValueError: it is no such state.
-        """
+        """Replace the reports up to an epoch by `state_after`; requires an empty state."""
         epoch, (zeros, ones) = state["epoch"], state["counts"]
         if not all(type(each) is int and each >= 0 for each in (epoch, zeros, ones)):
             raise ValueError("these are no counts of an epoch")
@@ -151,5 +129,5 @@ class EpochResponsesAggregator(LawAggregator[ResponseLaw]):
 
 
 def response_variance(law: ResponseLaw, users: int) -> float:
-    """Variance of an estimate when everybody reports; exact, and the same whatever the values."""
+    """Return the exact variance of an estimate if all devices report; independent of values."""
     return users * (law.c_gap**-2 - 1) / 4

@@ -1,4 +1,4 @@
-"""Counts of cells, epoch by epoch, where they are few enough for a table."""
+"""Tables of cell counts by epoch, for a small number of cells."""
 
 from __future__ import annotations
 
@@ -11,21 +11,18 @@ from numpy.typing import NDArray
 from dpstream.aggregators.law_aggregator import LawAggregator
 
 _HEADER = np.dtype([("epoch", "<u8"), ("cells", "<u8"), ("bytes", "u1")])
-# A record's counts are as narrow as its largest allows.
+# Counts are as narrow as the largest one of the record allows.
 _COUNT_TYPES = (np.dtype("<u1"), np.dtype("<u2"), np.dtype("<u4"), np.dtype("<i8"))
 _COUNT_CAP = 1 << 53
 
 
 class EpochTables:
-    """How many reports of every cell there were at each epoch.
+    """Number of reports of every cell at each epoch.
 
     >>> state = EpochTables(cells=4)
     >>> state.add(2, np.array([[3], [3], [0]], np.uint32), None)
     >>> state.counts(2).tolist(), EpochTables.from_bytes(4, 2, state.to_bytes()) == state
     ([1, 0, 0, 2], True)
-
-    Args:
-        cells: how many there are.
     """
 
     def __init__(self, cells: int) -> None:
@@ -38,11 +35,11 @@ class EpochTables:
         words: NDArray[np.unsignedinteger],
         counts: NDArray[np.unsignedinteger] | None,
     ) -> None:
-        """Count reports of shape (n, 1), each once or as often as `counts` (n,) says."""
+        """Count reports, shape (n, 1), with multiplicities `counts`, shape (n,)."""
         table = self._table(epoch)
         cells = words[:, 0]
         if counts is None:
-            # In one pass where that is worth a table of its own.
+            # One pass over all cells pays off only for enough reports.
             if len(cells) * 8 >= self.cells:
                 table += np.bincount(cells, minlength=self.cells)
             else:
@@ -51,32 +48,25 @@ class EpochTables:
             np.add.at(table, cells, counts.astype(np.int64))
 
     def add_table(self, epoch: int, counts: NDArray[np.int64]) -> None:
-        """Add so many reports of every cell, shape (cells,)."""
+        """Add the number of reports of every cell, shape (cells,)."""
         table = self._table(epoch)
         table += counts
 
     def counts(self, epoch: int) -> NDArray[np.int64] | None:
-        """The table of an epoch, int64, shape (cells,); None if nothing was received."""
+        """Return the table of an epoch, int64, shape (cells,), or None if no reports arrived."""
         return self._epochs.get(epoch)
 
     @property
     def epochs(self) -> list[int]:
-        """Those of which something was received."""
         return sorted(self._epochs)
 
     def merge(self, other: Self) -> None:
-        """Equals adding everything that was added to `other`.
-
-        Raises:
-            ValueError: it has other cells.
-        """
         if other.cells != self.cells:
             raise ValueError(f"a state of {other.cells} cells cannot be merged into {self.cells}")
         for epoch, table in other._epochs.items():
             self.add_table(epoch, table)
 
     def to_bytes(self) -> bytes:
-        """The state; equal states give equal bytes."""
         pieces = []
         for epoch in self.epochs:
             table = self._epochs[epoch]
@@ -90,11 +80,7 @@ class EpochTables:
 
     @classmethod
     def from_bytes(cls, cells: int, last_epoch: int, data: bytes) -> Self:
-        """Read `to_bytes`.
-
-        Raises:
-            ValueError: it is something else, of other cells or beyond the last epoch.
-        """
+        """Read `to_bytes`; raise `ValueError` if malformed or beyond cells or epochs."""
         state, position = cls(cells), 0
         while position < len(data):
             if len(data) - position < _HEADER.itemsize:
@@ -124,23 +110,15 @@ class EpochTables:
 
 
 class TablesLaw(Protocol):
-    """What has to be known of the constants of a job."""
-
     @property
-    def last_epoch(self) -> int:
-        """Number of epochs."""
-        ...
+    def last_epoch(self) -> int: ...
 
 
 LawT = TypeVar("LawT", bound=TablesLaw)
 
 
 class TableAggregator(LawAggregator[LawT], Generic[LawT]):
-    """Counts by epoch; equal whatever the order, and however they were split and merged.
-
-    Args:
-        law: the constants of the job.
-    """
+    """Count by epoch in tables; the state is independent of input order, splits and merges."""
 
     ordered: ClassVar[bool] = False
     """Items are no places of a tree."""
@@ -152,22 +130,16 @@ class TableAggregator(LawAggregator[LawT], Generic[LawT]):
     @property
     @abstractmethod
     def cells(self) -> int:
-        """How many numbers are kept of an epoch."""
+        """Number of counts stored per epoch."""
 
     def _merge(self, other: Self) -> None:
         self._tables.merge(other._tables)
 
     def to_bytes(self) -> bytes:
-        """See `EpochTables.to_bytes`."""
         return self._tables.to_bytes()
 
     @classmethod
     def from_bytes(cls, law: LawT, data: bytes) -> Self:
-        """Read `to_bytes`.
-
-        Raises:
-            ValueError: the bytes are no counts of this horizon.
-        """
         aggregator = cls(law)
         aggregator._tables = EpochTables.from_bytes(aggregator.cells, law.last_epoch, data)
         return aggregator

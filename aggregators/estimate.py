@@ -1,4 +1,4 @@
-"""The estimate of one count: a number and how far it can be trusted."""
+"""The estimate of one count, with its 95 % confidence interval and flags."""
 
 from __future__ import annotations
 
@@ -39,16 +39,15 @@ OUTSIDE = "outside"
 
 @dataclass(frozen=True, slots=True)
 class Estimate(EstimatedCounts):
-    """An estimate with its 95 % interval; None where nothing can be said.
+    """An estimate with its 95 % interval; None marks unknown fields.
 
     Attributes:
-        value: the estimate, in users.
-        standard_deviation: of its noise.
-        low: lower end of the interval; it may be negative.
-        high: upper end of the interval.
-        reports: how many reports it rests on.
-        population: how many users it is about.
-        flags: what a reader has to know, such as `GAP`.
+        value: The estimate, in users.
+        standard_deviation: Its standard error.
+        low: Lower end of the interval, possibly negative.
+        high: Upper end of the interval.
+        reports: Number of reports it is based on.
+        population: Number of users it describes.
     """
 
     value: float | None
@@ -71,47 +70,47 @@ class Estimate(EstimatedCounts):
         population: int,
         flags: tuple[str, ...] = (),
     ) -> Self:
-        """An estimate in the middle of its interval."""
+        """Return an estimate in the middle of its interval."""
         ends = value - half_width, value + half_width
         return cls(value, standard_deviation, *ends, reports, population, flags)
 
     @property
     def single(self) -> Estimate:
-        """Itself."""
+        """The estimate itself."""
         return self
 
     @property
     def headline(self) -> Estimate:
-        """Itself."""
+        """The estimate itself."""
         return self
 
     @property
     def numbers(self) -> NDArray[np.int64]:
-        """1; nothing where nothing can be said."""
+        """Item number 1; empty if the value is unknown."""
         return np.arange(1, 1 if self.value is None else 2)
 
     @property
     def intervals(self) -> NDArray[np.float64]:
-        """Value, low and high, shape (3, 1); (3, 0) where nothing can be said."""
+        """Value, low and high, shape (3, 1); shape (3, 0) if the value is unknown."""
         if self.value is None:
             return np.zeros((3, 0))
         return np.array([[self.value], [self.low], [self.high]], np.float64)
 
     def of_items(self, items: Sequence[int] | None = None) -> Iterator[tuple[int, Estimate]]:
-        """See `Counts`: the count is item 1."""
+        """Return the count as item 1; see `Counts`."""
         if self.value is not None and (items is None or 1 in items):
             yield 1, self
 
     def top(self, count: int) -> FoundItems:
-        """Refused: there is one count alone."""
+        """Raise `NotAskedForError`: a single count has no top items."""
         raise NotAskedForError("the largest items are for jobs over items")
 
     def may_be_of(self, items: int) -> bool:
-        """Whether this can be about a domain of one item, and its numbers are finite."""
+        """Return whether the domain has one item and all numbers are finite."""
         return items == 1 and bool(np.isfinite(self.intervals).all())
 
     def change_from(self, earlier: EstimatedCounts, standard_deviation: float) -> Estimate | None:
-        """See `EstimatedCounts`."""
+        """Return the change since an earlier epoch; see `EstimatedCounts`."""
         before = earlier.single
         if before is None or before.value is None or self.value is None:
             return None
@@ -120,7 +119,7 @@ class Estimate(EstimatedCounts):
         return Estimate.around(change, standard_deviation, width, *self._with(earlier))
 
     def to_json(self) -> dict[str, Any]:
-        """The fields, as JSON values."""
+        """Return the fields as JSON values."""
         return {
             "value": self.value,
             "standard_deviation": self.standard_deviation,
@@ -133,23 +132,19 @@ class Estimate(EstimatedCounts):
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Self:
-        """Read `to_json`.
-
-        Raises:
-            KeyError, TypeError: it is something else.
-        """
+        """Read `to_json`; raise `KeyError` or `TypeError` if it is malformed."""
         return cls(**{**body, "flags": tuple(body["flags"])})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Attendance:
-    """Public head counts that estimators scale by.
+    """Participation: public head counts that estimators scale by.
 
     Attributes:
         contributors: int64, shape (epochs + 1,): devices in the released window, whether or not a
             report was due; index 0 is unused.
         population: int64, shape (epochs + 1,): devices enrolled; index 0 is unused.
-        added: devices that hold nothing, whose reports parties add to every released window.
+        added: Devices without values whose reports parties add to every released window.
     """
 
     contributors: NDArray[np.int64]
@@ -158,19 +153,19 @@ class Attendance:
 
     @classmethod
     def empty(cls, epochs: int, added: int = 0) -> Attendance:
-        """Nobody, at any epoch."""
+        """Return participation without any devices."""
         return cls(np.zeros(epochs + 1, np.int64), np.zeros(epochs + 1, np.int64), added)
 
     @classmethod
     def constant(cls, epochs: int, devices: int) -> Attendance:
-        """The same devices enrolled and present at every epoch."""
+        """Return participation with the same devices enrolled and present at every epoch."""
         return cls(np.full(epochs + 1, devices), np.full(epochs + 1, devices))
 
     def senders(self, epoch: int) -> int:
-        """Devices whose reports, and whose noise, are in the window of an epoch."""
+        """Return the number of devices whose reports, and noise, are in the window of an epoch."""
         return int(self.contributors[epoch]) + self.added
 
     def set(self, epoch: int, contributors: int, population: int) -> None:
-        """Note the head counts of an epoch."""
+        """Set the head counts of an epoch."""
         self.contributors[epoch] = contributors
         self.population[epoch] = population

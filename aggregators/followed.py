@@ -1,8 +1,8 @@
-"""Counts followed through time: each epoch's comes in with what devices add for their changes.
+"""Follow counts over time: recover each count from what devices add for their changes.
 
-What comes in at an epoch is the count plus F, what devices add: a boost for every change, which
-decays. That is undone epoch by epoch, in constant time and memory. What later epochs say is of
-themselves alone, so that there is nothing to smooth without a bias.
+An epoch's reports estimate the count plus F, what devices add: a boost for every change, which
+decays. F is removed epoch by epoch, in constant time and memory. The reports of later epochs are
+about those epochs alone, so unbiased smoothing has nothing to use.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ Users: TypeAlias = Any
 
 
 class Followed(NamedTuple):
-    """The estimate of an epoch, and how its error goes on; of one count, or of several at once.
+    """The estimate of an epoch, with the propagation of its error; one count or several.
 
     Attributes:
         epoch: 0 before the first.
-        value: in users.
-        boosts: F, what the devices are estimated to add for the changes they follow, in users.
-        variance: of the value's noise.
-        covariance: of the noise of the value and of `boosts`.
-        boosts_variance: of the noise of `boosts`.
-        silence: standard deviation of the value that is due to silent devices: what it is if they
-            are always the same ones, and no less than what is left of that of earlier epochs.
-        known: whether any epoch had reports so far.
-        released: whether this one had.
+        value: In users.
+        boosts: F, the estimated amount that devices add for the changes they follow, in users.
+        variance: Of the value's noise.
+        covariance: Of the noise of the value and of `boosts`.
+        boosts_variance: Of the noise of `boosts`.
+        silence: Standard deviation of the value due to absent devices, as if they were always the
+            same ones. At least what remains of that of earlier epochs.
+        known: True if any epoch had reports so far.
+        released: True if this one had.
     """
 
     epoch: int = 0
@@ -54,13 +54,12 @@ class Followed(NamedTuple):
 
     @property
     def deviation(self) -> float:
-        """Standard deviation of the value."""
         return math.hypot(math.sqrt(self.variance), self.silence)
 
     def estimate(
         self, reports: int, population: int, *, changes_used: bool = False
     ) -> Estimate | None:
-        """What is published of the epoch; None before any had reports."""
+        """Return the published estimate of the epoch, or None before the first reports."""
         if not self.known:
             return None
         deviation = self.deviation
@@ -74,7 +73,7 @@ class Followed(NamedTuple):
         )
 
     def without_reports(self, decay: float) -> Followed:
-        """The next epoch, of which nothing came in: the value is kept."""
+        """Return the next epoch, without reports: the value stays the same."""
         return Followed(
             self.epoch + 1,
             self.value,
@@ -87,26 +86,16 @@ class Followed(NamedTuple):
         )
 
     def next_value(self, boost: float, decay: float, received: Users) -> Users:
-        """The value of the next epoch.
-
-        Args:
-            boost: a.
-            decay: b.
-            received: Y, the count plus what devices add to it.
-        """
+        """Return the value of the next epoch from Y, the count plus what devices add to it."""
         return (received - decay * self.boosts + boost * self.value) / (1 + boost)
 
     def with_reports(
         self, boost: float, decay: float, value: Users, variance: float, unseen: float
     ) -> Followed:
-        """The next epoch.
+        """Return the next epoch, with `value` from `next_value`.
 
-        Args:
-            boost: a.
-            decay: b.
-            value: as `next_value` says.
-            variance: of the noise of what was received.
-            unseen: as `unseen_deviation` says, of the value.
+        `variance` is that of the received count's noise, `unseen` the `unseen_deviation` of
+        `value`.
         """
         step = _step(boost, decay)
         before, both, of_boosts = self.variance, self.covariance, self.boosts_variance
@@ -134,13 +123,13 @@ class Followed(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """What an epoch does to the estimate before it, the same at every epoch.
+    """Effect of one epoch on the previous estimate, the same at every epoch.
 
     Attributes:
-        own: the weight of what comes in.
-        errors: of the variance of the value, the covariance and the variance of `boosts`: how much
-            of each of the three there was before goes into it, and how much of the noise of what
-            comes in.
+        own: Weight of the received count.
+        errors: One row each for the variance of the value, the covariance and the variance of
+            `boosts`. A row has the weights of the three previous ones and of the noise of the
+            received count.
     """
 
     own: float
@@ -176,13 +165,13 @@ def _step(boost: float, decay: float) -> _Step:
 
 
 class Received(NamedTuple):
-    """What has come in at an epoch.
+    """Reports of an epoch, summed.
 
     Attributes:
-        total: the count of all devices, plus what they add to it for their changes, in users.
-        variance: of its noise.
-        present: whose reports there are, at least one.
-        population: devices enrolled.
+        total: The count of all devices, plus what they add to it for their changes, in users.
+        variance: Of its noise.
+        present: Devices with reports, at least one.
+        population: Devices enrolled.
     """
 
     total: float
@@ -191,31 +180,29 @@ class Received(NamedTuple):
     population: int
 
     def unseen(self, value: float) -> float:
-        """As `unseen_deviation`, if the value of so many of all devices is about 1."""
+        """Return `unseen_deviation` if about `value` of all devices have the value 1."""
         return unseen_deviation(value, self.population, self.present)
 
 
 class BoostedLaw(Protocol):
-    """Of devices that add to their value a boost for each change, which decays."""
+    """Constants of devices that add to their value a boost for each change, which decays."""
 
     @property
-    def last_epoch(self) -> int:
-        """Epochs of the horizon."""
-        ...
+    def last_epoch(self) -> int: ...
 
     @property
     def changes(self) -> int:
-        """The changes of a device that are boosted, k."""
+        """Number of changes of a device that are boosted, k."""
         ...
 
     @property
     def boost(self) -> float:
-        """What is added at once, a."""
+        """Amount added at once, a."""
         ...
 
     @property
     def decay(self) -> float:
-        """What is left of it an epoch later, b."""
+        """Remaining share of it one epoch later, b."""
         ...
 
 
@@ -223,39 +210,34 @@ LawT = TypeVar("LawT", bound=BoostedLaw)
 
 
 class FollowedCounts(LawAggregator[LawT], Generic[LawT]):
-    """How many devices have the value 1, by epoch.
-
-    Args:
-        law: the constants of the job.
-    """
+    """Estimate the devices with value 1, by epoch."""
 
     def __init__(self, law: LawT) -> None:
         super().__init__(law)
         self._followed = Followed()
         self._use = ChangeUse()
         self._attendance: Attendance | None = None
-        # Of an epoch whose reports themselves are not held, since it was gone on from.
+        # Epoch and number of reports restored by `resume`, whose reports themselves are not stored.
         self._resumed: tuple[int, int] | None = None
 
     @abstractmethod
     def reports(self, epoch: int, attendance: Attendance) -> int:
-        """How many devices' reports of an epoch are known."""
+        """Return the number of devices whose reports of an epoch are known."""
 
     @abstractmethod
     def _received(self, epoch: int, attendance: Attendance) -> Received | None:
-        """What has come in at an epoch; None if nothing."""
+        """Return the summed reports of an epoch, or None if no reports arrived."""
 
     def estimate(self, epoch: int, attendance: Attendance) -> Estimate | None:
-        """How many devices have the value 1 at an epoch; None before anything has come in.
+        """Estimate the devices with value 1 at an epoch; return None before the first reports.
 
-        Those who report speak for the silent. An epoch without reports has the estimate of the one
-        before, flagged `GAP`. The interval holds what silent devices may change at most, if silence
-        does not depend on values: as much as if it were always the same devices that are silent.
+        Absent devices are assumed to be like those that report. An epoch without reports repeats
+        the previous estimate, flagged `GAP`. The interval covers the largest change of absent
+        devices, provided that absence does not depend on values: as if always the same devices were
+        absent.
 
-        Args:
-            epoch: 1 to the last one.
-            attendance: head counts of the epochs up to this one; those of one and the same object
-                must not change afterwards.
+        The contents of one and the same `attendance` object, up to the epoch, must not change
+        later.
         """
         found = self.followed(epoch, attendance)
         reports = self._reports(epoch, attendance) if found.released else 0
@@ -264,7 +246,7 @@ class FollowedCounts(LawAggregator[LawT], Generic[LawT]):
         )
 
     def followed(self, epoch: int, attendance: Attendance) -> Followed:
-        """The estimate of an epoch, and how its error goes on; see `estimate`."""
+        """Return the estimate of an epoch and the propagation of its error; see `estimate`."""
         if self._attendance is not attendance or self._followed.epoch > epoch:
             self._begin_anew()
             self._attendance = attendance
@@ -277,7 +259,7 @@ class FollowedCounts(LawAggregator[LawT], Generic[LawT]):
         return self._followed
 
     def state_after(self, epoch: int, attendance: Attendance) -> dict[str, Any]:
-        """What the estimates of later epochs need of the reports up to an epoch: JSON values."""
+        """Return what later estimates need from the reports up to an epoch, as JSON values."""
         found = self.followed(epoch, attendance)
         return {
             "followed": list(found),
@@ -286,11 +268,7 @@ class FollowedCounts(LawAggregator[LawT], Generic[LawT]):
         }
 
     def resume(self, state: Mapping[str, Any], attendance: Attendance) -> None:
-        """Have `state_after` in place of the reports up to its epoch; called of an empty state.
-
-        Raises:
-            ValueError: it is no such state.
-        """
+        """Replace the reports up to an epoch by `state_after`; requires an empty state."""
         epoch, *numbers, known, released = state["followed"]
         use, reports = ChangeUse(*state["use"]), state["reports"]
         floats = *numbers, use.settled, use.moved, use.squares, use.spread, use.changes
@@ -309,14 +287,10 @@ class FollowedCounts(LawAggregator[LawT], Generic[LawT]):
         return self.reports(epoch, attendance)
 
     def smoothed(self, last_epoch: int, attendance: Attendance) -> SmoothedEstimates:
-        """The estimates of every epoch: those published of it, since later reports add nothing.
+        """Return the published estimates of every epoch, as later reports add no information.
 
-        Biased ones beside them take the count to walk at random:
+        Biased estimates alongside them model the count as a random walk:
         `dpstream.aggregators.random_walk`.
-
-        Args:
-            last_epoch: 1 to the last one of the horizon.
-            attendance: head counts of the epochs up to this one.
         """
         from dpstream.aggregators.random_walk import random_walk
         from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
@@ -333,7 +307,7 @@ class FollowedCounts(LawAggregator[LawT], Generic[LawT]):
                 counts[at] = received.total
                 variances[at] = received.variance + received.unseen(found.value) ** 2
             values[at], gaps[at] = found.value, not found.released
-            # Before anything has come in, anything up to all of them.
+            # Before the first reports, any count up to the population is possible.
             deviations[at] = found.deviation if found.known else population[at]
         largest = float(population.max(initial=1)) ** 2
         shrunk = random_walk(counts, variances, largest, boost=self.law.boost, decay=self.law.decay)
@@ -355,19 +329,19 @@ class FollowedCounts(LawAggregator[LawT], Generic[LawT]):
         return before.with_reports(boost, decay, value, received.variance, received.unseen(value))
 
     def _used(self, use: ChangeUse, found: Followed, received: Received) -> ChangeUse:
-        """Take in an epoch with reports, for the changes that people have made at least."""
+        """Update the lower bound on the changes users have made with an epoch's reports."""
         return use.after_count(
             found.value, found.deviation, received.population, self.law.last_epoch
         )
 
     @property
     def _changes_used(self) -> bool:
-        """True if people have made half of the changes or more, and the horizon allows more."""
+        """True if users made at least half of their changes and the horizon allows more."""
         law = self.law
         return law.changes < law.last_epoch and 2 * self._use.changes >= law.changes
 
     def _forget(self, epoch: int) -> None:
-        """Begin anew, if the reports of an epoch that was followed have changed."""
+        """Restart from scratch if the reports of a followed epoch have changed."""
         if epoch <= self._followed.epoch:
             self._begin_anew()
 
@@ -377,12 +351,9 @@ class FollowedCounts(LawAggregator[LawT], Generic[LawT]):
 
 
 def unseen_deviation(value: float, population: int, present: int) -> float:
-    """Standard deviation of the count of all devices, given that of those present.
+    """Return the standard deviation of the count of all devices, given that of those present.
 
-    Args:
-        value: of how many of all the value is about 1.
-        population: how many devices there are.
-        present: how many of them, at least 1.
+    About `value` of `population` devices have the value 1, and `present`, at least 1, report.
     """
     share = min(max(value / population, 0.0), 1.0)
     silent = max(0, population - present) / max(1, population - 1)

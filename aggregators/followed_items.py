@@ -1,8 +1,8 @@
-"""Items over time, server side: what shuffled counts of labels and of numbers have in common.
+"""Follow items over time: the common part of shuffled counts of labels and of numbers.
 
-Of every epoch, the messages about an item, less dummies and collisions, estimate its count plus r
-times the users who came to it; those about it as one that was left, r times the users who left it.
-What is published follows the difference as `dpstream.aggregators.shuffled_counts` does.
+In every epoch, the messages about an item, minus dummies and collisions, estimate its count plus r
+times the users who gained it. Those about it as left estimate r times the users who left it.
+Published estimates follow the difference as in `dpstream.aggregators.shuffled_counts`.
 """
 
 from __future__ import annotations
@@ -26,16 +26,11 @@ EstimateType = TypeVar("EstimateType", bound=ItemEstimates)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FollowedEpoch:
-    """The estimates of an epoch.
+    """The estimates of an epoch, in users, shape (items,); epoch 0 is before the first.
 
-    Attributes:
-        epoch: 0 before the first.
-        values: in users, shape (items,).
-        variance: of the noise, as `FollowedItems._signed` has it.
-        silence: standard deviation that is due to silent devices, as `FollowedItems._sampled` has
-            it.
-        known: whether any epoch was released so far.
-        released: whether this one was.
+    `variance` is that of `FollowedItems._signed`, `silence` the standard deviation due to absent
+    devices, from `FollowedItems._sampled`. `known` is True if any epoch so far was released,
+    `released` if this one was.
     """
 
     epoch: int
@@ -47,11 +42,7 @@ class FollowedEpoch:
 
 
 class FollowedItems(WordAggregator[LawType], Generic[LawType, EstimateType]):
-    """Counts of words; equal whatever the order, and however they were split and merged.
-
-    Args:
-        law: the constants of the job.
-    """
+    """Count messages; the state is independent of input order, splits and merges."""
 
     def __init__(self, law: LawType) -> None:
         super().__init__(law)
@@ -60,15 +51,15 @@ class FollowedItems(WordAggregator[LawType], Generic[LawType, EstimateType]):
 
     @abstractmethod
     def _signed(self, epoch: int, senders: int) -> tuple[NDArray[np.float64], float]:
-        """Messages about each item as one held less those as one left; and a variance."""
+        """Return messages about each item as held minus those as left, and a variance."""
 
     @abstractmethod
     def _sampled(self, values: NDArray[np.float64], population: int) -> float:
-        """Variance of one user's part in an estimate, of users drawn at random."""
+        """Return the variance of one user's share of an estimate, for users drawn at random."""
 
     @abstractmethod
     def _published(self, found: FollowedEpoch, population: int) -> EstimateType:
-        """The estimates of an epoch, once they are known."""
+        """Return the estimates of an epoch with a known state."""
 
     def _words(self, epoch: int) -> int:
         return self.law.words * len(self.law.noises)
@@ -78,15 +69,11 @@ class FollowedItems(WordAggregator[LawType], Generic[LawType, EstimateType]):
             self._forget()
 
     def estimate(self, epoch: int, attendance: Attendance) -> EstimateType | None:
-        """How many users have each item at an epoch; None before a window was released.
+        """Estimate the users with each item at an epoch; return None before the first release.
 
-        A withheld epoch has the estimates of the one before, flagged `GAP`. The silent are allowed
-        for as in `dpstream.aggregators.shuffled_counts`.
-
-        Args:
-            epoch: 1 to the last one.
-            attendance: head counts of the epochs up to this one; those of one and the same object
-                must not change afterwards.
+        A suppressed epoch repeats the previous estimates, flagged `GAP`. Absent users are accounted
+        for as in `dpstream.aggregators.shuffled_counts`. The contents of one and the same
+        `attendance` object, up to the epoch, must not change later.
         """
         if self._attendance is not attendance or self._followed.epoch > epoch:
             self._forget()
@@ -124,6 +111,6 @@ class FollowedItems(WordAggregator[LawType], Generic[LawType, EstimateType]):
 
 
 def averaged_noise(boost: int, last_epoch: int) -> NDArray[np.float64]:
-    """What of the variance of an epoch's messages is left in estimates, shape (last_epoch,)."""
+    """Return the share of a window's noise variance left in estimates, shape (last_epoch,)."""
     kept = (boost / (boost + 1)) ** 2
     return (1 - np.power(kept, np.arange(1, last_epoch + 1))) / (2 * boost + 1)

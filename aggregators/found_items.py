@@ -1,4 +1,4 @@
-"""The items most held of a domain too large to be listed."""
+"""The top items of a domain too large to list."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from dpstream.aggregators.estimate import Estimate
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FoundItems(EstimatedCounts):
-    """Items and how many users hold each of them, the largest first.
+    """Items with their numbers of users, in descending order.
 
     Attributes:
-        items: int64, item numbers from 1 on.
+        items: int64, item numbers, starting with 1.
         values: float64, of the same shape, in users.
-        standard_deviation: of the noise of each value.
-        half_width: of the 95 % interval around each value.
-        found_above: an item that more users hold is among them with a probability of 95 %.
-        reports: how many contributors the estimates rest on.
-        population: how many users they are about.
-        flags: what a reader has to know.
+        standard_deviation: Standard error of each value.
+        half_width: Of the 95 % interval around each value.
+        found_above: Detection threshold: an item that more users have is included with a
+            probability of 95 %.
+        reports: Number of contributors.
+        population: Number of users the estimates describe.
     """
 
     items: NDArray[np.int64]
@@ -39,37 +39,33 @@ class FoundItems(EstimatedCounts):
 
     @property
     def numbers(self) -> NDArray[np.int64]:
-        """Those found."""
         return self.items
 
     @property
     def headline(self) -> Estimate | None:
-        """The estimate of the first item; None if none was found."""
         return self.estimate(0) if len(self.items) else None
 
     def estimate(self, index: int) -> Estimate:
-        """The estimate of one of the items, by its place among them."""
+        """Return the estimate of the item at a zero-based position."""
         value = float(self.values[index])
         return Estimate.around(value, self.standard_deviation, self.half_width, *self.about)
 
     def of_items(self, items: Sequence[int] | None = None) -> Iterator[tuple[int, Estimate]]:
-        """See `Counts`; the largest come first, in whatever order they are asked for."""
+        """Return the requested items, always in descending order of their estimates."""
         for place, item in enumerate(self.items.tolist()):
             if items is None or item in items:
                 yield item, self.estimate(place)
 
     def top(self, count: int) -> FoundItems:
-        """The first so many."""
         return replace(self, items=self.items[:count], values=self.values[:count])
 
     @property
     def intervals(self) -> NDArray[np.float64]:
-        """Values, lows and highs, shape (3, items)."""
         width = np.array([[0.0], [-self.half_width], [self.half_width]])
         return np.asarray(self.values + width, np.float64)
 
     def to_json(self) -> dict[str, Any]:
-        """The fields as JSON values; the values are rounded to a tenth of a user."""
+        """Return the fields as JSON values, with values rounded to a tenth of a user."""
         return {
             "found": self.items.tolist(),
             "values": np.round(self.values, 1).tolist(),
@@ -83,11 +79,6 @@ class FoundItems(EstimatedCounts):
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Self:
-        """Read `to_json`.
-
-        Raises:
-            KeyError, TypeError, ValueError: it is something else.
-        """
         items, values = np.array(body["found"], np.int64), np.array(body["values"], np.float64)
         if items.shape != values.shape or items.ndim != 1:
             raise ValueError(f"{items.size} items with {values.size} values")

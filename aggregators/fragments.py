@@ -1,14 +1,16 @@
-"""Counts from fragments, server side.
+"""Estimate counts from fragments.
 
-Of n contributors T_j messages, over tau reports, are about an item. A bit that is 1 is reported
-with probability 1 - p and one that is 0 with p, so that y = (T_j / tau - n p) / (1 - 2 p) estimates
-how many of the bits that reports are made from are 1; and (y - n p_b) / (1 - 2 p_b) how many of the
-true ones are, where a backstop has reversed them with p_b. The variance of y is
-n p (1 - p) / (tau (1 - 2 p)^2), and the backstop's bits vary by n p_b (1 - p_b). With one report it
-is n e^epsilon / (e^epsilon - 1)^2: Theorem III.2 of the paper has e^(epsilon / 2) instead.
+Of n contributors, T_j messages, over tau reports, are about an item. A bit that is 1 is reported
+with probability 1 - p and one that is 0 with p. So y = (T_j / tau - n p) / (1 - 2 p) estimates the
+number of ones among the bits that reports are made from. If a backstop (memoized response) has
+reversed the true bits with p_b, (y - n p_b) / (1 - 2 p_b) estimates the number of true ones.
 
-A permanent backstop reverses the same bits at every epoch. What it adds to the error is then the
-same at all epochs of users whose values stay, and does not average out.
+The variance of y is n p (1 - p) / (tau (1 - 2 p)^2), and the backstop's bits vary by n p_b (1 -
+p_b). With one report it is n e^epsilon / (e^epsilon - 1)^2: Theorem III.2 of the paper has
+e^(epsilon / 2) instead.
+
+A permanent backstop reverses the same bits at every epoch. Its contribution to the error of users
+whose values stay the same is then equal at all epochs, and does not average out.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from dpstream.randomizers.fragments import FragmentsLaw
 
 
 class FragmentsAggregator(ItemCountsAggregator[FragmentsLaw]):
-    """For every epoch the number of messages, and how many are about each item.
+    """Count all messages and the messages about each item, for every epoch.
 
     >>> from dpstream.aggregators.estimate import Attendance
     >>> from dpstream.randomizers.composed import ComposedLaw
@@ -43,12 +45,6 @@ class FragmentsAggregator(ItemCountsAggregator[FragmentsLaw]):
     may_be_silent = True
 
     def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
-        """See that words can be messages of an epoch.
-
-        Raises:
-            ValueError: the epoch lies outside the horizon, the array has another dtype or shape
-                than (messages, 1), or a word is of no report or no item.
-        """
         law = self.law
         check_form(epoch, law.last_epoch, words, law.word_form.dtype)
         if len(words) and int(words.max()) >= law.words:
@@ -58,7 +54,7 @@ class FragmentsAggregator(ItemCountsAggregator[FragmentsLaw]):
         self, words: NDArray[np.unsignedinteger], counts: NDArray[np.unsignedinteger] | None
     ) -> NDArray[np.int64]:
         cells = words[:, 0].astype(np.int64) % self.law.items
-        # Whole numbers below 2^53: their sums are exact.
+        # Integers below 2^53: sums are exact.
         weights = None if counts is None else counts.astype(np.float64)
         about = np.bincount(cells, weights, self.law.items).astype(np.int64)
         return np.concatenate([[about.sum()], about])
@@ -84,7 +80,7 @@ class FragmentsAggregator(ItemCountsAggregator[FragmentsLaw]):
 
 
 def lasting_variance(law: FragmentsLaw, contributors: int) -> float:
-    """What of `noise_variance` may be the same at several epochs: that of a permanent backstop."""
+    """Return the part of `noise_variance` shared by several epochs: a permanent backstop's."""
     if not law.permanent or law.backstop_flips is None:
         return 0.0
     stopped = float(law.backstop_flips.probability)
@@ -92,7 +88,7 @@ def lasting_variance(law: FragmentsLaw, contributors: int) -> float:
 
 
 def noise_variance(law: FragmentsLaw, contributors: int) -> float:
-    """Variance of the count of every item, of so many contributors."""
+    """Return the variance of the count of every item."""
     reversed_ = float(law.flips.probability)
     variance = contributors * reversed_ * (1 - reversed_) / law.reports / (1 - 2 * reversed_) ** 2
     if law.backstop_flips is None:

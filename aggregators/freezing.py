@@ -1,13 +1,13 @@
-"""What frozen devices take from the estimates, before there are any data.
+"""Predict the bias of estimates from exhausted devices, before there is any data.
 
-A device follows as many changes of its partial sums as its order has signs, and 0 after that. What
-the estimates then miss depends on who changes when. The model: of each user the number of changes
-in the horizon is known, and its changes fall on epochs chosen at random, all of them distinct.
+A device follows as many changes of its partial sums as its order has signs, and 0 after that. The
+bias depends on when each user changes. The model knows the number of changes of each user in the
+horizon; the changes fall on distinct epochs chosen at random.
 
-At order 0 a device follows every change: with k signs and N changes until t, hypergeometric, the
+At order 0 a device follows every change. With k signs and N changes until t, hypergeometric, the
 value followed is the parity of min(N, k). At longer intervals two changes in one interval cancel,
-so fewer signs are used: N is the number of intervals with an odd number of changes. The bias of
-every interval then goes into the estimates with the weights that the interval has in them.
+so fewer signs are used: N is the number of intervals with an odd number of changes. Each interval's
+bias enters the estimates with the interval's weights in them.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from dpstream.randomizers.tree_variances import combined_variances
 LONGEST = 1 << 14
 """The most epochs that are weighed."""
 
-# Bounds time and memory; users with more changes than it allows count as if they had as many.
+# Bounds time and memory; users with more changes than it allows count as if they had the maximum.
 _WORK = 10**8
 
 
 class FreezingModel:
-    """Users by their number of changes, and what is missed of them.
+    """Users by their number of changes, and the expected bias of their estimates.
 
     Args:
-        changes: float64, shape (most + 1,): the share of the users with 0, 1, ... changes.
+        changes: float64, shape (most + 1,): share of the users with 0, 1, ... changes.
         last_epoch: 1 to `LONGEST`; changes fall on the epochs 1 to this one.
 
     Raises:
-        ValueError: the horizon is too long, or somebody has more changes than there are epochs.
+        ValueError: If the horizon is too long, or a user has more changes than epochs.
 
     >>> model = FreezingModel(np.array([0, 0, 0, 1.0]), last_epoch=4)  # three changes, two followed
     >>> model.missed(order=0, signs=2).round(6).tolist()  # at epochs 0 to 4
@@ -57,18 +57,14 @@ class FreezingModel:
             )
         self.last_epoch = last_epoch
         self._until = _changes_until(_capped(changes[: last_epoch + 1], last_epoch), last_epoch)
-        # The tables are shared by all budgets that are weighed.
+        # All weighed budgets share the tables.
         self._excess = cache(self._make_excess)
 
     def missed(self, order: int, signs: int) -> NDArray[np.float64]:
-        """True minus followed share of users with value 1, by devices of an order.
+        """Return the true minus the followed share of users with value 1, by devices of an order.
 
-        Args:
-            order: of intervals of 2^order epochs.
-            signs: how many partial sums other than 0 are followed.
-
-        Returns:
-            shape (intervals + 1,): at the ends of the intervals, 0 first.
+        `signs` is the number of nonzero partial sums that are followed. The result has shape
+        (intervals + 1,), at the ends of intervals of 2^order epochs, starting with 0.
         """
         excess = self._excess(order)
         missed = np.zeros(1 + (self.last_epoch >> order))
@@ -77,27 +73,19 @@ class FreezingModel:
         return missed
 
     def bias(self, law: FutureRandLaw, estimator: Estimator = "tree") -> NDArray[np.float64]:
-        """Expected estimate minus truth, at every epoch.
-
-        Args:
-            law: of this horizon.
-            estimator: of `FutureRandAggregator`.
-
-        Returns:
-            for one user, shape (last_epoch,): multiply by the number of users.
-        """
+        """Return expected estimate minus ground truth for one user, shape (last_epoch,)."""
         signs = [composed.k for composed in law.composed]
         return self.bias_of(signs, interval_variances(law), estimator)
 
     def bias_of(
         self, signs: Sequence[int], own_variances: Sequence[float], estimator: Estimator = "tree"
     ) -> NDArray[np.float64]:
-        """The same for any dyadic tree.
+        """Return the `bias` of any dyadic tree.
 
         Args:
-            signs: how many partial sums other than 0 are followed, by order.
-            own_variances: of an interval's own estimate, by order; infinite without.
-            estimator: how intervals are put together.
+            signs: Number of nonzero partial sums that are followed, by order.
+            own_variances: Of an interval's own estimate, by order; infinite without reports.
+            estimator: Combination of intervals.
         """
         epochs = np.arange(1, self.last_epoch + 1)
         variances = combined_variances(own_variances)
@@ -116,18 +104,18 @@ class FreezingModel:
         return bias
 
     def _make_excess(self, order: int) -> NDArray[np.float64]:
-        """Share of users with n, n + 2, n + 4, ... odd intervals, by interval and n from 0."""
+        """Return the share of users with n, n + 2, ... odd intervals, by interval and n >= 0."""
         odd = self._odd_intervals(order)
         for count in range(odd.shape[1] - 3, -1, -1):
             odd[:, count] += odd[:, count + 2]
         return odd
 
     def _odd_intervals(self, order: int) -> NDArray[np.float64]:
-        """Share of users with so many intervals with an odd number of changes, by interval.
+        """Return the share of users by number of intervals with an odd number of changes.
 
-        The changes up to an interval's end are placed one after the other, on free epochs. It is
-        exact for intervals of one and two epochs and very close for others, where the changes that
-        odd intervals hold are taken to be their mean.
+        The changes up to an interval's end are placed one after the other, on free epochs. The
+        result is exact for intervals of one and two epochs. For others it is very close: the
+        changes in odd intervals are replaced by their mean.
         """
         if order == 0:
             return self._until.copy()
@@ -152,10 +140,11 @@ class FreezingModel:
 def _held_by_odd(
     intervals: NDArray[np.int64], odd: NDArray[np.int64], length: int, placed: int
 ) -> NDArray[np.float64]:
-    """Mean number of changes in odd intervals, for intervals (n, 1) of which odd (m,) are odd.
+    """Return the mean number of changes in odd intervals: odd (m,) of intervals (n, 1).
 
-    One in each for certain; the others are shared out in proportion to what binomial numbers of
-    changes with the same mean have beyond 1 if they are odd, and beyond 0 if they are even.
+    Each odd interval has one change for certain. The other changes are distributed like binomial
+    numbers of changes with the same mean. Their weight is the mean excess over 1 in odd intervals,
+    and over 0 in even ones.
     """
     rate = np.clip(placed / (intervals * length), 1e-6, 1.0)
     tilt, power = 1 - 2 * rate, (1 - 2 * rate) ** (length - 1)
@@ -172,7 +161,7 @@ def _held_by_odd(
 
 
 def _capped(changes: NDArray[np.float64], last_epoch: int) -> NDArray[np.float64]:
-    """With users of more changes than can be weighed at the last two numbers, odd and even."""
+    """Move users with too many changes to the last two numbers, keeping odd and even apart."""
     most = max(2, int((_WORK / last_epoch) ** 0.5))
     capped = changes[: most + 1].copy()
     for count, share in enumerate(changes[most + 1 :].tolist(), most + 1):
@@ -181,7 +170,7 @@ def _capped(changes: NDArray[np.float64], last_epoch: int) -> NDArray[np.float64
 
 
 def _changes_until(changes: NDArray[np.float64], last_epoch: int) -> NDArray[np.float64]:
-    """Share of the users with n changes in the epochs 1 to t: shape (last_epoch, numbers of n)."""
+    """Return the share of users with n changes in epochs 1 to t, shape (last_epoch, n values)."""
     logs = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, last_epoch + 1)))])
 
     def choose(total: NDArray[np.int64], part: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -1,9 +1,10 @@
-"""FutureRand, server side: signs per dyadic interval, and how many devices have the value 1.
+"""Count FutureRand signs per dyadic interval and estimate the devices with value 1.
 
-Algorithm 2 of "Randomize the Future", with each interval scaled by the devices enrolled over the
-reports received for it, so that missing reports do not bias (as long as silence does not depend on
-values) and devices may be enrolled at any epoch; and, by default, with each interval combined from
-its own reports and those of all the intervals in it.
+Algorithm 2 of "Randomize the Future", with two additions:
+
+* Each interval is scaled by the devices enrolled over the reports received for it. Missing reports
+  do not bias, as long as absence does not depend on values. Devices may be enrolled at any epoch.
+* By default, each interval is combined from its own reports and those of all the intervals in it.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ Estimator: TypeAlias = Literal["tree", "prefix"]
 FEW_REPORTS = 30
 """Below this many reports the variance is bounded instead of estimated."""
 
-# Words counted at a time: np.bincount makes 8-byte integers of its whole input.
+# np.bincount converts its whole input to 8-byte integers.
 _COUNTED_AT_ONCE = 1 << 16
 
 
 class FutureRandAggregator(LawAggregator[FutureRandLaw]):
-    """Counts of reports; equal whatever the order, and however they were split and merged.
+    """Count reports; the state is independent of input order, splits and merges.
 
     The cells of a node are its negative and positive signs, then those of newcomers.
 
@@ -51,10 +52,6 @@ class FutureRandAggregator(LawAggregator[FutureRandLaw]):
     >>> aggregator.add(1, np.array([[1], [0], [1]], np.uint8), None)
     >>> aggregator.tree.node(order=0, index=1)
     array([1, 2, 0, 0])
-
-    Args:
-        law: the constants of the job.
-        estimator: "tree" combines all complete intervals, "prefix" adds up the fewest.
     """
 
     def __init__(self, law: FutureRandLaw, estimator: Estimator = "tree") -> None:
@@ -64,16 +61,11 @@ class FutureRandAggregator(LawAggregator[FutureRandLaw]):
         self.tree = DyadicTree(law.horizon, cells=4)
 
     def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
-        """See that words can be reports of an epoch.
-
-        Raises:
-            ValueError: the epoch lies outside the horizon, the array is not uint8 of shape
-                (reports, 1), or a word names an order that has no interval ending at the epoch.
-        """
+        """Raise `ValueError` unless words are uint8, shape (reports, 1), and name intervals due."""
         check_form(epoch, self.law.horizon, words, np.uint8)
         due = orders_due(epoch)
         orders = (words & (NEWCOMER - 1)) >> 1
-        # Before the first interval of an order nobody was enrolled.
+        # No device was enrolled before the first interval of an order.
         later = np.array([epoch >> order > 1 for order in range(due)])
         wrong = orders >= due
         wrong |= (words >= NEWCOMER) & ~later[np.minimum(orders, due - 1)]
@@ -105,64 +97,39 @@ class FutureRandAggregator(LawAggregator[FutureRandLaw]):
         self._prefixes.changed(other.tree.first_epoch)
 
     def to_bytes(self) -> bytes:
-        """The counts; equal counts have equal bytes."""
         return self.tree.to_bytes()
 
     @classmethod
     def from_bytes(cls, law: FutureRandLaw, data: bytes, estimator: Estimator = "tree") -> Self:
-        """Read `to_bytes`.
-
-        Raises:
-            ValueError: the bytes are no counts of this horizon.
-        """
         aggregator = cls(law, estimator)
         aggregator.tree = DyadicTree.from_bytes(law.horizon, 4, data)
         return aggregator
 
     def estimate(self, epoch: int, attendance: Attendance) -> Estimate:
-        """How many devices have the value 1 at an epoch, from the reports up to it.
+        """Estimate the devices with value 1 at an epoch, from the reports up to it.
 
-        The epochs 1 to `epoch` are made up of dyadic intervals, whose estimated partial sums are
-        added (Algorithm 2); each is combined from its own reports and those of the intervals in it
-        (`PrefixCombiner`). What no report covers is taken as 0, widens the interval and is flagged
-        `GAP`.
-
-        Args:
-            epoch: 1 to the horizon.
-            attendance: head counts of the epochs up to this one.
+        The epochs 1 to `epoch` consist of dyadic intervals, whose estimated partial sums are added
+        (Algorithm 2). Each is combined from its own reports and those of the intervals in it
+        (`PrefixCombiner`). Intervals without any report count as 0, widen the confidence interval
+        and set the flag `GAP`.
         """
         return prefix_estimate(
             self._prefixes.at(epoch, attendance), int(attendance.population[epoch])
         )
 
     def state_after(self, epoch: int, attendance: Attendance) -> dict[str, Any]:
-        """What the estimates of later epochs need of the reports up to an epoch.
-
-        Args:
-            epoch: 1 to the horizon.
-            attendance: head counts of the epochs up to this one.
-        """
+        """Return what estimates of later epochs need from the reports up to an epoch."""
         return self._prefixes.at(epoch, attendance).to_json()
 
     def resume(self, state: Mapping[str, Any], attendance: Attendance) -> None:
-        """Have `state_after` in place of the reports up to its epoch; called of an empty state.
+        """Replace the reports up to an epoch by `state_after`; requires an empty state.
 
-        Args:
-            state: of the same law.
-            attendance: head counts, at least of the epochs in which intervals of later ones begin.
-
-        Raises:
-            ValueError: it is no such state.
+        `attendance` must contain at least the epochs in which intervals of later ones begin.
         """
         self._prefixes.resume(state, attendance)
 
     def smoothed(self, last_epoch: int, attendance: Attendance) -> SmoothedEstimates:
-        """What is estimated, at every epoch, from all reports up to the last one.
-
-        Args:
-            last_epoch: 1 to the horizon.
-            attendance: head counts of the epochs up to this one.
-        """
+        """Return the estimates of every epoch from all reports up to the last one."""
         return smoothed_estimates(
             [
                 self._own_order(order, last_epoch, attendance)
@@ -173,14 +140,13 @@ class FutureRandAggregator(LawAggregator[FutureRandLaw]):
         )
 
     def own_increments(self, epoch: int, attendance: Attendance) -> list[Increment | None]:
-        """What the reports of every interval complete at an epoch say of it, by order."""
+        """Return own estimates of the intervals complete at an epoch, by order."""
         (increments,) = self._own_of_all(range(epoch, epoch + 1), attendance)
         return increments
 
     def _own_of_all(
         self, epochs: range, attendance: Attendance
     ) -> Iterator[list[Increment | None]]:
-        """`own_increments` of each of some epochs."""
         due = [orders_due(epoch) for epoch in epochs]
         counts = np.concatenate([self.tree.nodes_due(epoch) for epoch in epochs])
         orders = np.concatenate([np.arange(each) for each in due])
@@ -189,12 +155,11 @@ class FutureRandAggregator(LawAggregator[FutureRandLaw]):
         return (list(islice(increments, each)) for each in due)
 
     def _own_order(self, order: int, last_epoch: int, attendance: Attendance) -> TreeEstimates:
-        """What the reports of every interval of an order say of it."""
         counts = self.tree.order_counts(order, last_epoch)
         ends = np.arange(1, len(counts) + 1) << order
         return self._own(np.full(len(counts), order), ends, counts, attendance)
 
-    # Worked out when an estimate is made: where reports are only counted, nobody asks.
+    # Cached on first use: processes that only count reports never need it.
     @cached_property
     def _c_gaps(self) -> NDArray[np.float64]:
         return np.array(self.law.c_gaps)
@@ -210,7 +175,7 @@ class FutureRandAggregator(LawAggregator[FutureRandLaw]):
         counts: NDArray[np.int64],
         attendance: Attendance,
     ) -> TreeEstimates:
-        """The mean of the signs is c_gap times the mean partial sum."""
+        """Return own estimates: the mean of the signs is c_gap times the mean partial sum."""
         c_gaps, probabilities = self._c_gaps[orders], self._order_probabilities[orders]
         signs, received = counts[:, 1::2] - counts[:, ::2], counts[:, 1::2] + counts[:, ::2]
         begins = ends - (1 << orders)
@@ -231,13 +196,9 @@ class FutureRandAggregator(LawAggregator[FutureRandLaw]):
 
 
 def prefix_estimate(prefix: PrefixCombiner, population: int) -> Estimate:
-    """How many devices have the value 1, from the increments of all epochs so far.
+    """Estimate the devices with value 1 from the increments of all epochs so far.
 
-    What no report covers is taken as 0, widens the interval and is flagged `GAP`.
-
-    Args:
-        prefix: of a single count.
-        population: how many devices are enrolled.
+    Intervals without any report count as 0, widen the confidence interval and set the flag `GAP`.
     """
     total = prefix.total()
     value, half_width = float(total.value[0]), prefix.half_width(population)
@@ -249,9 +210,9 @@ def prefix_estimate(prefix: PrefixCombiner, population: int) -> Estimate:
 def variances_of_means(
     means: NDArray[np.float64], c_gaps: NDArray[np.float64], received: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Variances of means of signs: estimated, or bounded where the reports are few.
+    """Return variances of means of signs: estimated, or bounded where there are few reports.
 
-    The expectation of a sign is at most c_gap, so a mean beyond it is no reason to believe in a
+    The expectation of a sign is at most c_gap. A mean beyond it is therefore no evidence of a
     smaller variance.
     """
     estimated = (1 - np.minimum(np.abs(means), c_gaps) ** 2) / np.maximum(received - 1, 1)
@@ -259,10 +220,10 @@ def variances_of_means(
 
 
 def interval_variances(law: FutureRandLaw) -> list[float]:
-    """Variance of an interval's own estimate, by order, for one user: 1 / (c_gap^2 p).
+    """Return variances of intervals' own estimates, by order, for one user: 1 / (c_gap^2 p).
 
-    p is the probability of the order. It is infinite for orders that are never drawn, and an upper
-    bound otherwise: what the values themselves take from it is left out.
+    p is the probability of the order. The variance is infinite for orders that are never drawn.
+    Otherwise it is an upper bound: it ignores what the values themselves subtract from it.
     """
     return [
         1 / (c_gap**2 * probability) if probability else math.inf
@@ -273,16 +234,7 @@ def interval_variances(law: FutureRandLaw) -> list[float]:
 def predicted_variances(
     law: FutureRandLaw, last_epoch: int, estimator: Estimator = "tree"
 ) -> NDArray[np.float64]:
-    """The variances to expect of the estimates when everybody reports; before any data.
-
-    Args:
-        law: the constants of the job.
-        last_epoch: at most the law's horizon.
-        estimator: of `FutureRandAggregator`.
-
-    Returns:
-        for one user, shape (last_epoch,): multiply by the number of users.
-    """
+    """Predict variances for one user if all devices report, shape (last_epoch,)."""
     variances = interval_variances(law)
     if estimator == "tree":
         variances = combined_variances(variances)
@@ -294,6 +246,6 @@ def predicted_variances(
 
 
 def predicted_smoothed_variances(law: FutureRandLaw, last_epoch: int) -> NDArray[np.float64]:
-    """As `predicted_variances`, of the estimates smoothed over the epochs 1 to the last."""
+    """Predict variances like `predicted_variances`, smoothed over the epochs 1 to the last."""
     variances = interval_variances(law)[: last_epoch.bit_length()]
     return smoothed_variances(variances, last_epoch, np.arange(1, last_epoch + 1))

@@ -1,9 +1,10 @@
-"""How many users' values lie in a range, or points in a box, from the cells of a shuffled window.
+"""Estimate values in a range, or points in a box, from the cells of a shuffled window.
 
-Cells are turned into values along one axis after the other. If all have equal noise, this is the
-least-squares estimate from all combinations of cells (the least squares of a tensor product are the
-tensor product of those of its factors), and the variance of a box is the product of those of its
-ranges. It holds for users with at most one item: of several in a node only one is counted.
+Cells are converted to values along one axis after the other. If all have equal noise, this is the
+least-squares estimate from all combinations of cells. The reason: the least squares of a tensor
+product are the tensor product of those of its factors. The variance of a box is the product of
+those of its ranges. It holds for users with at most one item: of several in a node only one is
+counted.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from dpstream.randomizers.code_variances import range_variances
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GridCounts(Counts):
-    """How many users have each value or point; not independent, but with known errors of all boxes.
+    """Users with each value or point; correlated, but with known errors of all boxes.
 
     >>> kept = Levels(4, (2, 2))
     >>> cells = np.array([100, 40, 60, 10, 30, 60, 0]) + 50
@@ -40,12 +41,9 @@ class GridCounts(Counts):
     (90.0, 7.6)
 
     Attributes:
-        axes: the codes of the coordinates.
+        axes: Codes of the coordinates.
         values: float64, of the shape of the grid; some may be negative.
-        noise_variance: of a cell, in users.
-        reports: how many contributors the estimates rest on.
-        population: how many users they are about.
-        flags: what a reader has to know.
+        noise_variance: Of a cell, in users.
     """
 
     axes: tuple[AxisCode, ...]
@@ -66,20 +64,20 @@ class GridCounts(Counts):
         population: int | None = None,
         flags: tuple[str, ...] = (),
     ) -> Self:
-        """The estimates of a window.
+        """Estimate the counts of a window.
 
         Args:
-            code: that the items were encoded with.
-            cells: shape (cells,), how many messages of each were received.
-            noise_mean: of the dummies in a cell, from all who contributed.
-            noise_variance: likewise.
-            contributors: how many users the messages are from, at least 1.
-            population: how many users the estimates are about, those who are absent taken to be
-                like the others; None: the contributors.
-            flags: what a reader has to know.
+            code: Encoding of the items.
+            cells: Shape (cells,), number of messages received of each.
+            noise_mean: Of the dummies in a cell, from all contributors.
+            noise_variance: Of the dummies in a cell, from all contributors.
+            contributors: Number of users who sent the messages, at least 1.
+            population: Number of users to estimate; None: the contributors. Absent users are
+                assumed to be like present ones.
+            flags: Warnings.
 
         Raises:
-            ValueError: there are other cells than the code has, or there is nobody.
+            ValueError: If the number of cells is wrong, or there are no contributors.
         """
         if cells.shape != (code.cells,):
             raise ValueError(f"counts of shape {cells.shape}, the code has {code.cells} cells")
@@ -95,11 +93,7 @@ class GridCounts(Counts):
         return cls(axes, values, scale**2 * noise_variance, contributors, people, flags)
 
     def box(self, starts: Sequence[int], ends: Sequence[int]) -> Estimate:
-        """How many points have every coordinate from its start, counted from 0, to before its end.
-
-        Raises:
-            ValueError: there is no such box.
-        """
+        """Count the points with every coordinate from its zero-based start to before its end."""
         if not len(starts) == len(ends) == len(self.axes):
             raise ValueError(f"a box has {len(self.axes)} starts and as many ends")
         factors = [self.noise_variance]
@@ -113,55 +107,45 @@ class GridCounts(Counts):
         return Estimate.around(float(self.values[where].sum()), deviation, width, *self.about)
 
     def range(self, start: int, end: int) -> Estimate:
-        """As `box`, where there is one axis."""
         return self.box([start], [end])
 
     def quantile(self, share: float) -> Quantile:
-        """See `Counts`: in whole values, along the one axis."""
         estimate = quantile(self, share)
         return Quantile(estimate.value, estimate.low, estimate.high + 1)
 
     def of_items(self, items: Sequence[int] | None = None) -> Iterator[tuple[int, Estimate]]:
-        """See `Counts`: of single values, or points in the order of the grid."""
+        """Return estimates of single values, or of points in the order of the grid."""
         for item in range(1, self.values.size + 1) if items is None else items:
             starts = [int(each) for each in np.unravel_index(item - 1, self.values.shape)]
             yield item, self.box(starts, [each + 1 for each in starts])
 
     def top(self, count: int) -> FoundItems:
-        """See `Counts`."""
         return self._leaves.top(count)
 
     def listed(self, most: int | None = None) -> ItemEstimates | None:
-        """See `Counts`."""
         return None if most is not None and self.values.size > most else self._leaves
 
     @property
     def tree(self) -> GridCounts:
-        """Itself."""
         return self
 
     @property
     def method(self) -> str:
-        """See `Counts`."""
         if len(self.axes) == 1:
             return _method(self.axes[0])
         return f"along each axis: {'; '.join(map(_method, dict.fromkeys(self.axes)))}"
 
     @property
     def _leaves(self) -> ItemEstimates:
-        """Each value has its own error, the largest of which is stated."""
+        """All values, with the largest of their standard errors."""
         deviation = self.largest_value_deviation
         values, half_width = self.values.reshape(-1), NORMAL_95 * deviation
         return ItemEstimates(values, deviation, half_width, *self.about)
 
     def cumulative(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """How many values lie before each end, and the standard deviations, on the one axis.
+        """Return the values before each end, and the standard errors, for a single axis.
 
-        Returns:
-            float64, shape (size + 1,) each: number t is about the values 0 to t - 1.
-
-        Raises:
-            ValueError: there are several axes.
+        Each is float64, shape (size + 1,); entry t is about the values 0 to t - 1.
         """
         ends = np.arange(self.only_axis.size + 1)
         variances = self.noise_variance * range_variances(self.only_axis, 0, ends)
@@ -169,7 +153,7 @@ class GridCounts(Counts):
 
     @property
     def largest_value_deviation(self) -> float:
-        """Of the values or points that lie worst in the tree."""
+        """Standard error of the least accurate values or points."""
         factors = [self.noise_variance]
         for axis in self.axes:
             starts = np.arange(axis.size)
@@ -178,11 +162,6 @@ class GridCounts(Counts):
 
     @property
     def only_axis(self) -> AxisCode:
-        """The axis, where there is one.
-
-        Raises:
-            ValueError: there are several.
-        """
         if len(self.axes) != 1:
             raise ValueError(f"points of {len(self.axes)} coordinates have no order: ask for a box")
         return self.axes[0]

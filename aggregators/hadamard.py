@@ -1,9 +1,9 @@
-"""Counts from tuples of Hadamard columns, server side.
+"""Estimate counts from tuples of Hadamard columns.
 
-Of M messages of an epoch, m lie in the set of an item. Those about the item all do; every other
-one, of the blanket or about another item, does with probability q = 2^-tau, independently. So
-(m - q M) / (1 - q) estimates the number f of users with the item without bias, whatever M and
-however many dummies are among them, and its variance is q (M - f) / (1 - q).
+Of M messages of an epoch, m lie in the set of an item. All messages about the item do. Every other
+one, of the blanket or about another item, does with probability q = 2^-tau, independently. So (m -
+q M) / (1 - q) estimates the number f of users with the item without bias, for any M and any number
+of dummies. Its variance is q (M - f) / (1 - q).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dpstream.randomizers.hadamard import HadamardLaw
 
 
 class HadamardAggregator(ItemCountsAggregator[HadamardLaw]):
-    """For every epoch the number of messages, and how many lie in the set of each item.
+    """Count all messages and the messages in the set of each item, for every epoch.
 
     >>> from dpstream.aggregators.estimate import Attendance
     >>> law = HadamardLaw(2, 1, 2, 1, 1, 2.0, "bernoulli", 1.0, 0.1, 1.0)
@@ -30,12 +30,6 @@ class HadamardAggregator(ItemCountsAggregator[HadamardLaw]):
     """
 
     def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
-        """See that words can be messages of an epoch.
-
-        Raises:
-            ValueError: the epoch lies outside the horizon, the array has another dtype or shape
-                than (messages, rows), or a word is no column.
-        """
         law = self.law
         form = law.word_form
         check_form(epoch, law.last_epoch, words, form.dtype, form.width)
@@ -57,5 +51,5 @@ class HadamardAggregator(ItemCountsAggregator[HadamardLaw]):
 
 
 def noise_variance(law: HadamardLaw, others: float) -> float:
-    """Variance of an item's count with so many messages that are not about it."""
+    """Return the variance of an item's count, given the number of messages not about it."""
     return law.overlap * others / (1 - law.overlap)

@@ -1,8 +1,8 @@
-"""Which items' sets a tuple of columns lies in, counted over many tuples; in two ways.
+"""Count the tuples of columns that lie in each item's set, in two ways.
 
 A tuple lies in H_r^tau (`dpstream.randomizers.hadamard`) if popcount(r & c) is even for each of its
-columns c. That can be looked at for each item, or be read as tau linear equations over GF(2) for
-the bits of r: about B 2^-tau rows r solve them, and they are the sums of subsets of a basis of the
+columns c. One way tests this for each item. The other way reads it as tau linear equations over
+GF(2) for the bits of r. About B 2^-tau rows r solve them: the sums of subsets of a basis of the
 kernel.
 """
 
@@ -15,20 +15,17 @@ from numpy.typing import NDArray
 def walsh_hadamard(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Multiply by the Sylvester-Hadamard matrix, along the last axis; B log2 B additions.
 
+    `values` are float64, shape (..., B), B a power of two. Entry z of the result is the sum over r
+    of (-1)^popcount(r & z) times entry r.
+
     >>> walsh_hadamard(np.array([1.0, 0.0, 0.0, 2.0]))
     array([ 3., -1., -1.,  3.])
-
-    Args:
-        values: float64, shape (..., B), B a power of two.
-
-    Returns:
-        the same shape: entry z is the sum over r of (-1)^popcount(r & z) times entry r.
     """
     size = values.shape[-1]
     result, spare = np.array(values, np.float64), np.empty(values.shape, np.float64)
     half = 1
     while half < size:
-        # Neighbouring blocks of `half` entries become their sum and their difference.
+        # Neighboring blocks of `half` entries become their sum and their difference.
         before = result.reshape(*values.shape[:-1], -1, 2, half)
         after = spare.reshape(before.shape)
         np.add(before[..., 0, :], before[..., 1, :], out=after[..., 0, :])
@@ -38,29 +35,24 @@ def walsh_hadamard(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return result
 
 
-# How many tuples, and how many solutions of their equations, are worked on at a time.
+# Batch sizes, in tuples and in solutions of their equations.
 _TUPLES, _SOLUTIONS = 1 << 13, 1 << 20
 
 
 def matches(
     tuples: NDArray[np.unsignedinteger], counts: NDArray[np.unsignedinteger] | None, items: int
 ) -> NDArray[np.int64]:
-    """How many tuples lie in the sets of rows 0 to `items`, by the way that is faster.
+    """Count the tuples in the sets of rows 0 to `items`, by the faster of the two methods.
 
-    Args:
-        tuples: unsigned, shape (n, tau), columns.
-        counts: unsigned, shape (n,), how often each is there; None for once each.
-        items: rows above that are of no interest.
-
-    Returns:
-        int64, shape (items + 1,). All lie in the set of row 0, the first one.
+    `tuples` are columns, unsigned, shape (n, tau); `counts`, unsigned, shape (n,), are
+    multiplicities, None for 1 each. All tuples lie in the set of row 0, the first of the result.
 
     >>> matches(np.array([[1, 3], [2, 2], [0, 0]], np.uint8), None, items=4).tolist()
     [3, 2, 1, 1, 3]
     """
     bits = items.bit_length()
     if items > 3 * bits:
-        # Rows are as long as they need to be for the items: higher bits of columns do not matter.
+        # Rows have just enough bits for the items: higher bits of columns do not matter.
         return matches_by_equations(tuples, counts, bits)[: items + 1]
     return matches_by_item(tuples, counts, np.arange(items + 1))
 
@@ -70,16 +62,7 @@ def matches_by_item(
     counts: NDArray[np.unsignedinteger] | None,
     rows: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """How many tuples lie in the sets of some rows: every tuple is compared with each of them.
-
-    Args:
-        tuples: unsigned, shape (n, tau), columns.
-        counts: unsigned, shape (n,), how often each is there; None for once each.
-        rows: shape (m,).
-
-    Returns:
-        int64, shape (m,).
-    """
+    """Count the tuples in the sets of some rows, shape (m,), comparing each tuple with each row."""
     found = np.zeros(len(rows), np.int64)
     for start in range(0, len(tuples), _TUPLES):
         columns = tuples[start : start + _TUPLES].T.astype(np.uint32)
@@ -95,15 +78,9 @@ def matches_by_item(
 def matches_by_equations(
     tuples: NDArray[np.unsignedinteger], counts: NDArray[np.unsignedinteger] | None, bits: int
 ) -> NDArray[np.int64]:
-    """How many tuples lie in the sets of all rows of so many bits: every tuple names its rows.
+    """Count the tuples in the sets of all rows of `bits` bits, solving the equations of each.
 
-    Args:
-        tuples: unsigned, shape (n, tau), columns.
-        counts: unsigned, shape (n,), how often each is there; None for once each.
-        bits: of a row; higher ones of a column are ignored.
-
-    Returns:
-        int64, shape (2^bits,).
+    Higher bits of a column are ignored. The result is int64, shape (2^bits,).
     """
     found = np.zeros(1 << bits, np.int64)
     for start in range(0, len(tuples), _TUPLES):
@@ -117,7 +94,7 @@ def matches_by_equations(
                 if times is None:
                     found += np.bincount(solutions.ravel(), minlength=len(found))
                 else:
-                    # Whole numbers below 2^53: their sums are exact.
+                    # Integers below 2^53: sums are exact.
                     weights = np.broadcast_to(times[part].astype(np.float64), solutions.shape)
                     found += np.bincount(solutions.ravel(), weights.ravel(), len(found)).astype(
                         np.int64
@@ -126,35 +103,25 @@ def matches_by_equations(
 
 
 def kernels(tuples: NDArray[np.unsignedinteger], bits: int) -> NDArray[np.uint32]:
-    """Bases of the rows in whose sets tuples lie.
+    """Compute bases of the rows whose sets contain tuples, shape (n, tau).
 
-    Begun with the unit vectors. A column halves the span if it has vectors r with an odd
-    popcount(r & column): one of these is added to the others of them, and left out.
-
-    Args:
-        tuples: unsigned, shape (n, tau), columns.
-        bits: of a row.
-
-    Returns:
-        uint32, shape (bits, n): in each column a basis, and below it zeros.
+    The initial basis has the unit vectors. A column halves the span if the basis has vectors r with
+    an odd popcount(r & column). One of them is then added to the others and removed. The result is
+    uint32, shape (bits, n): in each column a basis, padded below with zeros.
     """
     units = np.uint32(1) << np.arange(bits, dtype=np.uint32)
     basis = np.repeat(units[:, None], len(tuples), axis=1)
     for column in tuples.T.astype(np.uint32):
         outside = (np.bitwise_count(basis & column) & 1).astype(np.uint32)
-        # Of those outside the largest, which is one of a kind.
+        # The largest of those outside, which is unique.
         basis ^= outside * (outside * basis).max(axis=0)
     return np.sort(basis, axis=0)[::-1]
 
 
 def spans(basis: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """All sums of subsets, over GF(2).
+    """Return all sums of subsets over GF(2), uint32, shape (2^dimension, n).
 
-    Args:
-        basis: shape (dimension, n), in each column a basis.
-
-    Returns:
-        uint32, shape (2^dimension, n).
+    `basis` has shape (dimension, n), with a basis in each column.
     """
     sums = np.zeros((1, basis.shape[1]), np.uint32)
     for vector in basis:

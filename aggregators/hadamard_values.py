@@ -1,16 +1,17 @@
-"""Items over time, server side: sums of letters by row, and every item's count.
+"""Follow items over time: sum symbols by row and estimate every item's count.
 
-A letter of a device with row r is, on average and over the gain, b - 1/2 plus what it adds for the
-flips of b that it follows, b - 1/2 = H[r, x] / 2 (`hadamard_values`). Over the rows H[r, x] H[r, z]
-averages 1 if x = z and 0 otherwise: so twice the sum over rows of H[r, z] times what the letters of
-a row say is the count of item z. What devices add for changes is undone row by row
-(`dpstream.aggregators.value_stream`), and one fast Walsh-Hadamard transform gives all items at
+The mean of a symbol of a device with row r, divided by the gain, is b - 1/2 plus what the device
+adds for the flips of b it follows. Here b - 1/2 = H[r, x] / 2 (`hadamard_values`). Over the rows,
+H[r, x] H[r, z] averages 1 if x = z and 0 otherwise. So the count of item z is twice the sum over
+rows of H[r, z] times the estimate from a row's symbols. What devices add for changes is removed row
+by row (`dpstream.aggregators.value_stream`). One fast Walsh-Hadamard transform gives all items at
 once.
 
-Rows are drawn uniformly, so those present speak for all devices, by the number of all of them: to
-scale each row by its own size would divide by small numbers, and by none where a row is empty. The
-half is left out rather than added back: then a device counts by exactly 1 for its own item, on
-whatever row, and by 1 or -1 for each other one; else by 0 or 2, which is twice the variance.
+Rows are drawn uniformly, so all devices are assumed to be like those present. The scale is the
+number of all devices: scaling each row by its own size would divide by small numbers, and by zero
+for empty rows. The half is left out rather than added back. A device then counts by exactly 1 for
+its own item, on any row, and by 1 or -1 for each other one. With the half it would count by 0 or 2,
+which has twice the variance.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ _MOST = LAST - ZERO
 
 
 class HadamardValuesAggregator(LawAggregator[HadamardValuesLaw]):
-    """Sums of letters; equal whatever the order, and however they were split and merged.
+    """Sum symbols; the state is independent of input order, splits and merges.
 
-    What is kept of an epoch are the number of its reports, and the sum of letters of each row, in
-    steps of 1/8: int64, shape (1 + rows,).
+    The state of an epoch is int64, shape (1 + rows,): the number of its reports, then the sum of
+    symbols of each row, in steps of 1/8.
 
     >>> from dpstream.randomizers.value_stream.hadamard_values import HadamardValuesParameters
     >>> from dpstream.randomizers.value_stream.hadamard_values.calibration import calibrate
@@ -48,9 +49,6 @@ class HadamardValuesAggregator(LawAggregator[HadamardValuesLaw]):
     >>> aggregator.add(1, words, None)
     >>> aggregator.sums(1)
     array([ 3,  0,  0, -1,  4])
-
-    Args:
-        law: the constants of the job.
     """
 
     def __init__(self, law: HadamardValuesLaw) -> None:
@@ -60,12 +58,6 @@ class HadamardValuesAggregator(LawAggregator[HadamardValuesLaw]):
         self._attendance: Attendance | None = None
 
     def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
-        """See that words can be reports of an epoch.
-
-        Raises:
-            ValueError: the epoch lies outside the horizon, the array is not uint32 of shape
-                (reports, 1), or a word names a row that there is not, or no letter.
-        """
         check_form(epoch, self.law.last_epoch, words, np.uint32)
         row, letter = words[:, 0] >> LETTER_BITS, words[:, 0] & ((1 << LETTER_BITS) - 1)
         wrong = (row >= self.law.rows) | (letter < FIRST) | (letter > LAST)
@@ -91,7 +83,7 @@ class HadamardValuesAggregator(LawAggregator[HadamardValuesLaw]):
         self._add(epoch, sums)
 
     def sums(self, epoch: int) -> NDArray[np.int64]:
-        """Of an epoch: the number of reports, and letters by row."""
+        """Return the number of reports of an epoch, then the sums of symbols by row."""
         return self._sums.get(epoch, np.zeros(1 + self.law.rows, np.int64))
 
     def _merge(self, other: Self) -> None:
@@ -99,7 +91,7 @@ class HadamardValuesAggregator(LawAggregator[HadamardValuesLaw]):
             self._add(epoch, sums)
 
     def to_bytes(self) -> bytes:
-        """For every epoch with reports: epoch (u8), then `sums` (i8 each); ascending."""
+        """Return epoch (u8) and `sums` (i8 each) for every epoch with reports, ascending."""
         entries = np.zeros(len(self._sums), self._entry)
         for entry, epoch in zip(entries, sorted(self._sums), strict=True):
             entry["epoch"], entry["sums"] = epoch, self._sums[epoch]
@@ -107,11 +99,6 @@ class HadamardValuesAggregator(LawAggregator[HadamardValuesLaw]):
 
     @classmethod
     def from_bytes(cls, law: HadamardValuesLaw, data: bytes) -> Self:
-        """Read `to_bytes`.
-
-        Raises:
-            ValueError: the bytes are no sums of letters of this horizon and domain.
-        """
         aggregator, before = cls(law), 0
         if len(data) % aggregator._entry.itemsize:
             raise ValueError(
@@ -133,15 +120,11 @@ class HadamardValuesAggregator(LawAggregator[HadamardValuesLaw]):
         return aggregator
 
     def estimate(self, epoch: int, attendance: Attendance) -> ItemEstimates | None:
-        """How many devices have each item at an epoch; None before any has reported.
+        """Estimate the devices with each item at an epoch; return None before the first reports.
 
-        An epoch without reports has the estimates of the one before, flagged `GAP`. All items have
-        one error bar: that of an item that nobody has, and larger for none.
-
-        Args:
-            epoch: 1 to the last one.
-            attendance: head counts of the epochs up to this one; those of one and the same object
-                must not change afterwards.
+        An epoch without reports repeats the previous estimates, flagged `GAP`. All items have the
+        same 95 % interval: that of an item no device has, which is the widest. The contents of one
+        and the same `attendance` object, up to the epoch, must not change later.
         """
         if self._attendance is not attendance or self._path.followed.epoch > epoch:
             self._path, self._attendance = _Path(self.law), attendance
@@ -151,12 +134,7 @@ class HadamardValuesAggregator(LawAggregator[HadamardValuesLaw]):
         return self._path.estimates(int(attendance.population[epoch]))
 
     def smoothed(self, last_epoch: int, attendance: Attendance) -> SmoothedEstimates:
-        """The estimates of every epoch: those published of it, since later letters add nothing.
-
-        Args:
-            last_epoch: 1 to the last one of the horizon.
-            attendance: head counts of the epochs up to this one.
-        """
+        """Return the published estimates of every epoch, as later symbols add no information."""
         path = _Path(self.law)
         values = np.zeros((last_epoch, self.law.items))
         deviations = np.full(last_epoch, np.inf)
@@ -166,7 +144,7 @@ class HadamardValuesAggregator(LawAggregator[HadamardValuesLaw]):
             path.advance(self.sums(epoch), int(attendance.population[epoch]))
             found = path.estimates(int(attendance.population[epoch]))
             if found is None:
-                # Anything up to all of them.
+                # Any count up to the population is possible.
                 deviations[epoch - 1] = population[epoch - 1]
                 continue
             values[epoch - 1], deviations[epoch - 1] = found.values, found.standard_deviation
@@ -191,17 +169,14 @@ class HadamardValuesAggregator(LawAggregator[HadamardValuesLaw]):
 
 
 class _Path:
-    """The estimates of all rows, epoch by epoch."""
-
     def __init__(self, law: HadamardValuesLaw) -> None:
         self._law = law
         self.followed: Followed = Followed()
         self._reports = 0
-        # Of an item: what the rows of devices with other items add by chance.
+        # Variance that the random rows of devices with other items add to an item.
         self._chance = 0.0
 
     def advance(self, sums: NDArray[np.int64], population: int) -> None:
-        """Take in the sums of the next epoch."""
         law = self._law.booleans
         self._reports = int(sums[0])
         if not self._reports:
@@ -211,13 +186,12 @@ class _Path:
         self._chance = population**2 / self._reports
         received = np.asarray(2 * scale * STEP * sums[1:], np.float64)
         value = self.followed.next_value(law.boost, law.decay, received)
-        # The variance is that of all rows together, which is that of an item.
+        # The variance of all rows together is that of an item.
         self.followed = self.followed.with_reports(
             law.boost, law.decay, value, 4 * scale**2 * self._reports, unseen=0.0
         )
 
     def estimates(self, population: int) -> ItemEstimates | None:
-        """Of the epoch taken in last."""
         if not self.followed.known:
             return None
         deviation = math.sqrt(self.followed.variance + self._chance)

@@ -1,12 +1,13 @@
-"""How many reports lie in S_x, for all points x of a projective space at once.
+"""Count the reports in S_x, for all points x of a projective space at once.
 
-Not by pairs of points but coordinate after coordinate, as in section 4 of Feldman, Nelson, Nguyen
-and Talwar (2022), in whole numbers. Points are numbered as
-`dpstream.randomizers.projective_geometry.points`
-says: y begins with a 1, at place f say, and x ends with a 1. What x has after f is then a shorter
-point z that ends with a 1 itself, or 0. So <x, y> = 0 says that the sum of z times the rest of y is
--x_f: for every f, the sums over all hyperplanes <z, y> = c of the q^k vectors y that are the rest
-(k = t - 1 - f) are worked out, for all z and c, by adding one coordinate at a time.
+Points are numbered as in `dpstream.randomizers.projective_geometry.points`. The integer algorithm
+adds coordinate after coordinate instead of comparing pairs of points. y begins with a 1, at
+position f say, and x ends with a 1. The part of x after f is then 0 or a shorter point z that
+itself ends with a 1. So <x, y> = 0 means that the sum of z times the rest of y is -x_f. For every
+f, the rests are the q^k vectors y, with k = t - 1 - f. Their sums over all hyperplanes <z, y> = c
+are computed for all z and c, one coordinate at a time.
+
+Reference: Feldman, Nelson, Nguyen and Talwar (2022), section 4.
 """
 
 from __future__ import annotations
@@ -18,15 +19,9 @@ from dpstream.randomizers.projective_geometry.points import PointSpace
 
 
 def hyperplane_sums(space: PointSpace, counts: NDArray[np.int64], points: int) -> NDArray[np.int64]:
-    """The sum of the counts in S_x, for the first so many points x.
+    """Return the sum of the counts in S_x, int64, for the first `points` points x.
 
-    Args:
-        space: of the points.
-        counts: of every y, int64, shape (N,).
-        points: how many x are wanted.
-
-    Returns:
-        int64, shape (points,).
+    `counts` is the count of every y, int64, shape (N,).
 
     >>> space = PointSpace(2, 3)
     >>> hyperplane_sums(space, np.array([1, 10, 0, 0, 0, 0, 100]), 4).tolist()
@@ -49,21 +44,16 @@ def hyperplane_sums(space: PointSpace, counts: NDArray[np.int64], points: int) -
 
 
 def affine_sums(block: NDArray[np.int64], order: int, free: int) -> NDArray[np.int64]:
-    """The sums over all y with <z, y> = c, for all c and all z that end with a 1.
+    """Return the sums over all y with <z, y> = c, for all c and all z that end with a 1.
 
-    Args:
-        block: by y, the last coordinate of which changes fastest, int64, shape (q^free,).
-        order: q.
-        free: how many coordinates there are.
-
-    Returns:
-        int64, shape (q, (q^free - 1) / (q - 1)): by c, and by z as `places` has them.
+    `block` is int64, shape (q^free,), by y of `free` coordinates; the last one changes fastest. The
+    result has shape (q, (q^free - 1) / (q - 1)): by c, and by z in the order of `places`.
     """
     sums, whole = np.zeros((order, len(block), 0), np.int64), block
     for _ in range(free):
         whole = whole.reshape(-1, order)
         left, short = len(whole), sums.shape[2]
-        # By the coordinate that is next, so that whole rows are added.
+        # The next coordinate comes first, so that whole rows are added.
         parts = np.ascontiguousarray(sums.reshape(order, left, order, short).transpose(2, 0, 1, 3))
         longer = np.empty((order, left, 1 + order * short), np.int64)
         longer[:, :, 0] = whole.T
@@ -82,10 +72,10 @@ def affine_sums(block: NDArray[np.int64], order: int, free: int) -> NDArray[np.i
 
 
 def places(space: PointSpace, points: int) -> NDArray[np.int64]:
-    """Where the first so many x are among the sums: int64, shape (points,).
+    """Return the positions of the first `points` points x among the sums, int64.
 
-    There, (1, 0, ..., 0) comes first, and then, by their first coordinate, those x of which the
-    rest is a point of the space without it.
+    There, (1, 0, ..., 0) comes first. Those x whose rest is a point of the space without the first
+    coordinate follow, ordered by that coordinate.
     """
     blocks: list[NDArray[np.int64]] = []
     for pivot in range(space.coordinates):

@@ -1,9 +1,9 @@
-"""Increments: what is known of how counts changed over one dyadic interval.
+"""Increments: estimated changes of counts over one dyadic interval.
 
 Reports give an estimate of the interval itself and, through its two halves, another one. They are
-independent, so the best that can be made of both is their mean weighted by inverse variance. The
-weights are taken from the numbers of reports, never from their contents: weights that followed the
-noise would bias the result.
+independent, so their best combination is the mean weighted by inverse variance. The weights are
+taken from the numbers of reports, never from their contents: weights that depend on the noise would
+bias the result.
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ class Increment:
 
     Attributes:
         value: float64, shape (counts,), in users.
-        prior_variance: of each value, known from the number of reports alone; what weights are
-            made of.
-        variance: of each value, as estimated from the reports.
-        reports: how many reports it rests on.
-        gaps: orders of the intervals in it that no report covers, and that are taken as 0.
+        prior_variance: Of each value, known from the number of reports alone; determines weights.
+        variance: Of each value, as estimated from the reports.
+        reports: Number of reports.
+        gaps: Orders of the intervals in it that no report covers, and that count as 0.
     """
 
     value: NDArray[np.float64]
@@ -37,7 +36,7 @@ class Increment:
     gaps: tuple[int, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values, from which `from_json` makes the same bits."""
+        """Return plain JSON values, from which `from_json` restores the same bits."""
         return {
             "value": self.value.tolist(),
             "prior_variance": self.prior_variance,
@@ -48,11 +47,6 @@ class Increment:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any], counts: int) -> Self:
-        """Read `to_json`, of so many counts at once.
-
-        Raises:
-            ValueError: it is something else.
-        """
         value = np.array(body["value"], np.float64)
         variances = float(body["prior_variance"]), float(body["variance"])
         reports, gaps = body["reports"], tuple(body["gaps"])
@@ -64,12 +58,7 @@ class Increment:
 
 
 def joined(parts: Sequence[Increment], counts: int) -> Increment:
-    """The increment over neighbouring intervals; of no interval it is 0.
-
-    Args:
-        parts: one for each interval.
-        counts: the length of their values.
-    """
+    """Add the increments of neighboring intervals, each of `counts` values; 0 for no interval."""
     return Increment(
         value=sum((part.value for part in parts), np.zeros(counts)),
         prior_variance=math.fsum(part.prior_variance for part in parts),
@@ -80,7 +69,7 @@ def joined(parts: Sequence[Increment], counts: int) -> Increment:
 
 
 def own_share(own_variance: float, halves_variance: float) -> float:
-    """The weight of an interval's own estimate beside that of its halves, by inverse variance.
+    """Return the inverse-variance weight of an interval's own estimate against its halves'.
 
     >>> own_share(1.0, 3.0), own_share(1.0, 0.0), own_share(0.0, 0.0), own_share(math.inf, 1.0)
     (0.75, 0.0, 0.5, 0.0)
@@ -94,10 +83,10 @@ def own_share(own_variance: float, halves_variance: float) -> float:
 
 
 def combined(own: Increment | None, halves: Increment) -> Increment:
-    """The best estimate of an interval from its own reports and from those of its two halves.
+    """Combine an interval's own reports with those of its two halves.
 
-    An interval without reports of its own is what its halves are, gaps included; halves of which
-    some part is not covered say nothing about an interval that has reports.
+    An interval without reports of its own takes the estimate of its halves, gaps included. Halves
+    with an uncovered part add nothing to an interval that has reports.
     """
     if own is None:
         return halves

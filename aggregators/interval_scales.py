@@ -1,9 +1,12 @@
-"""The scales that turn the signs reported on an interval into users.
+"""Scales that convert the signs reported on an interval to users.
 
-Devices that were enrolled when an interval began report on it if they were there at both of its
-ends, those enrolled within it if they are there at its end. So the two groups are represented to a
-different extent, and each is scaled by itself: the former by how many of them were enrolled over
-how many reports they made; the newcomers, who may be very few, by the probability that one reports.
+Two groups of devices report with different probabilities, so each has its own scale:
+
+* Devices enrolled when the interval began report if present at both of its ends. Their scale is the
+  number of them enrolled over the number of their reports.
+* Newcomers, enrolled within it, report if present at its end. They may be very few, so their scale
+  is the inverse of the probability that one reports.
+
 The first interval of an order has one group: all its devices are newcomers.
 """
 
@@ -25,14 +28,14 @@ class IntervalScales:
     group.
 
     Attributes:
-        group: devices of the larger group.
-        received: reports of that group.
+        group: Devices of the larger group.
+        received: Reports of that group.
         scale: group / (c_gap * received); 0 without reports.
-        newcomer_scale: of the newcomers' signs.
-        all_newcomers: whether an interval after the first began with an empty population: the
+        newcomer_scale: Of the newcomers' signs.
+        newcomer_variance: Of the newcomers' sum.
+        all_newcomers: True for an interval after the first that began with an empty population: the
             newcomers are then the larger group.
-        newcomer_variance: of their part.
-        known: whether anything can be said of the interval: there are reports, or nobody to report.
+        known: True if the interval has reports, or no devices.
     """
 
     group: NDArray[np.float64]
@@ -45,7 +48,7 @@ class IntervalScales:
 
     @property
     def variances(self) -> NDArray[np.float64]:
-        """Of the estimate, known from the numbers of reports alone; infinite where not known."""
+        """Variance of the estimate, from the numbers of reports alone; infinite if unknown."""
         own = np.square(self.scale) * self.received + self.newcomer_variance
         variances: NDArray[np.float64] = np.where(self.known, own, np.inf)
         return variances
@@ -59,20 +62,20 @@ def interval_scales(
     attendance: Attendance,
     received: NDArray[np.int64],
 ) -> IntervalScales:
-    """The scales of some intervals.
+    """Compute the scales of some intervals.
 
     Args:
-        begins: the epochs before their first ones, shape (intervals,).
-        ends: their last epochs, the same shape.
-        c_gaps: of their orders; the same shape, or one for all.
-        probabilities: that a device draws their orders; the same.
-        attendance: head counts.
-        received: reports of others and of newcomers, shape (intervals, 2).
+        begins: Epochs before the first ones of the intervals, shape (intervals,).
+        ends: Last epochs of the intervals, shape (intervals,).
+        c_gaps: By interval, or one for all.
+        probabilities: That a device draws the interval's order; by interval, or one for all.
+        attendance: Participation.
+        received: Reports of other devices and of newcomers, shape (intervals, 2).
     """
     population = attendance.population[ends].astype(np.float64)
     enrolled = np.where(begins > 0, attendance.population[np.maximum(begins, 0)], 0.0)
     newcomers = np.maximum(population - enrolled, 0.0)
-    # Nobody was enrolled when it began: all are newcomers, or it is the first interval.
+    # Without devices enrolled at the start, all are newcomers, or it is the first interval.
     alone = enrolled == 0
     first = begins <= 0
     group = np.where(alone, population, enrolled)

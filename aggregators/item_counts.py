@@ -1,4 +1,4 @@
-"""Every item's count at epochs that stand alone, from how many messages speak for each item."""
+"""Estimate item counts at independent epochs from the messages that support each item."""
 
 from __future__ import annotations
 
@@ -21,21 +21,15 @@ from dpstream.randomizers.item_domains import MOST_PUBLISHED
 
 
 class ItemsLaw(Protocol):
-    """What has to be known of the constants of a job."""
+    @property
+    def items(self) -> int: ...
 
     @property
-    def items(self) -> int:
-        """Size of the domain."""
-        ...
-
-    @property
-    def last_epoch(self) -> int:
-        """Number of epochs."""
-        ...
+    def last_epoch(self) -> int: ...
 
     @property
     def minimum(self) -> int:
-        """The fewest contributors of a window that is released."""
+        """The smallest number of contributors of a released window."""
         ...
 
 
@@ -43,34 +37,30 @@ LawT = TypeVar("LawT", bound=ItemsLaw)
 
 
 class ItemCountsAggregator(TableAggregator[LawT]):
-    """For every epoch the number of messages, and how many of them speak for each item.
-
-    Args:
-        law: the constants of the job.
-    """
+    """Count all messages and the messages that support each item, for every epoch."""
 
     may_be_silent: ClassVar[bool] = False
     """Whether contributors may have sent no message at all, which tells something then."""
 
     @property
     def cells(self) -> int:
-        """How many numbers are kept of an epoch."""
         return self.law.items + 1
 
     @abstractmethod
     def _matches(
         self, words: NDArray[np.unsignedinteger], counts: NDArray[np.unsignedinteger] | None
     ) -> NDArray[np.int64]:
-        """The number of messages, and what is added up of them: shape (cells,).
+        """Return the number of messages and the state to add for them, shape (cells,).
 
-        Those that speak for each item, unless a class says otherwise.
+        The state counts the messages that support each item, unless a subclass defines it
+        otherwise.
         """
 
     @abstractmethod
     def _counts(
         self, matched: NDArray[np.int64], senders: int
     ) -> tuple[NDArray[np.float64], float]:
-        """Senders with each item, shape (items,), and the largest variance of their noise."""
+        """Return senders with each item, shape (items,), and their largest noise variance."""
 
     def _count(
         self,
@@ -81,16 +71,16 @@ class ItemCountsAggregator(TableAggregator[LawT]):
         self._tables.add_table(epoch, self._matches(words, counts))
 
     def estimate(self, epoch: int, attendance: Attendance) -> ItemEstimates | FoundItems | None:
-        """How many users hold each item at an epoch; None of a window that was withheld.
+        """Estimate the users with each item at an epoch; return None for a suppressed window.
 
-        Of a domain too large to be published, the items most held. The standard deviation is that
-        of the item that is estimated worst.
+        A domain too large to publish gets its top items only. The standard error is the largest of
+        all items.
         """
         found = self._of(epoch, attendance)
         return None if found is None else found.listed(MOST_PUBLISHED) or found.top(FOUND)
 
     def window(self, epochs: Sequence[int], attendance: Attendance) -> ItemEstimates | None:
-        """All items, epochs added up; None if one of them was withheld."""
+        """Return all items, summed over epochs, or None if one of them is suppressed."""
         return added_up(self._of(epoch, attendance) for epoch in epochs)
 
     def _of(self, epoch: int, attendance: Attendance) -> ItemEstimates | None:
@@ -109,12 +99,10 @@ class ItemCountsAggregator(TableAggregator[LawT]):
 def spoken_for_variance(
     probabilities: tuple[Fraction, Fraction], messages: float, holders: float
 ) -> float:
-    """Variance of the count of an item, from one message of each user that speaks for it or not.
+    """Return the variance of an item's count from one message per user, supporting it or not.
 
-    Args:
-        probabilities: that the message of a user who holds the item does, and of one who does not.
-        messages: how many there are.
-        holders: how many of their users hold the item.
+    `probabilities` are those of supporting the item, with and without having it. `holders` of the
+    users who sent the messages have the item.
     """
     held, other = map(float, probabilities)
     own, others = holders * held * (1 - held), (messages - holders) * other * (1 - other)
@@ -129,18 +117,19 @@ def item_estimates(
     epoch: int,
     attendance: Attendance,
 ) -> ItemEstimates:
-    """Estimates for the population, from those for the contributors.
+    """Scale estimates from the contributors to the population.
 
-    Those who report speak for the silent: with a share p of N users holding an item and n of them
-    reporting at random, this adds N^2 p (1 - p) (N - n) / (n (N - 1)) to the variance.
+    Absent users are assumed to be like those that report. With a share p of N users having an item
+    and n of them reporting at random, this adds N^2 p (1 - p) (N - n) / (n (N - 1)) to the
+    variance.
 
     Args:
-        counts: contributors with each item, by estimate, shape (items,).
-        noise: variance of these.
-        over_items: what p (1 - p) of all items is to be taken: the mean, or the largest.
-        reports: how many the estimates rest on.
-        epoch: which one they are of.
-        attendance: head counts; somebody contributed.
+        counts: Estimated contributors with each item, shape (items,).
+        noise: Variance of these.
+        over_items: Reduces p (1 - p) over all items: the mean, or the largest.
+        reports: Number of reports.
+        epoch: Of the estimates.
+        attendance: Participation, with at least one contributor.
     """
     contributors = int(attendance.contributors[epoch])
     population = int(attendance.population[epoch])

@@ -1,4 +1,4 @@
-"""How many users hold each item of a domain."""
+"""Estimated number of users with each item of a domain."""
 
 from __future__ import annotations
 
@@ -17,26 +17,22 @@ from dpstream.aggregators.found_items import FoundItems
 
 
 def norm_sub(values: NDArray[np.float64], population: float) -> NDArray[np.float64]:
-    """Shift all values by the same number and set negative ones to 0, so that they add up.
+    """Shift all values by the same number and set negative ones to 0, to match a known total.
 
-    This is the projection onto the counts that are not negative and add up to the population, with
-    the shift found exactly (Wang et al., "Locally differentially private frequency estimation with
-    consistency", 2020, Norm-Sub). It is biased: small counts come out too large and large ones too
-    small. It is for shares and pictures, beside the unbiased estimates and never in their place.
-
-    Args:
-        values: shape (items,), in users; everybody is supposed to have one of the items.
-        population: users, not negative.
-
-    Returns:
-        float64, shape (items,).
+    This is the projection onto the nonnegative counts whose sum is the population, with the shift
+    found exactly. It assumes that every user has one of the items. It is biased: small counts come
+    out too large and large ones too small. Use it for shares and charts, alongside the unbiased
+    estimates and never in their place.
 
     >>> norm_sub(np.array([70.0, 40.0, -20.0]), 100).tolist()
     [65.0, 35.0, 0.0]
+
+    Reference: Wang et al., "Locally differentially private frequency estimation with consistency",
+    2020, Norm-Sub.
     """
     descending = np.sort(np.asarray(values, np.float64))[::-1]
     shifts = (np.cumsum(descending) - population) / np.arange(1, len(descending) + 1)
-    # The values above their shift are the largest ones; there is one always, but for rounding.
+    # The values above their shift are the largest ones; there is at least one, except for rounding.
     kept = max(1, int(np.count_nonzero(descending > shifts)))
     projected: NDArray[np.float64] = np.maximum(values - shifts[kept - 1], 0.0)
     return projected
@@ -44,17 +40,17 @@ def norm_sub(values: NDArray[np.float64], population: float) -> NDArray[np.float
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ItemEstimates(EstimatedCounts, CountedWindow):
-    """How many users hold each item of a domain, all with one and the same error bar.
+    """Number of users with each item of a domain, all with the same 95 % interval width.
 
     Attributes:
         values: float64, shape (items,), in users and in the order of the domain; some may be
             negative.
-        standard_deviation: of the noise of each value.
-        half_width: of the 95 % interval around each value.
-        reports: how many reports the estimates rest on.
-        population: how many users they are about.
-        flags: what a reader has to know, such as `GAP`.
-        lasting: standard deviation of what may be the same noise at other epochs; not published.
+        standard_deviation: Standard error of each value.
+        half_width: Of the 95 % interval around each value.
+        reports: Number of reports.
+        population: Number of users the estimates describe.
+        flags: Warnings such as `GAP`.
+        lasting: Standard deviation of noise that may be the same at other epochs; not published.
     """
 
     values: NDArray[np.float64]
@@ -69,49 +65,41 @@ class ItemEstimates(EstimatedCounts, CountedWindow):
 
     @property
     def numbers(self) -> NDArray[np.int64]:
-        """From 1 on."""
         return np.arange(1, len(self.values) + 1)
 
     @property
     def intervals(self) -> NDArray[np.float64]:
-        """Values, lows and highs, shape (3, items)."""
         return self.intervals_of(self.numbers)
 
     @property
     def headline(self) -> Estimate:
-        """The estimate of the item with the largest value."""
         return self.item(int(self.values.argmax()))
 
     @property
     def simultaneous_half_width(self) -> float:
-        """Half the width of the intervals that hold all counts of a domain at once: Bonferroni."""
+        """Half-width of the intervals that hold all counts of a domain at once: Bonferroni."""
         quantile = NormalDist().inv_cdf(1 - 0.025 / len(self.values))
         return self.half_width * quantile / NORMAL_95
 
     def intervals_of(self, items: NDArray[np.int64]) -> NDArray[np.float64]:
-        """See `EstimatedCounts`."""
         width = np.array([[0.0], [-self.half_width], [self.half_width]])
         return np.asarray(self.values[items - 1] + width, np.float64)
 
     def item(self, index: int) -> Estimate:
-        """The estimate of a single item, by its index from 0 on."""
+        """Return the estimate of the item at a zero-based index."""
         value = float(self.values[index])
         return Estimate.around(value, self.standard_deviation, self.half_width, *self.about)
 
     def of_items(self, items: Sequence[int] | None = None) -> Iterator[tuple[int, Estimate]]:
-        """See `Counts`."""
         for item in range(1, len(self.values) + 1) if items is None else items:
             yield item, self.item(item - 1)
 
     def top(self, count: int) -> FoundItems:
-        """Select the items with the largest estimates.
+        """Select the items with the largest estimates, at most `count`.
 
-        Selection biases upwards: an item is more likely to be selected when its noise is positive,
-        so among the selected ones the 95 % interval holds the count less often than 19 times in 20.
-        The simultaneous intervals are wider and do not depend on the selection.
-
-        Args:
-            count: how many; all of them if there are fewer.
+        Selection biases upwards: an item is more likely to be selected when its noise is positive.
+        The 95 % intervals of selected items therefore contain the count less often than 19 times in
+        20. The simultaneous intervals are wider and do not depend on the selection.
 
         >>> every = ItemEstimates(np.array([5.0, 70.0, 30.0]), 10.0, 19.6, 99, 100)
         >>> every.top(2).items.tolist(), round(every.simultaneous_half_width, 1)
@@ -127,18 +115,16 @@ class ItemEstimates(EstimatedCounts, CountedWindow):
         )
 
     def listed(self, most: int | None = None) -> Self | None:
-        """See `Counts`."""
         return None if most is not None and len(self.values) > most else self
 
     @property
     def estimates(self) -> Self:
-        """Itself."""
         return self
 
     def plus(self, later: Self) -> ItemEstimates:
-        """The sums with those of another epoch, whose noise was drawn anew but for what lasts.
+        """Add another epoch, whose noise is independent except for the lasting part.
 
-        Variances add up, and so do the deviations of what may be the same noise at both.
+        Variances of independent noise add; so do the standard deviations of lasting noise.
         """
         shared = math.sqrt(2 * self.lasting * later.lasting)
         deviation = math.hypot(self.standard_deviation, later.standard_deviation, shared)
@@ -155,7 +141,6 @@ class ItemEstimates(EstimatedCounts, CountedWindow):
     def change_from(
         self, earlier: EstimatedCounts, standard_deviation: float
     ) -> ItemEstimates | None:
-        """See `EstimatedCounts`."""
         before = earlier.listed()
         if before is None:
             return None
@@ -164,7 +149,7 @@ class ItemEstimates(EstimatedCounts, CountedWindow):
         return ItemEstimates(values, standard_deviation, width, *self._with(earlier))
 
     def to_json(self) -> dict[str, Any]:
-        """The fields as JSON values; the values are rounded to a tenth of a user."""
+        """Return the fields as JSON values, with values rounded to a tenth of a user."""
         return {
             "items": np.round(self.values, 1).tolist(),
             "standard_deviation": self.standard_deviation,
@@ -176,16 +161,11 @@ class ItemEstimates(EstimatedCounts, CountedWindow):
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Self:
-        """Read `to_json`.
-
-        Raises:
-            KeyError, TypeError, ValueError: it is something else.
-        """
         return cls(**cls._shared(body))
 
     @classmethod
     def _shared(cls, body: Mapping[str, Any]) -> dict[str, Any]:
-        """The fields that all kinds have, from their JSON."""
+        """Read the fields that subclasses share."""
         return {
             "values": np.array(body["items"], np.float64),
             "standard_deviation": float(body["standard_deviation"]),

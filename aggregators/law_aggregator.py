@@ -1,4 +1,4 @@
-"""What all aggregators have in common: they count the words that one law allows."""
+"""Base of all aggregators: count the messages one mechanism allows."""
 
 from __future__ import annotations
 
@@ -12,18 +12,14 @@ LawT = TypeVar("LawT")
 
 
 class LawAggregator(ABC, Generic[LawT]):
-    """Counts of words; equal whatever the order, and however they were split and merged.
-
-    Args:
-        law: the constants of the job.
-    """
+    """Count messages; the state is independent of input order, splits and merges."""
 
     def __init__(self, law: LawT) -> None:
         self.law = law
 
     @abstractmethod
     def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
-        """Raise `ValueError` if words of shape (n, width) cannot be received of an epoch."""
+        """Raise `ValueError` if words of shape (n, width) are invalid for an epoch."""
 
     @abstractmethod
     def _count(
@@ -32,11 +28,11 @@ class LawAggregator(ABC, Generic[LawT]):
         words: NDArray[np.unsignedinteger],
         counts: NDArray[np.unsignedinteger] | None,
     ) -> None:
-        """Count words that were checked; at least one."""
+        """Count checked words, at least one."""
 
     @abstractmethod
     def _merge(self, other: Self) -> None:
-        """Count what another aggregator of the same law has counted."""
+        """Add the counts of another aggregator of the same mechanism."""
 
     def add(
         self,
@@ -44,26 +40,17 @@ class LawAggregator(ABC, Generic[LawT]):
         words: NDArray[np.unsignedinteger],
         counts: NDArray[np.unsignedinteger] | None,
     ) -> None:
-        """Count words.
+        """Count words of shape (n, width), as devices report or the shuffler releases them.
 
-        Args:
-            epoch: 1 to the last one.
-            words: shape (n, width), as the devices report or the shuffle stage releases them.
-            counts: unsigned, shape (n,), how often each was received; None for once each.
-
-        Raises:
-            ValueError: from `check_words`; nothing is counted then.
+        `counts`, unsigned, shape (n,), are multiplicities; None for 1 each. A `ValueError` from
+        `check_words` leaves the state unchanged.
         """
         self.check_words(epoch, words)
         if len(words):
             self._count(epoch, words, counts)
 
     def merge(self, other: Self) -> None:
-        """Count what another aggregator of the same law has counted.
-
-        Raises:
-            ValueError: it has another law.
-        """
+        """Add the counts of another aggregator; raise `ValueError` if its mechanism differs."""
         if other.law != self.law:
             raise ValueError("aggregators of two different laws cannot be merged")
         self._merge(other)
@@ -76,12 +63,7 @@ def check_form(
     dtype: type[np.unsignedinteger] | np.dtype[np.unsignedinteger],
     width: int = 1,
 ) -> None:
-    """See that words have the form of reports of an epoch.
-
-    Raises:
-        ValueError: the epoch lies outside the horizon, or the array has not this dtype and the
-            shape (reports, width).
-    """
+    """Raise `ValueError` unless words fit the epoch, the dtype and (reports, width)."""
     if not 1 <= epoch <= last_epoch:
         raise ValueError(f"epoch {epoch}, the horizon has {last_epoch} epochs")
     if words.dtype != dtype or words.ndim != 2 or words.shape[1] != width:

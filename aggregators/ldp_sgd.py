@@ -1,12 +1,12 @@
-"""Learning a linear model from one bit a report, server side.
+"""Learn a linear model from one bit per report.
 
-Of n reports of a step, each a direction v and a sign b, the sum of b v over n estimates the mean
-clipped gradient, once it is multiplied by
+A report of a step is a direction v and a sign b. The mean of b v over the n reports of a step
+estimates the mean clipped gradient, once multiplied by
 
     L sqrt(pi / 2) (e^epsilon + 1) / (e^epsilon - 1) / UNIT.
 
-The state are these sums, whole numbers, for every step. Models are a pure function of them: a step
-goes from theta to the projection of theta - eta g, beginning with 0 everywhere.
+The state is the integer sum of b v for every step. Models are a pure function of these sums. A step
+goes from theta to the projection of theta - eta g, starting with 0 everywhere.
 """
 
 from __future__ import annotations
@@ -27,19 +27,17 @@ from dpstream.randomizers.ldp_sgd.gradient_directions import UNIT, directions
 def scores(
     model: NDArray[np.float64], examples: NDArray[np.integer], classes: int
 ) -> NDArray[np.float64]:
-    """The score of every class, shape (n, classes).
+    """Return the score of every class, shape (n, classes).
 
-    Args:
-        model: float64, shape (numbers,): a row of features for every class, one after the other.
-        examples: shape (n, 1 + features), as `dpstream.randomizers.labelled_examples` has them.
-        classes: how many there are.
+    `model` has a row of features for every class, concatenated, float64, shape (numbers,).
+    `examples` have shape (n, 1 + features), as in `dpstream.randomizers.labelled_examples`.
     """
     found: NDArray[np.float64] = examples[:, 1:] / FEATURE_UNIT @ model.reshape(classes, -1).T
     return found
 
 
 def accuracy(model: NDArray[np.float64], examples: NDArray[np.integer], classes: int) -> float:
-    """The share of examples whose class has the largest score; arguments as of `scores`."""
+    """Return the share of examples whose class has the largest score; see `scores`."""
     decided = scores(model, examples, classes).argmax(axis=1)
     return float(np.mean(decided == examples[:, 0] - 1))
 
@@ -47,7 +45,7 @@ def accuracy(model: NDArray[np.float64], examples: NDArray[np.integer], classes:
 def losses(
     model: NDArray[np.float64], examples: NDArray[np.integer], classes: int
 ) -> NDArray[np.float64]:
-    """The loss of each example, -ln softmax(scores) at its class, shape (n,); as of `scores`."""
+    """Return -ln softmax(scores) of each example at its class, shape (n,); see `scores`."""
     found = scores(model, examples, classes)
     largest = found.max(axis=1)
     total = np.log(np.exp(found - largest[:, None]).sum(axis=1)) + largest
@@ -57,17 +55,12 @@ def losses(
 
 _COUNT_CAP = 2**40
 _HEADER_BYTES = 16
-# Coordinates of directions that are expanded at a time.
+# Coordinates of directions expanded in one batch.
 _AT_ONCE = 1 << 20
 
 
 class LdpSgdAggregator(LawAggregator[LdpSgdLaw]):
-    """For every step the number of reports, and the sum of their directions, each with its sign.
-
-    Args:
-        law: the constants of the job.
-        parameters: of the job: the test set is among them.
-    """
+    """Count the reports of every step and sum their directions, each with its sign."""
 
     def __init__(self, law: LdpSgdLaw, parameters: LdpSgdParameters) -> None:
         super().__init__(law)
@@ -84,12 +77,6 @@ class LdpSgdAggregator(LawAggregator[LdpSgdLaw]):
         self._learned, self._model = 0, np.zeros(self.law.dimensions)
 
     def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
-        """See that words can be reports of an epoch.
-
-        Raises:
-            ValueError: the epoch lies outside the horizon, the array has another dtype or shape
-                than (reports, bytes), or a seed or sign is none.
-        """
         law = self.law
         check_form(epoch, law.last_epoch, words, law.word_form.dtype, law.word_form.width)
         if not len(words):
@@ -129,7 +116,7 @@ class LdpSgdAggregator(LawAggregator[LdpSgdLaw]):
             self._start_over()
 
     def to_bytes(self) -> bytes:
-        """Of every step with reports: epoch (u8), reports (u8) and the sums (i8); ascending."""
+        """Return epoch, reports (u8 each) and sums (i8) of every step with reports, ascending."""
         return b"".join(
             epoch.to_bytes(8, "little")
             + self._reports[epoch].to_bytes(8, "little")
@@ -139,11 +126,6 @@ class LdpSgdAggregator(LawAggregator[LdpSgdLaw]):
 
     @classmethod
     def from_bytes(cls, law: LdpSgdLaw, parameters: LdpSgdParameters, data: bytes) -> Self:
-        """Read `to_bytes`.
-
-        Raises:
-            ValueError: the bytes are no sums of this law.
-        """
         aggregator = cls(law, parameters)
         size = _HEADER_BYTES + 8 * law.dimensions
         if len(data) % size:
@@ -164,19 +146,16 @@ class LdpSgdAggregator(LawAggregator[LdpSgdLaw]):
         return aggregator
 
     def gradient(self, epoch: int) -> NDArray[np.float64] | None:
-        """The estimate of the mean clipped gradient of a step, shape (dimensions,).
-
-        None without reports.
-        """
+        """Estimate the mean clipped gradient of a step, shape (dimensions,); None if unknown."""
         if epoch not in self._sums:
             return None
         sums = self._sums[epoch].astype(np.float64)
         return gradient_scale(self.law) / self._reports[epoch] * sums
 
     def model(self, epoch: int) -> NDArray[np.float64]:
-        """The model after the step of an epoch, shape (dimensions,); at 0, that to begin with.
+        """Return the model after the step of an epoch, shape (dimensions,); at 0, the initial one.
 
-        In IEEE 754's basic operations, in a fixed order: the same bits from the same reports.
+        The steps use IEEE 754's basic operations in a fixed order: equal reports give equal bits.
         """
         if epoch < self._learned:
             self._start_over()
@@ -188,11 +167,11 @@ class LdpSgdAggregator(LawAggregator[LdpSgdLaw]):
         return self._model.copy()
 
     def estimate(self, epoch: int, attendance: Attendance) -> Estimate | None:
-        """The share of the test set that the model after a step classifies rightly, in percent.
+        """Estimate the test-set accuracy of the model after a step, in percent.
 
-        Its standard deviation is that of a share of so many examples drawn at random. Without a
-        test set: the length of the mean clipped gradient, less what noise adds on average, in
-        percent of clip.
+        Its standard error is that of a share of as many examples drawn at random. Without a test
+        set, the result is the length of the mean clipped gradient, minus the mean effect of noise,
+        in percent of clip.
         """
         reports, population = self._reports.get(epoch, 0), int(attendance.population[epoch])
         if self._test_set is None:
@@ -209,7 +188,8 @@ class LdpSgdAggregator(LawAggregator[LdpSgdLaw]):
             return None
         noise = gradient_deviation(self.law, reports) ** 2
         square = math.fsum(np.square(found)) - self.law.dimensions * noise
-        # Of the square: a chi-square law of `dimensions` degrees, and a product with the noise.
+        # Of the square: a chi-square distribution of `dimensions` degrees, and a product with the
+        # noise.
         spread = math.sqrt(2 * self.law.dimensions * noise**2 + 4 * noise * max(square, 0.0))
         low, value, high = (
             100 / self.law.clip * math.sqrt(max(square + times * NORMAL_95 * spread, 0.0))
@@ -219,24 +199,24 @@ class LdpSgdAggregator(LawAggregator[LdpSgdLaw]):
 
 
 def gradient_scale(law: LdpSgdLaw) -> float:
-    """What the mean of signed directions is multiplied by."""
+    """Return the factor that scales the mean of signed directions to a gradient."""
     kept, reversed_ = law.odds.weights
     advantage = (kept - reversed_) / (kept + reversed_)
     return law.clip * math.sqrt(math.pi / 2) / advantage / UNIT
 
 
 def gradient_deviation(law: LdpSgdLaw, reports: float) -> float:
-    """The standard deviation of a coordinate of a gradient from so many reports."""
+    """Return the standard deviation of a coordinate of a gradient."""
     return gradient_scale(law) * UNIT / math.sqrt(reports)
 
 
 def length_deviation(law: LdpSgdLaw, reports: float) -> float:
-    """The root mean square of the length of a gradient's noise, as a share of clip."""
+    """Return the root mean square of the length of a gradient's noise, as a share of clip."""
     return gradient_deviation(law, reports) * math.sqrt(law.dimensions) / law.clip
 
 
 def projected(model: NDArray[np.float64], radius: float | None) -> NDArray[np.float64]:
-    """The nearest model in the ball of a radius around 0."""
+    """Project a model onto the ball of a radius around 0."""
     if radius is None:
         return model
     length = math.sqrt(math.fsum(np.square(model)))

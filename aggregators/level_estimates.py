@@ -1,4 +1,4 @@
-"""How many users' values lie in any range, from noisy counts of the nodes of a tree of values."""
+"""Estimate values in any range from noisy counts of the nodes of a tree of values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dpstream.randomizers.code_variances import Ends, equal_variances, level_ran
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LevelEstimates(OrderedEstimates):
-    """How many users have each value; how many have any is not known but estimated, too.
+    """Users with each value; the number of users with any value is estimated, too.
 
     >>> levels = Levels(4, (2, 2))
     >>> found = LevelEstimates.of_levels(levels, np.array([10.0, 30.0, 60.0, 0.0]), 50.0)
@@ -28,11 +28,10 @@ class LevelEstimates(OrderedEstimates):
     (90.0, 7.6, 2.0)
 
     Attributes:
-        levels: the tree.
-        noise_variance: of a node's own estimate, the same for all.
-        rooted: whether the root took part.
-        silence: standard deviation, in users, that silent devices add to a range, over that of the
-            value of one user in it.
+        noise_variance: Of a node's own estimate, the same for all.
+        rooted: True if the root is counted.
+        silence: Standard deviation, in users, that absent devices add to a range, divided by that
+            of the value of one user in it.
     """
 
     levels: Levels = field(kw_only=True)
@@ -53,7 +52,7 @@ class LevelEstimates(OrderedEstimates):
         population: int = 0,
         flags: tuple[str, ...] = (),
     ) -> Self:
-        """Estimates with the deviation of a single value, of which all have the same noise."""
+        """Create estimates with the standard error of a single value, the same for all values."""
         own = level_range_variances(levels, equal_variances(levels, rooted=rooted), 0, 1)
         shares = np.clip(values / max(1, population), 0.0, 1.0)
         sampled = silence**2 * float((shares * (1 - shares)).mean())
@@ -73,7 +72,7 @@ class LevelEstimates(OrderedEstimates):
 
     @classmethod
     def of_values(cls, found: ItemEstimates) -> Self:
-        """Estimates of ranges where the values are all there is, each with a noise of its own."""
+        """Create estimates of ranges from values alone, each with independent noise."""
         return cls(
             found.values,
             found.standard_deviation,
@@ -87,11 +86,9 @@ class LevelEstimates(OrderedEstimates):
 
     @property
     def total(self) -> float:
-        """How many users have a value."""
         return float(self.values.sum())
 
     def variances(self, starts: Ends, ends: Ends) -> NDArray[np.float64]:
-        """Of ranges, of the shape that starts and ends have together."""
         own = equal_variances(self.levels, self.noise_variance, rooted=self.rooted)
         noise = level_range_variances(self.levels, own, starts, ends)
         if not self.silence:
@@ -101,7 +98,6 @@ class LevelEstimates(OrderedEstimates):
         return np.asarray(noise + self.silence**2 * shares * (1 - shares), np.float64)
 
     def to_json(self) -> dict[str, Any]:
-        """As `ItemEstimates.to_json`, with what ranges need."""
         return {
             **ItemEstimates.to_json(self),
             "branching": list(self.levels.branching),
@@ -112,11 +108,6 @@ class LevelEstimates(OrderedEstimates):
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Self:
-        """Read `to_json`.
-
-        Raises:
-            KeyError, TypeError, ValueError: it is something else.
-        """
         found = cls._shared(body)
         return cls(
             **found,

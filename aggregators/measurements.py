@@ -1,12 +1,12 @@
-"""Counts from noisy measurements, server side.
+"""Estimate counts from noisy measurements.
 
 A report of measurements y with noise has the mean g A e_x, g being close to 1 (the noise is
-clamped); the sum over all users, over g, is A v for the histogram v, with noise. The product with
-column p of A, over the w entries of it that are not 0, is the count of item p: its variance is that
-of the noise of a sum over w, and other items that are not quite at right angles add to it.
+clamped). The sum over all users, divided by g, is A v for the histogram v, with noise. The product
+with column p of A, divided by the column's w nonzero entries, is the count of item p. Its variance
+is that of the noise of a sum over w, and items whose columns are not quite orthogonal add to it.
 
-Where a device has sampled one of m measurements, its sign stands for all of them: m / c of it, c
-being the part by which a sign is more often kept than reversed.
+Where a device has sampled one of m measurements, its sign represents all of them: m / c of it. Here
+c is the probability of keeping a sign minus that of reversing it.
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ _AT_ONCE: Final = 1 << 22
 
 
 class MeasurementsAggregator(ItemCountsAggregator[MeasurementsLaw]):
-    """For every epoch the number of reports, and the sums of their measurements.
+    """Count reports and sum their measurements, for every epoch.
 
-    Where measurements are sampled: how often each word was received.
+    Where measurements are sampled, the state is the multiplicity of each message. `label` names
+    items in flags.
 
     >>> from dpstream.aggregators.estimate import Attendance
     >>> from dpstream.randomizers.measurements import LaplaceHistogramParameters
@@ -52,29 +53,16 @@ class MeasurementsAggregator(ItemCountsAggregator[MeasurementsLaw]):
     >>> aggregator.add(1, np.array([[4, 3], [4, 3], [3, 3]], np.uint8), None)
     >>> aggregator.estimate(1, Attendance.constant(1, 3)).values.round(3).tolist()
     [2.0, 0.0]
-
-    Args:
-        law: the constants of the job.
-
-    Attributes:
-        label: name of an item in flags.
     """
 
     label: Callable[[int], str] = staticmethod(str)
 
     @property
     def cells(self) -> int:
-        """See `ItemCountsAggregator`."""
         measurements = self.law.matrix.measurements
         return 1 + (measurements if self.law.odds is None else 2 * measurements)
 
     def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
-        """See that words can be reports of an epoch.
-
-        Raises:
-            ValueError: the epoch lies outside the horizon, the array has another dtype or shape
-                than the law's, or a word is too large.
-        """
         form, noise = self.law.word_form, self.law.noise
         check_form(epoch, self.law.last_epoch, words, form.dtype, form.width)
         most = 2 * self.law.matrix.measurements if noise is None else 2 * noise.most + 1
@@ -89,7 +77,7 @@ class MeasurementsAggregator(ItemCountsAggregator[MeasurementsLaw]):
             times = 1 if counts is None else counts.astype(np.int64)[:, None]
             sums = (words * times).sum(axis=0, dtype=np.int64)
         else:
-            # Whole numbers below 2^53: their sums are exact.
+            # Integers below 2^53: sums are exact.
             weights = None if counts is None else counts.astype(np.float64)
             sums = np.bincount(words[:, 0], weights, self.cells - 1).astype(np.int64)
         return np.concatenate([[reports], sums])
@@ -100,12 +88,12 @@ class MeasurementsAggregator(ItemCountsAggregator[MeasurementsLaw]):
         sums, variance = self.sums(matched)
         filled = self.law.matrix.filled
         counts = products(self.law.matrix, sums, self.law.items) / filled
-        # What the squares of all sums have beyond their noise is what users hold.
+        # Squared sums exceed their noise by the squared true counts.
         held = max(0.0, float(sums @ sums) / filled - len(sums) * variance / filled)
         return counts, variance / filled + self.others_variance(float(matched[0]), held)
 
     def sums(self, matched: NDArray[np.int64]) -> tuple[NDArray[np.float64], float]:
-        """The measurements of all users together without bias, and the variance of their noise."""
+        """Return unbiased measurements of all users together, and the variance of their noise."""
         reports = int(matched[0])
         variance = sum_variance(self.law, reports)
         if self.law.odds is None:
@@ -116,7 +104,7 @@ class MeasurementsAggregator(ItemCountsAggregator[MeasurementsLaw]):
         return (above - below) * len(below) / self.law.odds.c_gap, variance
 
     def _of(self, epoch: int, attendance: Attendance) -> ItemEstimates | None:
-        """See `ItemCountsAggregator`; flagged with the items that the mechanism names."""
+        """Return the estimates, flagged with the items that the mechanism names."""
         estimates = super()._of(epoch, attendance)
         if estimates is None:
             return None
@@ -141,18 +129,18 @@ class MeasurementsAggregator(ItemCountsAggregator[MeasurementsLaw]):
         return f"item {self.label(item)} was found by {of_trials}"
 
     def named(self, epoch: int) -> NDArray[np.int64]:
-        """The item that each trial of `bucket` names, shape (trials,); 0 for none, or several."""
+        """Return the item each trial of `bucket` names, shape (trials,); 0 for none, or several."""
         law, received = self.law, self._tables.counts(epoch)
         assert isinstance(law, BucketLaw)
         if received is None:
             return np.zeros(law.trials, np.int64)
         sums, _ = self.sums(received)
-        # Entries are (-1)^h: where they add up to less than 0, bucket 1 is the larger.
+        # Entries are (-1)^h: a negative sum means that bucket 1 is the larger.
         larger = (sums < 0).reshape(law.trials, law.hashes)
         return solved(law.matrix.rows.reshape(larger.shape), larger, law.items)
 
     def recovered(self, epoch: int) -> NDArray[np.int64]:
-        """Items that `sparse_recovery` reads off, int64, the most frequent first."""
+        """Return the items that `sparse_recovery` decodes, int64, the most frequent first."""
         law, received = self.law, self._tables.counts(epoch)
         assert isinstance(law, SparseRecoveryLaw)
         if received is None:
@@ -161,31 +149,27 @@ class MeasurementsAggregator(ItemCountsAggregator[MeasurementsLaw]):
         return read_off(law.matrix, sums)
 
     def others_variance(self, users: float, squares: float) -> float:
-        """What other items add to the mean squared error of a count.
+        """Return the contribution of other items to the mean squared error of a count.
 
-        Products with the columns of others go together as far as their mean is not 0.
-
-        Args:
-            users: who hold the others.
-            squares: of their counts, added up.
+        `users` is the number of users with other items, `squares` the sum of these items' squared
+        counts. Products with the columns of others are correlated as far as their mean is not 0.
         """
         together = self.together**2
         return users**2 * together + squares * max(0.0, self.crosstalk - together)
 
     @property
     def together(self) -> float:
-        """The mean of what a user adds to the count of another item.
+        """Mean contribution of a user to the count of another item.
 
-        Of rows of a Hadamard matrix without row 0, it is about -1 over the number of other rows
-        that there are.
+        For rows of a Hadamard matrix without row 0, it is about -1 over the number of other rows.
         """
         return self._of_pairs[0]
 
     @property
     def crosstalk(self) -> float:
-        """How much the square of a count adds to the squared error of that of another item.
+        """Contribution of a squared count to the squared error of another item's count.
 
-        The mean over pairs of some items: all of them, if they are few.
+        It is the mean over pairs of some items: all of them, if there are few.
         """
         return self._of_pairs[1]
 
@@ -227,7 +211,7 @@ def products_of_columns(
 
 
 def products_of_pairs(matrix: ParityRows, items: int) -> NDArray[np.float64]:
-    """Multiply columns of some items: two differ as column 0 and their sum over GF(2)."""
+    """Multiply columns of some items: two differ like column 0 and their sum over GF(2)."""
     some = compared(items)
     rows = np.bincount(matrix.rows, minlength=size_for(items)).astype(np.float64)
     found = walsh_hadamard(rows) / len(matrix.rows)
@@ -235,12 +219,12 @@ def products_of_pairs(matrix: ParityRows, items: int) -> NDArray[np.float64]:
 
 
 def compared(items: int) -> NDArray[np.int64]:
-    """Numbers of some items, evenly spread: all of them, if they are few."""
+    """Return evenly spread item numbers: all of them, if there are few."""
     return np.unique(np.linspace(1, items, min(items, _COMPARED)).astype(np.int64))
 
 
 def sum_variance(law: MeasurementsLaw, reports: float) -> float:
-    """Variance of the noise of each measurement, added up over so many reports."""
+    """Return the variance of the noise of each measurement, summed over all reports."""
     if law.odds is None:
         assert law.noise is not None
         return reports * law.noise.variance / law.noise.gap**2
@@ -248,7 +232,6 @@ def sum_variance(law: MeasurementsLaw, reports: float) -> float:
 
 
 def _mean_of_pairs(products: NDArray[np.float64]) -> float:
-    """Of different items; 0 of a single one."""
     items = len(products)
     if items < 2:
         return 0.0
@@ -256,7 +239,7 @@ def _mean_of_pairs(products: NDArray[np.float64]) -> float:
 
 
 def most_named(named: NDArray[np.int64]) -> tuple[int, int]:
-    """The item that most trials name, and how many do; the number 0 counts for none.
+    """Return the item that most trials name, and their number; trials with 0 name no item.
 
     >>> most_named(np.array([3, 0, 3, 0, 0, 5]))
     (3, 2)
@@ -266,17 +249,11 @@ def most_named(named: NDArray[np.int64]) -> tuple[int, int]:
 
 
 def solved(rows: NDArray[np.int64], bits: NDArray[np.bool_], items: int) -> NDArray[np.int64]:
-    """The items x with popcount(r & x) odd exactly where a bit is set, one for each trial.
+    """Solve for items x with popcount(r & x) odd exactly where a bit is set, one per trial.
 
     With the bit as one more bit of r, and 1 as one more bit of x, all are to be even: a kernel.
-
-    Args:
-        rows: r, shape (trials, hashes).
-        bits: the same shape.
-        items: size of the domain.
-
-    Returns:
-        int64, shape (trials,): 0 where no item of the domain does, or more than one vector does.
+    `rows` (r) and `bits` have shape (trials, hashes). The result is int64, shape (trials,): 0 where
+    no item of the domain, or more than one vector, is a solution.
 
     >>> rows = np.array([[1, 2, 3], [1, 2, 3], [1, 1, 1]])
     >>> bits = np.array([[True, False, True], [True, True, True], [True, True, True]])
@@ -286,14 +263,14 @@ def solved(rows: NDArray[np.int64], bits: NDArray[np.bool_], items: int) -> NDAr
     width = items.bit_length()
     equations = (rows | bits.astype(np.int64) << width).astype(np.uint32)
     basis = kernels(equations, width + 1).astype(np.int64)
-    # Vectors of the basis in descending order: the first one alone has the last bit, if any has.
+    # The basis is in descending order: only its first vector may have the last bit.
     unique = np.count_nonzero(basis, axis=0) == 1
     found = basis[0] - (1 << width)
     return np.where(unique & (found >= 1) & (found <= items), found, 0)
 
 
 def read_off(matrix: SignedBuckets, sums: NDArray[np.float64]) -> NDArray[np.int64]:
-    """The items that the signs of buckets and tests spell: int64, the largest first.
+    """Decode items from the signs of buckets and tests: int64, the largest first.
 
     >>> matrix = SignedBuckets(items=100, buckets=8, seed="example")
     >>> counts = {7: 500.0, 70: 900.0, 99: 700.0}

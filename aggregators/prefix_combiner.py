@@ -1,10 +1,10 @@
-"""Prefixes of a horizon from all of its complete intervals, epoch by epoch.
+"""Combine prefixes of a horizon from all of its complete intervals, epoch by epoch.
 
-The epochs 1 to t are made up of dyadic intervals, one for each bit of t. Going on to t + 1 is
-adding 1 to a binary counter: where a bit is carried, two neighbouring intervals become the halves
-of the next larger one, and are combined with its own reports. So the best linear unbiased estimate
-of every prefix (for the given weights) costs the orders due at an epoch, and nothing is kept but
-the intervals of the present prefix.
+The epochs 1 to t consist of dyadic intervals, one for each bit of t. Advancing to t + 1 is adding 1
+to a binary counter. Where a bit is carried, two neighboring intervals become the halves of the next
+larger one, and are combined with its own reports. So the best linear unbiased estimate of every
+prefix (for the given weights) costs time proportional to the orders due at an epoch. Only the
+intervals of the current prefix are stored.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ OwnIncrements: TypeAlias = Callable[[range, Attendance], Iterable[Sequence[Incre
 """From some epochs and the head counts: of each of them the own estimate of every interval complete
 at the epoch, by order; None where there are no reports."""
 
-# Of so many epochs own estimates are made at once.
+# Number of epochs whose own estimates are made in one batch.
 _AT_ONCE = 1024
 
 
 class PrefixCombiner:
-    """The intervals that make up the epochs so far, each combined from all reports within it.
+    """Intervals that the epochs so far consist of, each combined from all reports within it.
 
     Args:
-        counts: how many counts are estimated at once.
-        combine: whether intervals are combined with their halves where they have reports
-            themselves; False leaves the estimate of Algorithm 2 of "Randomize the Future".
+        counts: Number of counts estimated at once.
+        combine: Whether intervals with reports of their own are combined with their halves; False
+            is the estimate of Algorithm 2 of "Randomize the Future".
     """
 
     def __init__(self, counts: int, *, combine: bool = True) -> None:
@@ -45,16 +45,11 @@ class PrefixCombiner:
 
     @property
     def pieces(self) -> tuple[Increment, ...]:
-        """The intervals that make up the epochs so far, the longest first."""
+        """The intervals of the epochs so far, the longest first."""
         return tuple(self._pieces[order] for order in sorted(self._pieces, reverse=True))
 
     def add_epoch(self, own: Sequence[Increment | None]) -> None:
-        """Go on by one epoch.
-
-        Args:
-            own: for every order due, from 0 up, the interval's own estimate; None where no report
-                was received.
-        """
+        """Advance by one epoch, given the own estimates of the intervals due, by order."""
         self.epoch += 1
         for order, increment in enumerate(own):
             if increment is not None:
@@ -64,7 +59,7 @@ class PrefixCombiner:
         piece = own[0] if own[0] is not None else self._gap(0)
         for order in range(1, len(own)):
             halves = joined([self._pieces.pop(order - 1), piece], self._counts)
-            # Two halves that are unknown altogether are one larger unknown interval.
+            # Two completely unknown halves are one larger unknown interval.
             if halves.gaps == (order - 1, order - 1):
                 halves = self._gap(order)
             mine = own[order]
@@ -72,7 +67,7 @@ class PrefixCombiner:
         self._pieces[len(own) - 1] = piece
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values: all that going on from the present epoch needs."""
+        """Return plain JSON values: all that advancing from the current epoch needs."""
         return {
             "epoch": self.epoch,
             "pieces": [[order, self._pieces[order].to_json()] for order in sorted(self._pieces)],
@@ -81,11 +76,7 @@ class PrefixCombiner:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any], counts: int, *, combine: bool = True) -> Self:
-        """Read `to_json`; going on from it gives the same bits as going on from what wrote it.
-
-        Raises:
-            ValueError: it is something else, or of other intervals than those up to its epoch.
-        """
+        """Read `to_json`; advancing from the result gives the same bits as from the original."""
         combiner = cls(counts, combine=combine)
         try:
             combiner.epoch = int(body["epoch"])
@@ -102,15 +93,15 @@ class PrefixCombiner:
         return combiner
 
     def total(self) -> Increment:
-        """The increment from the beginning of the horizon to the present epoch."""
+        """Return the increment from the start of the horizon to the current epoch."""
         return joined(self.pieces, self._counts)
 
     def half_width(self, population: int) -> float:
-        """Half the width of the 95 % interval around `total`.
+        """Return half the width of the 95 % interval around `total`.
 
         Each interval that no report covers widens it by 1.96 times the root mean square of the
-        estimates for the other intervals of its length or, where there are none, by 1.96 times the
-        population.
+        estimates for the other intervals of its length. Without such intervals, it widens by 1.96
+        times the population.
         """
         total = self.total()
         unknown = (self._typical_increment(order, population) for order in total.gaps)
@@ -125,13 +116,7 @@ class PrefixCombiner:
 
 
 class Prefixes:
-    """Prefixes on demand; going on to the next epoch costs what `PrefixCombiner.add_epoch` does.
-
-    Args:
-        own: the estimates to combine.
-        counts: as for `PrefixCombiner`.
-        combine: the same.
-    """
+    """Prefixes on demand; advancing by an epoch costs as much as `PrefixCombiner.add_epoch`."""
 
     def __init__(self, own: OwnIncrements, counts: int, *, combine: bool = True) -> None:
         self._own = own
@@ -142,31 +127,22 @@ class Prefixes:
         self._resumed = 0
 
     def changed(self, first_epoch: int) -> None:
-        """Own estimates have changed, from this epoch on."""
+        """Discard prefixes after a change of own estimates, from this epoch on."""
         if first_epoch <= self._combiner.epoch:
             assert not self._resumed or first_epoch > self._resumed, "resumed with what is gone"
             self._combiner = PrefixCombiner(self._counts, combine=self._combine)
 
     def resume(self, body: Mapping[str, Any], attendance: Attendance) -> None:
-        """Begin with a prefix whose own estimates are not known any more.
+        """Start with a prefix whose own estimates are no longer known.
 
-        Args:
-            body: of `PrefixCombiner.to_json`.
-            attendance: as of `at`, and from now on of no other object.
-
-        Raises:
-            ValueError: from `PrefixCombiner.from_json`.
+        `body` is from `PrefixCombiner.to_json`. All later calls of `at` must pass the same
+        `attendance` object.
         """
         self._combiner = PrefixCombiner.from_json(body, self._counts, combine=self._combine)
         self._attendance, self._resumed = attendance, self._combiner.epoch
 
     def at(self, epoch: int, attendance: Attendance) -> PrefixCombiner:
-        """The prefix up to an epoch.
-
-        Args:
-            epoch: 1 to the horizon.
-            attendance: head counts; those of one and the same object must not change afterwards.
-        """
+        """Return the prefix up to an epoch; the contents of `attendance` must not change later."""
         if self._attendance is not attendance:
             self.changed(first_epoch=0)
             self._attendance = attendance

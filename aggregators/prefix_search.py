@@ -1,10 +1,12 @@
-"""The items most held of a domain too large to list, found in the cells of their prefixes.
+"""Find the top items of a domain too large to list in the cells of their prefixes.
 
-Prefixes of the first level whose counts stand out are extended to those of the next, and so on
-("On the Power of Multiple Anonymous Messages", Ghazi, Golowich, Kumar, Pagh, Velingker 2019,
-appendix D). A candidate is worth no more than the least of its cells. False candidates share the
-cells of true ones: so the best is taken, its count subtracted from its cells on all levels, and
-then the best of what is left; a cell that is explained supports nobody else.
+Prefixes of the first level with significant counts are extended to those of the next, and so on.
+The score of a candidate is at most the smallest of its cells. False candidates share the cells of
+true ones. So the best candidate is accepted and its count subtracted from its cells on all levels;
+then the search repeats. A cell that is explained supports no other candidate.
+
+Reference: Ghazi, Golowich, Kumar, Pagh, Velingker, "On the Power of Multiple Anonymous Messages",
+2019, appendix D.
 """
 
 from __future__ import annotations
@@ -26,8 +28,9 @@ MOST_CANDIDATES: Final = 1 << 22
 """How many prefixes of a level are looked at, at most."""
 
 # Noise hides an item above `FoundItems.found_above` with this probability at most. Where counts are
-# nearly equal, an item may also be taken for another one that shares a cell with each of several:
-# what these have in their other cells is then left unexplained, and `found_above` is larger.
+# nearly equal, an item may also be mistaken for another one that shares a cell with each of
+# several. The counts of these in their other cells then remain unexplained, and `found_above` is
+# larger.
 _HIDDEN_BY_NOISE: Final = 0.01
 _FALSE_CANDIDATES: Final = 0.05
 _FALSE_PREFIXES: Final = 8.0
@@ -44,14 +47,13 @@ Possible = Callable[[Numbers, int], NDArray[np.bool_]]
 
 @dataclass(frozen=True, slots=True)
 class _Cells:
-    """What the search knows: counts without the mean of the noise, by level.
+    """Counts by level, without the mean of the noise.
 
     Attributes:
-        code: which cells a prefix has.
         counts: float64, by level, shape (buckets,).
-        background: what other items add to a cell, by level: 0 where each prefix has its own.
-        deviation: the standard deviation of the noise of a cell.
-        held_variance: what is added to its variance by the users in a cell, at most.
+        background: What other items add to a cell, by level: 0 where each prefix has its own.
+        deviation: Standard deviation of the noise of a cell.
+        held_variance: Upper bound on the variance that the users in a cell add to it.
     """
 
     code: PrefixCells
@@ -65,17 +67,17 @@ class _Cells:
         return np.asarray(self.counts[index][buckets] - self.background[index], np.float64)
 
     def shortfall(self, index: int) -> float:
-        """How far an estimate may be below the count: other items only ever add to it."""
+        """Return how far an estimate may be below the count: other items can only add to it."""
         return max(self.background[index], 0.0) + self.noise
 
     @property
     def noise(self) -> float:
-        """How far noise takes an estimate, on any level, with a probability of 0.01 at most."""
+        """Error due to noise, exceeded on any level with a probability of at most 0.01."""
         quantile = _quantile(_HIDDEN_BY_NOISE / self.code.messages)
         return quantile * self.with_users(self.deviation)
 
     def with_users(self, deviation: float) -> float:
-        """The standard deviation of the count of an item, from that of the rest of its cell."""
+        """Return the standard error of an item's count, from that of the rest of its cell."""
         return math.sqrt(deviation * deviation + self.held_variance)
 
 
@@ -90,22 +92,22 @@ def heavy_items(
     possible: Possible | None = None,
     held_variance: float = 0.0,
 ) -> FoundItems:
-    """Find the items most held.
+    """Find the top items.
 
     Args:
-        code: the cells.
-        counts: of messages, shape (code.cells,).
-        noise_mean: of the dummies of a cell.
-        noise_variance: the same.
-        contributors: whose messages these are.
-        top: how many items are wanted, at most.
-        width: how many prefixes of a level are extended at most; by default 16 for every item
-            wanted, or for 32 where fewer are: false prefixes must not crowd out the largest item.
-        possible: says which prefixes of a length there can be; all by default.
-        held_variance: what is added to the variance of a cell by the users in it, at most.
+        code: Encoding of prefixes as cells.
+        counts: Of messages, shape (code.cells,).
+        noise_mean: Of the dummies of a cell.
+        noise_variance: Of the dummies of a cell.
+        contributors: Number of users who sent the messages.
+        top: Maximum number of items to return.
+        width: Maximum number of prefixes to extend per level. Default: 16 for every item requested,
+            and for at least 32 items: false prefixes must not crowd out the largest item.
+        possible: Returns which prefixes of a length exist; default: all.
+        held_variance: Upper bound on the variance that the users in a cell add to it.
 
     Raises:
-        ValueError: counts are of other cells, or top or width is below 1.
+        ValueError: If the number of counts is wrong, or top or width is below 1.
     """
     if counts.shape != (code.cells,):
         raise ValueError(f"counts of shape {counts.shape} for {code.cells} cells")
@@ -132,7 +134,7 @@ def heavy_items(
 def _candidates(
     cells: _Cells, width: int, possible: Possible | None
 ) -> tuple[Numbers, list[float]]:
-    """Whole items that may be heavy, and the estimates that prefixes are above, level by level."""
+    """Return candidate items and the cuts that their prefixes exceed, level by level."""
     levels = cells.code.levels
     prefixes = np.zeros(1, np.int64)
     scores = np.full(1, math.inf)
@@ -171,7 +173,7 @@ def _candidates(
 def _listed(
     cells: _Cells, candidates: Numbers, cuts: list[float], contributors: int, top: int
 ) -> FoundItems:
-    """Accept candidates one by one, then estimate those that are accepted."""
+    """Accept candidates one by one, then estimate the accepted ones."""
     code = cells.code
     last = code.messages - 1
     buckets = np.stack(
@@ -180,7 +182,7 @@ def _listed(
             for index, level in enumerate(code.levels)
         ]
     )
-    # Half of the cells are left to measure the noise in.
+    # The other half of the cells measures the noise.
     room = min(_ACCEPTED_PER_ITEM * top, max(1, code.levels[last].buckets // 2))
     accepted: list[int] = []
     taken: list[float] = []
@@ -199,7 +201,7 @@ def _listed(
             level[cell] -= taken[-1]
         left = _left(cells, buckets)
     shortfall = max(cells.shortfall(index) for index in range(code.messages))
-    # An item one of whose cells was taken for another leaves what it has in the others unexplained.
+    # An item may have a cell that was taken for another item; its other cells are then unexplained.
     by_level = zip(cells.counts, buckets, strict=True)
     unexplained = np.max([level[cell] - np.median(level) for level, cell in by_level], axis=0)
     others = np.delete(np.minimum(highest + shortfall, unexplained + cells.noise), accepted)
@@ -213,7 +215,7 @@ def _listed(
     background, measured = _measured(cells, own[last])
     deviation = cells.with_users(measured)
     counts = np.stack([level[cell] + taken for level, cell in zip(cells.counts, own, strict=True)])
-    # Whatever else is in a cell can only add to it.
+    # Anything else in a cell can only add to it.
     most = counts.min(axis=0) + cells.noise
     values = np.minimum(counts[last] - background, most)
     order = np.argsort(-values, kind="stable")
@@ -226,13 +228,13 @@ def _listed(
 
 
 def _left(cells: _Cells, buckets: Numbers) -> Array:
-    """What is not explained in the cells of candidates, shape (levels, candidates)."""
+    """Return the unexplained counts in the cells of candidates, shape (levels, candidates)."""
     levels = zip(cells.counts, buckets, cells.background, strict=True)
     return np.stack([level[cell] - background for level, cell, background in levels])
 
 
 def _measured(cells: _Cells, own: Numbers) -> tuple[float, float]:
-    """Mean and standard deviation of the last level's cells that hold no accepted item."""
+    """Return mean and standard deviation of last-level cells without an accepted item."""
     last = len(cells.counts) - 1
     free = np.delete(cells.counts[last], own)
     if cells.code.levels[last].direct or len(free) < 2:
@@ -241,7 +243,7 @@ def _measured(cells: _Cells, own: Numbers) -> tuple[float, float]:
 
 
 def _significant(candidates: int, false: float) -> float:
-    """In standard deviations: what noise alone is above so often, on average, among so many."""
+    """Return how many standard deviations `false` candidates exceed by noise, on average."""
     return _quantile(min(0.5, false / max(candidates, 1)))
 
 

@@ -1,11 +1,12 @@
-"""Counts from words that lie in hyperplanes of a projective space, server side.
+"""Estimate counts from messages that lie in hyperplanes of a projective space.
 
-A word lies in the set of an item with probability a if its user holds the item and with b if not,
-whatever else is held. So of n words, m in the set, (m - b n) / (a - b) estimates the number f of
-users that hold it, without bias, with variance (f a (1 - a) + (n - f) b (1 - b)) / (a - b)^2.
+A message lies in the set of an item with probability a if its user has the item and with b if not,
+whatever else the user has. So if m of n messages lie in the set, (m - b n) / (a - b) estimates the
+number f of users with the item, without bias. Its variance is (f a (1 - a) + (n - f) b (1 - b)) /
+(a - b)^2.
 
-Of a domain too large to be listed each level of prefixes is counted so, from the words of those
-who drew it; they speak for all. What is made of the counts is a matter of `PrefixCounts`.
+For a domain too large to list, each level of prefixes is counted this way. Its messages are from
+the users who drew it, who are representative of all users. `PrefixCounts` evaluates the counts.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from dpstream.randomizers.projective_geometry import ProjectiveGeometryLaw
 
 
 class ProjectiveGeometryAggregator(TableAggregator[ProjectiveGeometryLaw]):
-    """For every epoch how often each word was received.
+    """Count the multiplicity of each message, for every epoch.
 
     >>> from dpstream.aggregators.estimate import Attendance
     >>> from dpstream.randomizers.composed import ComposedLaw
@@ -39,23 +40,13 @@ class ProjectiveGeometryAggregator(TableAggregator[ProjectiveGeometryLaw]):
     >>> aggregator.add(1, np.array([[1], [1], [0], [1]], np.uint8), None)
     >>> aggregator.estimate(1, Attendance.constant(1, 4)).values.tolist()  # 3 and 0, of 4
     [8.0, -4.0]
-
-    Args:
-        law: the constants of the job.
     """
 
     @property
     def cells(self) -> int:
-        """One for each word."""
         return self.law.words
 
     def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
-        """See that words can be reports of an epoch.
-
-        Raises:
-            ValueError: the epoch lies outside the horizon, the array has another dtype or shape
-                than (reports, 1), or there is no such word.
-        """
         law = self.law
         check_form(epoch, law.last_epoch, words, law.word_form.dtype)
         if len(words) and int(words.max()) >= self._tables.cells:
@@ -72,17 +63,14 @@ class ProjectiveGeometryAggregator(TableAggregator[ProjectiveGeometryLaw]):
         self._tables.add(epoch, words, counts)
 
     def estimate(self, epoch: int, attendance: Attendance) -> ItemEstimates | FoundItems | None:
-        """How many users hold each item, or the items most held; None without any report.
-
-        The standard deviation is that of the item that is estimated worst.
-        """
+        """Estimate items, or top items, with their largest standard error; None without reports."""
         found = self._of(epoch, attendance)
         if isinstance(found, CellWindow):
             return found.published
         return None if found is None else found.listed(MOST_PUBLISHED) or found.top(FOUND)
 
     def window(self, epochs: Sequence[int], attendance: Attendance) -> CountedWindow | None:
-        """All items, or all cells of prefixes, epochs added up; None if one has no report."""
+        """Return all items, or all prefix cells, summed over epochs; None if one has no report."""
         return added_up(self._of(epoch, attendance) for epoch in epochs)
 
     def _of(self, epoch: int, attendance: Attendance) -> ItemEstimates | CellWindow | None:
@@ -102,7 +90,7 @@ class ProjectiveGeometryAggregator(TableAggregator[ProjectiveGeometryLaw]):
     def _prefixes(
         self, code: PrefixCells, received: NDArray[np.int64], epoch: int, attendance: Attendance
     ) -> CellWindow:
-        """Of the population, which those who drew a level and reported speak for."""
+        """Scale from the users who drew a level and reported to the population."""
         population = int(attendance.population[epoch])
         cells: list[NDArray[np.float64]] = []
         empty: list[float] = []
@@ -126,9 +114,9 @@ class ProjectiveGeometryAggregator(TableAggregator[ProjectiveGeometryLaw]):
     def _counts(
         self, received: NDArray[np.int64], items: int
     ) -> tuple[NDArray[np.float64], float, int]:
-        """Who reported and holds each item, the largest variance of these, and the reports."""
+        """Return reporting users with each item, their largest variance, and the reports."""
         law, reports = self.law, int(received.sum())
-        # The first point is no item.
+        # The first point is not an item.
         inside = hyperplane_sums(law.space, received, 1 + items)[1:]
         held, other = map(float, law.probabilities)
         counts = (inside.astype(np.float64) - other * reports) / (held - other)
@@ -142,16 +130,11 @@ class ProjectiveGeometryAggregator(TableAggregator[ProjectiveGeometryLaw]):
 def level_variance(
     law: ProjectiveGeometryLaw, reports: float, population: float, share: float
 ) -> float:
-    """Variance of the count of a cell of prefixes: the largest there is up to a share of users.
+    """Return the largest variance of the count of a prefix cell, up to a share of users.
 
-    Who draws its level is chosen at random: of N users with a share p in the cell, m reporting on
-    it add N^2 p (1 - p) (N - m) / (m (N - 1)).
-
-    Args:
-        law: with prefixes.
-        reports: on the level.
-        population: who the count is about.
-        share: of the users that is in the cell with most of them; 0 for empty cells.
+    The users of a level are chosen at random. Of N users with a share p in the cell, m reporting on
+    the level add N^2 p (1 - p) (N - m) / (m (N - 1)). `share` is that of the fullest cell; 0 for
+    empty cells.
     """
     most, reports = min(max(share, 0.0), 1.0), max(reports, 1.0)
     noise = max(

@@ -1,8 +1,10 @@
-"""Below which value a share of all values lies, from noisy counts of all prefixes.
+"""Estimate quantiles from noisy counts of all prefixes.
 
-Appendix E of "On the Power of Multiple Anonymous Messages" (Ghazi, Golowich, Kumar, Pagh, Velingker
-2019): the least value up to which there are at least as many values as wanted, found by bisection.
-For that the counts have to increase, which isotonic regression sees to; it costs no privacy.
+A quantile is the smallest value with at least the requested number of values up to it, found by
+bisection. This needs increasing counts, which isotonic regression provides at no privacy cost.
+
+Reference: Ghazi, Golowich, Kumar, Pagh, Velingker, "On the Power of Multiple Anonymous Messages",
+2019, appendix E.
 """
 
 from __future__ import annotations
@@ -22,13 +24,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ValueQuantile:
-    """A quantile of whole numbers: F(value - 1) < share <= F(value), as far as is known.
+    """A quantile of integers: by estimate, F(value - 1) < share <= F(value).
 
     Attributes:
-        share: of all values.
-        value: from 0 on.
-        low: the least value in the 95 % interval.
-        high: the largest value in it.
+        share: Of all values.
+        value: Zero-based.
+        low: Smallest value in the 95 % interval.
+        high: Largest value in the 95 % interval.
     """
 
     share: float
@@ -38,18 +40,14 @@ class ValueQuantile:
 
 
 def quantile(counts: GridCounts, share: float) -> ValueQuantile:
-    """The value below which there is so large a share of the values that users have.
+    """Estimate the value with a given share of the users' values below it, on one axis.
 
-    The interval has all values x of which a 95 % test does not tell that they are none: with
-    T values in all, more than share T lie before x, or fewer than that before x + 1. Both tests
-    allow for the error of T, which is estimated too.
-
-    Args:
-        counts: over one axis.
-        share: above 0 and below 1; 0.5 is the median.
+    The interval contains all values x that a 95 % test does not exclude. It excludes x if, with T
+    values in all, more than share T lie before x, or fewer than that before x + 1. Both tests allow
+    for the error of T, which is estimated too.
 
     Raises:
-        ValueError: it is not, there are several axes, or by all that is known there are no values.
+        ValueError: If share is not between 0 and 1, there are several axes or no values.
 
     >>> from dpstream.aggregators.grid_counts import GridCounts
     >>> from dpstream.randomizers.cell_codes.levels import Levels
@@ -60,7 +58,7 @@ def quantile(counts: GridCounts, share: float) -> ValueQuantile:
     """
     if not 0 < share < 1:
         raise ValueError(f"quantile {share}, must lie between 0 and 1")
-    # Imported where it is used: devices import what queries are made of, and not scipy.
+    # Imported here because devices import what queries consist of, without scipy.
     from scipy.optimize import isotonic_regression
 
     axis = counts.only_axis

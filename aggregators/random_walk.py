@@ -1,14 +1,14 @@
-"""Estimates of value_stream, shrunk: biased, and nearer the truth where little changes.
+"""Shrink estimates of value_stream: biased, but closer to the ground truth if little changes.
 
-The unbiased recursion believes every step that the letters tell of. Here the count is taken to walk
-at random instead, by steps of one variance: a Kalman filter weighs what an epoch says against what
-the ones before have said, and a smoother also what later ones say. How large the steps are is told
-by what has come in: a grid of variances is followed at once, each weighted by how likely it makes
-what has come in so far (empirical Bayes). Before anything has, variances up to that of the noise
-are all alike likely, so that little is shrunk while little is known.
+The unbiased recursion fully accepts every step that the symbols suggest. Here the count is modeled
+as a random walk with steps of one variance. A Kalman filter weighs an epoch's reports against
+earlier ones, and a smoother also against later ones. The size of the steps is estimated from the
+reports. A grid of variances is filtered at once, each weighted by the likelihood of the reports so
+far (empirical Bayes). Without reports, all variances up to that of the noise are equally likely, so
+little is shrunk while little is known.
 
-A sudden change is not believed in full. So these are shown beside the unbiased estimates, labelled,
-and without intervals.
+A sudden change is not fully accepted. These estimates are therefore shown alongside the unbiased
+ones, labeled, and without intervals.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Array = NDArray[np.float64]
 
 # Variances of a step, as multiples of the smallest variance of the noise of an epoch.
 _GRID = np.logspace(-6, 2, 41)
-# A density that is flat below 1, on points that lie the denser the smaller they are.
+# A density that is flat below 1, on points that are denser the smaller they are.
 _PRIOR = np.log(np.minimum(_GRID, 1.0))
 
 
@@ -30,8 +30,8 @@ class Shrunk(NamedTuple):
     """Biased estimates in users, shape (epochs,) each.
 
     Attributes:
-        online: from what had come in up to each epoch.
-        offline: from everything.
+        online: From the reports up to each epoch.
+        offline: From all reports.
     """
 
     online: Array
@@ -41,16 +41,16 @@ class Shrunk(NamedTuple):
 def random_walk(
     received: Array, variances: Array, first_variance: float, *, boost: float, decay: float
 ) -> Shrunk:
-    """Filter and smooth counts of devices that add a boost for each change, and let it decay.
+    """Filter and smooth counts of devices that add a boost for each change, which decays.
 
-    The count x and what devices add to it, F, go on as x + d and decay F + boost d, where d is the
-    step; x + F is received. Both are 0 before the first epoch, whose step is not one of the walk.
-    The smoother is that of de Jong (1988), which inverts nothing.
+    With step d, the count x and what devices add to it, F, become x + d and decay F + boost d; x +
+    F is received. Both are 0 before the first epoch, whose step is not one of the walk. The
+    smoother is that of de Jong (1988), which inverts nothing.
 
     Args:
-        received: x + F in users, shape (epochs,); anything where nothing has come in.
-        variances: of its noise, shape (epochs,); inf where nothing has come in.
-        first_variance: of the step to the first epoch: so large that it says next to nothing.
+        received: x + F in users, shape (epochs,); ignored in epochs without reports.
+        variances: Of its noise, shape (epochs,); inf in epochs without reports.
+        first_variance: Of the step to the first epoch: large enough to be almost uninformative.
         boost: a.
         decay: b.
     """
@@ -86,7 +86,8 @@ def random_walk(
     offline = np.zeros(epochs)
     later = np.zeros_like(state)
     for epoch in reversed(range(epochs)):
-        # What this epoch and later ones say beyond the prediction: h e / S + (I - K h')' later.
+        # Information from this epoch and later ones beyond the prediction: h e / S + (I - K h')'
+        # later.
         told = surprises[epoch] / totals[epoch] - (gains[epoch] * later).sum(axis=1)
         later = later + told[:, None]
         values = predicted[epoch, :, 0] + (spreads[epoch, :, 0] * later).sum(axis=1)
@@ -96,7 +97,7 @@ def random_walk(
 
 
 def _shares(likelihoods: Array) -> Array:
-    """Weights from logarithms of likelihoods, shape (grid,), that add up to 1."""
+    """Return normalized weights from logarithms of likelihoods, shape (grid,)."""
     weights: Array = np.exp(likelihoods - likelihoods.max())
     weights /= weights.sum()
     return weights

@@ -1,7 +1,7 @@
-"""Numeric values over time, server side: letters on every level, and least squares over its nodes.
+"""Follow numeric values over time: symbols on every level, and least squares over its nodes.
 
-Each level is a job over items of its own, about the same users. Since a device's level does not
-depend on its values, those who report on a level speak for all.
+Each level is a job over items of its own, about the same users. A device's level does not depend on
+its values, so the users who report on a level are representative of all.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Array: TypeAlias = NDArray[np.float64]
 
 
 class RangeValuesAggregator(LawAggregator[RangeValuesLaw]):
-    """Sums of letters; equal whatever the order, and however they were split and merged.
+    """Sum symbols; the state is independent of input order, splits and merges.
 
     >>> import numpy as np
     >>> from dpstream.randomizers.value_stream.range_values.calibration import calibrate
@@ -39,9 +39,6 @@ class RangeValuesAggregator(LawAggregator[RangeValuesLaw]):
     >>> aggregator.add(1, np.array([[(1 << LEVEL_SHIFT) + 3 * 256 + 88]], np.uint32), None)
     >>> aggregator.levels[0].sums(1)
     array([1, 0, 0, 0, 8])
-
-    Args:
-        law: the constants of the job.
     """
 
     def __init__(self, law: RangeValuesLaw) -> None:
@@ -49,12 +46,6 @@ class RangeValuesAggregator(LawAggregator[RangeValuesLaw]):
         self.levels = [HadamardValuesAggregator(level) for level in law.levels]
 
     def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
-        """See that words can be reports of an epoch.
-
-        Raises:
-            ValueError: the epoch lies outside the horizon, the array is not uint32 of shape
-                (reports, 1), or a word names a level that is never drawn, or is none of its words.
-        """
         check_form(epoch, self.law.last_epoch, words, np.uint32)
         drawn = np.flatnonzero([0, *self.law.level_weights])
         wrong = ~np.isin(words[:, 0] >> LEVEL_SHIFT, drawn)
@@ -81,17 +72,12 @@ class RangeValuesAggregator(LawAggregator[RangeValuesLaw]):
             mine.merge(theirs)
 
     def to_bytes(self) -> bytes:
-        """For every level the length of its counts (u8) and the counts; equal ones: equal bytes."""
+        """Return the length (u8) and state of every level; equal states give equal bytes."""
         states = [level.to_bytes() for level in self.levels]
         return b"".join(len(state).to_bytes(_LENGTH_BYTES, "little") + state for state in states)
 
     @classmethod
     def from_bytes(cls, law: RangeValuesLaw, data: bytes) -> Self:
-        """Read `to_bytes`.
-
-        Raises:
-            ValueError: the bytes are no sums of this horizon and these levels.
-        """
         aggregator, start = cls(law), 0
         for index, level in enumerate(law.levels):
             begin = start + _LENGTH_BYTES
@@ -105,16 +91,12 @@ class RangeValuesAggregator(LawAggregator[RangeValuesLaw]):
         return aggregator
 
     def estimate(self, epoch: int, attendance: Attendance) -> RangeEstimates | None:
-        """How many devices' values lie in each bucket at an epoch; None where nothing is known.
+        """Estimate the devices with values in each bucket at an epoch, or None if unknown.
 
-        Every enrolled device is taken to have a value: they add up to the population. A level with
-        an interval that no report covers is left out, unless it is the one of the buckets: then all
-        levels are used, each with what its gaps add to its deviation, and the result is flagged
-        `GAP`.
-
-        Args:
-            epoch: 1 to the horizon.
-            attendance: head counts of the epochs up to this one.
+        Every enrolled device is assumed to have a value: the total is the population. A level with
+        an interval that no report covers is left out, unless it is the level of the buckets. In
+        that case all levels are used, each with the deviation its gaps add, and the result is
+        flagged `GAP`.
         """
         found = [level.estimate(epoch, attendance) for level in self.levels]
         if found[-1] is None:
@@ -141,12 +123,7 @@ class RangeValuesAggregator(LawAggregator[RangeValuesLaw]):
         )
 
     def smoothed(self, last_epoch: int, attendance: Attendance) -> SmoothedEstimates:
-        """How many values lay in each bucket at every epoch, from all reports up to the last one.
-
-        Args:
-            last_epoch: 1 to the horizon.
-            attendance: head counts of the epochs up to this one.
-        """
+        """Estimate the values in each bucket at every epoch from all reports up to the last one."""
         nodes = [level.smoothed(last_epoch, attendance) for level in self.levels]
         gaps = np.array([level.gaps for level in nodes])
         variances = self._level_variances(np.array([level.half_widths for level in nodes]), gaps)
@@ -178,11 +155,10 @@ class RangeValuesAggregator(LawAggregator[RangeValuesLaw]):
     def _level_variances(
         self, half_widths: NDArray[np.float64], gaps: NDArray[np.bool_]
     ) -> NDArray[np.float64]:
-        """Variances of the nodes of each level, infinite where a level is left out.
+        """Return the variances of nodes, shape (levels, epochs), infinite for levels left out.
 
-        Args:
-            half_widths: of their 95 % intervals, shape (levels, epochs).
-            gaps: whether the level has an interval that no report covers, the same shape.
+        `half_widths` of 95 % intervals, and `gaps`, set for intervals without any report, have the
+        same shape.
         """
         drawn = np.array(self.law.level_weights)[:, None] > 0
         return np.where(drawn & (gaps[-1] | ~gaps), np.square(half_widths / NORMAL_95), np.inf)
@@ -190,7 +166,7 @@ class RangeValuesAggregator(LawAggregator[RangeValuesLaw]):
     def _by_level(
         self, words: NDArray[np.uint32]
     ) -> Iterator[tuple[HadamardValuesAggregator, NDArray[np.bool_], NDArray[np.uint32]]]:
-        """For every level that is drawn: which words are its own, and what it makes of them."""
+        """Yield each drawn level, the mask of its words, and these words without the level."""
         levels = words[:, 0] >> LEVEL_SHIFT
         for number, (level, weight) in enumerate(
             zip(self.levels, self.law.level_weights, strict=True), start=1
@@ -201,7 +177,6 @@ class RangeValuesAggregator(LawAggregator[RangeValuesLaw]):
 
 
 def _nothing(nodes: int, population: int) -> ItemEstimates:
-    """Of a level of which nothing is known."""
     return ItemEstimates(np.zeros(nodes), math.inf, math.inf, 0, population, (GAP,))
 
 

@@ -1,9 +1,9 @@
-"""How many users hold an item, from rows of buckets: Count-Min and its relatives.
+"""Estimate users with an item from rows of buckets: Count-Min and related sketches.
 
-In every row an item's cell holds the item, other items and noise. What it holds beside the item is
-what any cell of the row holds, so the error of an estimator is known from the cells themselves: it
-is what the estimator says of somebody who has no item at all. That shows how skewed the counts are,
-and which estimator is best; min, mean and median all are good for some windows.
+In every row an item's cell contains the item, other items and noise. Apart from the item, its
+contents are distributed like those of any cell of the row. So the cells themselves show the error
+of an estimator: it is the estimate for a user without any item. That shows how skewed the counts
+are, and which estimator is best; each of min, mean and median is best for some windows.
 """
 
 from __future__ import annotations
@@ -34,21 +34,18 @@ _AT_ONCE: Final = 1 << 18
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowEstimates(Counts):
-    """Estimates of all items of a window, each made when it is asked for.
+    """Estimates of all items of a window, computed on demand.
 
     Attributes:
-        code: which cells an item has.
         cells: float64, shape (rows, buckets): counts without the mean of the noise.
-        estimator: how rows are put together; None where every item has a cell of its own.
-        offset: what is taken off.
-        shrinking: how much of an item it sees: less than 1 where the offset is a mean over all
-            cells, which the item is in.
-        standard_deviation: of an estimate.
-        half_width: of its 95 % interval.
-        errors: a sample of its errors, float64.
-        reports: how many contributors they rest on.
-        population: users the estimates are about.
-        flags: which estimator was used.
+        estimator: Combines rows; None where every item has a cell of its own.
+        offset: Subtracted from the combined cells.
+        shrinking: Share of an item that remains: less than 1 where the offset is a mean over all
+            cells, which include the item's.
+        standard_deviation: Standard error of an estimate.
+        half_width: Of its 95 % interval.
+        errors: A sample of its errors, float64.
+        flags: The estimator used.
     """
 
     code: HashedRows
@@ -74,16 +71,16 @@ class RowEstimates(Counts):
         reports: int | None = None,
         allowance: float = 0.0,
     ) -> Self:
-        """The estimates of a window.
+        """Estimate the items of a window.
 
         Args:
-            code: which cells an item has.
-            cells: counts without the mean of their noise, float64, shape (code.cells,).
-            noise_variance: of each of them.
-            population: how many users the counts are about.
-            estimator: None for the one with the least predicted error.
-            reports: how many contributors they rest on; None for all users.
-            allowance: what is added, with the estimator min, so that estimates are one-sided.
+            code: Encoding of items as cells.
+            cells: Counts without the mean of their noise, float64, shape (code.cells,).
+            noise_variance: Of each cell.
+            population: Number of users the counts describe.
+            estimator: None selects the one with the smallest predicted error.
+            reports: Number of contributors; None for all users.
+            allowance: With the estimator min, added to make estimates one-sided.
         """
         reports = population if reports is None else reports
         cells = cells.reshape(code.rows, code.buckets)
@@ -128,20 +125,15 @@ class RowEstimates(Counts):
 
     @property
     def error_sample(self) -> NDArray[np.float64]:
-        """See `errors`."""
         return self.errors
 
     @property
     def predicted_error(self) -> float:
-        """Mean absolute error of an item that few hold."""
+        """Mean absolute error of a rare item."""
         return float(np.abs(self.errors).mean())
 
     def values(self, items: NDArray[np.int64]) -> NDArray[np.float64]:
-        """How many users hold each of these items, float64; some may be negative.
-
-        Args:
-            items: int64, shape (items,), from 1 on.
-        """
+        """Estimate the users with each of these items, float64; some may be negative."""
         values = np.empty(len(items))
         for start in range(0, len(items), _AT_ONCE):
             part = slice(start, start + _AT_ONCE)
@@ -157,14 +149,12 @@ class RowEstimates(Counts):
         return np.asarray(estimates, np.float64)
 
     def item(self, item: int) -> Estimate:
-        """The estimate of one item."""
         ((_, estimate),) = self.of_items([item])
         return estimate
 
     def of_items(self, items: Sequence[int] | None = None) -> Iterator[tuple[int, Estimate]]:
-        """See `Counts`."""
         chosen = range(1, self.code.size + 1) if items is None else items
-        # All at once: of a million items, one at a time takes a minute.
+        # One batch: a million items take a minute one by one.
         values = self.values(np.array(chosen, np.int64)).tolist()
         for item, value in zip(chosen, values, strict=True):
             yield (
@@ -173,21 +163,17 @@ class RowEstimates(Counts):
             )
 
     def top(self, count: int) -> FoundItems:
-        """See `Counts`."""
         return self.all_items().top(count)
 
     def listed(self, most: int | None = None) -> ItemEstimates | None:
-        """See `Counts`."""
         return None if most is not None and self.code.size > most else self.all_items()
 
     def all_items(self) -> ItemEstimates:
-        """The estimates of all items of the domain."""
         values = self.values(np.arange(1, self.code.size + 1))
         return ItemEstimates(values, self.standard_deviation, self.half_width, *self.about)
 
     @property
     def method(self) -> str:
-        """See `Counts`."""
         code = self.code
         if self.flags == _ONE_SIDED:
             return "the smallest cell of each item, less what its noise is hardly ever below"
@@ -200,11 +186,11 @@ class RowEstimates(Counts):
 def _debiasing(
     estimator: Estimator, nobody: NDArray[np.float64], cells: NDArray[np.float64]
 ) -> tuple[float, float]:
-    """What to take off, and the share of the item that is left then.
+    """Return the offset to subtract, and the share of the item that then remains.
 
-    The published minimum takes off the noise alone, and is never below 0: whatever else is in the
-    cells makes it too large. The median is made too large as often as too small. The mean is right
-    on average: nothing is taken off but what other items have in a cell on average.
+    The published minimum subtracts the noise alone, and is never below 0: other contents of the
+    cells make it too large. The median is adjusted to be too large as often as too small. The mean
+    is adjusted to be unbiased: only the mean contribution of other items to a cell is subtracted.
     """
     if estimator == "min":
         return 0.0, 1.0
@@ -214,7 +200,7 @@ def _debiasing(
 
 
 def together(values: NDArray[np.float64], estimator: Estimator) -> NDArray[np.float64]:
-    """One number of each item's cells: float64, shape (items,), of (items, rows)."""
+    """Combine the cells of each item, shape (items, rows), to float64, shape (items,)."""
     if estimator == "min":
         return np.asarray(values.min(axis=1), np.float64)
     if estimator == "mean":
@@ -223,7 +209,7 @@ def together(values: NDArray[np.float64], estimator: Estimator) -> NDArray[np.fl
 
 
 def _sampled_cells(cells: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Cells here and there in every row, shape (read, rows); always the same ones."""
+    """Return a fixed sample of cells in every row, shape (read, rows)."""
     buckets = np.uint64(cells.shape[1])
     return np.stack(
         [

@@ -1,10 +1,10 @@
-"""Shrinkage: estimates that are biased, and nearer the truth where little changes.
+"""Shrinkage: biased estimates that are closer to the ground truth if little changes.
 
-How large the increments of an order are beside their noise can be told from all of them together.
-Where they are hardly larger, most of an estimate is noise, and taking it smaller makes it better on
-average (empirical Bayes). The price is bias: a sudden change is not believed in full. Where changes
-stand out of the noise, and online where few increments are known yet, that can cost more than it
-brings. So these are shown beside the unbiased estimates, labelled, and without intervals.
+All increments of an order together show how large they are compared with their noise. If they are
+hardly larger, most of an estimate is noise, and reducing it improves it on average (empirical
+Bayes). The price is bias: a sudden change is not fully accepted. Where changes exceed the noise,
+and online where few increments are known yet, this can cost more than it gains. These estimates are
+therefore shown alongside the unbiased ones, labeled, and without intervals.
 """
 
 from __future__ import annotations
@@ -21,23 +21,17 @@ from dpstream.aggregators.tree_smoothing import (
     shared_out,
 )
 
-# Variances beyond so many times the largest one are those of intervals that are not known.
+# Intervals whose variance exceeds the largest known one by this factor are unknown.
 _KNOWN = 1e3
 
 
 def online_shrunk(orders: Sequence[TreeEstimates], *, combine: bool = True) -> NDArray[np.float64]:
-    """Every prefix from the intervals that make it up, each shrunk by what was known at its end.
+    """Return every prefix from its intervals, each shrunk by what was known at its end.
 
-    The factor of an interval is 1 - 1 / s, or 0 if that is negative, where s is the mean square of
+    The factor of an interval is 1 - 1 / s, or 0 if that is negative. Here s is the mean square of
     the estimates for the intervals of its order up to it, each as a multiple of its variance.
-
-    Args:
-        orders: own estimates, from order 0 up, as `dpstream.aggregators.tree_smoothing.smoothed`
-            takes them.
-        combine: as for `dpstream.aggregators.prefix_combiner.PrefixCombiner`.
-
-    Returns:
-        shape (epochs, counts).
+    `orders` are own estimates as for `dpstream.aggregators.tree_smoothing.smoothed`. The result has
+    shape (epochs, counts).
     """
     epochs = np.arange(1, len(orders[0].values) + 1)
     prefixes = np.zeros_like(orders[0].values)
@@ -46,7 +40,7 @@ def online_shrunk(orders: Sequence[TreeEstimates], *, combine: bool = True) -> N
         variances = np.where(known, piece.variances, np.inf)[:, None]
         squares = np.cumsum(np.square(piece.values) / variances, axis=0)
         mean = squares / np.maximum(np.cumsum(known), 1)[:, None]
-        # 0 has no sign: adding 0 takes it away, here and below.
+        # Adding 0 removes the sign of -0.0, here and below.
         shrunk = piece.values * _kept(mean - 1, mean)
         ends = epochs >> order & 1 == 1
         prefixes[ends] += shrunk[(epochs[ends] >> order) - 1]
@@ -54,18 +48,13 @@ def online_shrunk(orders: Sequence[TreeEstimates], *, combine: bool = True) -> N
 
 
 def offline_shrunk(orders: Sequence[TreeEstimates]) -> NDArray[np.float64]:
-    """Every prefix by weighted least squares, where intervals are shared out evenly when in doubt.
+    """Return every prefix by weighted least squares, shrunk towards even splits of intervals.
 
-    On the way down an interval is shared out between its halves. How far that departs from one half
-    each is shrunk: by s / (s + v), where v is the variance of the departure and s the mean square
-    of the true departures, estimated from all intervals of the order together and for every count
-    on its own. An interval that is in no larger one is shrunk towards 0 in the same way.
-
-    Args:
-        orders: as for `online_shrunk`.
-
-    Returns:
-        shape (epochs, counts).
+    On the way down an interval is split between its halves. The departure from one half each is
+    shrunk by s / (s + v). Here v is the variance of the departure and s the mean square of the true
+    departures. s is estimated from all intervals of the order together, separately for every count.
+    An interval that is in no larger one is shrunk towards 0 in the same way. The result has shape
+    (epochs, counts).
     """
     *shorter, longest = combined_orders(orders)
     finite = [own.variances[np.isfinite(own.variances)] for own in orders]
@@ -80,7 +69,7 @@ def offline_shrunk(orders: Sequence[TreeEstimates]) -> NDArray[np.float64]:
         departures *= _factors(departures, noise, known)
         values[: 2 * count : 2] = even + departures
         values[1 : 2 * count : 2] = even - departures
-        # The last interval, if it has no neighbour.
+        # The last interval, if it has no neighbor.
         values[2 * count :] *= _factors(halves.values, halves.variances, known)[2 * count :]
         totals = values
     prefixes: NDArray[np.float64] = np.cumsum(totals, axis=0) + 0.0
@@ -88,9 +77,9 @@ def offline_shrunk(orders: Sequence[TreeEstimates]) -> NDArray[np.float64]:
 
 
 def _pieces(orders: Sequence[TreeEstimates], combine: bool) -> list[TreeEstimates]:
-    """All intervals as `PrefixCombiner` combines them: without reports they are 0, of variance 0.
+    """Combine all intervals like `PrefixCombiner`: without reports they are 0, of variance 0.
 
-    Halves with a gap say nothing about an interval that has reports of its own.
+    Halves with a gap add nothing to an interval that has reports of its own.
     """
     pieces: list[TreeEstimates] = []
     gaps: NDArray[np.bool_] = np.zeros(0, np.bool_)
@@ -117,10 +106,11 @@ def _pieces(orders: Sequence[TreeEstimates], combine: bool) -> list[TreeEstimate
 def _factors(
     values: NDArray[np.float64], variances: NDArray[np.float64], known: float
 ) -> NDArray[np.float64]:
-    """How much of each value is kept: s / (s + its variance), s by weighted moments for each count.
+    """Return the share of each value to keep: s / (s + its variance), s by weighted moments.
 
-    Values with a large variance weigh less. The three quarters with the smaller ones weigh alike:
-    they may be so small because few were enrolled then, and say nothing about the others.
+    s is estimated separately for each count. Values with a large variance weigh less. The three
+    quarters with the smaller ones weigh alike: they may be small because few were enrolled then,
+    which says nothing about the others.
     """
     noise = np.maximum(variances, np.finfo(np.float64).tiny)[:, None]
     used = (variances > 0) & (variances <= known)
@@ -133,6 +123,6 @@ def _factors(
 
 
 def _kept(signal: NDArray[np.float64], total: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Their quotient, from 0 to 1."""
+    """Return the quotient, clipped to [0, 1]."""
     signal, total = np.broadcast_arrays(np.maximum(signal, 0.0), total)
     return np.divide(signal, total, out=np.zeros(total.shape), where=total > 0)

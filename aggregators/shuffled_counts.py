@@ -1,10 +1,10 @@
-"""Shuffled counts, server side: the number of messages of every epoch, followed through time.
+"""Follow the number of messages of shuffled counts through time.
 
-An epoch's messages, less those that are always there, scaled to all devices, estimate the count
-plus r times its change. What is published follows them: with r parts of the estimate before and one
-part of what has come in, divided by r + 1, it is unbiased as long as all changes are boosted, and
-noise is averaged over about 2r + 1 epochs. A change that is not boosted, or falls on an epoch that
-was withheld, shows by and by: at most the share (r / (r + 1))^m of it is missing m epochs later.
+An epoch's messages, minus those always sent, scaled to all devices, estimate the count plus r times
+its change. Published estimates follow them: r parts of the previous estimate and one part of the
+received count, divided by r + 1. This is unbiased as long as all changes are boosted, and averages
+noise over about 2r + 1 epochs. A change that is not boosted, or falls on a suppressed epoch,
+appears gradually: at most the share (r / (r + 1))^m of it is missing m epochs later.
 """
 
 from __future__ import annotations
@@ -27,15 +27,10 @@ _ENTRY = np.dtype([("epoch", "<u8"), ("count", "<i8")])
 
 @dataclass(frozen=True, slots=True)
 class _Followed:
-    """The estimate of an epoch.
+    """The estimate of an epoch, in users; epoch 0 is before the first.
 
-    Attributes:
-        epoch: 0 before the first.
-        value: in users.
-        variance: of the noise.
-        silence: standard deviation that is due to silent devices.
-        known: whether any epoch was released so far.
-        released: whether this one was.
+    `silence` is the standard deviation due to absent devices. `known` is True if any epoch so far
+    was released, `released` if this one was.
     """
 
     epoch: int = 0
@@ -47,11 +42,7 @@ class _Followed:
 
 
 class ShuffledCountsAggregator(LawAggregator[ShuffledCountsLaw]):
-    """Counts of messages; equal whatever the order, and however they were split and merged.
-
-    Args:
-        law: the constants of the job.
-    """
+    """Count messages; the state is independent of input order, splits and merges."""
 
     def __init__(self, law: ShuffledCountsLaw) -> None:
         super().__init__(law)
@@ -61,12 +52,6 @@ class ShuffledCountsAggregator(LawAggregator[ShuffledCountsLaw]):
         self._resumed = 0
 
     def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
-        """See that words can be reports of an epoch.
-
-        Raises:
-            ValueError: the epoch lies outside the horizon, the array is not uint8 of shape
-                (reports, 1), or a word is not 0.
-        """
         check_form(epoch, self.law.last_epoch, words, np.uint8)
         if words.any():
             raise ValueError(f"word {words.max()} at epoch {epoch}, must be 0")
@@ -84,12 +69,11 @@ class ShuffledCountsAggregator(LawAggregator[ShuffledCountsLaw]):
             self._add(epoch, count)
 
     def to_bytes(self) -> bytes:
-        """For every epoch with messages: epoch (u8) and how many (i8); ascending."""
+        """Return epoch (u8) and message count (i8) for every epoch with messages, ascending."""
         return np.array(sorted(self._counts.items()), _ENTRY).tobytes()
 
     @classmethod
     def from_bytes(cls, law: ShuffledCountsLaw, data: bytes) -> Self:
-        """Read `to_bytes`; `ValueError` if the bytes are no counts of this horizon."""
         if len(data) % _ENTRY.itemsize:
             raise ValueError(f"counts of {len(data)} bytes, an epoch takes {_ENTRY.itemsize}")
         entries = np.frombuffer(data, _ENTRY)
@@ -107,17 +91,15 @@ class ShuffledCountsAggregator(LawAggregator[ShuffledCountsLaw]):
         return aggregator
 
     def estimate(self, epoch: int, attendance: Attendance) -> Estimate | None:
-        """How many devices have the value 1 at an epoch; None before a window was released.
+        """Estimate the devices with value 1 at an epoch; return None before the first release.
 
-        Those who are present speak for the silent. An epoch whose window was withheld, because
-        there were fewer contributors than the minimum, has the estimate of the one before, flagged
-        `GAP`. The interval holds what silent devices may change at most, if silence does not depend
-        on values: as much as if it were always the same devices that are silent.
+        Absent devices are assumed to be like present ones. An epoch whose window is suppressed,
+        because contributors are below the minimum, repeats the previous estimate, flagged `GAP`.
+        The interval covers the largest change of absent devices, provided that absence does not
+        depend on values: as if always the same devices were absent.
 
-        Args:
-            epoch: 1 to the last one.
-            attendance: head counts of the epochs up to this one; those of one and the same object
-                must not change afterwards.
+        The contents of one and the same `attendance` object, up to the epoch, must not change
+        later.
         """
         if self._attendance is not attendance or self._followed.epoch > epoch:
             self._begin_anew()
@@ -138,16 +120,12 @@ class ShuffledCountsAggregator(LawAggregator[ShuffledCountsLaw]):
         )
 
     def state_after(self, epoch: int, attendance: Attendance) -> dict[str, Any]:
-        """What the estimates of later epochs need of the messages up to an epoch: JSON values."""
+        """Return what later estimates need from the messages up to an epoch, as JSON values."""
         self.estimate(epoch, attendance)
         return {"followed": list(astuple(self._followed)), "count": self._counts.get(epoch, 0)}
 
     def resume(self, state: Mapping[str, Any], attendance: Attendance) -> None:
-        """Have `state_after` in place of the messages up to its epoch; called of an empty state.
-
-        Raises:
-            ValueError: it is no such state.
-        """
+        """Replace the messages up to an epoch by `state_after`; requires an empty state."""
         epoch, *numbers, known, released = state["followed"]
         count = state["count"]
         finite = all(type(each) is float and math.isfinite(each) for each in numbers)
@@ -198,7 +176,7 @@ class ShuffledCountsAggregator(LawAggregator[ShuffledCountsLaw]):
 def predicted_deviations(
     law: ShuffledCountsLaw, last_epoch: int, users: int
 ) -> NDArray[np.float64]:
-    """The standard deviations to expect when everybody reports: in users, shape (last_epoch,)."""
+    """Predict standard errors if all devices report, in users, shape (last_epoch,)."""
     kept = (law.boost / (law.boost + 1)) ** 2
     averaged = (1 - kept ** np.arange(1, last_epoch + 1)) / (2 * law.boost + 1)
     deviations: NDArray[np.float64] = np.sqrt(law.noise.moments(users)[1] * averaged)

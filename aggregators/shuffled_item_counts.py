@@ -1,11 +1,11 @@
-"""Shuffled counts of items over time, server side: `dpstream.aggregators.followed_items`, of
-labels.
+"""Follow shuffled counts of labels over time, based on `dpstream.aggregators.followed_items`.
 
-All items have one and the same error bar: that of a mean variance over them.
+All items have the same 95 % interval width: that of a mean variance over them.
 
-Words are of several kinds, one after the other. Of M messages of a kind, N lie in the bucket of an
-item: its own, a part q of all others, and dummies. With their mean known, (N - dummies - q M) / (1
-- q) is unbiased, and so it is with the messages received less all dummies for M.
+Messages are of several kinds with consecutive numbers. Of M messages of a kind, N lie in the bucket
+of an item: its own, a share q of all others, and dummies. With their mean known, (N - dummies - q
+M) / (1 - q) is unbiased. It remains unbiased if M is the number of messages received minus all
+dummies.
 """
 
 from __future__ import annotations
@@ -27,17 +27,10 @@ from dpstream.randomizers.shuffled_counts.shuffled_item_counts import ShuffledIt
 def counts_of_kind(
     received: WordCounts, kind: int, hashes: AffineHashes, items: int, dummies: float
 ) -> tuple[NDArray[np.float64], float]:
-    """What words of one kind say of every item.
+    """Estimate every item's count, float64, shape (items,), from messages of one kind.
 
-    Args:
-        received: words of all kinds.
-        kind: from 0 on; its words begin at kind * `hashes.words`.
-        hashes: what items were hashed with.
-        items: how many there are.
-        dummies: expected among the words of an item.
-
-    Returns:
-        float64, shape (items,), and how many real messages there are, by estimate.
+    `dummies` are expected among an item's messages. The second result estimates the number of real
+    messages. The messages of kind k start at k * `hashes.words`.
 
     >>> received = WordCounts(np.dtype("<u1"))
     >>> received.add(np.array([1, 3, 5], np.uint8), np.array([7, 10, 12]))
@@ -54,27 +47,21 @@ def counts_of_kind(
 
 
 def dummies_variance(hashes: AffineHashes, spread: float) -> float:
-    """What dummies add to the variance of an item's count: those elsewhere count in M.
+    """Return the variance that dummies add to an item's count: those elsewhere count in M.
 
-    Args:
-        hashes: what items are hashed with.
-        spread: variance of the dummies among the words of an item.
+    `spread` is the variance of the dummies among the messages of an item.
     """
     odds = hashes.overlap / (1 - hashes.overlap)
     return spread * (1 + odds**2 * (hashes.buckets - 1))
 
 
 def collisions_variance(hashes: AffineHashes, items: int, messages: float) -> float:
-    """What so many messages add, each with a hash of its own; mean over the items."""
+    """Return the mean variance over items from messages that each have an independent hash."""
     return messages * (1 - 1 / items) * hashes.overlap / (1 - hashes.overlap)
 
 
 class ShuffledItemCountsAggregator(FollowedItems[ShuffledItemCountsLaw, ItemEstimates]):
-    """Counts of words, and what they say of every item.
-
-    Args:
-        law: the constants of the job.
-    """
+    """Count messages and estimate every item."""
 
     def _published(self, found: FollowedEpoch, population: int) -> ItemEstimates:
         deviation = math.hypot(math.sqrt(found.variance), found.silence)
@@ -88,12 +75,12 @@ class ShuffledItemCountsAggregator(FollowedItems[ShuffledItemCountsLaw, ItemEsti
         )
 
     def _sampled(self, values: NDArray[np.float64], population: int) -> float:
-        """The mean over the items."""
+        """Return the mean over the items."""
         shares = np.clip(values / population, 0.0, 1.0)
         return float((shares * (1 - shares)).mean())
 
     def _signed(self, epoch: int, senders: int) -> tuple[NDArray[np.float64], float]:
-        """Less dummies and collisions; the mean variance over the items."""
+        """Return counts without dummies and collisions, and the mean variance over the items."""
         law, received = self.law, self._received.of(epoch)
         found, variance = np.zeros(law.size), 0.0
         for kind, noise in enumerate(law.noises):
@@ -108,9 +95,10 @@ class ShuffledItemCountsAggregator(FollowedItems[ShuffledItemCountsLaw, ItemEsti
 def predicted_deviations(
     law: ShuffledItemCountsLaw, last_epoch: int, users: int
 ) -> NDArray[np.float64]:
-    """To expect of every item when everybody reports and has one: in users, shape (last_epoch,).
+    """Predict standard errors of items, in users, shape (last_epoch,).
 
-    Collisions of boosted messages, which are few, are left out.
+    Assumes that all devices report and have an item. The few collisions of boosted messages are
+    left out.
     """
     variance = collisions_variance(law.hashes, law.size, users) + sum(
         dummies_variance(law.hashes, noise.moments(users)[1]) for noise in law.noises

@@ -1,9 +1,8 @@
-"""Shuffled counts of numbers over time, server side: `dpstream.aggregators.followed_items`, on a
-tree.
+"""Follow shuffled counts of numbers over time, based on `followed_items`, on a tree.
 
-Every cell of an epoch, values held less values left, has the same noise; least squares make their
-levels one (`dpstream.aggregators.tree_counts`). That is linear, and the same at every epoch, so it
-makes no difference that what is followed are values and not cells.
+Every cell of an epoch, values held minus values left, has the same noise. Least squares make the
+levels consistent (`dpstream.aggregators.tree_counts`). This is linear, and the same at every epoch,
+so following values is equivalent to following cells.
 """
 
 from __future__ import annotations
@@ -20,11 +19,7 @@ from dpstream.randomizers.shuffled_counts.shuffled_level_counts import ShuffledL
 
 
 class ShuffledLevelCountsAggregator(FollowedItems[ShuffledLevelCountsLaw, LevelEstimates]):
-    """Counts of cells, and what they say of every value and range.
-
-    Args:
-        law: the constants of the job.
-    """
+    """Count cells and estimate every value and range."""
 
     def _published(self, found: FollowedEpoch, population: int) -> LevelEstimates:
         return LevelEstimates.of_levels(
@@ -39,11 +34,11 @@ class ShuffledLevelCountsAggregator(FollowedItems[ShuffledLevelCountsLaw, LevelE
         )
 
     def _sampled(self, values: NDArray[np.float64], population: int) -> float:
-        """1: how it is shared out depends on the range, and comes with the estimates."""
+        """Return 1: the distribution depends on the range, and comes with the estimates."""
         return 1.0
 
     def _signed(self, epoch: int, senders: int) -> tuple[NDArray[np.float64], float]:
-        """Without dummies; and the variance of a cell."""
+        """Return values without dummies, and the variance of a cell."""
         law, received = self.law, self._received.of(epoch)
         cells, variance = np.zeros(law.words), 0.0
         counts = np.zeros(law.words * len(law.noises))
@@ -60,7 +55,7 @@ class ShuffledLevelCountsAggregator(FollowedItems[ShuffledLevelCountsLaw, LevelE
 def predicted_deviations(
     law: ShuffledLevelCountsLaw, last_epoch: int, users: int, start: int = 0, end: int = 1
 ) -> NDArray[np.float64]:
-    """Of the number of values in [start, end) if everybody reports: in users, (last_epoch,)."""
+    """Predict standard errors of the values in [start, end) if all devices report, in users."""
     variances = equal_variances(law.levels, rooted=law.rooted)
     of_range = float(level_range_variances(law.levels, variances, start, end))
     noise = sum(noise.moments(users)[1] for noise in law.noises)

@@ -1,10 +1,9 @@
-"""The shuffled twin of value_stream, server side: one noisy sum an epoch, followed through time.
+"""Follow one noisy sum per epoch: the shuffled counterpart of value_stream.
 
-A sum of u = x - 1/2 + f of everybody present, and half of their number, is their count plus what
-they add for the changes that they follow: `dpstream.aggregators.value_stream` says how that is
-taken off. It works without a gain here, and its noise is what the shuffle stage has added once,
-whatever the number of users; beside it there is that of rounding, at most a quarter of a squared
-step for each.
+Add half of the number of present devices to their sum of u = x - 1/2 + f. The result is their count
+plus what they add for the changes they follow. `dpstream.aggregators.value_stream` describes how
+that is removed. Here there is no gain, and the noise is what the shuffler adds once, for any number
+of users. In addition there is rounding noise, at most a quarter of a squared step per user.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ from dpstream.randomizers.shuffled_counts.shuffled_value_stream import (
 
 _ENTRY = np.dtype([("epoch", "<u8"), ("windows", "<i8"), ("steps", "<i8")])
 
-# A window is released once; so many sums of 2^57 fit a number of 8 bytes.
+# A window is released once; this number of sums of 2^57 fits 8 bytes.
 _MOST_WINDOWS = 32
 
 
 class ShuffledValueStreamAggregator(FollowedCounts[ShuffledValueStreamLaw]):
-    """Noisy sums, by epoch; equal whatever the order, and however they were split and merged.
+    """Noisy sums by epoch; the state is independent of input order, splits and merges.
 
     >>> from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
     >>> from dpstream.randomizers.shuffled_counts.shuffled_value_stream.calibration import calibrate
@@ -41,9 +40,6 @@ class ShuffledValueStreamAggregator(FollowedCounts[ShuffledValueStreamLaw]):
     >>> aggregator.add(1, np.array([[2**62 + 512]], np.uint64), None)
     >>> aggregator.sums(1)  # windows, and their sum in steps of 1/256
     (1, 512)
-
-    Args:
-        law: the constants of the job.
     """
 
     def __init__(self, law: ShuffledValueStreamLaw) -> None:
@@ -51,12 +47,6 @@ class ShuffledValueStreamAggregator(FollowedCounts[ShuffledValueStreamLaw]):
         self._sums: dict[int, tuple[int, int]] = {}
 
     def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
-        """See that words can be what is released of an epoch.
-
-        Raises:
-            ValueError: the epoch lies outside the horizon, the array is not uint64 of shape
-                (sums, 1), or a sum is too far from 0.
-        """
         check_form(epoch, self.law.last_epoch, words, np.uint64)
         least, most = SUM_ZERO - MOST_SUM, SUM_ZERO + MOST_SUM
         if words.size and not least <= int(words.min()) <= int(words.max()) <= most:
@@ -74,7 +64,7 @@ class ShuffledValueStreamAggregator(FollowedCounts[ShuffledValueStreamLaw]):
         self._add(epoch, sum(times), sum(a * b for a, b in zip(steps, times, strict=True)))
 
     def sums(self, epoch: int) -> tuple[int, int]:
-        """Of an epoch: how many sums were received, one of each window, and what they add up to."""
+        """Return the number of sums received of an epoch, one per window, and their total."""
         return self._sums.get(epoch, (0, 0))
 
     def _merge(self, other: Self) -> None:
@@ -82,17 +72,12 @@ class ShuffledValueStreamAggregator(FollowedCounts[ShuffledValueStreamLaw]):
             self._add(epoch, windows, steps)
 
     def to_bytes(self) -> bytes:
-        """For every epoch with sums: epoch (u8), how many (i8), their sum (i8); ascending."""
+        """Return epoch (u8), number and total of sums (i8 each) for epochs with sums, ascending."""
         entries = [(epoch, *sums) for epoch, sums in sorted(self._sums.items())]
         return np.array(entries, _ENTRY).tobytes()
 
     @classmethod
     def from_bytes(cls, law: ShuffledValueStreamLaw, data: bytes) -> Self:
-        """Read `to_bytes`.
-
-        Raises:
-            ValueError: the bytes are no sums of this horizon.
-        """
         if len(data) % _ENTRY.itemsize:
             raise ValueError(f"sums of {len(data)} bytes, an epoch takes {_ENTRY.itemsize}")
         aggregator, before = cls(law), 0
@@ -108,7 +93,6 @@ class ShuffledValueStreamAggregator(FollowedCounts[ShuffledValueStreamLaw]):
         return aggregator
 
     def reports(self, epoch: int, attendance: Attendance) -> int:
-        """How many devices are in the sums of an epoch."""
         return int(attendance.contributors[epoch])
 
     def _received(self, epoch: int, attendance: Attendance) -> Received | None:
@@ -136,7 +120,7 @@ class ShuffledValueStreamAggregator(FollowedCounts[ShuffledValueStreamLaw]):
 def received_errors(
     law: ShuffledValueStreamLaw, present: int, population: int, value: float
 ) -> tuple[float, float]:
-    """As `dpstream.aggregators.value_stream.received_errors`, of the one sum of an epoch."""
+    """Return `dpstream.aggregators.value_stream.received_errors` of an epoch's single sum."""
     variance = (population / present) ** 2 * _variance(law, 1, present)
     return variance, unseen_deviation(value, population, present)
 
@@ -144,7 +128,7 @@ def received_errors(
 def predicted_deviations(
     law: ShuffledValueStreamLaw, last_epoch: int, users: int
 ) -> NDArray[np.float64]:
-    """The standard deviations to expect when everybody reports: in users, shape (last_epoch,)."""
+    """Predict standard errors if all devices report, in users, shape (last_epoch,)."""
     kernel = Kernel(law.boost, law.decay)
     deviations: NDArray[np.float64] = np.sqrt(
         _variance(law, 1, users) * kernel.variances(last_epoch)
@@ -153,6 +137,6 @@ def predicted_deviations(
 
 
 def _variance(law: ShuffledValueStreamLaw, windows: int, present: int) -> float:
-    """Of the noise of sums, and of the rounding of the words in them, in users."""
+    """Return the variance of noise and of rounding in sums, in users."""
     of_rounding = present / 4 if law.boost else 0.0
     return (windows * law.noise.variance + of_rounding) / STEPS**2

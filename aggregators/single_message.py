@@ -1,8 +1,8 @@
-"""Counts from one message per user, server side.
+"""Estimate counts from one message per user.
 
-A message speaks for an item with probability p if its user holds it and with r if not, on its own.
-So of n messages, m for an item, (m - r n) / (p - r) estimates the number f of users that hold it,
-without bias, with variance (f p (1 - p) + (n - f) r (1 - r)) / (p - r)^2.
+A message supports an item with probability p if its user has it and with r if not, independently.
+So if m of n messages support an item, (m - r n) / (p - r) estimates the number f of users with it,
+without bias. Its variance is (f p (1 - p) + (n - f) r (1 - r)) / (p - r)^2.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from dpstream.aggregators.item_counts import ItemCountsAggregator, spoken_for_va
 from dpstream.aggregators.law_aggregator import check_form
 from dpstream.randomizers.single_message import SingleMessageLaw
 
-# Messages whose bits are counted at a time.
+# Batch size, in messages whose bits are unpacked.
 _COUNTED_AT_ONCE = 1 << 12
 
 
 class SingleMessageAggregator(ItemCountsAggregator[SingleMessageLaw]):
-    """For every epoch the number of messages, and how many of them speak for each item.
+    """Count all messages and the messages that support each item, for every epoch.
 
     >>> from dpstream.aggregators.estimate import Attendance
     >>> from dpstream.randomizers.composed import ComposedLaw
@@ -32,12 +32,6 @@ class SingleMessageAggregator(ItemCountsAggregator[SingleMessageLaw]):
     """
 
     def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
-        """See that words can be messages of an epoch.
-
-        Raises:
-            ValueError: the epoch lies outside the horizon, the array has another dtype or shape
-                than (messages, width), or a word names an item that there is not.
-        """
         law = self.law
         form = law.word_form
         check_form(epoch, law.last_epoch, words, form.dtype, form.width)
@@ -51,7 +45,7 @@ class SingleMessageAggregator(ItemCountsAggregator[SingleMessageLaw]):
         items = self.law.items
         found = np.zeros(items + 1, np.int64)
         if not self.law.bits:
-            # Whole numbers below 2^53: their sums are exact.
+            # Integers below 2^53: sums are exact.
             weights = None if counts is None else counts.astype(np.float64)
             found += np.bincount(words[:, 0], weights, items + 1).astype(np.int64)
             found[0] = found.sum()

@@ -1,4 +1,4 @@
-"""A whole horizon looked back at: every epoch estimated from the reports of all of them."""
+"""Smooth a whole horizon: every epoch estimated from the reports of all of them."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class SmoothedEstimates:
 
     Attributes:
         values: float64, shape (epochs, counts), in users: unbiased, and consistent: increments of
-            single epochs add up to those of all longer intervals.
-        standard_deviations: shape (epochs,): of the noise of every value of an epoch.
-        half_widths: shape (epochs,): of the 95 % intervals around the values.
-        gaps: bool, shape (epochs,): no report tells some epochs apart, and no coverage is claimed.
-        population: int64, shape (epochs,): how many users an epoch is about.
-        online_shrunk: shape (epochs, counts): biased, from the reports up to each epoch; None where
-            they are not made.
-        shrunk: shape (epochs, counts): biased, from all reports; likewise.
-        level_variances: shape (levels, epochs), of buckets only: as of `RangeEstimates`.
+            single epochs sum to those of all longer intervals.
+        standard_deviations: Shape (epochs,): standard error of every value of an epoch.
+        half_widths: Shape (epochs,): of the 95 % intervals around the values.
+        gaps: bool, shape (epochs,): no report separates some epochs, and no coverage is claimed.
+        population: int64, shape (epochs,): number of users an epoch describes.
+        online_shrunk: Shape (epochs, counts): biased, from the reports up to each epoch; None where
+            not computed.
+        shrunk: Shape (epochs, counts): biased, from all reports; None where not computed.
+        level_variances: Shape (levels, epochs), of buckets only: as in `RangeEstimates`.
     """
 
     values: NDArray[np.float64]
@@ -46,21 +46,16 @@ class SmoothedEstimates:
 
     @property
     def intervals(self) -> NDArray[np.float64]:
-        """Values, lows and highs, shape (3, epochs, counts)."""
+        """Values and ends of their 95 % intervals, shape (3, epochs, counts)."""
         width = self.half_widths[:, None]
         return np.stack([self.values, self.values - width, self.values + width])
 
     def count_at(self, index: int, reports: int) -> Estimate:
-        """The one count of an epoch as it is published of one online.
-
-        Args:
-            index: of the epoch in the arrays.
-            reports: how many were received, of all epochs.
-        """
+        """Return the count at an array index like an online estimate from all `reports`."""
         return Estimate.around(float(self.values[index, 0]), *self._about(index, reports))
 
     def items_at(self, index: int, reports: int) -> ItemEstimates:
-        """The counts of an epoch, likewise."""
+        """Return the item counts at an array index like online estimates from all `reports`."""
         return ItemEstimates(self.values[index], *self._about(index, reports))
 
     def _about(self, index: int, reports: int) -> tuple[float, float, int, int, tuple[str, ...]]:
@@ -70,24 +65,25 @@ class SmoothedEstimates:
 
     @property
     def clipped(self) -> NDArray[np.float64]:
-        """Biased: values, lows and highs moved into 0 to the population, as `intervals`."""
+        """The `intervals` clipped to 0 and the population; biased."""
         return clipped(self.intervals, self.population)
 
 
 def smoothed_estimates(
     orders: Sequence[TreeEstimates], population: NDArray[np.int64], *, combine: bool = True
 ) -> SmoothedEstimates:
-    """Everything that can be said of the epochs of a horizon so far.
+    """Estimate all epochs of a horizon so far.
 
-    Where no report tells epochs apart their increments are taken as 0, or as alike if their sum is
-    known, and the intervals of prefixes that end there are 1.96 times the root mean square of the
-    known increments of single epochs wider; of the population, if there are none.
+    Increments of epochs that no report separates are taken as 0, or as equal if their sum is known.
+    The intervals of prefixes that end there are then wider by 1.96 times the root mean square of
+    the known increments of single epochs. Without known increments, they are wider by 1.96 times
+    the population.
 
     Args:
-        orders: own estimates of the intervals, as `dpstream.aggregators.tree_smoothing.smoothed`
-            takes them.
-        population: shape (epochs,): devices enrolled.
-        combine: whether the online estimates combine intervals with their halves.
+        orders: Own estimates of the intervals, as for
+            `dpstream.aggregators.tree_smoothing.smoothed`.
+        population: Shape (epochs,): devices enrolled.
+        combine: Whether the online estimates combine intervals with their halves.
     """
     prefixes = smoothed(orders)
     deviations = np.sqrt(prefixes.variances)
@@ -108,10 +104,5 @@ def smoothed_estimates(
 
 
 def clipped(values: NDArray[np.float64], population: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Estimates moved into 0 to the population: nearer the truth, and biased.
-
-    Args:
-        values: shape (..., epochs, counts).
-        population: shape (epochs,).
-    """
+    """Clip estimates, shape (..., epochs, counts), to 0 and the population: closer, but biased."""
     return np.clip(values, 0.0, population[:, None])

@@ -1,12 +1,13 @@
-"""Smoothing: every epoch estimated from the whole horizon, later reports included.
+"""Smoothing: estimate every epoch from the whole horizon, later reports included.
 
 Full weighted least squares over the dyadic tree. On the way up every interval is combined with its
-halves, by inverse variance; on the way down what an interval knows better than the sum of its
-halves is shared out between them, in proportion to their variances. The result is consistent: the
-halves of an interval add up to it. It is the best linear unbiased estimate for the given variances,
-and costs time proportional to the number of epochs.
+halves, by inverse variance. On the way down an interval's excess over the sum of its halves is
+distributed between them, in proportion to their variances. The result is consistent: the halves of
+an interval sum to it. It is the best linear unbiased estimate for the given variances, and costs
+time proportional to the number of epochs.
 
-Where the last epoch is not a power of two the intervals that make up all epochs are separate trees.
+Where the last epoch is not a power of two, the intervals that all epochs consist of are separate
+trees.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.increments import Increment
 
-# Stands for the variance of an epoch that no report covers, as a multiple of the largest variance:
-# so large that it takes no part, so small that nothing is lost to rounding.
+# Variance of an epoch that no report covers, as a multiple of the largest variance: large enough to
+# have no influence, small enough to lose nothing to rounding.
 _DIFFUSE = 1e6
-# Variances of the order of the diffuse one are told apart from rounding by this share of it.
+# Smaller shares of the diffuse variance are rounding errors.
 _COVERED = 1e-4
 
 
@@ -31,11 +32,11 @@ class TreeEstimates:
     """Own estimates of some intervals; for smoothing, of all complete ones of an order.
 
     Attributes:
-        values: float64, shape (intervals, counts); anything where there are no reports.
-        variances: float64, shape (intervals,), as known from the number of reports alone: what
-            weights are made of; infinite where there are no reports.
-        estimated: float64, shape (intervals,), as estimated from the reports; None: not better
-            known than `variances`.
+        values: float64, shape (intervals, counts); ignored where there are no reports.
+        variances: float64, shape (intervals,), from the number of reports alone; determines
+            weights. Infinite where there are no reports.
+        estimated: float64, shape (intervals,), as estimated from the reports; None: equal to
+            `variances`.
     """
 
     values: NDArray[np.float64]
@@ -43,7 +44,7 @@ class TreeEstimates:
     estimated: NDArray[np.float64] | None = None
 
     def increments(self, reports: NDArray[np.int64]) -> list[Increment | None]:
-        """One by one, with how many reports each rests on; None for those that are not known."""
+        """Return one increment per interval, given its number of reports; None if unknown."""
         estimated = self.variances if self.estimated is None else self.estimated
         columns = self.variances.tolist(), estimated.tolist(), reports.tolist()
         return [
@@ -59,8 +60,8 @@ class SmoothedPrefixes:
     Attributes:
         values: float64, shape (epochs, counts).
         variances: float64, shape (epochs,), from the estimated variances of the intervals.
-        unknown: float64, shape (epochs,): the sum of squared weights with which increments of
-            single epochs that no report tells apart are in it; 0 nearly always.
+        unknown: float64, shape (epochs,): sum of squared weights of the increments of single epochs
+            that no report separates; usually 0.
     """
 
     values: NDArray[np.float64]
@@ -69,11 +70,9 @@ class SmoothedPrefixes:
 
 
 def smoothed(orders: Sequence[TreeEstimates]) -> SmoothedPrefixes:
-    """Weighted least squares for every prefix of the epochs.
+    """Compute weighted least squares for every prefix of the epochs.
 
-    Args:
-        orders: from 0 up; with T epochs, T >> order intervals of each order, to the last order that
-            has one.
+    With T epochs, `orders` has T >> order intervals of each order, to the last order that has one.
     """
     increments = smoothed_increments(orders)
     variances, unknown = prefix_variances(
@@ -84,7 +83,7 @@ def smoothed(orders: Sequence[TreeEstimates]) -> SmoothedPrefixes:
 
 
 def smoothed_increments(orders: Sequence[TreeEstimates]) -> NDArray[np.float64]:
-    """The change at every single epoch, shape (epochs, counts), by weighted least squares."""
+    """Return the change at every epoch, shape (epochs, counts), by weighted least squares."""
     *shorter, longest = combined_orders(orders)
     totals = longest.values
     for order in reversed(shorter):
@@ -93,10 +92,9 @@ def smoothed_increments(orders: Sequence[TreeEstimates]) -> NDArray[np.float64]:
 
 
 def combined_orders(orders: Sequence[TreeEstimates]) -> list[TreeEstimates]:
-    """The way up: every interval from all the reports within it.
+    """Combine every interval from all the reports within it: the way up.
 
-    Returns:
-        by order; variances are finite, very large ones where something is not covered.
+    Variances are finite, very large ones where a part is not covered.
     """
     diffuse = _diffuse([order.variances for order in orders])
     combined: list[TreeEstimates] = []
@@ -115,11 +113,10 @@ def combined_orders(orders: Sequence[TreeEstimates]) -> list[TreeEstimates]:
 
 
 def shared_out(totals: NDArray[np.float64], halves: TreeEstimates) -> NDArray[np.float64]:
-    """One step of the way down: values of all intervals of an order, given those of the next.
+    """Distribute the values of an order to their halves: one step of the way down.
 
-    Args:
-        totals: shape (intervals // 2, counts), what neighbouring halves are to add up to.
-        halves: of the order below, combined; an interval without a neighbour stays as it is.
+    `totals`, shape (intervals // 2, counts), are the sums of neighboring halves. `halves` are
+    combined, of the order below; an interval without a neighbor is unchanged.
     """
     values = halves.values.copy()
     two = pairs(values, len(totals))
@@ -134,15 +131,11 @@ def prefix_variances(
     variances: Sequence[NDArray[np.float64]],
     estimated: Sequence[NDArray[np.float64]] | None = None,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Variance of every prefix under the weights of `smoothed`, before and without any data.
+    """Return the variance of every prefix under the weights of `smoothed`, without any data.
 
-    Args:
-        variances: of the own estimates of all intervals, by order, as in `TreeEstimates`.
-        estimated: what they are thought to be in truth, if that is not what the weights are made
-            of; anything where there are no reports.
-
-    Returns:
-        As `SmoothedPrefixes.variances` and `unknown`, each of shape (epochs,).
+    `variances` of own estimates, by order, determine the weights, as in `TreeEstimates`.
+    `estimated` are the assumed true variances if they differ; ignored where there are no reports.
+    The results are `SmoothedPrefixes.variances` and `unknown`, each of shape (epochs,).
     """
     diffuse = _diffuse(variances)
     one, four = (
@@ -160,11 +153,11 @@ def _with_diffuse(
     estimated: Sequence[NDArray[np.float64]],
     diffuse: float,
 ) -> NDArray[np.float64]:
-    """Of every prefix, with a finite variance for epochs without reports.
+    """Return the variances of prefixes, with a finite variance for epochs without reports.
 
-    The covariance of what lies before and after the end of a prefix, within an interval around it,
-    is carried up from order to order, for all prefixes at once. Two of them: the first axis is for
-    the one that makes the weights, and the one that is asked for.
+    An interval around the end of a prefix has a part before and a part after it. Their covariance
+    is propagated from order to order, for all prefixes at once. The first axis has two of them: the
+    one that determines the weights, and the requested one.
     """
     epochs = np.arange(1, len(variances[0]) + 1)
     combined: list[NDArray[np.float64]] = []
@@ -177,7 +170,7 @@ def _with_diffuse(
         spread = pairs(combined[-1].T, len(prior)).sum(axis=1).T
         share = _own_share(prior, spread[0])
         combined.append(share**2 * own + (1 - share) ** 2 * spread)
-    # Covariance [[before, both], [both, after]], once the interval holds the end in its inside.
+    # Covariance [[before, both], [both, after]], once the end is in the interior of the interval.
     before, both, after = np.zeros((3, 2, len(epochs)))
     for order in range(1, len(variances)):
         intervals = len(variances[order])
@@ -200,7 +193,7 @@ def _with_diffuse(
         known &= scale > 0
         gain_b = np.divide(to_before, scale, out=np.zeros(len(at)), where=known)
         gain_a = np.divide(to_after, scale, out=np.zeros(len(at)), where=known)
-        # 1 - gain, without taking nearly equal numbers from each other.
+        # 1 - gain, without subtracting nearly equal numbers.
         rest_b = np.divide(prior + to_after, scale, out=np.ones(len(at)), where=known)
         rest_a = np.divide(prior + to_before, scale, out=np.ones(len(at)), where=known)
         own = np.where(known, [prior, real], 0.0)
@@ -212,7 +205,7 @@ def _with_diffuse(
             - rest_a * gain_b * a
             + gain_b * gain_a * own
         )
-    # Whole intervals of the prefix that lie in other trees, or end where it ends.
+    # Whole intervals of the prefix that are in other trees, or end where it ends.
     result: NDArray[np.float64] = before[1]
     for order, piece, ends in _whole_pieces(len(epochs), epochs):
         result[ends] += combined[order][1, piece]
@@ -222,7 +215,7 @@ def _with_diffuse(
 def _whole_pieces(
     last_epoch: int, epochs: NDArray[np.int64]
 ) -> Iterator[tuple[int, int, NDArray[np.intp]]]:
-    """Roots of the separate trees: order, index from 0, and the prefixes that hold all of it."""
+    """Yield roots of the separate trees: order, index from 0, and the prefixes that contain it."""
     start = 0
     for order in reversed(range(last_epoch.bit_length())):
         if last_epoch >> order & 1:
@@ -232,12 +225,12 @@ def _whole_pieces(
 
 
 def pairs(values: NDArray[np.float64], intervals: int) -> NDArray[np.float64]:
-    """The halves of the intervals of the next order, shape (intervals, 2, ...); a view."""
+    """Return the halves of the next order's intervals, shape (intervals, 2, ...); a view."""
     return values[: 2 * intervals].reshape(intervals, 2, *values.shape[1:])
 
 
 def _own_share(own: NDArray[np.float64], halves: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The weight of own estimates, by inverse variance; none of those without reports."""
+    """Return inverse-variance weights of own estimates; 0 for those without reports."""
     known = np.isfinite(own)
     total = np.where(known, own, 0.0) + halves
     share = np.divide(halves, total, out=np.full_like(total, 0.5), where=total > 0)
@@ -254,23 +247,22 @@ def consistent_buckets(
     variances: Sequence[float] | NDArray[np.float64],
     population: float,
 ) -> NDArray[np.float64]:
-    """The counts of all buckets that fit the estimates of all nodes best.
+    """Fit the counts of all buckets to the estimates of all nodes.
 
-    The best linear unbiased estimate for the given variances (Hay et al., "Boosting the accuracy of
-    differentially private histograms through consistency", 2010); its own variances are
-    `dpstream.randomizers.value_tree.range_variances`. Buckets over the values are to this what
-    epochs are to `dpstream.aggregators.tree_smoothing`.
+    The result, float64, shape (2^L,), is the best linear unbiased estimate for the given variances;
+    its own variances are `dpstream.randomizers.value_tree.range_variances`. Buckets over the values
+    correspond to epochs in `dpstream.aggregators.tree_smoothing`.
 
     Args:
-        levels: estimates of the 2^l nodes of each of the levels 1 to L.
-        variances: of a node's estimate, for each level; infinite for a level to be left out.
-        population: the number of values, known exactly.
-
-    Returns:
-        float64, shape (2^L,).
+        levels: Estimates of the 2^l nodes of each of the levels 1 to L.
+        variances: Of a node's estimate, for each level; infinite to leave a level out.
+        population: Number of values, known exactly.
 
     >>> consistent_buckets([np.array([70.0, 50.0])], [1.0], 100).tolist()
     [60.0, 40.0]
+
+    Reference: Hay et al., "Boosting the accuracy of differentially private histograms through
+    consistency", 2010.
     """
     tree = [
         TreeEstimates(values[:, None], np.full(len(values), variance))

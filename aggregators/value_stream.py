@@ -1,9 +1,9 @@
-"""value_stream, server side: sums of letters, and how many devices have the value 1.
+"""Sum value_stream symbols and estimate the devices with value 1.
 
-The sum of an epoch's letters, over the gain, estimates the count plus what the devices add for the
-changes they follow. That is undone epoch by epoch, in constant time and memory. There is nothing to
-smooth without a bias: the letters of an epoch are all that tells of its own count and of nothing
-else, so later ones add nothing to its best linear unbiased estimate.
+The sum of an epoch's symbols, over the gain, estimates the count plus what devices add for the
+changes they follow. That is removed epoch by epoch, in constant time and memory. Unbiased smoothing
+has nothing to use. The symbols of an epoch are the only information about its count, and about
+nothing else. So later ones add nothing to its best linear unbiased estimate.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _MOST = LAST - ZERO
 
 @dataclass(frozen=True, slots=True)
 class LetterSums:
-    """What is kept of an epoch's letters.
+    """State of an epoch's symbols.
 
     Attributes:
-        reports: how many there are.
-        letters: their sum, in steps of 1/8.
-        squares: the sum of their squares, in steps of 1/64.
+        reports: Number of symbols.
+        letters: Their sum, in steps of 1/8.
+        squares: Sum of their squares, in steps of 1/64.
     """
 
     reports: int = 0
@@ -43,7 +43,7 @@ class LetterSums:
 
     @classmethod
     def of(cls, letters: NDArray[np.int64], counts: NDArray[np.int64]) -> LetterSums:
-        """Of letters, in steps from 0, each as often as counted; shape (rows,) each."""
+        """Sum symbols, in steps from 0, with their multiplicities; shape (rows,) each."""
         return cls(int(counts.sum()), int(letters @ counts), int(np.square(letters) @ counts))
 
     def __add__(self, other: LetterSums) -> LetterSums:
@@ -54,7 +54,7 @@ class LetterSums:
         )
 
     def possible(self) -> bool:
-        """Whether there can be letters with these sums."""
+        """Return whether any symbols have these sums."""
         most = self.reports * _MOST
         return (
             1 <= self.reports <= _COUNT_CAP
@@ -69,7 +69,7 @@ _NO_LETTERS = LetterSums()
 
 
 class ValueStreamAggregator(FollowedCounts[ValueStreamLaw]):
-    """Sums of letters; equal whatever the order, and however they were split and merged.
+    """Sum symbols; the state is independent of input order, splits and merges.
 
     >>> from dpstream.randomizers.value_stream import ValueStreamParameters
     >>> from dpstream.randomizers.value_stream.calibration import calibrate
@@ -78,24 +78,15 @@ class ValueStreamAggregator(FollowedCounts[ValueStreamLaw]):
     >>> aggregator.add(1, np.array([[80], [88], [76]], np.uint8), None)
     >>> aggregator.sums(1)
     LetterSums(reports=3, letters=4, squares=80)
-
-    Args:
-        law: the constants of the job.
     """
 
     def __init__(self, law: ValueStreamLaw) -> None:
         super().__init__(law)
         self._sums: dict[int, LetterSums] = {}
-        # What one step of a letter is worth in users.
+        # Value of one step of a symbol, in users.
         self._worth = _spread(law) * STEP
 
     def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
-        """See that words can be reports of an epoch.
-
-        Raises:
-            ValueError: the epoch lies outside the horizon, the array is not uint8 of shape
-                (reports, 1), or a word is no letter.
-        """
         check_form(epoch, self.law.last_epoch, words, np.uint8)
         if words.size and not FIRST <= int(words.min()) <= int(words.max()) <= LAST:
             wrong = words[(words < FIRST) | (words > LAST)][0]
@@ -115,7 +106,6 @@ class ValueStreamAggregator(FollowedCounts[ValueStreamLaw]):
         self._add(epoch, LetterSums.of(np.arange(-ZERO, LAST + 1 - ZERO), table))
 
     def sums(self, epoch: int) -> LetterSums:
-        """Of the letters received of an epoch."""
         return self._sums.get(epoch, _NO_LETTERS)
 
     def _merge(self, other: Self) -> None:
@@ -123,7 +113,7 @@ class ValueStreamAggregator(FollowedCounts[ValueStreamLaw]):
             self._add(epoch, sums)
 
     def to_bytes(self) -> bytes:
-        """For every epoch with reports: epoch (u8), then `LetterSums` (i8 each); ascending."""
+        """Return epoch (u8) and `LetterSums` (i8 each) for every epoch with reports, ascending."""
         entries = [
             (epoch, sums.reports, sums.letters, sums.squares)
             for epoch, sums in sorted(self._sums.items())
@@ -132,11 +122,6 @@ class ValueStreamAggregator(FollowedCounts[ValueStreamLaw]):
 
     @classmethod
     def from_bytes(cls, law: ValueStreamLaw, data: bytes) -> Self:
-        """Read `to_bytes`.
-
-        Raises:
-            ValueError: the bytes are no sums of letters of this horizon.
-        """
         if len(data) % _ENTRY.itemsize:
             raise ValueError(f"sums of {len(data)} bytes, an epoch takes {_ENTRY.itemsize}")
         aggregator, before = cls(law), 0
@@ -153,7 +138,6 @@ class ValueStreamAggregator(FollowedCounts[ValueStreamLaw]):
         return aggregator
 
     def reports(self, epoch: int, attendance: Attendance) -> int:
-        """How many letters were received of an epoch."""
         return self.sums(epoch).reports
 
     def _received(self, epoch: int, attendance: Attendance) -> Received | None:
@@ -188,17 +172,11 @@ class ValueStreamAggregator(FollowedCounts[ValueStreamLaw]):
 def received_errors(
     law: ValueStreamLaw, reports: int, population: int, value: float
 ) -> tuple[float, float]:
-    """How far what comes in at an epoch is off, the count plus what devices add to it.
+    """Return the errors of an epoch's received count, which includes what devices add.
 
-    Args:
-        law: the constants of the job.
-        reports: of the epoch, at least 1.
-        population: devices enrolled.
-        value: of how many the value is about 1.
-
-    Returns:
-        the variance of the noise, and the standard deviation that is due to silent devices: of the
-        count of all, given that of those present.
+    The first is the variance of the noise. The second is the standard deviation due to absent
+    devices: that of the count of all, given that of those present. About `value` of all devices
+    have the value 1, and at least 1 reports.
     """
     unseen = unseen_deviation(value, population, reports)
     return _variance(law, reports, population), unseen
@@ -209,5 +187,5 @@ def _variance(law: ValueStreamLaw, reports: int, population: int) -> float:
 
 
 def _spread(law: ValueStreamLaw) -> float:
-    """What a letter of variance 1 is worth: its standard deviation, in users."""
+    """Return the value of a symbol of variance 1: its standard deviation, in users."""
     return math.sqrt(law.clock) / law.gain

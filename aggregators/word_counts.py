@@ -1,4 +1,4 @@
-"""How often each word was received, where there are too many different ones for a table."""
+"""Count the multiplicity of each message where a table would be too large."""
 
 from __future__ import annotations
 
@@ -21,18 +21,15 @@ Counted: TypeAlias = tuple[NDArray[np.unsignedinteger], NDArray[np.int64]]
 
 
 class WordCounts:
-    """A multiset of words, sorted and counted. What is added waits until there is as much of it.
+    """A sorted and counted multiset of unsigned little-endian messages; adds are batched.
 
-    What comes in increasing order, as the words of a released window do, is counted as it comes,
-    and takes no more memory than its bytes do until it is asked for.
+    Input in increasing order, like the messages of a released window, is counted immediately. Until
+    it is read, it takes no more memory than its bytes.
 
     >>> received = WordCounts(np.dtype("<u4"))
     >>> received.add(np.array([7, 5, 7], np.uint32), None)
     >>> received.words.tolist(), received.counts.tolist()
     ([5, 7], [1, 2])
-
-    Args:
-        dtype: of the words, unsigned and little-endian.
     """
 
     def __init__(self, dtype: np.dtype[np.unsignedinteger]) -> None:
@@ -42,18 +39,18 @@ class WordCounts:
         self._plain: list[NDArray[np.unsignedinteger]] = []
         self._counted: list[tuple[NDArray[np.unsignedinteger], NDArray[np.int64]]] = []
         self._rows_waiting = 0
-        # In increasing order, with counts that are as narrow as they may be.
+        # In increasing order, with counts as narrow as possible.
         self._rising: list[tuple[NDArray[np.unsignedinteger], NDArray[np.integer]]] = []
 
     @property
     def words(self) -> NDArray[np.unsignedinteger]:
-        """All different ones, ascending; shape (rows,)."""
+        """All distinct messages, ascending; shape (rows,)."""
         self._sort()
         return self._words
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """How often each of `words` was received, at least once; int64, shape (rows,)."""
+        """Multiplicity of each of `words`, at least 1; int64, shape (rows,)."""
         self._sort()
         counts = self._counts.astype(np.int64, copy=False)
         self._counts = counts
@@ -61,7 +58,6 @@ class WordCounts:
 
     @property
     def messages(self) -> int:
-        """How many words were received."""
         return int(self.counts.sum())
 
     def add(
@@ -69,7 +65,7 @@ class WordCounts:
         words: NDArray[np.unsignedinteger],
         counts: NDArray[np.integer] | None,
     ) -> None:
-        """Add words, shape (n,), each once or as often as `counts`, shape (n,), says."""
+        """Add words, shape (n,), with multiplicities `counts`, shape (n,); None for 1 each."""
         if self._goes_on(words):
             self._append(words.astype(self._dtype), counts)
             return
@@ -82,15 +78,14 @@ class WordCounts:
             self._sort()
 
     def merge(self, other: WordCounts) -> None:
-        """Add what was added to another one."""
         self.add(other.words, other.counts)
 
     def to_bytes(self) -> bytes:
-        """Rows (u8), bytes of a count (u1), the words, and their counts."""
+        """Return rows (u8), bytes of a count (u1), the messages, and their counts."""
         return b"".join(self.buffers())
 
     def buffers(self) -> Iterator[bytes | memoryview]:
-        """The same, piece by piece: what may be large is never there twice."""
+        """Yield `to_bytes` piece by piece: large parts are never in memory twice."""
         if not self._only_rises:
             self._sort()
         parts = self._rising or [(self._words, self._counts)]
@@ -107,11 +102,7 @@ class WordCounts:
     def from_bytes(
         cls, dtype: np.dtype[np.unsignedinteger], data: bytes, start: int
     ) -> tuple[Self, int]:
-        """Read `to_bytes` at a position; also where it ends.
-
-        Raises:
-            ValueError: the bytes are something else.
-        """
+        """Read `to_bytes` at a position, and return the end; raise `ValueError` if malformed."""
         begin = start + _ROWS_BYTES + 1
         if begin > len(data) or data[begin - 1] not in _COUNTS:
             raise ValueError(f"{len(data)} bytes are no counts of words: look at byte {start}")
@@ -135,7 +126,7 @@ class WordCounts:
         return not self._rows_waiting and not len(self._words)
 
     def _goes_on(self, words: NDArray[np.unsignedinteger]) -> bool:
-        """Whether words are in increasing order, and after all that there is."""
+        """Return whether words are in increasing order, and not before any stored one."""
         if not self._only_rises or not len(words) or (words[1:] < words[:-1]).any():
             return False
         return not self._rising or bool(words[0] >= self._rising[-1][0][-1])
@@ -151,7 +142,7 @@ class WordCounts:
         )
         words = words[starts]
         if self._rising and words[0] == self._rising[-1][0][-1]:
-            # It went on from one part to the next.
+            # The message continues from one part to the next.
             before, counted = self._rising[-1]
             total = int(counted[-1]) + int(times[0])
             if total > np.iinfo(counted.dtype).max:
@@ -182,13 +173,13 @@ class WordCounts:
 def _counted_in_table(
     cells: int, plain: Words, counted: Sequence[Counted], dtype: np.dtype[np.unsignedinteger]
 ) -> Counted:
-    """Different words, ascending, and their counts: where most of the words there are occur.
+    """Return distinct messages, ascending, and their counts, if most possible messages occur.
 
-    The first of `counted` are different words; others may be there several times.
+    The first of `counted` has distinct messages; others may repeat them.
     """
     table = np.bincount(plain.astype(np.intp, copy=False), minlength=cells)
     (held, times), *others = counted
-    # Each of them once.
+    # Each occurs once.
     table[held] += times
     for words, counts in others:
         np.add.at(table, words.astype(np.intp, copy=False), counts)
@@ -197,15 +188,15 @@ def _counted_in_table(
 
 
 def _counted_in_order(plain: Words, counted: Sequence[Counted]) -> Counted:
-    """The same where they are few of those there are."""
-    # Most words come once: sorted before they are counted, they take a fifth of the time.
+    """Return distinct messages and their counts, if few possible messages occur."""
+    # Most messages occur once: sorting before counting takes a fifth of the time.
     plain = np.sort(plain)
     starts = _starts(plain)
     once = plain[starts], np.diff(starts, append=len(plain))
     parts = [*counted, once]
     words = np.concatenate([words for words, _ in parts])
     counts = np.concatenate([counts for _, counts in parts])
-    # Parts that are sorted are merged.
+    # A stable sort merges parts that are sorted.
     order = np.argsort(words, kind="stable")
     words, counts = words[order], counts[order]
     starts = _starts(words)
@@ -217,7 +208,7 @@ def _narrowest(largest: int) -> np.dtype[np.unsignedinteger]:
 
 
 def _starts(words: NDArray[np.unsignedinteger]) -> NDArray[np.intp]:
-    """Where each of some sorted words occurs first."""
+    """Return the position where each of some sorted words first occurs."""
     first = np.ones(len(words), np.bool_)
     first[1:] = words[1:] != words[:-1]
     return np.flatnonzero(first)
