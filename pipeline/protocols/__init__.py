@@ -1,7 +1,7 @@
-"""The registry: which protocols there are, and what every one of them offers.
+"""Registry of protocols and the parts that each provides.
 
-Begin with `protocol`, which says what a protocol is made of; `registry` has them all. A module for
-each holds its entry and its forecast, which says how accurate it will be before there are data;
-those that differ in a few rules share one, `baselines` or `measurements`. Whatever else knows of a
-single protocol lies in `randomizers` (its devices) or `aggregators` (its estimates).
+- `protocol` defines the parts; `registry` lists all protocols.
+- One module per protocol holds its entry and its forecast, which predicts accuracy without data.
+  Protocols that differ in a few rules share one: `baselines`, `measurements`.
+- All other code of a single protocol is in `randomizers` (devices) or `aggregators` (estimates).
 """

@@ -1,4 +1,4 @@
-"""Which protocols count the same for the same epsilon, whoever is trusted: `plan` compares them."""
+"""Protocols with the same counts and epsilon under any trust, compared by `plan`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _SetsAsked: TypeAlias = (
 
 @singledispatch
 def alternatives(asked: Any, last_epoch: int) -> Iterable[Alternative]:
-    """Those of a protocol's parameters, by their class; none for those of others."""
+    """Return alternatives to a protocol's parameters, by their class; empty for other classes."""
     return ()
 
 
@@ -47,7 +47,7 @@ def _of_booleans(
     asked: ValueStreamParameters | FutureRandParameters | IndependentResponseParameters,
     last_epoch: int,
 ) -> Iterator[Alternative]:
-    """Those that trust nobody; the shuffle stage to forget; the shuffle stage to add noise."""
+    """Yield protocols without trust, then those trusting the shuffler to shuffle or add noise."""
     yield from _untrusting(asked.epsilon, asked.changes, last_epoch)
     for dummies in ("poisson", "shuffle"):
         yield (
@@ -63,7 +63,7 @@ def _of_booleans(
 
 
 def _untrusting(epsilon: float, changes: int, last_epoch: int) -> Iterator[Alternative]:
-    """Those that trust nobody; at few epochs it may be better to pay for each of them."""
+    """Yield protocols without trust; with few epochs it may be better to pay for each of them."""
     yield "value_stream", partial(ValueStreamParameters, epsilon, changes)
     yield "future_rand", partial(FutureRandParameters, epsilon, changes)
     if last_epoch <= FEW_EPOCHS:
@@ -72,10 +72,10 @@ def _untrusting(epsilon: float, changes: int, last_epoch: int) -> Iterator[Alter
 
 @alternatives.register
 def _of_sets(asked: _SetsAsked, last_epoch: int) -> Iterator[Alternative]:
-    """One that trusts nobody; the shuffle stage to forget; the shuffle stage to add noise.
+    """Yield one protocol without trust, then those trusting the shuffler to shuffle or add noise.
 
-    Nothing beside queries of a job's own, which the others do not answer, nor where a job hides
-    whether users have items at all.
+    Other protocols do not answer a job's own queries, and do not hide whether users have items at
+    all.
     """
     if isinstance(asked, CountMinParameters) and asked.queries is not None:
         return
@@ -91,10 +91,7 @@ def _of_sets(asked: _SetsAsked, last_epoch: int) -> Iterator[Alternative]:
 
 @alternatives.register
 def _of_items(asked: HadamardValuesParameters, last_epoch: int) -> Iterator[Alternative]:
-    """The one that trusts the shuffle stage, and one that is asked anew.
-
-    The last one is for few epochs, which it pays for one by one.
-    """
+    """Yield the protocol that trusts the shuffler; for few epochs also one paying for each."""
     yield from _trusting_with_values(asked.epsilon, asked.changes, asked.domain)
     if last_epoch <= FEW_EPOCHS:
         yield (
@@ -105,21 +102,20 @@ def _of_items(asked: HadamardValuesParameters, last_epoch: int) -> Iterator[Alte
 
 @alternatives.register
 def _of_numbers(asked: RangeValuesParameters, last_epoch: int) -> Iterator[Alternative]:
-    """The one that trusts the shuffle stage."""
     buckets = Numbers(asked.low, asked.high, asked.buckets)
     yield from _trusting_with_values(asked.epsilon, asked.changes, buckets)
 
 
 @alternatives.register
 def _of_shuffled_counts(asked: ShuffledCountsParameters, last_epoch: int) -> Iterator[Alternative]:
-    """Others with the same epsilon; where no number of changes is stated, all are followed."""
+    """Yield others with the same epsilon; without a number of changes, all changes are followed."""
     shared: dict[str, Any] = {
         "epsilon": asked.epsilon,
         "delta": asked.delta,
         "dummies": "shuffle" if asked.dummies == "shuffle" else "poisson",
     }
     if asked.domain is not None:
-        # How well items are told apart is a matter of how many messages there may be.
+        # The number of messages determines how well items can be distinguished.
         limit = asked.messages_per_user
         shared |= {"domain": asked.domain, "cells": asked.cells, "messages_per_user": limit}
     changes = asked.changes or min(last_epoch, MAX_SIGNS)
@@ -141,14 +137,10 @@ def _of_shuffled_counts(asked: ShuffledCountsParameters, last_epoch: int) -> Ite
 def _trusting_with_values(
     epsilon: float, changes: int, domain: tuple[str, ...] | Numbers
 ) -> Iterator[Alternative]:
-    """The one of items or numbers where the shuffle stage adds the noise.
+    """Yield the protocol of items or numbers in which the shuffler adds the noise.
 
-    Devices would have to send so much of it that nobody would choose that.
-
-    Args:
-        epsilon: of the whole stream.
-        changes: that are followed after a user's first value, which is one more there.
-        domain: of the values.
+    Devices would have to send too much of it. `changes` are those followed after a user's first
+    value, which counts as one more there.
     """
     yield (
         "shuffled_counts",

@@ -1,4 +1,4 @@
-"""Protocols for yes or no at every epoch, for comparison only: entries and forecasts."""
+"""Boolean protocols for comparison only: entries and forecasts."""
 
 from __future__ import annotations
 
@@ -38,12 +38,9 @@ _CALIBRATE = late_calibration("baselines")
 
 
 class EpochResponsesForecast:
-    """One bit of every device at every epoch: all estimates are equally good.
+    """Forecast with one bit of every device at every epoch: all estimates are equally accurate.
 
-    Args:
-        law: the constants of the job.
-        last_epoch: at most the law's last.
-        constants: what `plan` says besides of the law.
+    `constants` are shown by `plan` in addition to the law's.
     """
 
     caveats: tuple[str, ...] = ()
@@ -58,13 +55,12 @@ class EpochResponsesForecast:
         )
 
     def standard_deviations(self, users: int) -> NDArray[np.float64]:
-        """Of the estimates, in users, shape (epochs,)."""
         variance = response_variance(self._law, users)
         return np.full(len(self.reports_per_user), math.sqrt(variance))
 
 
 class MemoizedResponseForecast(EpochResponsesForecast):
-    """The same, of responses of which a part is permanent."""
+    """Forecast for responses that are partly permanent."""
 
     def __init__(self, law: MemoizedResponseLaw, last_epoch: int) -> None:
         losses = {

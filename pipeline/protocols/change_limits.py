@@ -1,9 +1,8 @@
-"""The assumption behind the intervals of protocols that follow a limited number of changes.
+"""Assumption behind the intervals of protocols that follow a limited number of changes.
 
-Such a protocol sizes its noise for people whose value changes at most k times in a horizon. Privacy
-does not depend on that: a person with more changes is protected as well as all others. Accuracy
-does: later changes are followed with a delay, or not at all, and intervals say nothing of the error
-that this makes.
+Such a protocol sizes its noise for users whose value changes at most k times in a horizon. Privacy
+does not depend on that: a user with more changes is protected as well as all others. Accuracy does:
+later changes are followed with a delay, or not at all, and intervals exclude the resulting error.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class ChangeLimit:
-    """How many changes of one person the intervals of a job assume at most.
+    """Maximum changes per user that the intervals of a job assume.
 
     >>> print(ChangeLimit(4, "delayed"))
     assumes at most 4 changes per person; later changes appear with a delay
@@ -22,9 +21,9 @@ class ChangeLimit:
     assumes at most 0 changes per person after the first value; later changes are not counted
 
     Attributes:
-        changes: the most changes of one person in a horizon.
-        later: what becomes of later ones in the estimates.
-        first_is_free: True if the first item or number of a person is not one of them.
+        changes: Maximum changes of one user in a horizon.
+        later: Effect of later changes on the estimates.
+        first_is_free: True if a user's first item or number does not count as a change.
     """
 
     changes: int
@@ -39,7 +38,7 @@ class ChangeLimit:
 
     @property
     def warning(self) -> str:
-        """What flagged estimates mean: `dpstream.aggregators.estimate.CHANGES_USED`.
+        """Meaning of estimates flagged `dpstream.aggregators.estimate.CHANGES_USED`.
 
         >>> print(ChangeLimit(4, "delayed").warning)
         the true number may lie outside its 95 % interval: people have changed at least 2 times on \
@@ -57,7 +56,7 @@ they did since then appears late. Privacy is not affected
 
     @property
     def remedy(self) -> str:
-        """What an operator can do about it."""
+        """Advice for operators."""
         return (
             "deploy the job again, with a larger parameters.changes (intervals get wider) or with "
             "fewer epochs and renew: true (each horizon costs epsilon again)"
@@ -72,7 +71,7 @@ def change_limit(
     first_is_free: bool = False,
     boost: float = 1.0,
 ) -> ChangeLimit | None:
-    """Return the limit, or None if `epochs` leave no room for more changes or none is boosted."""
+    """Return the limit, or None if `epochs` rule out more changes or no change is boosted."""
     if not boost or epochs <= changes + first_is_free:
         return None
     return ChangeLimit(changes, later, first_is_free)

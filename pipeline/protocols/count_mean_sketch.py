@@ -1,4 +1,4 @@
-"""For comparison: fragments of a count-mean sketch. Its entry and its forecast."""
+"""Fragments of a count-mean sketch, for comparison: entry and forecast."""
 
 from __future__ import annotations
 
@@ -25,13 +25,7 @@ from dpstream.randomizers.fragments.count_mean_sketch import (
 
 
 class CountMeanSketchForecast(PerEpochForecast):
-    """Bits that are reversed, and others in an item's buckets.
-
-    Args:
-        law: the constants of the job.
-        last_epoch: at most the law's last.
-        held: see `PerEpochForecast`.
-    """
+    """Forecast from reversed bits and from other items in an item's buckets."""
 
     def __init__(
         self, law: CountMeanSketchLaw, last_epoch: int, held: NDArray[np.float64] | None = None
@@ -58,7 +52,6 @@ class CountMeanSketchForecast(PerEpochForecast):
         )
 
     def like(self, held: NDArray[np.float64]) -> CountMeanSketchForecast:
-        """The same for items of which these shares of the users hold each."""
         return CountMeanSketchForecast(self._law, self._last_epoch, held)
 
     def _noise_deviation(self, users: int) -> float:

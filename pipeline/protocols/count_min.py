@@ -1,4 +1,4 @@
-"""Sets of items at epochs that stand alone, in a Count-Min sketch. Its entry and its forecast."""
+"""Sets of items at independent epochs, in a Count-Min sketch: entry and forecast."""
 
 from __future__ import annotations
 
@@ -32,14 +32,7 @@ _ONE_SIDED = "one-sided"
 
 
 class CountMinForecast(PerEpochForecast):
-    """Noise, and other items in an item's cells.
-
-    Args:
-        law: the constants of the job.
-        parameters: of the job.
-        last_epoch: at most the law's last.
-        held: see `PerEpochForecast`.
-    """
+    """Forecast from noise and from other items in an item's cells."""
 
     def __init__(
         self,
@@ -75,18 +68,15 @@ class CountMinForecast(PerEpochForecast):
         )
 
     def like(self, held: NDArray[np.float64]) -> CountMinForecast:
-        """The same for items of which these shares of the users hold each."""
         return CountMinForecast(self._law, self._parameters, self._last_epoch, held)
 
     def found_caveats(self, users: int) -> tuple[str, ...]:
-        """See `SearchedForecast.found_caveats`."""
         law = self._law
         if not isinstance(law.code, PrefixCells):
             return ()
         return (found_caveat(law.code.levels, users, law.noise.moments(users)[1], law.items),)
 
     def predicted_error(self, users: int) -> float:
-        """See `CellForecast.predicted_error`."""
         rows = self._hashed
         if rows is None:
             errors = normal_errors(self._usual_deviation(users))
@@ -94,7 +84,6 @@ class CountMinForecast(PerEpochForecast):
         return self._usual(self._row_errors(rows, users)[self._estimator(rows, users)], users)
 
     def noise_error(self, users: int) -> float:
-        """What it would be without other items in an item's cells."""
         rows = self._hashed
         if rows is None:
             return self.predicted_error(users)
@@ -130,7 +119,7 @@ class CountMinForecast(PerEpochForecast):
 
     @property
     def _hashed(self) -> tuple[int, int] | None:
-        """Rows and buckets of what is read of an item, if other items are in them too."""
+        """Rows and buckets read for an item, if other items are in them too."""
         match self._law.code:
             case HashedRows() as code if not code.direct:
                 return code.rows, code.buckets
@@ -158,7 +147,7 @@ class CountMinForecast(PerEpochForecast):
         return self._known[users]
 
     def _deviation(self, users: int) -> float:
-        """Of the items whose estimates are worst, where they differ by their places."""
+        """Return the deviation of the worst items, if deviations depend on position."""
         if self._hashed is not None:
             errors = self._row_errors(self._hashed, users)[self._estimator(self._hashed, users)]
             return float(np.abs(errors).mean()) / NORMAL_ERROR

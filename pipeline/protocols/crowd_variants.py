@@ -1,4 +1,4 @@
-"""A protocol with exactly one message a device, in crowds: its entry and its forecast."""
+"""Crowd variant of a protocol with exactly one message per device: entry and forecast."""
 
 from __future__ import annotations
 
@@ -24,16 +24,14 @@ from dpstream.pipeline.values.crowds import CrowdDomain
 from dpstream.randomizers.crowds import CrowdDevices, CrowdsLaw, CrowdsLawReader, sum_rounded_up
 from dpstream.randomizers.guarantee import Guarantee
 
-# A user who goes from one crowd to another has a message in the windows of both.
+# A user who moves between crowds has a message in the windows of both.
 _WINDOWS = 2
 
 
 class CrowdsForecast:
-    """The estimates in one of several crowds of equal size.
+    """Forecast for estimates in one of several crowds of equal size.
 
-    Args:
-        law: the constants of the job.
-        contents: the forecast for the messages of one crowd.
+    `contents` is the forecast for the messages of one crowd.
     """
 
     def __init__(self, law: CrowdsLaw, contents: Forecast) -> None:
@@ -55,11 +53,11 @@ class CrowdsForecast:
         )
 
     def standard_deviations(self, users: int) -> NDArray[np.float64]:
-        """See `Forecast`; of an item that few hold, so that the size of the crowd adds nothing."""
+        """Return those of a rare item, so that the size of the crowd adds nothing."""
         return self.of_crowd(max(1, users // self._law.crowds))
 
     def of_crowd(self, users: int) -> NDArray[np.float64]:
-        """Of the estimates of an item in a crowd of so many users."""
+        """Return the standard errors of an item in a crowd of `users` users."""
         left = max(1, users - self._law.counts.shift)
         found: NDArray[np.float64] = self._contents.standard_deviations(left) * (users / left)
         return found
@@ -68,14 +66,10 @@ class CrowdsForecast:
 def in_crowds(
     entry: Protocol, column: str, labels: Sequence[str], epsilon: float, delta: float
 ) -> Protocol:
-    """The entry of a protocol whose messages are counted by crowd.
+    """Return the entry of a one-message protocol, over listed items, with counts by crowd.
 
-    Args:
-        entry: of a protocol with one message a device, over items that can be listed.
-        column: of the input, that tells the crowd.
-        labels: of the crowds.
-        epsilon: of the numbers of all crowds at an epoch.
-        delta: of those of all epochs together.
+    `column` of the input determines the crowd. `epsilon` covers the numbers of all crowds at an
+    epoch, `delta` those of all epochs together.
     """
     shuffling, planning, aggregation = entry.shuffling, entry.planning, entry.aggregation
     assert shuffling is not None

@@ -1,4 +1,4 @@
-"""What protocols with FutureRand's devices and estimators share: entry and forecast."""
+"""Entry and forecast of protocols with FutureRand's devices and estimators."""
 
 from __future__ import annotations
 
@@ -30,12 +30,9 @@ from dpstream.randomizers.future_rand import FutureRand, FutureRandParameters
 
 
 class FutureRandForecast:
-    """FutureRand's dyadic intervals, combined or not, when everybody reports.
+    """Forecast for FutureRand's dyadic intervals, combined or not, when all devices report.
 
-    Args:
-        law: the constants of the job.
-        last_epoch: at most the law's horizon.
-        estimator: of the job.
+    `last_epoch` is at most the law's horizon.
     """
 
     def __init__(self, law: FutureRandLaw, last_epoch: int, estimator: Estimator = "tree") -> None:
@@ -63,28 +60,24 @@ class FutureRandForecast:
         )
 
     def standard_deviations(self, users: int) -> NDArray[np.float64]:
-        """Of the estimates, in users, shape (epochs,)."""
         return np.sqrt(users * self._unit_variances)
 
     def smoothed_standard_deviations(self, users: int) -> NDArray[np.float64]:
-        """Of the estimates smoothed over the whole horizon, in users, shape (epochs,)."""
         last_epoch = len(self._unit_variances)
         return np.sqrt(users * predicted_smoothed_variances(self._law, last_epoch))
 
     def published_bound(self, users: int, exceeded: float) -> float:
-        """Theorem 4.1 of "Randomize the Future": (1 + log2 d) / c_gap sqrt(2 n ln(2 d / beta)).
+        """Return the bound (1 + log2 d) / c_gap sqrt(2 n ln(2 d / beta)).
 
-        Of orders that are all equally likely, and with the least c_gap of all.
+        It holds for equally likely orders, with the least c_gap of all. n is `users`; beta is
+        `exceeded`, the maximum probability that some error is larger.
 
-        Args:
-            users: n.
-            exceeded: beta, how likely it is at most that some error is larger.
+        Reference: *Randomize the Future*, Theorem 4.1.
         """
         hoeffding = math.sqrt(2 * users * math.log(2 * self.horizon / exceeded))
         return (1 + math.log2(self.horizon)) / min(self._law.c_gaps) * hoeffding
 
     def freezing_bias(self, model: FreezingModel) -> NDArray[np.float64]:
-        """Expected estimate minus truth for one user, shape (epochs,)."""
         return model.bias(self._law, self._estimator)
 
 
@@ -94,7 +87,7 @@ def dyadic_protocol(
     calibrate: Callable[[Any, int, int], Any],
     examples: tuple[Example, ...],
 ) -> Protocol:
-    """FutureRand's devices and estimators, with a law of signs."""
+    """Return an entry with FutureRand's devices and estimators and a law of signs."""
     return Protocol(
         name=name,
         parameters=parameters,

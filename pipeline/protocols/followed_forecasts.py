@@ -1,4 +1,4 @@
-"""What to expect of protocols whose devices send a letter at every epoch, which follow changes."""
+"""Forecasts of protocols whose devices send a symbol at every epoch that follows changes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,9 @@ from dpstream.randomizers.value_stream.hadamard_values import HadamardValuesLaw
 
 
 class FollowedForecast(ABC):
-    """A report of every device at every epoch, by which its changes are followed.
+    """Forecast for one report of every device at every epoch, by which its changes are followed.
 
-    Args:
-        kernel: by which they are.
-        changes: of a device that are boosted.
-        last_epoch: at most the law's last.
+    `kernel` follows them; `changes` of a device are boosted.
     """
 
     def __init__(self, kernel: Kernel, changes: int, last_epoch: int) -> None:
@@ -35,16 +32,16 @@ class FollowedForecast(ABC):
 
     @abstractmethod
     def standard_deviations(self, users: int) -> NDArray[np.float64]:
-        """Of the estimates, in users, shape (epochs,)."""
+        """Return the standard errors of the estimates, in users, shape (epochs,)."""
 
     def smoothed_standard_deviations(self, users: int) -> NDArray[np.float64]:
-        """The same: later reports add nothing to the estimate of an epoch."""
+        """Return the unsmoothed ones: later reports add nothing to the estimate of an epoch."""
         return self.standard_deviations(users)
 
     def freezing_bias(self, model: FreezingModel) -> NDArray[np.float64]:
-        """Expected estimate minus truth for one user, shape (epochs,): of changes not boosted."""
+        """Return the bias of changes that are not boosted, per user, shape (epochs,)."""
         own, bias, biases = 1 / (1 + self._kernel.boost), 0.0, []
-        # By epoch, what changes that are not boosted add up to.
+        # Sum by epoch of the changes that are not boosted.
         for unboosted in np.diff(model.missed(order=0, signs=self._changes)).tolist():
             bias = self._kernel.left * bias - self._kernel.boost * own * unboosted
             biases.append(bias)
@@ -52,12 +49,7 @@ class FollowedForecast(ABC):
 
 
 class ValueStreamForecast(FollowedForecast):
-    """A letter of every device at every epoch.
-
-    Args:
-        law: the constants of the job.
-        last_epoch: at most the law's last.
-    """
+    """Forecast for one symbol of every device at every epoch."""
 
     def __init__(self, law: ValueStreamLaw, last_epoch: int) -> None:
         super().__init__(Kernel(law.boost, law.decay), law.changes, last_epoch)
@@ -76,17 +68,11 @@ class ValueStreamForecast(FollowedForecast):
         )
 
     def standard_deviations(self, users: int) -> NDArray[np.float64]:
-        """Of the estimates, in users, shape (epochs,)."""
         return np.sqrt(users * self._unit * self._kernel.variances(self._last_epoch))
 
 
 class HadamardValuesForecast:
-    """Every item's standard deviation is twice that of a Boolean, and what rows do by chance.
-
-    Args:
-        law: the constants of the job.
-        last_epoch: at most the law's last.
-    """
+    """Forecast with twice a Boolean's standard error per item, plus the randomness of rows."""
 
     def __init__(self, law: HadamardValuesLaw, last_epoch: int) -> None:
         self._boolean = ValueStreamForecast(law.booleans, last_epoch)
@@ -99,18 +85,15 @@ class HadamardValuesForecast:
         )
 
     def standard_deviations(self, users: int) -> NDArray[np.float64]:
-        """Of the estimate of each item, in users, shape (epochs,)."""
         letters = 2 * self._boolean.standard_deviations(users)
-        # A user with another item adds or takes one, by its row.
+        # A user with another item adds or subtracts one, depending on the row.
         return np.hypot(letters, np.sqrt(users))
 
     def smoothed_standard_deviations(self, users: int) -> NDArray[np.float64]:
-        """The same: later letters add nothing to the estimate of an epoch."""
         return self.standard_deviations(users)
 
 
 def flips_caveat(changes: int, boosted: int, share: float, value: str) -> str:
-    """How many users have flips that are followed late."""
     if boosted > changes:
         return f"all flips of a user whose {value} changes at most {changes} times are boosted"
     return (

@@ -1,4 +1,4 @@
-"""What to expect of a protocol's estimates before there is any data."""
+"""Forecasts of a protocol's estimates, available before any data."""
 
 from __future__ import annotations
 
@@ -18,92 +18,88 @@ NORMAL_ERROR = math.sqrt(2 / math.pi)
 
 
 class Forecast(typing.Protocol):
-    """Expectations for every epoch of a job, when every enrolled device reports."""
+    """Forecast for every epoch of a job when every enrolled device reports."""
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """What the figures leave out, in sentences."""
+        """Warnings about effects that the forecast omits, in sentences."""
         ...
 
     @property
     def reports_per_user(self) -> NDArray[np.float64]:
-        """Expected number of reports that a device sends, shape (epochs,)."""
+        """Expected number of reports per device, shape (epochs,)."""
         ...
 
     @property
     def constants(self) -> tuple[Mapping[str, int | float], ...]:
-        """The calibrated constants as a table: its rows, by column."""
+        """Calibrated constants as table rows, by column."""
         ...
 
     def standard_deviations(self, users: int) -> NDArray[np.float64]:
-        """Of the estimates, in users, shape (epochs,)."""
+        """Return the standard errors of the estimates, in users, shape (epochs,)."""
         ...
 
 
 @typing.runtime_checkable
 class DividedForecast(Forecast, typing.Protocol):
-    """Of a protocol that knows what its messages are worth to one of several shuffle instances."""
+    """Forecast of a protocol with a known value of its messages to one of several shufflers."""
 
     def among(self, instances: int, *, sealed: bool) -> Forecast:
-        """The same, with so many shuffle instances side by side.
+        """Return the forecast for at least 2 parallel shufflers.
 
-        Args:
-            instances: at least 2.
-            sealed: whether messages are, to whoever adds them up.
+        `sealed` means that messages are sealed to the aggregator.
         """
         ...
 
 
 @typing.runtime_checkable
 class DyadicForecast(Forecast, typing.Protocol):
-    """Of a protocol whose reports are on dyadic intervals."""
+    """Forecast of a protocol whose reports cover dyadic intervals."""
 
     @property
     def horizon(self) -> int:
-        """The number of epochs, rounded up to a power of two."""
+        """Number of epochs, rounded up to a power of two."""
         ...
 
 
 @typing.runtime_checkable
 class SmoothedForecast(Forecast, typing.Protocol):
-    """Of a protocol whose estimates can be smoothed over the whole horizon."""
+    """Forecast of a protocol whose estimates can be smoothed over the whole horizon."""
 
     def smoothed_standard_deviations(self, users: int) -> NDArray[np.float64]:
-        """Of the smoothed estimates, in users, shape (epochs,)."""
+        """Return the standard errors of the smoothed estimates, in users, shape (epochs,)."""
         ...
 
 
 @typing.runtime_checkable
 class BoostedForecast(Forecast, typing.Protocol):
-    """Of a protocol whose devices may boost the changes they follow."""
+    """Forecast of a protocol whose devices may boost the changes they follow."""
 
     @property
     def boost(self) -> int:
-        """How many more real messages than one a device sends; 0 where no change is followed."""
+        """Number of real messages per device beyond one; 0 if no change is followed."""
         ...
 
 
 @typing.runtime_checkable
 class BoundedForecast(Forecast, typing.Protocol):
-    """Of a protocol whose paper bounds the largest of all errors."""
+    """Forecast of a protocol whose paper bounds the largest of all errors."""
 
     def published_bound(self, users: int, exceeded: float) -> float:
-        """What no error of all epochs exceeds but with this probability, in users."""
+        """Return the bound that the errors of all epochs exceed with at most this probability."""
         ...
 
 
 @typing.runtime_checkable
 class SearchedForecast(Forecast, typing.Protocol):
-    """Of a protocol that may search a domain too large to be listed."""
+    """Forecast of a protocol that may search a domain too large to be listed."""
 
-    def found_caveats(self, users: int) -> tuple[str, ...]:
-        """How many of so many users have to hold an item for it to be found, in sentences."""
-        ...
+    def found_caveats(self, users: int) -> tuple[str, ...]: ...
 
 
 def found_caveat(levels: tuple[PrefixLevel, ...], users: int, variance: float, items: int) -> str:
-    """How many users have to hold an item for a search of its prefixes to find it."""
-    # Nothing that a device runs imports the accounting.
+    """Describe the number of users an item needs for a prefix search to find it."""
+    # Code that devices run must not import the accounting.
     from dpstream.randomizers.accounting.prefix_levels import predict
 
     found = predict(levels, users, variance, items)
@@ -118,35 +114,35 @@ def found_caveat(levels: tuple[PrefixLevel, ...], users: int, variance: float, i
 
 @typing.runtime_checkable
 class FreezingForecast(Forecast, typing.Protocol):
-    """Of a protocol for values 0 and 1 that follows so many changes of each user and no more."""
+    """Forecast of a Boolean protocol that follows a limited number of changes per user."""
 
     def freezing_bias(self, model: FreezingModel) -> NDArray[np.float64]:
-        """Expected estimate minus truth for one user, shape (epochs,)."""
+        """Return the expected estimate minus ground truth for one user, shape (epochs,)."""
         ...
 
 
 @typing.runtime_checkable
 class CellForecast(Forecast, typing.Protocol):
-    """Of a protocol that counts the items of every epoch by itself, in cells with noise.
+    """Forecast of a protocol that counts the items of every epoch separately, in cells with noise.
 
-    All epochs are alike. Errors are mean absolute ones, in users, over the hundred items that most
-    users hold and four hundred others; estimates below 0 are taken for 0, which counts are at
-    least. Counts follow Zipf's law unless others are given.
+    All epochs are alike. Errors are mean absolute ones, in users, over the 100 most frequent items
+    and 400 others. Negative estimates are clipped to 0, the minimum of a count. Counts follow
+    Zipf's law unless others are given.
     """
 
     @property
     def cells(self) -> str:
-        """What is counted, in words."""
+        """Description of the cells."""
         ...
 
     def predicted_error(self, users: int) -> float:
-        """With noise and whatever other items do."""
+        """Return the error from noise and from other items."""
         ...
 
     def noise_error(self, users: int) -> float:
-        """With noise alone."""
+        """Return the error from noise alone."""
         ...
 
     def like(self, held: NDArray[np.float64]) -> Self:
-        """The same for items of which these shares of the users hold each, in any order."""
+        """Return the forecast for items with these shares of the users, in any order."""
         ...

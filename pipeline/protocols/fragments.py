@@ -1,4 +1,4 @@
-"""Sets of items at epochs that stand alone, in fragments. Its entry and its forecast."""
+"""Sets of items at independent epochs, in fragments: entry and forecast."""
 
 from __future__ import annotations
 
@@ -24,20 +24,12 @@ from dpstream.pipeline.values.sets import SetDomain
 from dpstream.randomizers.division import chances_of_one_instance
 from dpstream.randomizers.fragments import Fragments, FragmentsLaw, FragmentsParameters
 
-# Of so many reports, every number that an instance may see has a row.
+# Up to this number of reports, every number that an instance may see has a row.
 _ALL_SHOWN = 8
 
 
 class FragmentsForecast(PerEpochForecast):
-    """Bits that are reversed, of every user alike.
-
-    Args:
-        law: the constants of the job.
-        last_epoch: at most the law's last.
-        held: see `PerEpochForecast`.
-        instances: of the shuffle stage, side by side.
-        sealed: whether messages are, to whoever adds them up.
-    """
+    """Forecast from reversed bits, which are the same for every user."""
 
     def __init__(
         self,
@@ -60,12 +52,11 @@ class FragmentsForecast(PerEpochForecast):
         self.caveats = _caveats(law, instances, sealed)
 
     def like(self, held: NDArray[np.float64]) -> FragmentsForecast:
-        """The same: bits are reversed alike, whatever is held."""
+        """Return an equally accurate forecast: bits are reversed alike, whatever users have."""
         instances, sealed = self._instances, self._sealed
         return FragmentsForecast(self._law, self._last_epoch, held, instances, sealed)
 
     def among(self, instances: int, *, sealed: bool) -> FragmentsForecast:
-        """The same, with several shuffle instances side by side."""
         return FragmentsForecast(self._law, self._last_epoch, self._held, instances, sealed)
 
     def _deviation(self, users: int) -> float:
@@ -73,7 +64,7 @@ class FragmentsForecast(PerEpochForecast):
 
 
 def _exposures(law: FragmentsLaw) -> Iterator[Mapping[str, int | float]]:
-    """What so many reports of a device are worth to whoever sees them together."""
+    """Yield the privacy loss to an observer of several reports of a device together."""
     for seen in law.reports_seen:
         yield {
             "reports_seen": seen,
@@ -85,7 +76,7 @@ def _exposures(law: FragmentsLaw) -> Iterator[Mapping[str, int | float]]:
 def _exposures_to_instance(
     law: FragmentsLaw, instances: int
 ) -> Iterator[Mapping[str, int | float]]:
-    """What one of several instances sees of a bit that is set in all reports, and how likely."""
+    """Yield what one instance sees of a bit that is set in all reports, with its probability."""
     for seen, chance in enumerate(chances_of_one_instance(law.reports, instances)):
         if law.reports <= _ALL_SHOWN or seen in (0, *law.reports_seen):
             yield {
@@ -129,7 +120,7 @@ def _caveats(law: FragmentsLaw, instances: int, sealed: bool) -> tuple[str, ...]
 
 
 def _of_permanence(law: FragmentsLaw, apart: str) -> tuple[str, ...]:
-    """What unchanged values and changes cost, and what does not average out."""
+    """Describe the cost of unchanged values and changes, and what averaging retains."""
     lasting = fragments.lasting_variance(law, 1) / fragments.noise_variance(law, 1)
     return (
         f"{apart}a value that stays the same costs "
@@ -146,7 +137,7 @@ def _of_permanence(law: FragmentsLaw, apart: str) -> tuple[str, ...]:
 
 
 def _exposure(law: FragmentsLaw) -> Exposure | None:
-    """Of every number of reports up to 16, then of each a quarter larger."""
+    """Return the exposure for up to 16 reports each, then for steps of a quarter."""
     last = law.reports_seen[-1]
     if last == 1:
         return None

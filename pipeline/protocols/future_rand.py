@@ -1,4 +1,4 @@
-"""FutureRand: how many have value 1, for every epoch. Its entry."""
+"""FutureRand, the number of users with value 1 at every epoch: entry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sets of items at epochs that stand alone, as Hadamard sets. Its entry and its forecast."""
+"""Sets of items at independent epochs, as Hadamard sets: entry and forecast."""
 
 from __future__ import annotations
 
@@ -18,13 +18,7 @@ from dpstream.randomizers.hadamard import Hadamard, HadamardLaw, HadamardParamet
 
 
 class HadamardForecast(PerEpochForecast):
-    """Tuples about other items, and the blanket, that lie in the set of an item.
-
-    Args:
-        law: the constants of the job.
-        last_epoch: at most the law's last.
-        held: see `PerEpochForecast`.
-    """
+    """Forecast from the tuples of other items and of the blanket in the set of an item."""
 
     def __init__(
         self, law: HadamardLaw, last_epoch: int, held: NDArray[np.float64] | None = None
@@ -50,7 +44,7 @@ class HadamardForecast(PerEpochForecast):
         )
 
     def like(self, held: NDArray[np.float64]) -> HadamardForecast:
-        """The same: everybody sends as many tuples, whatever is held."""
+        """Return an equally accurate forecast: all users send as many tuples in any case."""
         return HadamardForecast(self._law, self._last_epoch, held)
 
     def _deviation(self, users: int) -> float:

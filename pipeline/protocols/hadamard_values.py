@@ -1,4 +1,4 @@
-"""One of several items, for every epoch, by letters; nobody trusted. Its entry."""
+"""One of several items at every epoch, by symbols; trusted party: none. Entry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calibration and plans, imported when called: who runs a protocol reads its entry without them."""
+"""Lazy imports of calibration and plans, which running a protocol does not need."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from typing import Any
 
 
 def late(package: str, function: str) -> Callable[..., Any]:
-    """A function of the calibration in a package of `randomizers`."""
     return late_function(f"dpstream.randomizers.{package}.calibration", function)
 
 
 def late_function(module: str, function: str) -> Callable[..., Any]:
-    """A function of a module that is imported when the function is called."""
+    """Return a function whose module is imported at its first call."""
 
     def call(*arguments: Any) -> Any:
         return getattr(import_module(module), function)(*arguments)
@@ -22,12 +21,11 @@ def late_function(module: str, function: str) -> Callable[..., Any]:
 
 
 def late_plan(module: str, function: str) -> Callable[..., Any]:
-    """A function of a module beside this one that `plan` alone needs."""
     return late_function(f"dpstream.pipeline.protocols.{module}", function)
 
 
 def late_calibration(package: str, *, sized: bool = False) -> Callable[..., Any]:
-    """How a law is made; where noise is `sized` on the smallest window, it is told of that."""
+    """Return the calibration; it takes the smallest window only if noise is `sized` on it."""
     calibrate = late(package, "calibrate")
     if sized:
         return calibrate

@@ -1,4 +1,4 @@
-"""A linear model, learnt from a bit a step and device. Its entry and its forecast."""
+"""Linear model learned from one bit per step and device: entry and forecast."""
 
 from __future__ import annotations
 
@@ -22,12 +22,7 @@ from dpstream.randomizers.ldp_sgd import LdpSgd, LdpSgdLaw, LdpSgdParameters
 
 
 class LdpSgdForecast:
-    """How far off the gradient of each step is.
-
-    Args:
-        law: the constants of the job.
-        last_epoch: at most the law's last.
-    """
+    """Forecast of the error of each step's gradient."""
 
     def __init__(self, law: LdpSgdLaw, last_epoch: int) -> None:
         self._law = law
@@ -52,7 +47,7 @@ class LdpSgdForecast:
         )
 
     def standard_deviations(self, users: int) -> NDArray[np.float64]:
-        """Of the length of the noise of a gradient, in percent of clip, shape (epochs,)."""
+        """Return the length of a gradient's noise, in percent of clip, shape (epochs,)."""
         reports = max(1.0, users * self._law.reports / self._law.groups)
         return np.full(self._last_epoch, 100 * length_deviation(self._law, reports))
 

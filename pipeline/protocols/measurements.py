@@ -1,4 +1,4 @@
-"""Protocols whose devices send noisy measurements, for comparison only: entries and forecast."""
+"""Protocols with noisy measurements, for comparison only: entries and forecast."""
 
 from __future__ import annotations
 
@@ -30,15 +30,7 @@ from dpstream.randomizers.measurements import (
 
 
 class MeasurementsForecast(PerEpochForecast):
-    """Noise of measurements, and other items whose columns are not at right angles to an item's.
-
-    Args:
-        aggregator: of the job.
-        epsilon: that the job asks for.
-        last_epoch: at most the law's last.
-        caveats: of the protocol.
-        held: see `PerEpochForecast`.
-    """
+    """Forecast from noise and from other items whose columns are not orthogonal to an item's."""
 
     def __init__(
         self,
@@ -66,7 +58,6 @@ class MeasurementsForecast(PerEpochForecast):
         self.caveats = (comparison(epsilon), *_of_removal(self._law), *caveats)
 
     def like(self, held: NDArray[np.float64]) -> MeasurementsForecast:
-        """The same for items of which these shares of the users hold each."""
         return MeasurementsForecast(
             self._aggregator, self._epsilon, self._last_epoch, self._of_protocol, held
         )
@@ -75,7 +66,7 @@ class MeasurementsForecast(PerEpochForecast):
         return math.sqrt(sum_variance(self._law, users) / self._law.matrix.filled)
 
     def _deviation(self, users: int) -> float:
-        # Of an item that few hold.
+        # For an item that few users have.
         others = np.delete(users * self._held, self._held.argmin())
         shared = self._aggregator.others_variance(
             float(others.sum()), float(np.square(others).sum())
@@ -84,16 +75,17 @@ class MeasurementsForecast(PerEpochForecast):
 
 
 def local_floor(epsilon: float) -> float:
-    """Of binary randomized response, over the square root of the number of users.
+    """Return the error of binary randomized response over the square root of the number of users.
 
-    Theorem 3.3 of "Distributed Private Heavy Hitters": no local protocol is off by less than that
-    order. Variance e^epsilon / (e^epsilon - 1)^2 for each user.
+    No local protocol has an error of smaller order. The variance per user is e^epsilon / (e^epsilon
+    - 1)^2.
+
+    Reference: *Distributed Private Heavy Hitters*, Theorem 3.3.
     """
     return math.exp(epsilon / 2) / math.expm1(epsilon)
 
 
 def comparison(epsilon: float) -> str:
-    """What a user should take instead, and what nobody gets below without trust."""
     return (
         "for comparison only: where nobody is trusted take projective_geometry, and where a "
         "shuffle stage is, count_min or fragments; without trust even the answer to one question, "
@@ -134,7 +126,7 @@ def _measurements(
     *examples: Example,
     caveats: Callable[[Any, Any], tuple[str, ...]] = lambda law, asked: (),
 ) -> Protocol:
-    """Devices that send noisy measurements; `caveats` make what `plan` says of them besides."""
+    """Return an entry for noisy measurements; `caveats` makes additional warnings of `plan`."""
     return Protocol(
         name=name,
         parameters=parameters,

@@ -1,7 +1,7 @@
-"""Protocols by name, each loaded when it is named; those of other packages found by their metadata.
+"""Protocols by name, loaded on first use; metadata lists those of other packages.
 
-A package that is broken, or that claims a name which is taken, is in nobody's way until a job names
-that protocol; then a sentence says which package it is.
+A broken package, or one that claims a taken name, has no effect until a job names that protocol.
+The error then names the package.
 """
 
 from __future__ import annotations
@@ -18,24 +18,19 @@ GROUP = "dpstream.protocols"
 
 
 class ProtocolError(DpstreamError):
-    """A protocol of another package cannot be used; the message names it and says what to do."""
+    """Unusable protocol of another package; the message names it and the fix."""
 
 
 def installed() -> Iterable[EntryPoint]:
-    """What packages on the path offer."""
     return entry_points(group=GROUP)
 
 
 class Registry(MutableMapping[str, Protocol]):
     """Protocols by name.
 
-    Getting one imports it; of one of another package that may raise `ProtocolError`. Iterating
-    goes by name and imports nothing.
-
-    Args:
-        own: the names of those of this software.
-        load: gives one of those.
-        find: gives the entry points of other packages; is asked once, when need be.
+    Access imports a protocol, which may raise `ProtocolError` for another package. Iteration yields
+    names and imports nothing. `find` returns the entry points of other packages and is called at
+    most once, when needed.
     """
 
     def __init__(
@@ -47,7 +42,7 @@ class Registry(MutableMapping[str, Protocol]):
         self._own = tuple(own)
         self._load = load
         self._find = find
-        # Those of this software in their order, loaded or not.
+        # Built-in protocols in their order, loaded or not.
         self._known: dict[str, Protocol | None] = dict.fromkeys(self._own)
 
     @cached_property
@@ -60,11 +55,7 @@ class Registry(MutableMapping[str, Protocol]):
         return offered
 
     def check(self, name: str) -> None:
-        """See that a name means one protocol, whoever is installed.
-
-        Raises:
-            ProtocolError: several packages claim it.
-        """
+        """Raise `ProtocolError` if several packages claim a name."""
         claims = [_package(entry) for entry in self._offered.get(name, ())]
         if name in self._own and claims:
             raise ProtocolError(

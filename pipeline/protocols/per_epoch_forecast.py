@@ -1,4 +1,4 @@
-"""What to expect of counts of items at epochs that stand alone: what such forecasts share."""
+"""Common base of forecasts for item counts at independent epochs."""
 
 from __future__ import annotations
 
@@ -19,14 +19,13 @@ _COUNTED = 100_000
 
 
 class PerEpochForecast(ABC):
-    """Every epoch is as good as the others, if as many users contribute.
+    """Forecast in which all epochs are equally accurate for equally many contributors.
 
     Args:
-        last_epoch: how many epochs it is about.
-        size: how many items there are.
-        items: the most that a user holds.
-        held: the shares of the users that hold each item, in any order, which says how skewed they
-            are; None: those of Zipf's law, if everybody holds as many items as are allowed.
+        size: Number of items.
+        items: Maximum items per user.
+        held: Shares of the users with each item, in any order, which determine the skew. None:
+            Zipf's law, if every user has the maximum number of items.
     """
 
     def __init__(
@@ -37,21 +36,18 @@ class PerEpochForecast(ABC):
 
     @abstractmethod
     def _deviation(self, users: int) -> float:
-        """Standard deviation of the estimate of an item, in users."""
+        """Return the standard error of an item's estimate, in users."""
 
     def _noise_deviation(self, users: int) -> float:
         return self._deviation(users)
 
     def standard_deviations(self, users: int) -> NDArray[np.float64]:
-        """Of the estimate of each item, in users, shape (epochs,)."""
         return np.full(self._last_epoch, self._deviation(users))
 
     def predicted_error(self, users: int) -> float:
-        """See `CellForecast.predicted_error`."""
         return self._usual(normal_errors(self._deviation(users)), users)
 
     def noise_error(self, users: int) -> float:
-        """See `CellForecast.noise_error`."""
         return self._usual(normal_errors(self._noise_deviation(users)), users)
 
     def _usual(self, errors: NDArray[np.float64], users: int) -> float:
@@ -59,7 +55,7 @@ class PerEpochForecast(ABC):
 
 
 def describe_code(code: CellCode) -> str:
-    """The cells of a code as people speak of them: rows of buckets, a tree, a histogram.
+    """Describe the cells of a code: rows of buckets, a tree, a histogram.
 
     >>> describe_code(HashedRows(10_000, 5, 8192, seed="rows"))
     '5 rows of 8,192 hashed buckets'

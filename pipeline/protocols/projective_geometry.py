@@ -1,4 +1,4 @@
-"""Items at epochs that each pay, nobody trusted, by projective geometry. Entry and forecast."""
+"""Items by projective geometry; every epoch pays, trusted party: none. Entry and forecast."""
 
 from __future__ import annotations
 
@@ -24,13 +24,7 @@ from dpstream.randomizers.row_errors import error_samples
 
 
 class ProjectiveGeometryForecast(PerEpochForecast):
-    """Words that lie in the set of an item although their users do not hold it.
-
-    Args:
-        law: the constants of the job.
-        last_epoch: at most the law's last.
-        held: see `PerEpochForecast`.
-    """
+    """Forecast from messages in the set of an item whose users do not have it."""
 
     def __init__(
         self,
@@ -71,7 +65,7 @@ class ProjectiveGeometryForecast(PerEpochForecast):
         )
 
     def like(self, held: NDArray[np.float64]) -> ProjectiveGeometryForecast:
-        """The same: everybody sends a word, whatever is held."""
+        """Return an equally accurate forecast: all users send one message, whatever they have."""
         return ProjectiveGeometryForecast(self._law, self._last_epoch, held)
 
     def _deviation(self, users: int) -> float:
@@ -86,7 +80,6 @@ class ProjectiveGeometryForecast(PerEpochForecast):
         return math.sqrt(variance * len(self._law.cells))
 
     def found_caveats(self, users: int) -> tuple[str, ...]:
-        """See `SearchedForecast.found_caveats`."""
         law = self._law
         if law.prefixes is None:
             return ()

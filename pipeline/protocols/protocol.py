@@ -1,7 +1,7 @@
-"""What the pipeline asks of a protocol.
+"""Interfaces that a protocol provides to the pipeline.
 
-Everything here handles a protocol's laws, states and reports as opaque values, through these
-interfaces; only a protocol's own modules know what they mean.
+Through them the pipeline handles a protocol's laws, states and reports as opaque values. Only a
+protocol's own modules interpret them.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ if TYPE_CHECKING:
 
 
 class Law(typing.Protocol):
-    """The calibrated constants of a protocol: all that devices and aggregators need to agree on."""
+    """Calibrated constants of a protocol: everything that devices and aggregators must agree on."""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values, without a tag: `Protocol.law` knows of which class they are."""
+        """Return plain JSON values, without a tag: `Protocol.law` knows their class."""
         ...
 
 
 @typing.runtime_checkable
 class PerEpochLaw(Law, typing.Protocol):
-    """The law of a protocol whose epochs stand alone."""
+    """Law of a protocol with independent epochs."""
 
     def of_one_epoch(self) -> Law:
-        """The same law with a single epoch: equal for laws whose epochs are drawn alike."""
+        """Return the law of a single epoch; equal for laws whose epochs are drawn alike."""
         ...
 
 
 class Aggregator(typing.Protocol):
-    """Mergeable integer state, and the estimates made from it."""
+    """Mergeable integer state and its estimates."""
 
     def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
-        """Raise `ValueError` if words of shape (n, width) cannot be released of the epoch."""
+        """Raise `ValueError` if messages of shape (n, width) cannot be released of the epoch."""
         ...
 
     def add(
@@ -58,35 +58,35 @@ class Aggregator(typing.Protocol):
         words: NDArray[np.unsignedinteger],
         counts: NDArray[np.uint32] | None,
     ) -> None:
-        """Count words of shape (n, width), each once or as often as `counts` (n,) says."""
+        """Count messages of shape (n, width), once each or `counts` (n,) times."""
         ...
 
     def merge(self, other: Self) -> None:
-        """Equal adding everything that was added to `other`; `ValueError` for another law."""
+        """Merge `other`, as if all its messages were added; raise `ValueError` for another law."""
         ...
 
     def to_bytes(self) -> bytes:
-        """The state; equal states give equal bytes."""
+        """Return the state; equal states give equal bytes."""
         ...
 
     def estimate(self, epoch: int, attendance: Attendance) -> Published | None:
-        """The estimate of an epoch from everything added so far; None where there is none."""
+        """Return the estimate of an epoch from everything added so far; None if it has none."""
         ...
 
 
 @typing.runtime_checkable
 class ResumableAggregator(Aggregator, typing.Protocol):
-    """State of which little is needed once an epoch has been estimated."""
+    """Aggregator that needs little of its state once an epoch has been estimated."""
 
     def state_after(self, epoch: int, attendance: Attendance, /) -> Mapping[str, Any]:
-        """What the estimates of later epochs need of all that was added up to an epoch: JSON."""
+        """Return what later estimates need of everything added up to an epoch, as JSON."""
         ...
 
     def resume(self, state: Mapping[str, Any], attendance: Attendance, /) -> None:
-        """Have it in place of what was added; later estimates are the same, bit for bit.
+        """Replace everything added by such a state; later estimates are equal bit for bit.
 
         Raises:
-            ValueError: it is no state of this law.
+            ValueError: If it is not a state of this law.
         """
         ...
 
@@ -103,17 +103,17 @@ It draws the same for the same generator on every worker: integers only, and not
 
 @dataclass(frozen=True, slots=True)
 class StageSum:
-    """What the shuffle stage releases where it adds up the words of a window itself.
+    """Release of a window that the shuffler sums itself.
 
-    No word leaves the stage, only one that says what they add up to, with noise.
+    Messages do not leave the stage; only one message with their noisy sum does.
 
     Attributes:
-        form: of what is released, and of what aggregators take in.
-        check_words: raises `ValueError` if words of shape (n, 1) cannot be reports of an epoch of
-            the horizon.
-        release: from the words of a window, how often each is there (None: once each), and
-            randomness of the window's own, what is released: the same for the same generator on
-            every worker, integers only.
+        form: Format of the release, which is the aggregators' input.
+        check_words: Raises `ValueError` if messages of shape (n, 1) cannot be reports of an epoch
+            of the horizon.
+        release: From the messages of a window, their counts (None: one each) and the window's own
+            randomness, the release. Integers only; the same generator gives the same release on
+            every worker.
     """
 
     form: WordForm
@@ -129,43 +129,43 @@ class StageSum:
 
 
 class LawReader(typing.Protocol):
-    """What reads a law: the class of it, or something that knows of what it is composed."""
+    """Reader of a law: its class, or an object that knows how it is composed."""
 
     def from_json(self, body: Mapping[str, Any], /) -> Law:
-        """Read `Law.to_json`; `ValueError` if it is something else."""
+        """Read `Law.to_json`; raise `ValueError` for anything else."""
         ...
 
 
 @typing.runtime_checkable
 class LearningDevices(typing.Protocol):
-    """Devices whose reports of an epoch are about a public model."""
+    """Devices whose reports of an epoch concern a public model."""
 
     def take_model(self, model: NDArray[np.float64], /) -> None:
-        """Report about this model, float64 of shape (numbers,), from now on; first about 0."""
+        """Set the model of later reports, float64 of shape (numbers,); it is 0 at first."""
         ...
 
 
 @typing.runtime_checkable
 class LearningAggregator(Aggregator, typing.Protocol):
-    """State from which a model follows."""
+    """Aggregator whose state determines a model."""
 
     def model(self, epoch: int, /) -> NDArray[np.float64]:
-        """The model after an epoch of the horizon, float64 of shape (numbers,).
+        """Return the model after an epoch of the horizon, float64 of shape (numbers,).
 
-        The same bits from the same reports, in whatever order they were added.
+        The same reports give the same bits, in whatever order they were added.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Exposure:
-    """What epsilon is to whoever sees some of a device's reports together, and not all.
+    """Epsilon against an observer of some, but not all, of a device's reports together.
 
     Attributes:
-        reports: numbers of them, from 1 on, rising; the last one is that of all.
-        epsilons: of a user, for each of these.
-        limit: that more reports would not exceed.
-        lasting: whether they may be of different epochs, and are about what stays the same.
+        reports: Numbers of reports, ascending from 1; the last is that of all.
+        epsilons: Epsilon of a user for each of these numbers.
+        limit: Upper bound for any number of reports.
+        lasting: Whether the reports may be of different epochs and concern what stays the same.
     """
 
     reports: tuple[int, ...]
@@ -176,11 +176,11 @@ class Exposure:
 
 @dataclass(frozen=True, slots=True)
 class Learning:
-    """What there is to know of a protocol that learns: each epoch is a step of a public model.
+    """Properties of a learning protocol: each epoch is a step of a public model.
 
     Attributes:
-        numbers: from a law, of a model.
-        groups: from a law, G: devices take part in every G-th epoch.
+        numbers: From a law, the size of a model.
+        groups: From a law, G: devices participate in every G-th epoch.
     """
 
     numbers: Callable[[Any], int]
@@ -189,16 +189,16 @@ class Learning:
 
 @dataclass(frozen=True, slots=True)
 class Aggregation:
-    """What aggregators and publishers run, and what the estimates of an epoch say of others.
+    """Functions of aggregators and publishers.
 
     Attributes:
-        make: makes an empty state from a law and parameters: estimators may be chosen.
-        read: the same with what `Aggregator.to_bytes` wrote.
-        changes: from law, parameters and a number of epochs, the errors of changes over so many of
-            them; None where they do not follow from what is published. Where every epoch stands
-            alone errors are independent, and nothing is asked.
-        change_limit: from law, parameters and the epochs of a horizon, how many changes of one
-            person the intervals assume at most; None where they hold for any stream.
+        make: From a law and parameters, an empty state with the selected estimator.
+        read: The same, with the bytes of `Aggregator.to_bytes`.
+        changes: From law, parameters and a number of epochs, the errors of changes over that
+            number; None if the published data do not determine them. Not called for independent
+            epochs, whose errors are independent.
+        change_limit: From law, parameters and the epochs of a horizon, the maximum changes per user
+            that intervals assume; None if they hold for any stream.
     """
 
     make: Callable[[Any, Any], Aggregator]
@@ -210,36 +210,37 @@ class Aggregation:
 
     @classmethod
     def of(cls, aggregator: Any, **others: Any) -> Self:
-        """By a class of aggregators that needs the law alone."""
+        """Construct from an aggregator class that needs the law alone."""
         read = aggregator.from_bytes
         return cls(lambda law, _: aggregator(law), lambda law, _, data: read(law, data), **others)
 
 
 @dataclass(frozen=True, slots=True)
 class Shuffling:
-    """What a guarantee that rests on the shuffle stage asks of it, and says of others.
+    """Requirements and properties of a guarantee that relies on the shuffler.
 
     Attributes:
-        epsilon_with: from a law and a number of honest contributors, what its epsilon becomes;
-            infinite where delta is not enough.
-        contributors: from a law, the fewest honest contributors of a window that the guarantee
-            rests on; None where it rests on none.
-        capacity: from a law, an epoch of the horizon and the number of devices present, the most
-            messages that they send together, whatever their values: it hides how many there are
-            from whoever sees the sizes of records.
-        distinct_reports: whether no device sends a report twice at an epoch.
-        kept_apart: from a law, what is promised against whoever keeps the messages of every device
-            together; None: nothing is.
-        stage_dummies: from a law, what the stage adds to every window it releases; None where it
-            adds nothing.
-        stage_sum: from a law, how the stage adds up the words of every window it releases; None
-            where it releases the words.
-        one_message: whether devices send exactly one message at every epoch, whatever they hold, in
-            the order of enrollment: then messages of single devices can be deleted, and crowds be
-            told apart. `calibrate` and `epsilon_with` take one argument more, in how many windows
-            of an epoch a user has a message: epsilon and delta are those of all of them together.
-        crowds: from a law, that of the crowds whose messages the stage deletes some of; None where
-            it deletes none.
+        epsilon_with: From a law and a number of honest users, the resulting epsilon; infinite if
+            delta is insufficient.
+        contributors: From a law, the minimum number of honest users of a window that the guarantee
+            assumes; None if it assumes none.
+        capacity: From a law, an epoch of the horizon and the number of present devices, the maximum
+            number of messages they send together, whatever their values. It hides the number of
+            messages from observers of record sizes.
+        distinct_reports: Whether no device sends the same report twice at an epoch.
+        kept_apart: From a law, the guarantee against an observer who keeps the messages of each
+            device together; None without one.
+        stage_dummies: From a law, the dummies that the stage adds to every released window; None if
+            it adds nothing.
+        stage_sum: From a law, the stage's summation of every released window; None if it releases
+            the messages.
+        one_message: Whether devices send exactly one message at every epoch, whatever they have, in
+            the order of enrollment. Then messages of single devices can be deleted, and crowds be
+            distinguished. `calibrate` and `epsilon_with` take one more argument: the number of
+            windows of an epoch in which a user has a message. Epsilon and delta cover all of them
+            together.
+        crowds: From a law, that of the crowds from which the stage deletes messages; None if it
+            deletes none.
     """
 
     epsilon_with: Callable[..., float]
@@ -257,15 +258,14 @@ class Shuffling:
 
 @dataclass(frozen=True, slots=True)
 class Planning:
-    """What `plan` says of a protocol; nothing that runs needs it.
+    """Functions of `plan`; running a job needs none of them.
 
     Attributes:
-        forecast: from law, parameters and last epoch, what to expect.
-        if_shuffled: where the guarantee does not rest on the shuffle stage: from a law that knows
-            it, what is promised besides against whoever sees shuffled messages only; None: nothing
-            that the law knows.
-        exposure: from a law, what becomes of epsilon where only some reports of a device are seen
-            together; None where there are not several.
+        forecast: From law, parameters and last epoch (at most the law's last), the forecast.
+        if_shuffled: If the guarantee does not rely on the shuffler: from a law, the additional
+            guarantee against an observer of shuffled messages only; None if the law has none.
+        exposure: From a law, epsilon if only some reports of a device are seen together; None if
+            there are not several.
     """
 
     forecast: Callable[[Any, Any, int], Forecast]
@@ -274,19 +274,19 @@ class Planning:
 
     @classmethod
     def of(cls, forecast: Callable[[Any, int], Forecast], **others: Any) -> Self:
-        """By a class of forecasts that needs law and last epoch alone."""
+        """Construct from a forecast class that needs law and last epoch alone."""
         return cls(lambda law, parameters, last_epoch: forecast(law, last_epoch), **others)
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A job so small that all its devices can draw, see and send can be enumerated.
+    """Job small enough to enumerate everything its devices can draw, see and send.
 
     Attributes:
-        parameters: of the protocol's type; with enough epsilon for the values to show in a few
+        parameters: Of the protocol's type, with enough epsilon for the values to show in a few
             thousand reports.
-        last_epoch: a handful.
-        minimum: the fewest devices a window is released with.
+        last_epoch: A handful.
+        minimum: Minimum number of devices of a released window.
     """
 
     parameters: Any
@@ -296,30 +296,29 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """One protocol: what all agree on, and a part for each of those who run it.
+    """One protocol: common properties, and a part for each component that runs it.
 
     Attributes:
-        name: as in job files.
-        parameters: a frozen dataclass whose ``__post_init__`` raises `ValueError`.
-        law: from parameters, the class of the law that `calibrate` makes of them, or what else
-            reads it: so what is read in a deployed job needs no tag.
-        calibrate: makes the law from parameters, the last epoch of a horizon and the fewest
-            contributors a window is released with. Runs where a job is planned and deployed, never
-            on a device.
-        randomizer: makes an empty population of devices from a law.
-        aggregation: of aggregators and publishers.
-        shuffling: of a guarantee that rests on the shuffle stage; None: it does not.
-        planning: of `plan`, which otherwise says nothing.
-        word_form: what reports look like, from a law.
-        values: from parameters, what a user's value may be.
-        per_epoch: whether every epoch stands alone: its estimate rests on its own reports. The law
-            is a `PerEpochLaw`.
-        loss_of_streams: whether `parameters.epsilon` is the pure local loss of a user's whole
-            stream, at which every device runs the same randomizer: then whole streams can be
+        name: Name in job files.
+        parameters: A frozen dataclass whose ``__post_init__`` raises `ValueError`.
+        law: From parameters, the class or other reader of the law that `calibrate` makes of them.
+            So laws in a deployed job need no tag.
+        calibrate: Makes the law from parameters, the last epoch of a horizon and the minimum number
+            of contributors of a released window. Runs at planning and deployment, never on a
+            device.
+        randomizer: Makes an empty population of devices from a law.
+        shuffling: For a guarantee that relies on the shuffler; None otherwise.
+        planning: For `plan`, which has no output without it.
+        word_form: From a law, the format of reports.
+        values: From parameters, the domain of a user's value.
+        per_epoch: Whether epochs are independent: an estimate depends on its own reports only. The
+            law is a `PerEpochLaw`.
+        loss_of_streams: Whether `parameters.epsilon` is the pure local loss of a user's whole
+            stream, at which every device runs the same randomizer. Then whole streams can be
             shuffled.
-        learning: of a protocol that learns, whose devices are `LearningDevices` and whose
-            aggregator is a `LearningAggregator`; None for others.
-        examples: what the conformance suite holds the protocol to its promises with.
+        learning: For a learning protocol, whose devices are `LearningDevices` and whose aggregator
+            is a `LearningAggregator`; None for others.
+        examples: Jobs for the conformance suite.
     """
 
     name: str
@@ -338,7 +337,7 @@ class Protocol:
     examples: tuple[Example, ...] = ()
 
     def most_alike(self, law: Law, epoch: int, contributors: int) -> int:
-        """The most reports that say the same, of so many devices at an epoch of the horizon."""
+        """Return the maximum number of equal reports of `contributors` devices at an epoch."""
         if self.shuffling is None or self.shuffling.distinct_reports:
             return contributors
         return self.shuffling.capacity(law, epoch, contributors)
@@ -349,27 +348,27 @@ class Protocol:
         return self.shuffling is not None and self.shuffling.one_message
 
     def contributors(self, law: Law) -> int | None:
-        """The fewest honest contributors that the guarantee rests on; None: it rests on none."""
+        """Return `Shuffling.contributors`; None without shuffling."""
         return None if self.shuffling is None else self.shuffling.contributors(law)
 
     def crowds(self, law: Law) -> CrowdsLaw | None:
-        """By which the shuffle stage deletes messages of windows; None: it deletes none."""
+        """Return `Shuffling.crowds`; None without shuffling."""
         return None if self.shuffling is None else self.shuffling.crowds(law)
 
     def stage_dummies(self, law: Law) -> StageDummies | None:
-        """What the shuffle stage adds to windows; None: nothing."""
+        """Return `Shuffling.stage_dummies`; None without shuffling."""
         return None if self.shuffling is None else self.shuffling.stage_dummies(law)
 
     def stage_sum(self, law: Law) -> StageSum | None:
-        """How the shuffle stage adds up windows; None: it does not."""
+        """Return `Shuffling.stage_sum`; None without shuffling."""
         return None if self.shuffling is None else self.shuffling.stage_sum(law)
 
     def stage_adds_noise(self, law: Law) -> bool:
-        """Whether the shuffle stage adds noise to windows: then it sees them without any."""
+        """Return whether the shuffler adds noise to windows, and so sees them without any."""
         return self.stage_dummies(law) is not None or self.stage_sum(law) is not None
 
 
 def fixed_words(devices: type[Any]) -> Callable[[Any], WordForm]:
-    """The form of words that a class of devices states for all its laws."""
+    """Return the message format of a class of devices, the same for all its laws."""
     form = WordForm(devices.word_dtype, devices.width)
     return lambda law: form

@@ -1,4 +1,4 @@
-"""Numbers over time by letters, nobody trusted. Its entry and its forecast."""
+"""Numbers over time by symbols; trusted party: none. Entry and forecast."""
 
 from __future__ import annotations
 
@@ -29,13 +29,7 @@ from dpstream.randomizers.value_tree import range_variances
 
 
 class RangeValuesForecast:
-    """A letter of every device at every epoch, on one of the levels, and least squares over them.
-
-    Args:
-        law: the constants of the job.
-        parameters: of the job.
-        last_epoch: at most the law's last.
-    """
+    """Forecast for one symbol per device and epoch, on one level, and least squares over levels."""
 
     def __init__(
         self, law: RangeValuesLaw, parameters: RangeValuesParameters, last_epoch: int
@@ -72,20 +66,18 @@ class RangeValuesForecast:
         )
 
     def standard_deviations(self, users: int) -> NDArray[np.float64]:
-        """Of the estimate of each bucket, in users, shape (epochs,)."""
         return np.sqrt(users * range_variances(self._level_variances, 0, 1))
 
     def smoothed_standard_deviations(self, users: int) -> NDArray[np.float64]:
-        """Of the smoothed estimate of each bucket, in users, shape (epochs,)."""
         return np.sqrt(users * range_variances(self._smoothed_level_variances, 0, 1))
 
     def range_deviations(self, users: int, start: int, end: int) -> NDArray[np.float64]:
-        """Of the number of values in the buckets from `start` to before `end`, counted from 0."""
+        """Return the standard errors for buckets from `start` to before `end`, counted from 0."""
         return np.sqrt(users * range_variances(self._level_variances, start, end))
 
     @property
     def widest(self) -> float:
-        """No range has a larger deviation than this many times that of a bucket, at the last epoch.
+        """Maximum ratio of a range's deviation to that of a bucket, at the last epoch.
 
         A range lies between two ends, and has at most the variances of the values below each of
         them: in the wavelets of a node both have the same sign.
@@ -97,7 +89,6 @@ class RangeValuesForecast:
         return worst / math.sqrt(float(range_variances(last, 0, 1)))
 
     def _bucket_caveats(self, low: float, high: float, buckets: int) -> tuple[str, str]:
-        """What the errors are about."""
         return (
             f"values lie in {buckets:,} buckets, each {(high - low) / buckets:.6g} wide",
             f"the errors are those of a single bucket; a wide range has at most "

@@ -1,8 +1,8 @@
-"""The protocols that a job file can name: our own, and those of other packages.
+"""Protocols that a job file can name: built-in ones and those of other packages.
 
-A protocol of our own has its devices in `randomizers`, its estimates in `aggregators`, its entry
-and its forecast in a module here, and a line below; tests/conformance says what else it wants.
-Another package names its entry in its metadata, as README.md says.
+A built-in protocol has its devices in `randomizers`, its estimates in `aggregators`, its entry and
+forecast in a module here, and a line below; tests/conformance lists further requirements. Another
+package names its entry in its metadata, as described in README.md.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ OWN: Final = {
 
 
 def module_of(name: str) -> str:
-    """Name the module of a protocol of our own; its exact law is in one of the same name."""
+    """Return the module name of a built-in protocol, which is also that of its exact law."""
     return OWN[name].partition(":")[0]
 
 

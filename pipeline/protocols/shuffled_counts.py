@@ -1,9 +1,12 @@
-"""Counts at every epoch, charged once, the stage trusted to shuffle: four laws under one name.
+"""Counts at every epoch, charged once, with a trusted shuffler: four laws under one name.
 
-How many have value 1 (`ShuffledCountsLaw`), each of several items (`ShuffledItemCountsLaw`), or
-numbers in ranges (`ShuffledLevelCountsLaw`); which it is follows from the domain of the job. And
-how many have value 1 where the stage adds the noise, and releases a sum (`ShuffledValueStreamLaw`).
-The law says which devices and aggregators know it.
+- The number of users with value 1 (`ShuffledCountsLaw`), with each of several items
+  (`ShuffledItemCountsLaw`), or with numbers in ranges (`ShuffledLevelCountsLaw`), by the job's
+  domain.
+- The number with value 1 if the shuffler adds the noise and releases a sum
+  (`ShuffledValueStreamLaw`).
+
+The law determines the devices and aggregators.
 """
 
 from __future__ import annotations
@@ -63,9 +66,9 @@ from dpstream.randomizers.shuffled_counts.shuffled_value_stream import (
 
 @dataclass(frozen=True, slots=True)
 class ShuffledVariant:
-    """What runs, for one kind of values; `package` is one of `randomizers`.
+    """Implementation for one kind of values; `package` is one of `randomizers`.
 
-    `contributors` of a law are how many its noise is sized on; None where the stage adds it.
+    `contributors` of a law is the number its noise is sized on; None if the shuffler adds it.
     """
 
     package: str
@@ -146,14 +149,13 @@ def _stage_dummies(law: Any) -> StageDummies | None:
 
 
 def _stage_sum(law: Any) -> StageSum | None:
-    """Release one noisy sum of a window instead of its words, of a job that is summed."""
     if _kind_of(law) is not _SUMS:
         return None
     return StageSum(law.sum_form, law.check_words, law.noisy_sum)
 
 
 def _change_limit(law: Any, asked: Any, epochs: int) -> ChangeLimit | None:
-    # Without a boost every epoch has reports of its own, and the value may change at will.
+    # Without a boost every epoch has its own reports, and the value may change at will.
     return change_limit(law.changes, epochs, "delayed", boost=law.boost)
 
 
@@ -171,7 +173,7 @@ def _values(domain: StreamDomain | None) -> ValueDomain:
 
 
 def _changes(law: Any, asked: ShuffledCountsParameters, lag: int) -> ChangeErrors | None:
-    """An estimate is the one before, r times, and what has come in, over r + 1; or by a kernel."""
+    """Return errors for estimates (r * previous + received) / (r + 1), or by a kernel."""
     if isinstance(law, ShuffledValueStreamLaw):
         return FollowedChanges(Kernel(law.boost, law.decay), partial(received_errors, law), lag)
     boosted = ShuffledCountsLaw | ShuffledItemCountsLaw | ShuffledLevelCountsLaw

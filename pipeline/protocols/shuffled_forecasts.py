@@ -1,4 +1,4 @@
-"""What to expect of counts in the shuffled model: a forecast of each law of `shuffled_counts`."""
+"""Forecasts of counts in the shuffle model, one for each law of `shuffled_counts`."""
 
 from __future__ import annotations
 
@@ -28,12 +28,7 @@ from dpstream.randomizers.shuffled_counts.shuffled_value_stream import STEPS, Sh
 
 
 class ShuffledCountsForecast:
-    """One cell for each epoch, its noise averaged over about 2r + 1 of them.
-
-    Args:
-        law: the constants of the job.
-        last_epoch: at most the law's last.
-    """
+    """Forecast for one cell per epoch, with noise averaged over about 2r + 1 of them."""
 
     def __init__(self, law: ShuffledCountsLaw, last_epoch: int) -> None:
         self._law, self._last_epoch = law, last_epoch
@@ -54,13 +49,11 @@ class ShuffledCountsForecast:
         )
 
     def standard_deviations(self, users: int) -> NDArray[np.float64]:
-        """Of the estimates, in users, shape (epochs,)."""
         return counts_deviations(self._law, self._last_epoch, users)
 
     def freezing_bias(self, model: FreezingModel) -> NDArray[np.float64]:
-        """Expected estimate minus truth for one user, shape (epochs,)."""
         boost, biases, bias = self._law.boost, [], 0.0
-        # By epoch, what changes that are not boosted add up to.
+        # Sum by epoch of the changes that are not boosted.
         for unboosted in np.diff(model.missed(order=0, signs=self._law.changes)).tolist():
             bias = boost * (bias - unboosted) / (boost + 1)
             biases.append(bias)
@@ -68,12 +61,7 @@ class ShuffledCountsForecast:
 
 
 class ShuffledItemCountsForecast:
-    """Of every item the same.
-
-    Args:
-        law: the constants of the job.
-        last_epoch: at most the law's last.
-    """
+    """Forecast that is the same for every item."""
 
     def __init__(self, law: ShuffledItemCountsLaw, last_epoch: int) -> None:
         self._law, self._last_epoch = law, last_epoch
@@ -99,17 +87,11 @@ class ShuffledItemCountsForecast:
         )
 
     def standard_deviations(self, users: int) -> NDArray[np.float64]:
-        """Of the estimate of each item, in users, shape (epochs,)."""
         return item_deviations(self._law, self._last_epoch, users)
 
 
 class ShuffledLevelCountsForecast:
-    """Of every value the same, and of ranges.
-
-    Args:
-        law: the constants of the job.
-        last_epoch: at most the law's last.
-    """
+    """Forecast that is the same for every value, and for ranges."""
 
     def __init__(self, law: ShuffledLevelCountsLaw, last_epoch: int) -> None:
         self._law, self._last_epoch = law, last_epoch
@@ -138,11 +120,9 @@ class ShuffledLevelCountsForecast:
         )
 
     def standard_deviations(self, users: int) -> NDArray[np.float64]:
-        """Of the estimate of each value, in users, shape (epochs,)."""
         return level_deviations(self._law, self._last_epoch, users)
 
     def _of_ranges(self) -> float:
-        """The mean deviation of random ranges, over that of a single value."""
         levels = self._law.levels
         own = equal_variances(levels, rooted=self._law.rooted)
         single = float(level_range_variances(levels, own, 0, 1))
@@ -150,12 +130,7 @@ class ShuffledLevelCountsForecast:
 
 
 class ShuffledValueStreamForecast(FollowedForecast):
-    """One noisy sum for each epoch.
-
-    Args:
-        law: the constants of the job.
-        last_epoch: at most the law's last.
-    """
+    """Forecast for one noisy sum per epoch."""
 
     def __init__(self, law: ShuffledValueStreamLaw, last_epoch: int) -> None:
         super().__init__(Kernel(law.boost, law.decay), law.changes, last_epoch)
@@ -172,7 +147,6 @@ class ShuffledValueStreamForecast(FollowedForecast):
         )
 
     def standard_deviations(self, users: int) -> NDArray[np.float64]:
-        """Of the estimates, in users, shape (epochs,)."""
         return stream_deviations(self._law, self._last_epoch, users)
 
 
@@ -190,7 +164,6 @@ def _boost_caveats(
 
 
 def _noise_columns(noise: CellNoiseLaw) -> dict[str, int | float]:
-    """Constants of the noise, for tables."""
     return {
         "dummies": noise.mean,
         "variance": noise.moments(noise.minimum)[1],
@@ -199,7 +172,6 @@ def _noise_columns(noise: CellNoiseLaw) -> dict[str, int | float]:
 
 
 def _noise_caveats(noise: CellNoiseLaw) -> tuple[str, ...]:
-    """What to know of noise that contributors add."""
     if noise.dummies == "shuffle":
         return ()
     return (

@@ -1,4 +1,4 @@
-"""Sets of items at epochs that stand alone, one message a user. Its entry and its forecast."""
+"""Sets of items at independent epochs, one message per user: entry and forecast."""
 
 from __future__ import annotations
 
@@ -22,13 +22,7 @@ from dpstream.randomizers.single_message import (
 
 
 class SingleMessageForecast(PerEpochForecast):
-    """Messages that speak for an item although their users do not hold it.
-
-    Args:
-        law: the constants of the job.
-        last_epoch: at most the law's last.
-        held: see `PerEpochForecast`.
-    """
+    """Forecast from messages about an item whose users do not have it."""
 
     def __init__(
         self, law: SingleMessageLaw, last_epoch: int, held: NDArray[np.float64] | None = None
@@ -56,7 +50,7 @@ class SingleMessageForecast(PerEpochForecast):
         )
 
     def like(self, held: NDArray[np.float64]) -> SingleMessageForecast:
-        """The same: everybody sends a message, whatever is held."""
+        """Return an equally accurate forecast: all users send one message, whatever they have."""
         return SingleMessageForecast(self._law, self._last_epoch, held)
 
     def _deviation(self, users: int) -> float:

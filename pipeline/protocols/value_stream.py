@@ -1,4 +1,4 @@
-"""value_stream: one byte an epoch, counts with half the error. Its entry."""
+"""value_stream, one byte per epoch and counts with half the error: entry."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from dpstream.randomizers.value_stream import ValueStream, ValueStreamLaw, Value
 
 
 def _changes(law: ValueStreamLaw, asked: ValueStreamParameters, lag: int) -> FollowedChanges:
-    """Errors of changes, exactly."""
     return FollowedChanges(Kernel(law.boost, law.decay), partial(received_errors, law), lag)
 
 
