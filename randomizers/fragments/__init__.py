@@ -1,21 +1,24 @@
-"""Fragments of a report: every bit of a user's set is a message of its own, or several.
+"""Fragments of a report: every bit of a user's set is one separate message, or several.
 
-"Encode, Shuffle, Analyze Privacy Revisited" (Erlingsson, Feldman, Mironov, Raghunathan, Song,
-Talwar, Thakurta 2020), Algorithms 1 and 2. A user's set of at most k items of a domain of d is d
-bits. Each is reversed with a small probability, and each that is 1 then is a message: the number of
-its cell. What is seen of shuffled messages is how many there are of each cell.
+A user's set of at most k items of a domain of d is d bits. Each bit is reversed with a small
+probability. Each bit that is then 1 is a message: the number of its cell. After the shuffle only
+the number of messages of each cell is visible.
 
-With several reports each bit is first reversed with the backstop's probability, once; then for each
-report anew, with a larger one, and the message also says which report it is of. Whoever sees t of
-the reports of a device together learns no more than `FragmentsLaw.exposure` says, and never more
-than the backstop allows.
+With several reports, each bit is first reversed with the backstop's probability, once. For each
+report it is reversed again with a larger one, and the message also contains the number of its
+report. A party that sees t of a device's reports together learns at most `FragmentsLaw.exposure`,
+and never more than the backstop allows.
 
 That is a bound for one epoch, unless the backstop is permanent: then a device reverses the same
-bits at every epoch (`dpstream.randomizers.permanent_bits`), and whoever sees all reports of all
-epochs about a value that stays learns no more than the backstop allows, for ever. A value that
-changes is hidden by the reversals of each report alone, as with memoized responses, which is this
-of a single bit. Unlike protocols that hide users by dummies, these protect a user who trusts
-nobody, too, if by a larger epsilon: a stage that keeps messages apart sees randomized response.
+bits at every epoch (`dpstream.randomizers.permanent_bits`). A party that sees all reports of all
+epochs about an unchanged value never learns more than the backstop allows. A value that changes is
+hidden by the reversals of each report alone, as with memoized responses, which are the case of a
+single bit. Unlike protocols that hide users by dummies, fragments also protect a user without any
+trusted party, with a larger epsilon: a shuffler that keeps the messages of devices apart sees
+randomized response.
+
+Reference: Erlingsson, Feldman, Mironov, Raghunathan, Song, Talwar, Thakurta, *Encode, Shuffle,
+Analyze Privacy Revisited*, 2020, Algorithms 1 and 2.
 """
 
 from __future__ import annotations
@@ -61,21 +64,16 @@ _EXPONENTS: Final = np.geomspace(1e-9, 40.0, 400)
 
 @dataclass(frozen=True, slots=True)
 class FragmentsParameters:
-    """What a job says.
+    """Parameters of fragments.
 
     Attributes:
-        epsilon: the privacy loss of a user's set of one epoch, shuffled.
-        delta: the same.
-        domain: the items, up to 2^20.
-        items: k, the most that a user holds at an epoch.
-        reports: tau, how often a bit is reported.
-        neighbours: what cannot be told apart.
-        calibration: how the probabilities are chosen; the published one is of single items, for
-            neighbours by removal.
-        permanent: whether a device reverses bits by the backstop alike at all epochs.
-
-    Raises:
-        ValueError: a value is not allowed; the message says what is.
+        epsilon, delta: Privacy loss of a user's set of one epoch, shuffled.
+        domain: Items, at most 2^20.
+        items: k, the maximum number of items of a user at an epoch.
+        reports: tau, reports of each bit.
+        calibration: Choice of the probabilities; the published one is for single items and for
+            neighbors by removal.
+        permanent: True if a device's backstop reverses the same bits at all epochs.
     """
 
     epsilon: float
@@ -117,7 +115,7 @@ def _check_choices(neighbours: str, calibration: str, reports: int) -> None:
 
 
 def differing_bits(items: int, slots: int, neighbours: Neighbours) -> int:
-    """In how many bits two neighbours differ at most.
+    """Return the maximum number of bits in which neighboring inputs differ.
 
     >>> differing_bits(100, 3, "replacement"), differing_bits(4, 3, "replacement")
     (6, 4)
@@ -130,24 +128,18 @@ class FragmentsLaw(Constants):
     """All constants of a job.
 
     Attributes:
-        last_epoch: number of epochs.
         items: d, size of the domain.
         slots: k.
         reports: tau.
-        minimum: the fewest contributors that messages are hidden among.
-        neighbours: what cannot be told apart.
-        calibration: how the odds were chosen.
-        odds: weights of a bit kept and of one reversed, for every report anew.
-        backstop: the same of the bits that reports are made from; None for a single report, which
+        minimum: Minimum number of contributors that messages are hidden among.
+        odds: Weights of a bit kept and of one reversed, drawn independently for every report.
+        backstop: The same for the bits that reports are made from. None for a single report, which
             is made from the true bits unless the backstop is permanent.
-        epsilon: of an epoch, shuffled.
-        delta: of an epoch, and of all of them.
-        stream_epsilon: of all epochs together, shuffled.
-        permanent: whether bits are reversed by the backstop alike at all epochs; its two weights
-            then add up to 2^32.
-
-    Raises:
-        ValueError: a field is out of range.
+        epsilon: Of an epoch, shuffled.
+        delta: Of an epoch, and of all epochs together.
+        stream_epsilon: Of all epochs together, shuffled.
+        permanent: True if the backstop reverses the same bits at all epochs; its two weights then
+            sum to 2^32.
     """
 
     last_epoch: int
@@ -180,50 +172,48 @@ class FragmentsLaw(Constants):
             raise ValueError(f"{self.minimum} contributors, {self.last_epoch} epochs")
 
     def of_one_epoch(self) -> FragmentsLaw:
-        """The same with a single epoch: equal for laws whose epochs are drawn alike."""
+        """Return the same with a single epoch: equal for jobs whose epochs are drawn alike."""
         return replace(self, last_epoch=1, stream_epsilon=self.epsilon)
 
     @property
     def flips(self) -> FlippedBits:
-        """How bits of a report are reversed."""
         return _flips(self.odds)
 
     @property
     def backstop_flips(self) -> FlippedBits | None:
-        """How the bits that reports are made from are reversed; None if they are the true ones."""
+        """Reversals of the bits that reports are made from; None if these are the true bits."""
         return None if self.backstop is None else _flips(self.backstop)
 
     @property
     def permanent_bits(self) -> PermanentBits | None:
-        """The answers of devices whose backstop is permanent; None where it is not."""
+        """Answers of devices with a permanent backstop; None without one."""
         if not self.permanent or self.backstop is None:
             return None
         return PermanentBits(self.items, self.backstop.weights[1])
 
     @property
     def differing_bits(self) -> int:
-        """In how many bits two neighbours differ at most."""
         return differing_bits(self.items, self.slots, self.neighbours)
 
     def exposure(self, reports: int) -> float:
-        """The loss of one bit to somebody who sees so many reports of a device together.
+        """Return the loss of one bit to a party that sees t reports of a device together.
 
         ln((e^(b + t f) + 1) / (e^b + e^(t f))) with the losses b of the backstop and f of a report,
-        rounded up: that of t equal bits, which tell most. With a permanent backstop these are
-        reports of any epochs at which the bit was the same.
+        rounded up: that of t equal bits, the most revealing case. With a permanent backstop, the
+        reports may be of any epochs at which the bit was the same.
 
         Args:
-            reports: t; with a backstop that is not permanent, of one epoch, at most tau.
+            reports: t; if the backstop is not permanent, of one epoch, at most tau.
         """
         return self._exposed(reports, 1)
 
     def exposed_epsilon(self, reports: int) -> float:
-        """The same of a user, in all bits in which two neighbours differ."""
+        """Return `exposure` for a user, over all bits in which neighboring inputs differ."""
         return self._exposed(reports, self.differing_bits)
 
     @property
     def reports_seen(self) -> tuple[int, ...]:
-        """Numbers of reports to state the exposure of: powers of two, and a whole epoch's.
+        """Numbers of reports to state the exposure of: powers of two, and all of an epoch.
 
         With a permanent backstop also those of all epochs.
         """
@@ -233,13 +223,13 @@ class FragmentsLaw(Constants):
         )
 
     def exposure_to_instance(self, seen: int, instances: int) -> float:
-        """The loss of one bit to one of several shuffle instances that sees so many set reports.
+        """Return the loss of one bit to one of K parallel shufflers that sees t set reports.
 
-        Each message goes to an instance at random, so that of tau reports of a bit an instance sees
-        t set ones, and the others were not set or went elsewhere: it cannot tell. That is ln((e^b
-        told + 1) / (e^b + told)), or of 1 / told where that is larger, with the loss b of the
-        backstop and told = (q / p)^t ((1 - q / K) / (1 - p / K))^(tau - t), where a set bit is
-        reported as set with q, another one with p = 1 - q. Rounded up.
+        Each message goes to a random shuffler. Of tau reports of a bit, a shuffler sees t set ones;
+        the others were not set or went elsewhere, which it cannot distinguish. The loss is ln((e^b
+        told + 1) / (e^b + told)), or that of 1 / told if larger, rounded up. b is the loss of the
+        backstop, and told = (q / p)^t ((1 - q / K) / (1 - p / K))^(tau - t), where a set bit is
+        reported as set with probability q, another one with p = 1 - q.
 
         Args:
             seen: t, from 0 to tau.
@@ -253,10 +243,10 @@ class FragmentsLaw(Constants):
 
     @property
     def local_epsilon(self) -> float:
-        """Of an epoch, against a stage that keeps the messages of a device together; rounded up.
+        """Loss of an epoch against a shuffler that keeps a device's messages together, rounded up.
 
-        With a permanent backstop other epochs may have told its answers, and what differs at one
-        epoch is hidden by its reports alone.
+        With a permanent backstop, other epochs may have revealed its answers; a difference at one
+        epoch is then hidden by that epoch's reports alone.
         """
         if self.permanent:
             return min(self._of_reports(self.reports), self.changing_epsilon)
@@ -264,7 +254,7 @@ class FragmentsLaw(Constants):
 
     @property
     def unchanged_epsilon(self) -> float:
-        """Of sets that stay the same at all epochs, with a permanent backstop, as `local_epsilon`.
+        """Loss of sets that never change, with a permanent backstop, otherwise as `local_epsilon`.
 
         Longer horizons lose more, but never `limit_epsilon`.
         """
@@ -272,13 +262,13 @@ class FragmentsLaw(Constants):
 
     @property
     def limit_epsilon(self) -> float:
-        """What `exposed_epsilon` never reaches with a backstop, however many reports are seen."""
+        """Limit that `exposed_epsilon` never reaches with a backstop, for any number of reports."""
         assert self.backstop is not None
         return log_rounded_up(Fraction(*self.backstop.weights), self.differing_bits)
 
     @property
     def changing_epsilon(self) -> float:
-        """Of any streams of all epochs, with a permanent backstop, as `local_epsilon`."""
+        """Loss of any streams of all epochs, with a permanent backstop, as `local_epsilon`."""
         assert self.backstop is not None
         reports = self.reports * self.last_epoch
         return stream_loss(self.backstop, self.odds, reports, self.differing_bits)
@@ -289,7 +279,7 @@ class FragmentsLaw(Constants):
         return unchanged_loss(self.backstop, self.odds, reports, bits)
 
     def _stopped(self, told: Fraction) -> Fraction:
-        """What is left of how much likelier something is, behind the backstop."""
+        """Return the likelihood ratio that remains behind the backstop."""
         if self.backstop is None:
             return told
         stopped = Fraction(*self.backstop.weights)
@@ -300,7 +290,7 @@ class FragmentsLaw(Constants):
 
     @property
     def message_probabilities(self) -> tuple[Fraction, Fraction]:
-        """That a report has a message about an item its user holds, and about another one."""
+        """Probabilities that a report has a message about an item its user has, and another one."""
         reversed_ = self.flips.probability
         if self.backstop_flips is None:
             return 1 - reversed_, reversed_
@@ -310,30 +300,30 @@ class FragmentsLaw(Constants):
 
     @property
     def messages_per_user(self) -> float:
-        """On average in an epoch, of a user who holds as many items as are allowed."""
+        """Average number of messages in an epoch of a user with the maximum number of items."""
         held, other = map(float, self.message_probabilities)
         return self.reports * (self.slots * held + (self.items - self.slots) * other)
 
     def capacity(self, epoch: int, contributors: int) -> int:
-        """How many messages so many contributors have room for at an epoch, whatever they hold.
+        """Return the capacity for messages of an epoch, whatever contributors have.
 
         More are drawn with a probability of at most `dpstream.randomizers.dummies.MISFIT`, by
-        Chernoff's
-        bound: with the exponential moment M(s) of a user's messages, n contributors have more than
-        (n ln M(s) + ln(1 / MISFIT)) / s of them with no larger probability, for every s.
+        Chernoff's bound. With the exponential moment M(s) of a user's messages, n contributors have
+        more than (n ln M(s) + ln(1 / MISFIT)) / s of them with at most that probability, for every
+        s.
         """
         if contributors == 0:
             return 0
         moments = self.slots * self._log_moments(1) + (self.items - self.slots) * self._log_moments(
             0
         )
-        # A little more than is needed: the bound is computed with rounding errors.
+        # Slightly more than needed: the bound is computed with rounding errors.
         wanted = 1e-3 - math.log(MISFIT)
         bounds = (contributors * (1 + 1e-12) * moments + wanted) / _EXPONENTS
         return min(math.ceil(float(bounds.min())), contributors * self.items * self.reports)
 
     def _log_moments(self, bit: int) -> NDArray[np.float64]:
-        """Ln E e^(s X) of the messages X about a bit, for each s of `_EXPONENTS`."""
+        """Return ln E e^(s X) of the messages X about a bit, for each s of `_EXPONENTS`."""
         reversed_ = float(self.flips.probability)
         raised = np.expm1(_EXPONENTS)
         of_bit = [self.reports * np.log1p(share * raised) for share in (reversed_, 1 - reversed_)]
@@ -345,7 +335,7 @@ class FragmentsLaw(Constants):
 
     @property
     def words(self) -> int:
-        """How many different messages there are: tau d."""
+        """Number of different messages: tau d."""
         return self.reports * self.items
 
     @property
@@ -355,7 +345,7 @@ class FragmentsLaw(Constants):
 
 
 class Fragments(Devices[FragmentsLaw]):
-    """The devices of one horizon. They keep a key if their backstop is permanent, or nothing.
+    """The devices of one horizon. They store a key if their backstop is permanent.
 
     >>> from dpstream.randomizers.randomness import seeded_generator
     >>> law = FragmentsLaw(
@@ -365,9 +355,6 @@ class Fragments(Devices[FragmentsLaw]):
     >>> devices.enrol(100_000, rng)
     >>> devices.report(1, np.full((100_000, 1), 2), None, rng).counts.round(-3).tolist()
     [10000, 90000, 10000]
-
-    Args:
-        law: the constants of the job.
     """
 
     def __init__(self, law: FragmentsLaw) -> None:
@@ -393,7 +380,7 @@ class Fragments(Devices[FragmentsLaw]):
 
     @property
     def kept_apart(self) -> Guarantee:
-        """What a device's messages promise, to whoever knows whose they are."""
+        """The guarantee of a device's messages, against any party that knows their sender."""
         law = self.law
         apart = of_messages_apart(self.guarantee, law.local_epsilon, law.last_epoch)
         if not law.permanent:
@@ -402,7 +389,7 @@ class Fragments(Devices[FragmentsLaw]):
 
     @property
     def _apart(self) -> str:
-        """What holds against a stage that keeps the messages of every device together."""
+        """Loss against a shuffler that keeps the messages of every device together."""
         law = self.law
         if not law.permanent:
             return f"{law.local_epsilon:.6g} at every epoch"
@@ -426,11 +413,11 @@ class Fragments(Devices[FragmentsLaw]):
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
     ) -> NDArray[np.unsignedinteger] | CountedWords:
-        """The messages of everybody present.
+        """Return the messages of all present devices.
 
         Returns:
-            Words of the law's dtype: counted where more messages than words are to be expected,
-            whatever users hold; otherwise shape (messages, 1), sorted.
+            Words of the mechanism's dtype: counted if more messages than words are expected,
+            whatever users have; otherwise shape (messages, 1), sorted.
         """
         law = self.law
         check_epoch(epoch, after=self.epoch, last_epoch=law.last_epoch)
@@ -457,16 +444,11 @@ class Fragments(Devices[FragmentsLaw]):
         users: int,
         rng: np.random.Generator,
     ) -> NDArray[np.int64]:
-        """How many there are of each word, shape (words,); anew where they have no room.
+        """Draw the number of messages of each word, shape (words,); redraw over capacity.
 
-        Permanent answers stay what they are then: over all keys, what has no room is no likelier.
-
-        Args:
-            epoch: of the horizon.
-            bits: how many are 1 of each cell, shape (items,).
-            backstop: reverses them first; None if that is done, or not to be.
-            users: how many bits a cell has.
-            rng: the randomness.
+        Permanent answers are not redrawn: over all keys, exceeding the capacity is no likelier.
+        `bits` is the number of ones of each cell, shape (items,), each of `users` bits. `backstop`
+        reverses them first; None if that is already done, or not required.
         """
         law, most = self.law, self.law.capacity(epoch, users)
         while True:

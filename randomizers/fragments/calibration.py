@@ -1,18 +1,19 @@
-"""From the parameters of fragments to the constants that their devices run on.
+"""Calibrate the mechanism of fragments from a job's parameters.
 
-Two neighbours differ in a few bits, and each of them is one message of randomized response among
-those of all others about the same cell (`amplification`). So the loss of a user is that of so many
-hidden coins, composed. With several reports it is the smaller of two bounds: reports are made from
-bits that the backstop has reversed, and tell no more of them than those bits themselves do,
-shuffled; and each report is randomized response by itself. (The first term of Theorem IV.2
-of the paper promises more than is true. Its tables are of Equation 1, not of Theorem III.1; the
-first row of Table III counts the messages of a local epsilon of 2, and the privacy of 1.)
+Neighboring inputs differ in a few bits. Each of them is one message of randomized response among
+those of all others about the same cell (`amplification`). So the loss of a user is that of as many
+hidden coins, composed. With several reports it is the smaller of two bounds. First, reports are
+made from bits that the backstop has reversed, and reveal no more than those bits themselves would,
+shuffled. Second, each report is randomized response by itself. (The first term of Theorem IV.2 of
+the paper promises more than is true. Its tables are of Equation 1, not of Theorem III.1; the first
+row of Table III counts the messages of a local epsilon of 2, and the privacy of 1.)
 
-Of a permanent backstop the first bound is none. Where a user differs at one epoch, other epochs may
-have told how many of all bits the backstop has reversed; if nobody changes but that user, the sums
-of two epochs then differ by just the change, and nothing of the others hides it. The second bound
-holds whatever the backstops have done, of any epoch and of all of them: given what they have done,
-two neighbours differ in as many bits as before, at most, and each report is drawn anew.
+A permanent backstop does not give the first bound. If a user differs at one epoch, other epochs may
+have revealed how many of all bits the backstop has reversed. If only that user changes, the sums of
+two epochs then differ by just the change, and the other users do not hide it. The second bound
+holds for any epoch and for all of them, whatever the backstops have done. Given what they have
+done, neighboring inputs differ in at most as many bits as before, and each report is drawn
+independently.
 """
 
 from __future__ import annotations
@@ -42,15 +43,12 @@ from dpstream.randomizers.search import crossing, least_parameter, raised
 
 
 def calibrate(parameters: FragmentsParameters, last_epoch: int, minimum: int) -> FragmentsLaw:
-    """The law with the least noise that is private enough.
+    """Return the mechanism with the least noise that is private enough.
 
-    Args:
-        parameters: of the job.
-        last_epoch: number of epochs.
-        minimum: the fewest contributors of a window.
+    `minimum` is the minimum number of contributors of a window.
 
     Raises:
-        ValueError: no noise is enough.
+        ValueError: If no noise is enough.
 
     >>> asked = FragmentsParameters(1.0, 1e-6, tuple("abc"))
     >>> law = calibrate(asked, last_epoch=1, minimum=100_000)
@@ -99,7 +97,7 @@ def calibrate(parameters: FragmentsParameters, last_epoch: int, minimum: int) ->
 
 
 def epsilon_with(law: FragmentsLaw, honest: int) -> float:
-    """The epsilon with so many honest contributors, at least 1, where these add the noise."""
+    """Return epsilon with `honest` honest users, at least 1, where these add the noise."""
     shape = _Shape(
         law.differing_bits,
         law.reports,
@@ -112,10 +110,10 @@ def epsilon_with(law: FragmentsLaw, honest: int) -> float:
 
 
 def loss_of_report(backstop: float, reports: int) -> float:
-    """The loss of each of tau reports of a bit with a backstop: asinh(sinh(loss) / tau).
+    """Return the loss of each of tau reports of a bit with a backstop: asinh(sinh(loss) / tau).
 
-    The rule behind the paper's tables, about the backstop's loss less ln tau. A single report has
-    the loss itself.
+    The rule behind the paper's tables: approximately the backstop's loss minus ln tau. A single
+    report has the loss itself.
     """
     if reports == 1:
         return backstop
@@ -123,13 +121,13 @@ def loss_of_report(backstop: float, reports: int) -> float:
 
 
 def published_epsilon(mean: float, delta: float, contributors: int) -> float:
-    """The epsilon of the paper's Equation 1 for shuffled randomized response of one bit.
+    """Return epsilon by the paper's Equation 1 for shuffled randomized response of one bit.
 
     sqrt(32 ln(4 / delta) / r) (1 - r / n) with r = lambda - sqrt(2 lambda ln(2 / delta)).
 
     Args:
         mean: lambda = 2 n / (1 + e^loss), from 14 ln(4 / delta) to n.
-        delta: of the guarantee.
+        delta: Of the guarantee.
         contributors: n.
     """
     certain = mean - math.sqrt(2 * mean * math.log(2 / delta))
@@ -137,10 +135,10 @@ def published_epsilon(mean: float, delta: float, contributors: int) -> float:
 
 
 def published_loss(epsilon: float, delta: float, contributors: int) -> float:
-    """The loss of a bit for which `published_epsilon` is epsilon.
+    """Return the loss of a bit for which `published_epsilon` is epsilon.
 
     Raises:
-        ValueError: there is none that the formula holds for.
+        ValueError: If the formula holds for no such loss.
 
     >>> round(published_loss(1.0, 5e-8, 1_914_589), 3)
     8.547
@@ -162,12 +160,12 @@ def published_loss(epsilon: float, delta: float, contributors: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """What the loss of a user is made of.
+    """Components of a user's loss.
 
     Attributes:
-        bits: in which neighbours differ at an epoch.
-        reports: of each bit.
-        permanent: whether the backstop is.
+        bits: Number in which neighboring inputs differ at an epoch.
+        reports: Of each bit.
+        permanent: True if the backstop is permanent.
     """
 
     bits: int
@@ -175,8 +173,8 @@ class _Shape:
     permanent: bool
 
     def most_loss(self, epsilon: float, delta: float, contributors: int) -> float:
-        """The largest loss of a bit, or of its backstop, that is private enough."""
-        # However few others there are, losses add up to no more.
+        """Return the largest loss of a bit, or of its backstop, that is private enough."""
+        # Losses sum to at most this, however few other users there are.
         safe = epsilon / self.bits
         if self.permanent:
             of_report = safe / self.reports * (1 - 1e-12)
@@ -190,12 +188,12 @@ class _Shape:
                 loss, lambda one, many: self._delta(one, contributors, epsilon, many)
             )
 
-        # Of normal noise in so many cells.
+        # From normal noise in as many cells.
         guess = 20 * self.bits / min(epsilon, 1.0) ** 2 / contributors
         return -math.log(least_parameter(spent, delta, min(guess, math.exp(-safe))))
 
     def epsilon(self, loss: float, delta: float, contributors: int, epochs: int) -> float:
-        """Of so many epochs, for a loss of a bit or of its backstop."""
+        """Return the epsilon of `epochs` epochs, for a loss of a bit or of its backstop."""
         return self._least(
             loss, lambda one, many: self._epsilon(one, contributors, delta, epochs * many)
         )
@@ -203,11 +201,11 @@ class _Shape:
     def epsilon_of_reports(
         self, loss: float, delta: float, contributors: int, epochs: int
     ) -> float:
-        """Of so many epochs, for a loss of each report."""
+        """Return the epsilon of `epochs` epochs, for a loss of each report."""
         return self._epsilon(loss, contributors, delta, epochs * self.reports)
 
     def _least(self, loss: float, spent: Callable[[float, int], float]) -> float:
-        """The smaller one of what backstops lose, once, and of what all reports do."""
+        """Return the smaller of the loss of backstops, once, and that of all reports."""
         of_reports = spent(loss_of_report(loss, self.reports), self.reports)
         if self.reports == 1 or self.permanent:
             return of_reports
@@ -223,7 +221,7 @@ class _Shape:
 
 
 def _odds_of_words(loss: float) -> ComposedLaw:
-    """Odds out of 2^32, of no larger loss."""
+    """Return odds out of 2^32, with at most this loss."""
     words = 1 << WORD_BITS
     kept, reversed_ = response_within(loss).weights
     threshold = -(-reversed_ * words // (kept + reversed_))
@@ -231,9 +229,9 @@ def _odds_of_words(loss: float) -> ComposedLaw:
 
 
 def _check_draws(law: FragmentsLaw) -> None:
-    """See that drawing from tables, and anew where there is no room, costs what is set aside.
+    """Check that drawing from tables, and redrawing over capacity, costs at most what is reserved.
 
-    Where every contributor has a producer of its own, there are as many draws as contributors.
+    If every contributor has its own producer, there are as many draws as contributors.
     """
     draws = law.last_epoch * law.minimum
     left_out = delta_of_tables(law.epsilon, MISFIT, draws)

@@ -1,40 +1,40 @@
 """Noisy measurements: a device adds noise to a public matrix's column of its item, for comparison.
 
-The four mechanisms differ in the matrix, which their laws state, in how its size and its noise are
-chosen (`calibration`), and in what an aggregator makes of the sums:
+The four mechanisms differ in the matrix, which their constants contain, in the choice of its size
+and noise (`calibration`), and in the aggregator's use of the sums:
 
-- jl_hh (Algorithm 1) projects an item at random: the count of item p is the product of column p
-  of A and the sum of all reports. Entries of A are +-1/sqrt(m), here +-1 with noise sqrt(m) times
-  as large: m different rows of a Hadamard matrix, so that all counts together take one fast
-  transform. Any two columns are at least as close to being at right angles as independent signs
-  are. The paper's number of rows, ln(N + 1) ln(2 / beta) n^4, cannot be sent: here it is a
-  parameter. Its noise is for removal: replacing an item moves a measurement by 2/sqrt(m), not
-  1/sqrt(m). Sampled, a device reports its entry in one of all rows. hadamard_values has the same
-  rows, but follows whether the entry is +1 over time, which at one epoch makes errors up to 1.3
-  times as large.
-- bucket (Algorithm 3) finds the item that most users have, or none. In each of several trials
-  items are hashed to two buckets by several hashes, h(x) = <r, x> over GF(2) with a string r of
-  bits; with noise a device sends the bucket of its item under all of them. The larger buckets of a
-  trial are linear equations for the most frequent item. A bucket is -1 or 1 here, so that a user
-  without an item is in neither; and items are numbered from 1, since item 0 would always be in
-  bucket 0. The published noise is right for users who replace their item. An item is read right if
-  its users exceed twice the distance of the others from a half and twice the noise (Lemma 4.6 has
-  the noise once); Theorem 4.8 then has 8 sqrt(3 c k_1), not 8 sqrt(2 c k_1), and the 1.0004 of
-  Lemma 4.5 holds from k = 4 on only. An item is found if more than half of the trials name it, not
-  just most of them. Sampled, a device reports its bucket under one public hash of all trials.
+- jl_hh (Algorithm 1) projects an item at random: the count of item p is the product of column p of
+  A and the sum of all reports. Entries of A are +-1/sqrt(m), here +-1 with noise sqrt(m) times as
+  large. They are m different rows of a Hadamard matrix, so that all counts together take one fast
+  transform. Any two columns are at least as close to orthogonal as independent signs are. The
+  paper's number of rows, ln(N + 1) ln(2 / beta) n^4, cannot be sent: here it is a parameter. Its
+  noise is for removal: replacing an item moves a measurement by 2/sqrt(m), not 1/sqrt(m). If rows
+  are sampled, a device reports its entry in one of all rows. hadamard_values has the same rows, but
+  follows over time whether the entry is +1, which at one epoch makes errors up to 1.3 times as
+  large.
+- bucket (Algorithm 3) finds the item that most users have, or none. In each of several trials items
+  are hashed to two buckets by several hashes, h(x) = <r, x> over GF(2) with a string r of bits. A
+  device sends the bucket of its item under all of them, with noise. The larger buckets of a trial
+  are linear equations for the most frequent item. A bucket is -1 or 1 here, so that a user without
+  an item is in neither. Items are numbered from 1, since item 0 would always be in bucket 0. The
+  published noise is right for users who replace their item. An item is read correctly if its users
+  exceed twice the distance of the others from a half and twice the noise (Lemma 4.6 has the noise
+  once). Theorem 4.8 then has 8 sqrt(3 c k_1), not 8 sqrt(2 c k_1), and the 1.0004 of Lemma 4.5
+  holds only from k = 4 on. An item is found if more than half of the trials name it, not just most
+  of them. If hashes are sampled, a device reports its bucket under one public hash of all trials.
 - sparse_recovery (Algorithm 2, GLPS-HH) is the matrix and the decoder of Gilbert, Li, Porat and
-  Strauss with noise. The paper describes neither and uses only what they guarantee: so this is not
-  GLPS, but the simplest matrix of -1, 0 and 1 with about as many rows from which items can be read
-  off without trying all of them. Sparsity, rows and noise are the paper's. Its noise is for
+  Strauss with noise. The paper describes neither and uses only their guarantees. This is therefore
+  not GLPS, but the simplest matrix of -1, 0 and 1 with about as many rows from which items can be
+  decoded without trying all of them. Sparsity, rows and noise are the paper's. Its noise is for
   removal: an item that replaces another changes a measurement by up to 2.
 - laplace_histogram is the "more naive approach" of section 3.1, with which the paper compares its
   first mechanism. Its noise of scale 1/epsilon is for removal: an item that replaces another
   changes two cells. The paper calls the accuracy of JL-HH similar; it is more than ten times worse.
   A report has as many words as there are items, so domains are small.
 
-The noise is that of `dpstream.randomizers.clamped_noise`. Where measurements are sampled instead, a
-device draws one of them for everybody to see, and sends its sign by randomized response; a
-measurement of 0 is a fair coin. Each epoch stands alone, and is paid for.
+The noise is that of `dpstream.randomizers.clamped_noise`. With sampled measurements, a device
+instead draws one of them publicly and sends its sign by randomized response; a measurement of 0 is
+a fair coin. Each epoch is independent and charged.
 
 Reference: Hsu, Khanna, Roth, *Distributed Private Heavy Hitters*, 2012.
 """
@@ -87,11 +87,8 @@ class MeasurementsParameters:
     """Parameters that all mechanisms share.
 
     Attributes:
-        epsilon: the privacy loss of a user's item of one epoch, against everybody.
-        domain: the items, up to 2^20.
-
-    Raises:
-        ValueError: a value is not allowed; the message says what is.
+        epsilon: Privacy loss of a user's item of one epoch, against all parties.
+        domain: Items, at most 2^20.
     """
 
     calibrations: ClassVar[tuple[str, ...]] = get_args(Calibration)
@@ -122,8 +119,8 @@ class JlHhParameters(MeasurementsParameters):
     """Parameters of `jl_hh`.
 
     Attributes:
-        delta: of an epoch; unused where rows are sampled.
-        measurements: m, numbers of a report; None for 256, or for all rows where they are sampled.
+        delta: Of an epoch; unused if rows are sampled.
+        measurements: m, numbers of a report; None for 256, or for all rows if they are sampled.
         calibration: "published", which is for removal, "replacement" or "sampled".
     """
 
@@ -139,8 +136,8 @@ class BucketParameters(MeasurementsParameters):
     """Parameters of `bucket`.
 
     Attributes:
-        delta: of an epoch; unused where hashes are sampled.
-        beta: the probability of failing that the number of trials is chosen for.
+        delta: Of an epoch; unused if hashes are sampled.
+        beta: Failure probability that determines the number of trials.
         hashes: k_1, of a trial; None for log2(12 N), rounded up.
         trials: k_2; None for 8 ln(1 / beta), rounded up.
         calibration: "published", which is enough for replacement, or "sampled".
@@ -160,9 +157,9 @@ class SparseRecoveryParameters(MeasurementsParameters):
     """Parameters of `sparse_recovery`.
 
     Attributes:
-        delta: of an epoch; unused where measurements are sampled.
-        beta: the probability of failing that the sparsity is chosen for.
-        sparsity: s, how many items are to be recovered; None for the published number.
+        delta: Of an epoch; unused if measurements are sampled.
+        beta: Failure probability that determines the sparsity.
+        sparsity: s, number of items to recover; None for the published number.
         calibration: "published", which is for removal, "replacement" or "sampled".
     """
 
@@ -176,7 +173,7 @@ class SparseRecoveryParameters(MeasurementsParameters):
 
 @dataclass(frozen=True, slots=True)
 class LaplaceHistogramParameters(MeasurementsParameters):
-    """Parameters of `laplace_histogram`, of a domain of up to 2^15 items.
+    """Parameters of `laplace_histogram`, for a domain of at most 2^15 items.
 
     Attributes:
         calibration: "published", which is for removal, or "replacement".
@@ -202,18 +199,13 @@ class MeasurementsLaw(Constants):
     """All constants of a job.
 
     Attributes:
-        items: size of the domain.
-        last_epoch: number of epochs.
-        calibration: how noise was chosen.
-        neighbours: what cannot be told apart: an item of a user and none, or any two.
-        noise: of each measurement; None where one of them is sampled.
-        odds: weights of a sign kept and of one reversed; None where there is noise.
-        epsilon: of an epoch.
-        delta: of an epoch, and of all of them.
-        stream_epsilon: of all epochs together.
-
-    Raises:
-        ValueError: a field is out of range.
+        items: Size of the domain.
+        neighbours: Neighboring inputs: an item of a user and none, or any two.
+        noise: Of each measurement; None if one of them is sampled.
+        odds: Weights of a sign kept and of one reversed; None with noise.
+        epsilon: Of an epoch.
+        delta: Of an epoch, and of all epochs together.
+        stream_epsilon: Of all epochs together.
     """
 
     items: int
@@ -242,8 +234,7 @@ class MeasurementsLaw(Constants):
 
     @property
     @abstractmethod
-    def matrix(self) -> PublicMatrix:
-        """What is measured."""
+    def matrix(self) -> PublicMatrix: ...
 
     @property
     def exact(self) -> bool:
@@ -252,16 +243,16 @@ class MeasurementsLaw(Constants):
 
     @property
     def minimum(self) -> int:
-        """The fewest contributors that an estimate is made from."""
+        """Minimum number of contributors of an estimate."""
         return 1
 
     def of_one_epoch(self) -> Self:
-        """The same with a single epoch: equal for laws whose epochs are drawn alike."""
+        """Return the same with a single epoch: equal for jobs whose epochs are drawn alike."""
         return replace(self, last_epoch=1, stream_epsilon=self.epsilon)
 
     @property
     def word_form(self) -> WordForm:
-        """Every measurement plus M; of a sampled one twice its number, and 1 more for +1."""
+        """Every measurement plus M; or twice the number of the sampled one, plus 1 for +1."""
         measurements = self.matrix.measurements
         if self.noise is not None:
             return WordForm(narrowest(2 * self.noise.most + 1), measurements)
@@ -270,11 +261,7 @@ class MeasurementsLaw(Constants):
 
 @dataclass(frozen=True, slots=True)
 class JlHhLaw(MeasurementsLaw):
-    """All constants of a job over `jl_hh`.
-
-    Attributes:
-        measurements: m.
-    """
+    """All constants of a `jl_hh` job; `measurements` is m."""
 
     measurements: int
 
@@ -286,12 +273,7 @@ class JlHhLaw(MeasurementsLaw):
 
 @dataclass(frozen=True, slots=True)
 class BucketLaw(MeasurementsLaw):
-    """All constants of a job over `bucket`.
-
-    Attributes:
-        hashes: k_1.
-        trials: k_2.
-    """
+    """All constants of a `bucket` job; `hashes` is k_1 and `trials` is k_2."""
 
     hashes: int
     trials: int
@@ -304,43 +286,37 @@ class BucketLaw(MeasurementsLaw):
 
 @dataclass(frozen=True, slots=True)
 class SparseRecoveryLaw(MeasurementsLaw):
-    """All constants of a job over `sparse_recovery`.
-
-    Attributes:
-        buckets: how many there are, each with a test for every bit.
-    """
+    """All constants of a `sparse_recovery` job; every bucket has a test for every bit."""
 
     buckets: int
 
     @property
     def matrix(self) -> SignedBuckets:
-        """Buckets with bit tests."""
         return tested_buckets(self.items, self.buckets)
 
 
 @dataclass(frozen=True, slots=True)
 class LaplaceHistogramLaw(MeasurementsLaw):
-    """All constants of a job over `laplace_histogram`: those of any measurements."""
+    """All constants of a `laplace_histogram` job: those of any measurements."""
 
     @property
     def matrix(self) -> OneHot:
-        """A cell for every item."""
         return OneHot(self.items)
 
 
 def projection_rows(items: int, measurements: int) -> ParityRows:
-    """Different rows of a Hadamard matrix, chosen at random."""
+    """Return different rows of a Hadamard matrix, chosen at random."""
     return distinct_rows(f"jl_hh of {items} items", items, measurements)
 
 
 def hash_rows(items: int, hashes: int, trials: int) -> ParityRows:
-    """Strings of bits, none of them 0, each drawn by itself."""
+    """Return nonzero strings of bits, drawn independently."""
     text = f"bucket of {items} items, {trials} trials of {hashes} hashes"
     return nonzero_rows(text, items, hashes * trials)
 
 
 def tested_buckets(items: int, buckets: int) -> SignedBuckets:
-    """Buckets of items, with a test for every bit."""
+    """Return buckets of items, with a test for every bit."""
     return SignedBuckets(items, buckets, f"sparse_recovery of {items} items")
 
 
@@ -356,9 +332,6 @@ class Measurements(Devices[MeasurementsLaw]):
     >>> reports = devices.report(1, np.array([[0], [1], [2]]), None, seeded_generator(2))
     >>> (reports.astype(int) - devices.law.noise.most).tolist()
     [[0, 0], [1, 0], [0, 1]]
-
-    Args:
-        law: the constants of the job.
     """
 
     @cached_property
@@ -387,7 +360,7 @@ class Measurements(Devices[MeasurementsLaw]):
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
     ) -> NDArray[np.unsignedinteger]:
-        """The measurements of everybody present, of the law's `word_form`."""
+        """Return the measurements of all present devices, in the mechanism's `word_form`."""
         law = self.law
         check_epoch(epoch, after=self.epoch, last_epoch=law.last_epoch)
         items = set_rows(epoch, values, present, self.population, 1, law.items)[:, 0]

@@ -1,9 +1,9 @@
-"""From the parameters of a job over noisy measurements to the constants its devices run on.
+"""Calibrate the mechanism of a job over noisy measurements from its parameters.
 
-The noise is the paper's, but what is stated is the least that is proven of it: the sum of the exact
-losses of all measurements that differ, or what advanced composition makes of them. Theorem 2.5, by
-which the paper chooses the noise, is that theorem with half of epsilon given away, and holds for
-epsilon below 1; where it does not hold, a job is refused.
+The noise is the paper's, but the stated loss is the least that is proven of it: the sum of the
+exact losses of all measurements that differ, or the bound of advanced composition. The paper
+chooses the noise by Theorem 2.5. That is advanced composition with half of epsilon given away, and
+holds for epsilon below 1; where it does not hold, a job is rejected.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ MEASUREMENTS: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Mechanism:
-    """What distinguishes a mechanism from the others.
+    """Properties that distinguish a mechanism from the others.
 
     Attributes:
-        law: the class of its constants.
-        sizes: from parameters, the number of items and the fewest contributors, the fields of the
-            law that size its matrix.
-        matrix: from the number of items and these fields, what is measured.
+        law: Class of its constants.
+        sizes: Returns the fields of `law` that size its matrix, from parameters, the number of
+            items and the minimum number of contributors.
+        matrix: Returns the matrix, from the number of items and these fields.
         removal: True if the published noise is for neighbors by removal.
         pure: True if the measurements that differ between neighbors share epsilon equally, without
             a delta; otherwise Theorem 2.5 gives each its loss.
@@ -72,17 +72,17 @@ class Mechanism:
 def calibrate(
     parameters: MeasurementsParameters, last_epoch: int, minimum: int = 1
 ) -> MeasurementsLaw:
-    """Calibrate the law of a job.
+    """Calibrate any mechanism of a job.
 
     Args:
-        parameters: of the job, of any mechanism.
-        last_epoch: number of epochs.
-        minimum: fewest contributors, which the published sparsity of `sparse_recovery` is chosen
-            for.
+        parameters: Of any mechanism.
+        last_epoch: Number of epochs.
+        minimum: Minimum number of contributors, which determines the published sparsity of
+            `sparse_recovery`.
 
     Raises:
-        ValueError: the published noise loses more than epsilon, the domain is too large, or epsilon
-            is too small.
+        ValueError: If the published noise loses more than epsilon, the domain is too large, or
+            epsilon is too small.
 
     >>> thousand = tuple(map(str, range(1000)))
     >>> law = calibrate(JlHhParameters(1.0, thousand, calibration="published"), 1, 1)
@@ -116,7 +116,7 @@ def _spent(mechanism: Mechanism, matrix: PublicMatrix, asked: Any, last_epoch: i
         loss, delta = asked.epsilon / cells, 0.0
     else:
         loss, delta = published_loss(matrix.measurements, asked.epsilon, asked.delta), asked.delta
-        # A measurement that another one may take the place of moves by up to 2.
+        # Replacing an item moves a measurement by up to 2.
         loss = loss if removal else loss / 2
     return with_noise(
         matrix, noise_of(loss), asked.calibration, asked.epsilon, delta, last_epoch, removal=removal
@@ -142,7 +142,7 @@ def _buckets(asked: SparseRecoveryParameters, items: int, minimum: int) -> Mappi
 
 
 def published_sparsity(asked: SparseRecoveryParameters, items: int, users: int) -> int:
-    """((epsilon / ln(1/beta)) sqrt(n / (ln N ln(1/delta))))^(2/3), rounded up (Theorem 4.2).
+    """Return ((epsilon / ln(1/beta)) sqrt(n / (ln N ln(1/delta))))^(2/3), rounded up (Theorem 4.2).
 
     >>> published_sparsity(SparseRecoveryParameters(1.0, ("a",)), items=16_470, users=88_162)
     5
@@ -153,7 +153,7 @@ def published_sparsity(asked: SparseRecoveryParameters, items: int, users: int) 
 
 
 def published_rows(sparsity: int, items: int) -> int:
-    """M = s ln(N / s), rounded down; at least 1.
+    """Return m = s ln(N / s), rounded down; at least 1.
 
     >>> published_rows(5, 16_470)
     40
@@ -173,7 +173,7 @@ MECHANISMS: Final[Mapping[type[MeasurementsParameters], Mechanism]] = {
 
 
 class Spent(TypedDict):
-    """The fields of a `MeasurementsLaw` that say what is drawn, and what is lost."""
+    """Fields of a `MeasurementsLaw` for the distribution drawn, and its loss."""
 
     calibration: Calibration
     neighbours: Literal["removal", "replacement"]
@@ -185,10 +185,10 @@ class Spent(TypedDict):
 
 
 def noise_of(loss: float) -> ClampedNoise:
-    """Noise with which a measurement that moves by 1 loses at most so much.
+    """Return noise with which a measurement that moves by 1 loses at most `loss`.
 
     Raises:
-        ValueError: the loss is too small for noise in whole numbers.
+        ValueError: If the loss is too small for integer noise.
 
     >>> noise = noise_of(0.5)
     >>> noise.most, log_rounded_up(noise.odds(1)) <= 0.5
@@ -205,15 +205,15 @@ def noise_of(loss: float) -> ClampedNoise:
 
 
 def published_loss(measurements: int, epsilon: float, delta: float) -> float:
-    """What Theorem 2.5 lets each of so many measurements lose: epsilon / sqrt(8 m ln(1/delta))."""
+    """Return the loss of each of m measurements by Theorem 2.5: epsilon / sqrt(8 m ln(1/delta))."""
     return epsilon / math.sqrt(8 * measurements * math.log(1 / delta))
 
 
 def composed_loss(times: int, odds: Fraction, delta: float) -> tuple[float, float]:
-    """The loss of so many mechanisms together, each with these odds; and the delta it needs.
+    """Return the loss of `times` mechanisms together, each with these odds; and its delta.
 
-    The sum of their losses with delta 0; or, if that is less, e sqrt(2 k ln(1/delta)) +
-    k e (exp(e) - 1) (Dwork, Rothblum, Vadhan 2010, Theorem III.3).
+    The sum of their losses with delta 0; or, if that is less, e sqrt(2 k ln(1/delta)) + k e (exp(e)
+    - 1) (Dwork, Rothblum, Vadhan 2010, Theorem III.3).
 
     >>> composed_loss(256, Fraction(1001, 1000), 1e-6)[0] < 256 * 1e-3
     True
@@ -236,19 +236,19 @@ def with_noise(
     *,
     removal: bool,
 ) -> Spent:
-    """What a law with noise spends.
+    """Return the loss of a mechanism with noise.
 
     Args:
-        matrix: what is measured.
-        noise: of each measurement.
-        calibration: how it was chosen.
-        asked: epsilon of the job.
-        delta: the same, 0 for none.
-        last_epoch: number of epochs.
-        removal: whether neighbours are an item and none, instead of any two.
+        matrix: Measured.
+        noise: Of each measurement.
+        calibration: Choice of the noise.
+        asked: Epsilon of the job.
+        delta: Of the job; 0 for none.
+        last_epoch: Number of epochs.
+        removal: True if neighbors are an item and none, instead of any two.
 
     Raises:
-        ValueError: it is more than was asked for.
+        ValueError: If the loss exceeds epsilon.
     """
     moved = matrix.moved(removal=removal)
 
@@ -275,7 +275,7 @@ def with_noise(
 
 
 def sampled(epsilon: float, last_epoch: int) -> Spent:
-    """What a law spends where a device reports one measurement by randomized response."""
+    """Return the loss of a mechanism that reports one measurement by randomized response."""
     odds = optimal(1, epsilon)
     return Spent(
         calibration="sampled",

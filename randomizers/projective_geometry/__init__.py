@@ -1,19 +1,21 @@
-"""Items with nobody trusted, as accurate as one private message can be: sets that meet alike.
+"""Counts of items without a trusted party, as accurate as one private message allows.
 
-"Private Frequency Estimation via Projective Geometry" (Feldman, Nelson, Nguyen, Talwar, ICML 2022).
 Items and words are points of a projective space over a field of q elements (`points`). The set S_x
 of an item x is a hyperplane, all y with <x, y> = 0: about one in q of all words. A device sends a
-word of its S_x with odds e^epsilon against a word outside. Any two S_x have equally many words in
-common, so that all other items add the same to the reports in S_x, whichever they are; and with q
-near e^epsilon + 1 the variance is that of the best protocol there is, 4 e^epsilon / (e^epsilon -
-1)^2 for each user. Point 0 stands for "no item".
+word of its S_x with odds e^epsilon against a word outside. Any two S_x have the same number of
+words in common, so every other item contributes equally to the reports in S_x. With q near
+e^epsilon + 1 the variance is that of the best protocol there is, 4 e^epsilon / (e^epsilon - 1)^2
+for each user. Point 0 encodes "no item".
 
-Each epoch stands alone, and is paid for: T of them lose T epsilon. Of a set of up to k items one
-place is reported on, any of the k with the same probability.
+Each epoch is independent and charged: T of them lose T epsilon. Of a set of up to k items one slot
+is reported, any of the k with the same probability.
 
 A domain too large to be listed is searched through prefixes
-(`dpstream.randomizers.cell_codes.prefixes`): at every epoch a device draws one of a few lengths,
-for everybody to see, and its items are the cells that prefixes of this length have.
+(`dpstream.randomizers.cell_codes.prefixes`). At every epoch a device draws one of a few lengths,
+which is public, and its items are the cells of prefixes of this length.
+
+Reference: Feldman, Nelson, Nguyen, Talwar, *Private Frequency Estimation via Projective Geometry*,
+ICML 2022.
 """
 
 from __future__ import annotations
@@ -43,23 +45,20 @@ from dpstream.randomizers.parameter_checks import (
 from dpstream.randomizers.projective_geometry.points import PointSpace
 from dpstream.topics.word_forms import WordForm, narrowest
 
-# Of the local loss: what shuffling has to bring it down to, to be stated besides.
+# Fraction of the local loss that shuffling must reach for its guarantee to be stated, too.
 _WORTH_SAYING = 0.99
 
 
 @dataclass(frozen=True, slots=True)
 class ProjectiveGeometryParameters:
-    """What a job says about items that nobody is trusted with.
+    """Parameters of projective geometry.
 
     Attributes:
-        epsilon: the privacy loss of a user's set of one epoch, against everybody.
-        domain: the items, up to 2^20; or whole numbers and texts of any number.
-        items: k, the most that a user holds at an epoch.
-        delta: of what is stated besides, for those who trust the shuffle stage to shuffle. The
-            guarantee of the reports themselves has none.
-
-    Raises:
-        ValueError: a value is not allowed; the message says what is.
+        epsilon: Privacy loss of a user's set of one epoch, against all parties.
+        domain: Items, at most 2^20; or any number of integers and texts.
+        items: k, the maximum number of items of a user at an epoch.
+        delta: Of the additional guarantee, which trusts the shuffler to shuffle. The guarantee of
+            the reports themselves has none.
     """
 
     epsilon: float
@@ -81,21 +80,17 @@ class ProjectiveGeometryLaw(Constants):
     """All constants of a job.
 
     Attributes:
-        items: size of the domain.
+        items: Size of the domain.
         slots: k.
         order: q, elements of the field.
         coordinates: t, of a point.
-        minimum: the fewest contributors that a message is hidden among.
-        last_epoch: number of epochs.
-        odds: weights of each word of the own set, and of each other word.
-        shuffled_epsilon: of an epoch, where the shuffle stage is trusted to shuffle.
-        shuffled_stream_epsilon: the same of all epochs together.
-        shuffled_delta: of both.
-        prefixes: the lengths that a device draws from, and the cells of each; None where each item
-            has a point.
-
-    Raises:
-        ValueError: a field is out of range.
+        minimum: Minimum number of contributors that a message is hidden among.
+        odds: Weights of each word of the item's set, and of each other word.
+        shuffled_epsilon: Of an epoch, if the shuffler is trusted to shuffle.
+        shuffled_stream_epsilon: The same of all epochs together.
+        shuffled_delta: Of both.
+        prefixes: Lengths that a device draws from, and the cells of each; None if each item has a
+            point.
     """
 
     items: int
@@ -126,35 +121,35 @@ class ProjectiveGeometryLaw(Constants):
             raise ValueError(f"{self.space.points:,} points for {most:,} items and none")
 
     def of_one_epoch(self) -> ProjectiveGeometryLaw:
-        """The same with a single epoch: equal for laws whose epochs are drawn alike."""
+        """Return the same with a single epoch: equal for jobs whose epochs are drawn alike."""
         return replace(self, last_epoch=1, shuffled_stream_epsilon=self.shuffled_epsilon)
 
     @property
     def space(self) -> PointSpace:
-        """Of items and words."""
+        """Space of items and words."""
         return PointSpace(self.order, self.coordinates)
 
     @property
     def cells(self) -> tuple[int, ...]:
-        """How many are told apart on every level: items, or cells of prefixes of each length."""
+        """Number of cells on every level: items, or cells of prefixes of each length."""
         if self.prefixes is None:
             return (self.items,)
         return tuple(level.buckets for level in self.prefixes.levels)
 
     @property
     def words(self) -> int:
-        """How many there are: those of a level are points, one level after the other."""
+        """Number of words: those of a level are points, one level after the other."""
         return self.space.points * len(self.cells)
 
     @property
     def word_weights(self) -> tuple[int, int]:
-        """Of all words of the own set together, and of all others."""
+        """Weights of all words of the item's set together, and of all others."""
         own, other = self.odds.weights
         return own * self.space.hyperplane, other * self.space.outside
 
     @property
     def probabilities(self) -> tuple[Fraction, Fraction]:
-        """That a word lies in the set of an item its user holds, and of one it does not hold."""
+        """Probabilities that a word is in the set of an item its user has, and of another one."""
         own, other = self.odds.weights
         space, total = self.space, sum(self.word_weights)
         reported = Fraction(self.word_weights[0], total)
@@ -163,7 +158,7 @@ class ProjectiveGeometryLaw(Constants):
         return (reported + (self.slots - 1) * elsewhere) / self.slots, elsewhere
 
     def epsilon_of(self, epochs: int) -> float:
-        """The loss of so many epochs together, rounded up."""
+        """Return the loss of `epochs` epochs together, rounded up."""
         return log_rounded_up(Fraction(*self.odds.weights), epochs)
 
     @property
@@ -182,9 +177,6 @@ class ProjectiveGeometry(Devices[ProjectiveGeometryLaw]):
     >>> devices.enrol(3, seeded_generator(1))
     >>> devices.report(1, np.array([[0], [1], [2]]), None, seeded_generator(2)).tolist()
     [[0], [1], [2]]
-
-    Args:
-        law: the constants of the job.
     """
 
     @cached_property
@@ -201,14 +193,14 @@ class ProjectiveGeometry(Devices[ProjectiveGeometryLaw]):
             unit="epoch",
             neighbours=held_by_a_user(law.slots),
             trust=f"nobody; {self._shuffled}" if self._shuffling_helps else "nobody",
-            # Of several places the one reported on is seldom the one that differs.
+            # The reported one of several slots is seldom the one that differs.
             basis="exact" if law.slots == 1 else "bound",
             stream_epsilon=law.epsilon_of(law.last_epoch),
         )
 
     @property
     def if_shuffled(self) -> Guarantee | None:
-        """What holds besides where the shuffle stage is trusted; None where that helps little."""
+        """Additional guarantee if the shuffler is trusted; None if it improves little."""
         if not self._shuffling_helps:
             return None
         law = self.law
@@ -227,7 +219,7 @@ class ProjectiveGeometry(Devices[ProjectiveGeometryLaw]):
 
     @property
     def _shuffled(self) -> str:
-        """What holds besides, in words."""
+        """Description of the additional guarantee."""
         law = self.law
         epochs = f"epsilon {law.shuffled_epsilon:.6g} at every epoch"
         if law.last_epoch > 1:
@@ -245,7 +237,7 @@ class ProjectiveGeometry(Devices[ProjectiveGeometryLaw]):
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
     ) -> NDArray[np.unsignedinteger]:
-        """The words of everybody present: unsigned, shape (devices present, 1)."""
+        """Return the words of all present devices: unsigned, shape (devices present, 1)."""
         law = self.law
         check_epoch(epoch, after=self.epoch, last_epoch=law.last_epoch)
         sets = set_rows(epoch, values, present, self.population, law.slots, law.items)

@@ -1,11 +1,11 @@
-"""From the parameters of a job over projective geometry to the constants its devices run on.
+"""Calibrate the mechanism of a job over projective geometry from its parameters.
 
-With q - 1 = e^epsilon the variance of a rare item is that of the best local protocol, and with any
-other q it is (e^epsilon + q - 1)^2 / (4 e^epsilon (q - 1)) times as large, in a large space. There
-the best prime is off by 3 % at most; but the number of points has to be (q^t - 1) / (q - 1), more
-than there are items. So of all primes and all numbers of coordinates those are looked at whose
-variance, worked out in whole numbers, is within 3 % of the least, and the one that has the fewest
-points is taken: it has the shortest words, the smallest state and the quickest estimates.
+In a large space, the variance of a rare item with q - 1 = e^epsilon is that of the best local
+protocol. With any other q it is (e^epsilon + q - 1)^2 / (4 e^epsilon (q - 1)) times as large. The
+best prime is off by at most 3 %; but the number of points has to be (q^t - 1) / (q - 1), more than
+there are items. Candidates are all primes and numbers of coordinates whose variance, computed in
+integers, is within 3 % of the least. Of these the one with the fewest points is taken: it has the
+shortest words, the smallest state and the fastest estimates.
 """
 
 from __future__ import annotations
@@ -50,16 +50,10 @@ MOST_ORDER: Final = 1 << 9
 def calibrate(
     parameters: ProjectiveGeometryParameters, last_epoch: int, minimum: int
 ) -> ProjectiveGeometryLaw:
-    """The law of a job.
+    """Calibrate the mechanism of a job.
 
-    Args:
-        parameters: of the job.
-        last_epoch: number of epochs.
-        minimum: fewest contributors that a window is released with; what is stated for those who
-            trust the shuffle stage rests on them.
-
-    Raises:
-        ValueError: a parameter is out of range.
+    `minimum` is the minimum number of contributors of a window; the guarantee that trusts the
+    shuffler relies on them.
 
     >>> labels = tuple(map(str, range(1024)))
     >>> law = calibrate(ProjectiveGeometryParameters(1.0, labels), last_epoch=1, minimum=10_000)
@@ -100,11 +94,11 @@ def calibrate(
 
 
 def prefixes_of(bits: int) -> PrefixCells:
-    """The lengths of prefixes for a search: as few as candidates allow, evenly spread.
+    """Choose the lengths of prefixes for a search: as few as candidates allow, evenly spaced.
 
-    Each user is on one level, so the variance of each grows with their number. With 11 bits more a
-    level has no more candidates than a search looks at, and few of them share a cell by chance: the
-    fewer, the more cells there are, and two levels have room for twice as many as five.
+    Each user is on one level, so the variance of each grows with their number. With at most 11 bits
+    more, a level's candidates are within the limit of a search, and few of them share a cell by
+    chance. More cells make sharing rarer, and two levels have room for twice as many as five.
 
     >>> [(level.length, level.buckets) for level in prefixes_of(24).levels]
     [(19, 524288), (24, 524288)]
@@ -124,12 +118,12 @@ def prefixes_of(bits: int) -> PrefixCells:
 
 
 def best_space(items: int, odds: ComposedLaw, most: int = MOST_POINTS) -> PointSpace:
-    """The space with the fewest points whose variance is within 3 % of the least.
+    """Return the space with the fewest points whose variance is within 3 % of the least.
 
     Args:
-        items: of the domain; one point more is needed.
-        odds: weights of each word of the own set, and of each other.
-        most: how many points there may be, at least three times as many as items.
+        items: Of the domain; one additional point is needed.
+        odds: Weights of each word of the item's set, and of each other.
+        most: Maximum number of points, at least three times the number of items.
 
     >>> best_space(10, optimal(1, 2.0)), best_space(1 << 20, optimal(1, 4.0))
     (PointSpace(order=11, coordinates=2), PointSpace(order=37, coordinates=5))
@@ -141,11 +135,11 @@ def best_space(items: int, odds: ComposedLaw, most: int = MOST_POINTS) -> PointS
 
 
 def relative_variance(space: PointSpace, odds: ComposedLaw) -> Fraction:
-    """The variance of the count of an item that nobody holds, for each user, exactly.
+    """Return the exact variance of the count of an item that no user has, per user.
 
-    With a and b the probabilities of a word in the set of the own item and of another one, it is
-    b (1 - b) / (a - b)^2. Own and another set differ in s - r words each, so that (a - b) times the
-    weight of all words is (own - other) (s - r).
+    With a and b the probabilities of a word in the set of the user's item and of another one, it is
+    b (1 - b) / (a - b)^2. The two sets differ in s - r words each, so that (a - b) times the weight
+    of all words is (own - other) (s - r).
 
     >>> round(float(relative_variance(PointSpace(3, 7), optimal(1, 1.0))), 3)
     3.761
@@ -158,7 +152,7 @@ def relative_variance(space: PointSpace, odds: ComposedLaw) -> Fraction:
 
 
 def _spaces(items: int, most: int) -> Iterator[PointSpace]:
-    """Those with a point for every item and one for none, and not too many of them."""
+    """Yield spaces with a point for every item and one for none, within the maximum."""
     order = items
     while not is_prime(order):
         order += 1

@@ -1,9 +1,9 @@
-"""The points of a projective space over a prime field, as numbers, and which are orthogonal.
+"""Numbered points of a projective space over a prime field, and orthogonality of points.
 
-A point is a line through the origin of F_q^t. Every point has one vector whose first coordinate
-that is not 0 is 1: so words are numbered, in the order of these vectors read as numbers of t digits
-to the base q. It also has one whose last coordinate that is not 0, the pivot, is 1: so items are
-numbered, by the place of the pivot and then by the coordinates before it. In both orders the
+A point is a line through the origin of F_q^t. Every point has one vector whose first nonzero
+coordinate is 1. Words are numbered in the order of these vectors, read as numbers of t digits to
+the base q. It also has one vector whose last nonzero coordinate, the pivot, is 1. Items are
+numbered by the position of the pivot and then by the coordinates before it. In both orders the
 numbers with k free coordinates are the q^k from (q^k - 1) / (q - 1) on.
 """
 
@@ -35,7 +35,8 @@ class PointSpace:
         coordinates: t, at least 2.
 
     Raises:
-        ValueError: q is no prime, or there are fewer coordinates or more than `MOST_POINTS`.
+        ValueError: If q is not prime, t is less than 2, or there are more than `MOST_POINTS`
+            points.
     """
 
     order: int
@@ -51,39 +52,39 @@ class PointSpace:
 
     @property
     def points(self) -> int:
-        """N, as many as hyperplanes."""
+        """Number n of points, and of hyperplanes."""
         return self.first(self.coordinates)
 
     @property
     def hyperplane(self) -> int:
-        """Points of S_x."""
+        """Number of points of S_x."""
         return self.first(self.coordinates - 1)
 
     @property
     def outside(self) -> int:
-        """Points that S_x lacks: q^(t - 1)."""
+        """Number of points outside of S_x: q^(t - 1)."""
         return self.points - self.hyperplane
 
     @property
     def common(self) -> int:
-        """Points that any two different S_x have in common."""
+        """Number of points that any two different S_x have in common."""
         return self.first(self.coordinates - 2)
 
     def first(self, free: int) -> int:
-        """The first number of a point with so many free coordinates."""
+        """Return the first number of a point with `free` free coordinates."""
         return int((self.order**free - 1) // (self.order - 1))
 
     def draw(
         self, items: NDArray[np.integer], inside: NDArray[np.bool_], rng: np.random.Generator
     ) -> NDArray[np.uint32]:
-        """For every item a point that is uniform in its S_x, or outside of it.
+        """Draw for every item a uniform point in its S_x, or outside of it.
 
-        Both are drawn for everybody, and one of them is taken: what is drawn depends on no item.
+        Both are drawn for all items, and one of them is used: the draws depend on no item.
 
         Args:
-            items: numbers of points x, shape (n,).
-            inside: which are to lie in S_x, shape (n,).
-            rng: the randomness.
+            items: Numbers of points x, shape (n,).
+            inside: True for points in S_x, shape (n,).
+            rng: Cryptographic randomness.
 
         Returns:
             uint32, shape (n,), numbers of points y.
@@ -107,18 +108,18 @@ class PointSpace:
         among_inside: NDArray[np.uint32],
         among_outside: NDArray[np.uint32],
     ) -> NDArray[np.uint32]:
-        """The point y of each item's S_x, or of those outside, that has a number there.
+        """Return the point y with a given number in each item's S_x, or among those outside.
 
-        Without the coordinate at the pivot of x, the points of S_x are all points z of a space of
-        one coordinate less: <x, y> = 0 says what that coordinate is. Those outside are the same
-        with each of the q - 1 other values there, if z begins before the pivot; and, if y begins
-        with the pivot, 1 there and anything after it.
+        Without the coordinate at the pivot of x, the points of S_x are all points z of a space with
+        one coordinate less: <x, y> = 0 determines that coordinate. Those outside are the same with
+        each of the q - 1 other values there, if z begins before the pivot. If y begins with the
+        pivot, they have 1 there and any values after it.
 
         Args:
-            items: numbers of x, shape (n,).
-            inside: whether y is to be in S_x, shape (n,).
-            among_inside: below `hyperplane`, shape (n,).
-            among_outside: below `outside`, shape (n,).
+            items: Numbers of x, shape (n,).
+            inside: True for y in S_x, shape (n,).
+            among_inside: Below `hyperplane`, shape (n,).
+            among_outside: Below `outside`, shape (n,).
 
         Returns:
             uint32, shape (n,).
@@ -137,7 +138,7 @@ class PointSpace:
         begins = ~inside & (among_outside < weight)
         number = np.where(inside, among_inside, firsts[after] + other)
         shift = np.where(inside, 0, more + np.uint32(1))
-        # What is computed for those that begin with the pivot is not used.
+        # The result for those that begin with the pivot is not used.
         number[begins] = 0
 
         free = self._free(number)
@@ -153,14 +154,14 @@ class PointSpace:
         return chosen
 
     def _free(self, numbers: NDArray[np.uint32]) -> NDArray[np.uint8]:
-        """How many free coordinates the points with these numbers have."""
+        """Return the number of free coordinates of the points with these numbers."""
         free = np.zeros(numbers.shape, np.uint8)
         for each in range(1, self.coordinates):
             free += numbers >= np.uint32(self.first(each))
         return free
 
     def _dot(self, one: NDArray[np.uint32], other: NDArray[np.uint32]) -> NDArray[np.uint32]:
-        """The sum of the products of digits to the base q, modulo q."""
+        """Return the sum of the products of digits to the base q, modulo q."""
         order = np.uint32(self.order)
         total = np.zeros(one.shape, np.uint32)
         for _ in range(self.coordinates - 1):

@@ -1,14 +1,15 @@
-"""For comparison: the count-mean sketch, whose bits are fragments.
+"""Count-mean sketch, whose bits are fragments, for comparison.
 
-Section VII of "Encode, Shuffle, Analyze Privacy Revisited" (Erlingsson et al. 2020), for domains
-too large to send a bit for every item. A device draws one of k rows, for everybody to see. The hash
-of the row gives its item one of m buckets; the m bits that say which are reversed each with the
-same small probability, and each that is 1 is a message: the bucket. A user who holds no item has
-only bits that are 0.
+It is for domains too large to send a bit for every item. A device draws one of k rows, which is
+public. The hash of the row gives its item one of m buckets. The m bits of the bucket's one-hot
+encoding are each reversed with the same small probability, and each that is then 1 is a message:
+the bucket. A user without an item has only bits that are 0.
 
-Messages of one row hide among those of the same row, so that among n contributors a message has
-about n / k to hide among, not n, as the paper counts them. The number of others in a row is random,
-and delta pays for its being small.
+Messages hide only among those of the same row: among n contributors a message has about n / k to
+hide among, not n, as the paper assumes. The number of others in a row is random, and delta covers a
+small number.
+
+Reference: Erlingsson et al., *Encode, Shuffle, Analyze Privacy Revisited*, 2020, Section VII.
 """
 
 from __future__ import annotations
@@ -46,18 +47,13 @@ MOST_CELLS: Final = 1 << 28
 
 @dataclass(frozen=True, slots=True)
 class CountMeanSketchParameters:
-    """What a job says.
+    """Parameters of the count-mean sketch.
 
     Attributes:
-        epsilon: the privacy loss of a user's item of one epoch, shuffled.
-        delta: the same.
-        domain: the items, up to 2^20.
+        epsilon, delta: Privacy loss of a user's item of one epoch, shuffled.
+        domain: Items, at most 2^20.
         rows: k, of which each device draws one.
         buckets: m, of a row.
-        neighbours: what cannot be told apart.
-
-    Raises:
-        ValueError: a value is not allowed; the message says what is.
     """
 
     epsilon: float
@@ -80,7 +76,7 @@ class CountMeanSketchParameters:
 
 
 def check_shape(rows: int, buckets: int) -> None:
-    """Raise `ValueError` unless there may be so many rows of so many buckets."""
+    """Raise `ValueError` unless this number of rows and buckets is allowed."""
     for name, number, least in (("rows", rows, 1), ("buckets", buckets, 2)):
         if type(number) is not int or not least <= number <= BUCKETS:
             raise ValueError(f"{name} is {number!r}, must be from {least} to {BUCKETS:,}")
@@ -95,13 +91,10 @@ class CountMeanSketchLaw(Constants):
     Attributes:
         items: d, size of the domain.
         rows: k.
-        minimum: the fewest contributors of a window.
-        delta: of an epoch, and of all of them.
-        bits: the law of the m bits of a row, for the fewest contributors that it has but with a
-            probability that is part of delta.
-
-    Raises:
-        ValueError: a field is out of range.
+        minimum: Minimum number of contributors of a window.
+        delta: Of an epoch, and of all epochs together.
+        bits: Mechanism of the m bits of a row, for a lower bound on its contributors that fails
+            with a probability that is part of delta.
     """
 
     items: int
@@ -117,22 +110,21 @@ class CountMeanSketchLaw(Constants):
             raise ValueError(f"{self.bits} are no bits of a sketch of {self.minimum} users")
 
     def of_one_epoch(self) -> CountMeanSketchLaw:
-        """The same with a single epoch: equal for laws whose epochs are drawn alike."""
+        """Return the same with a single epoch: equal for jobs whose epochs are drawn alike."""
         return replace(self, bits=self.bits.of_one_epoch())
 
     @property
     def last_epoch(self) -> int:
-        """Number of epochs."""
         return self.bits.last_epoch
 
     @property
     def buckets(self) -> int:
-        """M, of a row."""
+        """Number m of buckets of a row."""
         return self.bits.items
 
     @property
     def words(self) -> int:
-        """How many different messages there are: k m."""
+        """Number of different messages: k m."""
         return self.rows * self.buckets
 
     @property
@@ -141,21 +133,16 @@ class CountMeanSketchLaw(Constants):
         return WordForm(narrowest(self.words))
 
     def capacity(self, epoch: int, contributors: int) -> int:
-        """See `FragmentsLaw.capacity`."""
         return self.bits.capacity(epoch, contributors)
 
     def buckets_of(self, row: int, items: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The buckets that a row's hash gives items, int64 of the same shape, from 0 on."""
+        """Return the buckets of items by a row's hash, int64 of the same shape, from 0."""
         text = f"count_mean_sketch of {self.items} items in {self.rows} rows, row {row}"
         return PairwiseHash.of(text).buckets(items, self.buckets)
 
 
 class CountMeanSketch(Devices[CountMeanSketchLaw]):
-    """The devices of one horizon. They keep nothing from one epoch to the next.
-
-    Args:
-        law: the constants of the job.
-    """
+    """The devices of one horizon. They keep nothing from one epoch to the next."""
 
     @property
     def guarantee(self) -> Guarantee:
@@ -174,7 +161,7 @@ class CountMeanSketch(Devices[CountMeanSketchLaw]):
 
     @property
     def kept_apart(self) -> Guarantee:
-        """What a device's messages promise, to whoever knows whose they are."""
+        """The guarantee of a device's messages, against any party that knows their sender."""
         bits = self.law.bits
         return of_messages_apart(self.guarantee, bits.local_epsilon, bits.last_epoch)
 
@@ -185,11 +172,11 @@ class CountMeanSketch(Devices[CountMeanSketchLaw]):
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
     ) -> NDArray[np.unsignedinteger] | CountedWords:
-        """The messages of everybody present.
+        """Return the messages of all present devices.
 
         Returns:
-            Words of the law's dtype: counted where more messages than words are to be expected,
-            whatever users hold; otherwise shape (messages, 1), sorted.
+            Words of the mechanism's dtype: counted if more messages than words are expected,
+            whatever users have; otherwise shape (messages, 1), sorted.
         """
         law = self.law
         check_epoch(epoch, after=self.epoch, last_epoch=law.last_epoch)
@@ -198,7 +185,7 @@ class CountMeanSketch(Devices[CountMeanSketchLaw]):
         most = law.capacity(epoch, len(items))
         while True:
             counted = self._messages(rows, items, rng)
-            # Anew where they have no room.
+            # Redraw over capacity.
             if counted.messages <= most:
                 break
         self.epoch = epoch

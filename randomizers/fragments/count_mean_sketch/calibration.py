@@ -1,8 +1,8 @@
-"""From the parameters of a count-mean sketch to the constants that its devices run on.
+"""Calibrate the mechanism of a count-mean sketch from a job's parameters.
 
-Which row a device draws depends on no value and is seen by everybody. Given the rows of all, the
-bits of a user hide among those of the others of the same row: they are fragments of so many
-contributors. That a row has fewer others than that is paid for by a part of delta.
+The row that a device draws is independent of all values and visible to all parties. Given the rows
+of all, the bits of a user hide among those of the others of the same row: they are fragments of
+that many contributors. A part of delta covers rows with fewer others than that.
 """
 
 from __future__ import annotations
@@ -28,15 +28,12 @@ FOR_ROWS: Final = 0.01
 def calibrate(
     parameters: CountMeanSketchParameters, last_epoch: int, minimum: int
 ) -> CountMeanSketchLaw:
-    """The law with the least noise that is private enough.
+    """Return the mechanism with the least noise that is private enough.
 
-    Args:
-        parameters: of the job.
-        last_epoch: number of epochs.
-        minimum: the fewest contributors of a window.
+    `minimum` is the minimum number of contributors of a window.
 
     Raises:
-        ValueError: no noise is enough.
+        ValueError: If no noise is enough.
 
     >>> asked = CountMeanSketchParameters(1.0, 1e-6, ("a", "b"), rows=10, buckets=1000)
     >>> law = calibrate(asked, last_epoch=1, minimum=100_000)
@@ -61,20 +58,22 @@ def calibrate(
 
 
 def epsilon_with(law: CountMeanSketchLaw, honest: int) -> float:
-    """The epsilon with so many honest contributors, at least 1."""
+    """Return epsilon with `honest` honest users, at least 1."""
     in_row = fewest_in_row(honest, law.rows, law.delta * FOR_ROWS / law.last_epoch)
     return fragments_epsilon_with(law.bits, in_row)
 
 
 def fewest_in_row(contributors: int, rows: int, failing: float) -> int:
-    """A user and so many others as draw the user's row, but with a small probability, at least.
+    """Return a lower bound on the users of a user's row, itself included.
+
+    The bound fails with a probability of at most `failing`.
 
     >>> fewest_in_row(1000, 1, 1e-9), fewest_in_row(459_254, 1024, 1e-9)
     (1000, 329)
     """
     if rows == 1:
         return contributors
-    # Computed in floating point: a little less than what is allowed.
+    # Slightly less than allowed: computed in floating point.
     return 1 + least_integer(
         lambda others: bool(
             stats.binom.cdf(others, contributors - 1, 1 / rows) >= failing * (1 - 1e-6)
