@@ -1,18 +1,18 @@
-"""Continual counts for whoever trusts the shuffle stage to shuffle: boosted value reports.
+"""Continual counts that trust the shuffler to shuffle: boosted value reports.
 
-In every epoch a device sends messages of one and the same word, and only their number counts: r,
-plus its value (0 or 1), plus r more if the value has just become 1, or r fewer if it has just
-become 0. So the change of an epoch shows r times as clearly as a value does. Only the first k
-changes of a device are boosted like that; later ones are followed more slowly, but followed. With
-r = 0 these are plain counts of every epoch, and there is no bound on changes.
+At every epoch a device sends copies of a single word, and only their number counts: r, plus its
+value (0 or 1), plus r more if the value has just become 1, or r fewer if it has just become 0. So
+the change of an epoch shows r times as clearly as a value does. Only the first k changes of a
+device are boosted; later ones are followed more slowly. With r = 0 these are plain counts of every
+epoch, without a bound on changes.
 
-Dummies hide how many messages are anybody's (`dpstream.randomizers.cell_noise_law`). They are
+Dummies hide each user's number of messages (`dpstream.randomizers.cell_noise_law`). They are
 charged once for the whole stream, and the error of the counts does not grow with the number of
 users.
 
-A device that was silent at the epoch before does not know whether its value has changed since then
-or earlier. It boosts nothing: what it has missed counts as a change, and is followed like a later
-one.
+A device that was absent at the previous epoch does not know whether its value has changed since
+then or earlier. It boosts nothing: what it has missed counts as a change, and is followed like a
+later one.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ MAX_BOOST = 1 << 16
 
 WORD_FORM = WordForm(np.dtype(np.uint8), distinct=1)
 
-# What is kept of a value, beside 0 and 1: that the device was silent since then, or is new.
+# State of a value, besides 0 and 1: absent since then, or new.
 _SILENT, _NEW = 2, 4
 
 _BASES: Mapping[str, Literal["exact", "bound"]] = {"rigorous": "bound", "exact": "exact"}
@@ -62,25 +62,21 @@ _BASES: Mapping[str, Literal["exact", "bound"]] = {"rigorous": "bound", "exact":
 
 @dataclass(frozen=True, slots=True)
 class ShuffledCountsParameters:
-    """What a job says about shuffled counts.
+    """Parameters of shuffled counts.
 
     Attributes:
-        epsilon: the privacy loss of a user's whole stream.
-        delta: the same.
-        changes: how many changes of a user's value are boosted; None: there is no boost.
-        boost: r; None: the best one, of those within `messages_per_user`.
-        calibration: None: "rigorous" with a boost, "exact" without.
-        dummies: of which kind, and whose.
-        messages_per_user: the most that a job may ask of a user, over the whole horizon.
-        domain: labels of items, of which a user has one at a time, or none; None: values are 0 or
-            1. With items `shuffled_item_counts` is what runs. Or numbers, or bits, for ranges and
-            quantiles: then it is on a tree (`shuffled_level_counts`).
-        cells: of items: "balls_into_bins", a hash drawn for every message, or "count_min", a cell
-            for every item, which takes few messages where items are few. None: the former.
-        buckets: of balls into bins; None: as many as messages allow.
-
-    Raises:
-        ValueError: a value is not allowed, or they contradict each other; the message says how.
+        epsilon, delta: Privacy loss of a user's whole stream.
+        changes: Number of changes of a user's value that are boosted; None for no boost.
+        boost: r; None for the best one within `messages_per_user`.
+        calibration: None for "rigorous" with a boost, "exact" without.
+        dummies: Distribution of dummies, and the party that adds them.
+        messages_per_user: Maximum number of messages of a user over the whole horizon.
+        domain: None for values 0 and 1. Labels of items, of which a user has at most one at a time
+            (`shuffled_item_counts`). Or numbers, or bits, on a tree for ranges and quantiles
+            (`shuffled_level_counts`).
+        cells: Of items: "balls_into_bins", a hash drawn for every message, or "count_min", a cell
+            for every item, which needs few messages if there are few items. None for the former.
+        buckets: Of balls into bins; None for as many as messages allow.
     """
 
     epsilon: float
@@ -132,9 +128,9 @@ class ShuffledCountsParameters:
 
     @property
     def summed(self) -> bool:
-        """Whether the shuffle stage adds up words (`shuffled_value_stream`).
+        """True if the shuffler sums words (`shuffled_value_stream`).
 
-        It does where it adds the noise, changes are boosted, and nothing is said of how.
+        It does so if it adds the noise, and changes are boosted by an unspecified boost.
         """
         return (
             self.domain is None
@@ -154,16 +150,10 @@ class ShuffledCountsLaw(Constants):
     """All constants of a job.
 
     Attributes:
-        last_epoch: number of epochs.
-        epsilon: of a user's whole stream.
-        delta: the same.
+        epsilon, delta: Of a user's whole stream.
         changes: k; 0 without a boost.
         boost: r.
-        calibration: how the noise was found.
-        noise: of the cell of an epoch.
-
-    Raises:
-        ValueError: the fields contradict each other.
+        noise: Of the cell of an epoch.
     """
 
     last_epoch: int
@@ -185,26 +175,24 @@ class ShuffledCountsLaw(Constants):
 
     @property
     def messages(self) -> float:
-        """The most messages expected of a user over the horizon, its value 1 and always present."""
+        """Maximum expected messages of a user over the horizon, always present with value 1."""
         real = self.last_epoch * (self.boost + 1) + self.boost
         return real + self.last_epoch * self.noise.per_contributor(1)
 
     @property
     def dummies(self) -> str:
-        """Who adds them, by which law."""
         return self.noise.dummies
 
     def capacity(self, epoch: int, contributors: int) -> int:
-        """The most messages that so many contributors send at an epoch, dummies included."""
+        """Return the maximum number of messages at an epoch, dummies included."""
         return contributors * (2 * self.boost + 1) + self.noise.most(1, contributors)
 
     @property
     def word_form(self) -> WordForm:
-        """Of messages: there is one word."""
         return WORD_FORM
 
     def stage_dummies(self, epoch: int, rng: np.random.Generator) -> CountedWords:
-        """What the shuffle stage adds to a window; nothing unless dummies are its business."""
+        """Draw the shuffler's dummies of a window; none if contributors add them."""
         return _counted(stage_dummies_in_cell(self.noise, rng))
 
 
@@ -220,27 +208,23 @@ class ShuffledCounts(Devices[ShuffledCountsLaw]):
     >>> sent = devices.report(1, np.ones(1000, np.int8), None, rng)
     >>> round(sent.messages / 1000, 1)  # 3 + 1 + 3 of each device, and 7.1 dummies
     14.1
-
-    Args:
-        law: the constants of the job.
     """
 
     def __init__(self, law: ShuffledCountsLaw) -> None:
         super().__init__(law)
         self._dummies = law.noise.of_contributors(1)
-        # The last one seen, and 2 more if the device was silent at the last epoch. The value before
-        # the first epoch counts as 0. Without a boost nothing is noted in either array.
+        # The last value seen, plus 2 if the device was absent at the last epoch. The value before
+        # the first epoch counts as 0. Without a boost both arrays stay unused.
         self._value = self._declare("value", np.uint8, new=_NEW)
         # Changes made, up to one more than are boosted.
         self._changes = self._declare("changes", np.min_scalar_type(law.changes + 2))
 
     @property
     def assumed_contributors(self) -> int:
-        """See `Devices.assumed_contributors`."""
         return self.law.noise.contributors or 0
 
     def least_delta(self) -> float:
-        """See `Devices.least_delta`: values always 1 against always 0, or changing in turn."""
+        """Bound delta from below: values always 1 against always 0, or alternating changes."""
         law = self.law
         turns = (min(law.changes, law.last_epoch) + 1) // 2
         tests = [(law.last_epoch, law.last_epoch + law.boost)]
@@ -252,17 +236,16 @@ class ShuffledCounts(Devices[ShuffledCountsLaw]):
 
     @property
     def frozen(self) -> int:
-        """Number of devices that had to leave out the boost of a change."""
+        """Number of devices that dropped the boost of a change."""
         return int(np.count_nonzero(self._changes > self.law.changes))
 
     @property
     def guarantee(self) -> Guarantee:
         """The guarantee of a user's whole stream.
 
-        Neighbours differ by at most 1 + 2r messages in an epoch, and by that often only in few.
-        What any such streams give away is bounded by the Renyi divergence of the worst shifts.
-        Without a boost all shifts are 1, and all directions have been looked at for the noise that
-        was chosen.
+        Neighboring inputs differ by at most 1 + 2r messages in an epoch, and by that many only in
+        few. The Renyi divergence of the worst shifts bounds the loss of any such streams. Without a
+        boost all shifts are 1, and all directions were examined for the chosen noise.
         """
         return Guarantee(
             epsilon=self.law.epsilon,
@@ -280,7 +263,7 @@ class ShuffledCounts(Devices[ShuffledCountsLaw]):
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
     ) -> CountedWords:
-        """Send messages and dummies: how often the word 0 is sent, uint8 of width 1."""
+        """Send messages and dummies: copies of the word 0, uint8 of width 1."""
         check_epoch(epoch, after=self.epoch, last_epoch=self.law.last_epoch)
         now = checked_booleans(epoch, values, present, self.population)
         if present is not None:
@@ -292,7 +275,7 @@ class ShuffledCounts(Devices[ShuffledCountsLaw]):
         return _counted(messages + dummies_in_cell(self._dummies, len(now), rng))
 
     def _boosted(self, epoch: int, now: NDArray[np.int8], present: NDArray[np.bool_] | None) -> int:
-        """Boosted changes to 1 less those to 0; keeps what the next epochs need."""
+        """Return boosted changes to 1 minus those to 0; update the state."""
         if epoch > self.epoch + 1:
             self._value[self._value < _SILENT] |= _SILENT
         self._value[self._value == _NEW] = 0

@@ -1,4 +1,4 @@
-"""From the parameters of a job of shuffled counts to the constants that its devices run on."""
+"""Calibrate the mechanism of shuffled counts from a job's parameters."""
 
 from __future__ import annotations
 
@@ -32,15 +32,10 @@ from dpstream.randomizers.shuffled_counts import (
 def calibrate(
     parameters: ShuffledCountsParameters, last_epoch: int, minimum: int
 ) -> ShuffledCountsLaw:
-    """The law of a job, for values 0 and 1.
-
-    Args:
-        parameters: of the job.
-        last_epoch: number of epochs.
-        minimum: the fewest contributors a window is released with.
+    """Calibrate for values 0 and 1, and at least `minimum` contributors of a window.
 
     Raises:
-        ValueError: no noise is found, or it asks for more messages than users may be asked for.
+        ValueError: If no noise is found, or it needs more messages than users may send.
 
     >>> parameters = ShuffledCountsParameters(epsilon=1, delta=1e-6, changes=4)
     >>> law = calibrate(parameters, last_epoch=170, minimum=32593)
@@ -55,7 +50,7 @@ def calibrate(
 
 
 def epsilon_with(law: ShuffledCountsLaw, honest: int) -> float:
-    """The epsilon with so many honest contributors, at least 1, where these add the noise."""
+    """Return epsilon with `honest` honest users, at least 1, where these add the noise."""
     noise = noise_of_cells(law.noise, honest)
     delta = law.delta * (1 - FOR_TABLES)
     if not law.boost:
@@ -67,13 +62,13 @@ def epsilon_with(law: ShuffledCountsLaw, honest: int) -> float:
 def noise_law(
     noise: PoissonNoise | NegativeBinomialNoise, minimum: int, dummies: DummyKind
 ) -> CellNoiseLaw:
-    """The noise of a cell, as it is added."""
+    """Return the noise of a cell in the form in which it is added."""
     shape = noise.shape if isinstance(noise, NegativeBinomialNoise) else None
     return CellNoiseLaw(dummies, noise.mean, minimum, shape)
 
 
 def _boosts(parameters: ShuffledCountsParameters, last_epoch: int) -> Iterable[int]:
-    """Boosts to try: the most accurate first; smaller ones need fewer messages."""
+    """Return boosts to try: the most accurate first; smaller ones need fewer messages."""
     if parameters.changes is None or parameters.boost is not None:
         return (parameters.boost or 0,)
     best, _ = best_boost(parameters.epsilon, parameters.delta, last_epoch, parameters.changes)

@@ -1,21 +1,24 @@
-"""value_stream: one byte at every epoch, one privacy loss for a whole stream, half the error.
+"""value_stream: one byte per epoch, one privacy loss for a whole stream.
 
-A device reports a number z at every epoch, a letter of a fixed law (`lattice`). With probability m
-it is *noise*: nothing that it ever sends depends on its values. Otherwise its letters are tilted
-(`tilt`) along u = x - 1/2 + f, where x is its value and f follows its changes: a change adds or
-takes a, of which the share b is left an epoch later. What u^2 adds up to is the device's *clock*,
-which must not run beyond r^2. A mean of letters is g u / r.
+At every epoch a device reports a number z, a symbol of a fixed distribution (`lattice`). With
+probability m the device is *input-independent* (`noise`): nothing it ever sends depends on its
+values. Otherwise its symbols are tilted (`tilt`) along u = x - 1/2 + f, where x is its value and f
+follows its changes. A change adds or subtracts a, of which the share b remains an epoch later. The
+sum of u^2 must not exceed the device's *squared-norm budget* r^2 (`clock`). The mean of a symbol is
+g u / r.
 
-For every stream x, P(letters | x) lies between m and m e^epsilon times what the fixed law gives
-them: in continuous time tilts are ratios of a martingale, the probability that Brownian motion ends
-above theta r, and on multiples of 1/8 they are so but for a share of 1e-13 an epoch. That holds for
-any number of changes, for streams that react to what is published, and for whatever the clock
-has run out on: u is 0 from then on. (The law of letters is that of PrivUnitG, by Asi, Feldman and
-Talwar, *Optimal Algorithms for Mean Estimation under Local Differential Privacy*, ICML 2022, drawn
-coordinate by coordinate of a causal linear image of the stream.)
+For every stream x, P(symbols | x) is between m and m e^epsilon times their probability under the
+fixed distribution. In continuous time, tilts are ratios of a martingale, the probability that
+Brownian motion ends above theta r. On multiples of 1/8 this holds except for a share of 1e-13 per
+epoch. The bound holds for any number of changes, for streams that react to what is published, and
+after the budget is used up: u is 0 from then on.
 
-Only the first k changes of a device are boosted like that; later ones are followed too,
-more slowly: nobody freezes.
+Only the first k changes of a device are boosted. Later ones are followed too, more slowly: no
+device is ever exhausted.
+
+Reference: Asi, Feldman, Talwar, *Optimal Algorithms for Mean Estimation under Local Differential
+Privacy*, ICML 2022. The distribution of symbols is that of its PrivUnitG, drawn coordinate by
+coordinate of a causal linear image of the stream.
 """
 
 from __future__ import annotations
@@ -46,14 +49,11 @@ LOSS_OF_AN_EPOCH = 3e-10
 
 @dataclass(frozen=True, slots=True)
 class ValueStreamParameters:
-    """What a job says about value_stream.
+    """Parameters of value_stream.
 
     Attributes:
-        epsilon: the privacy loss of a user's whole stream.
-        changes: how many changes of a user's value are followed at once.
-
-    Raises:
-        ValueError: a value is not allowed; the message says what is.
+        epsilon: Privacy loss of a user's whole stream.
+        changes: Number of changes of a user's value that are followed at once.
     """
 
     epsilon: float
@@ -79,17 +79,17 @@ class ValueStreamLaw(Constants):
 
     Attributes:
         last_epoch: T, number of epochs.
-        epsilon: of a user's whole stream.
-        changes: k, how many of a device are boosted.
-        noise: m, the probability that a device is noise, in units of 2^-64.
+        epsilon: Of a user's whole stream.
+        changes: k, number of boosted changes of a device.
+        noise: m, the probability that a device is input-independent, in units of 2^-64.
         boost: a, what a change adds to u.
-        decay: b, the share of it that is left an epoch later.
-        clock: r^2, what u^2 may add up to, with `reserve`.
-        theta: the goal of devices that are not noise, over r.
-        gain: g: the mean of a letter is g u / r.
+        decay: b, the share of it that remains an epoch later.
+        clock: r^2, squared-norm budget, including `reserve`.
+        theta: Goal of input-dependent devices, divided by r.
+        gain: g: the mean of a symbol is g u / r.
 
     Raises:
-        ValueError: the fields contradict each other, or more than epsilon is spent.
+        ValueError: If the fields contradict each other, or more than epsilon is spent.
     """
 
     last_epoch: int
@@ -124,54 +124,54 @@ class ValueStreamLaw(Constants):
 
     @property
     def reserve(self) -> float:
-        """How much of the clock is left at the end: letters are too coarse for less."""
+        """Part of the budget left at the end: symbols are too coarse for less."""
         return (self.boost + 0.5) * (self.boost + 0.5) / 40
 
     @property
     def goal(self) -> float:
-        """Above which devices that are not noise are drawn: theta r."""
+        """Goal theta r: input-dependent devices draw as if their sum ended above it."""
         return self.theta * math.sqrt(self.clock)
 
     @property
     def beginning(self) -> float:
-        """psi_0: the probability of reaching the goal, before anything was drawn."""
+        """psi_0: the probability of reaching the goal, before any draw."""
         return float(reach(np.zeros(1), np.array([self.clock]), self.goal)[0])
 
     @property
     def probability_of_noise(self) -> float:
-        """The share m of devices that are noise."""
+        """Share m of devices that are input-independent."""
         return self.noise / (1 << 64)
 
     @property
     def loss(self) -> float:
-        """The privacy loss of a user's whole stream: ln(1 + (1 - m) / (m psi_0)), and rounding."""
+        """Privacy loss of a user's whole stream: ln(1 + (1 - m) / (m psi_0)), and rounding."""
         noise = self.probability_of_noise
         lost = math.log1p((1 - noise) / (noise * self.beginning))
         return lost * (1 + 1e-12) + self.last_epoch * LOSS_OF_AN_EPOCH
 
 
 class LetterDevices(FollowingDevices[LawT]):
-    """Devices that each report letters of a Boolean that they follow.
+    """Devices that each report symbols of a Boolean that they follow.
 
     Args:
-        law: the constants of the job.
-        booleans: those of the Booleans.
+        law: The constants of the job.
+        booleans: Those of the Booleans.
     """
 
     def __init__(self, law: LawT, booleans: ValueStreamLaw) -> None:
         super().__init__(law, booleans)
         self._booleans = booleans
         self._goal, self._reserve = booleans.goal, booleans.reserve
-        # 1 where nothing that the device sends depends on its values.
+        # 1 if nothing that the device sends depends on its values.
         self._noise = self._declare("noise", np.uint8, new=None, allowed=range(2))
-        # What its letters have moved the device by: the sum of u z.
+        # Displacement of the device by its symbols: the sum of u z.
         self._sum = self._declare("sum", np.float64)
-        # Of its clock.
+        # Remaining squared-norm budget.
         self._left = self._declare("left", np.float64, new=None)
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee of a user's whole stream; the module says why, and tests enumerate it."""
+        """The guarantee of a whole stream, derived in the module docstring; tests enumerate it."""
         return Guarantee(
             epsilon=self._booleans.epsilon,
             delta=0.0,
@@ -186,7 +186,7 @@ class LetterDevices(FollowingDevices[LawT]):
 
     @classmethod
     def restore(cls, law: LawT, arrays: Mapping[str, NDArray[np.generic]], epoch: int) -> Self:
-        """See `Devices.restore`; a clock that shows more than there is of it is refused."""
+        """Restore devices; a remaining squared-norm budget above the whole is rejected."""
         devices = super().restore(law, arrays, epoch)
         clocks = devices._left
         if not ((clocks >= 0) & (clocks <= devices._booleans.clock)).all():
@@ -204,7 +204,6 @@ class LetterDevices(FollowingDevices[LawT]):
         }
 
     def due(self, epoch: int) -> NDArray[np.intp]:
-        """Everybody's: see `Devices.due`."""
         return np.arange(self.population)
 
     def follow(
@@ -215,22 +214,15 @@ class LetterDevices(FollowingDevices[LawT]):
         rng: np.random.Generator,
         known: NDArray[np.bool_] | None = None,
     ) -> NDArray[np.uint8]:
-        """`ValueStream.report`, for protocols in which devices add what they drew in public.
+        """Report as `ValueStream.report`, for protocols whose devices add public draws.
 
-        Random words are spent on 16,384 devices at a time: one on each that is noise, then those of
-        `tilt.draw_tilted_letters`.
-
-        Args:
-            epoch: as of `Devices.report`.
-            values: as there.
-            present: as there.
-            rng: as there.
-            known: bool, shape (population,), of which devices that are silent `values` holds the
-                value all the same, as it holds that of everybody present; None: of none. They
-                follow their changes meanwhile.
+        Random words are used for 16,384 devices at a time: one for each input-independent device,
+        then those of `tilt.draw_tilted_letters`. `known`, bool, shape (population,), marks absent
+        devices whose value is in `values`, like that of all present ones; None for none. They
+        follow their changes meanwhile.
 
         Returns:
-            the words of devices that are present, in the order of enrolment, shape (reports,).
+            The words of present devices, in the order of enrollment, shape (reports,).
         """
         told = present
         if present is not None and known is not None:
@@ -251,7 +243,7 @@ class LetterDevices(FollowingDevices[LawT]):
         reporting: NDArray[np.intp] | None,
         rng: np.random.Generator,
     ) -> NDArray[np.uint8]:
-        """The words of some devices, or of those at these places among them."""
+        """Return the words of some devices, or of those at these positions among them."""
         noise = self._noise[devices].view(np.bool_)
         if reporting is not None:
             noise = noise[reporting]
@@ -272,10 +264,10 @@ class LetterDevices(FollowingDevices[LawT]):
         return (letters + ZERO).astype(np.uint8)
 
     def _limits(self, clock: NDArray[np.float64]) -> NDArray[np.float64]:
-        """How large |u| may be, by what is left of clocks.
+        """Return the maximum |u| allowed by the remaining squared-norm budgets.
 
-        Devices that follow the rules hardly ever reach these limits. They make the loss what it is
-        for those that do not, and for whatever silence does to the changes that are boosted.
+        Devices that follow the protocol hardly ever reach these limits. The limits ensure the loss
+        for those that do not, and for any effect of absence on the boosted changes.
         """
         lasting = np.sqrt(np.maximum(clock - self._reserve, 0))
         return np.minimum(lasting, self._booleans.boost + 0.5)
@@ -288,15 +280,14 @@ class LetterDevices(FollowingDevices[LawT]):
         left: NDArray[np.float64],
         rng: np.random.Generator,
     ) -> NDArray[np.int16]:
-        """Of these devices, which are not noise; see `tilt.draw_tilted_letters`."""
         return draw_tilted_letters(steps, sums, left, self._goal, rng)
 
 
 class ValueStream(LetterDevices[ValueStreamLaw]):
     """The devices of one horizon.
 
-    Whether a device is silent must not depend on its value. What it has missed of its own changes
-    while it was silent shows by and by, as a change past the first `changes` does.
+    A device's absence must not depend on its value. Changes of its own that it missed while absent
+    show gradually, like a change past the first `changes`.
 
     >>> from dpstream.randomizers.randomness import seeded_generator
     >>> from dpstream.randomizers.value_stream.calibration import calibrate
@@ -307,9 +298,6 @@ class ValueStream(LetterDevices[ValueStreamLaw]):
     >>> all_ = devices.report(2, np.ones(1000, np.int8), None, rng)
     >>> bool(none.mean() < 80 < all_.mean())
     True
-
-    Args:
-        law: the constants of the job.
     """
 
     word_dtype = np.dtype(np.uint8)
@@ -325,5 +313,5 @@ class ValueStream(LetterDevices[ValueStreamLaw]):
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
     ) -> NDArray[np.uint8]:
-        """One letter of everybody present: uint8, shape (devices, 1), from 8 to 152."""
+        """Return one symbol of each present device: uint8, shape (devices, 1), from 8 to 152."""
         return self.follow(epoch, values, present, rng)[:, None]

@@ -1,4 +1,4 @@
-"""From the parameters of value_stream to the constants that its devices run on."""
+"""Calibrate the mechanism of value_stream from a job's parameters."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from dpstream.randomizers.value_stream import (
 )
 from dpstream.randomizers.value_stream.tilt import reach
 
-# Of epsilon, for what rounding loses.
+# Part of epsilon reserved for rounding.
 _LEAST_KEPT, _KEPT_OF_AN_EPOCH = 1e-6, 4e-10
 
 
 def calibrate(parameters: ValueStreamParameters, last_epoch: int) -> ValueStreamLaw:
-    """The law of a job.
+    """Calibrate the mechanism of a job.
 
-    The clock and the kernel are those with the least mean variance; theta and m those with the
-    largest gain for a loss a little below epsilon, of which the rest is for rounding.
+    The squared-norm budget and the kernel minimize the mean variance. theta and m maximize the gain
+    for a loss slightly below epsilon; the rest is for rounding.
 
     Raises:
-        ValueError: there is no epoch, or there are more than 2^20.
+        ValueError: Unless there are 1 to 2^20 epochs.
 
     >>> law = calibrate(ValueStreamParameters(epsilon=1, changes=2), last_epoch=170)
     >>> round(law.boost, 1), round(law.decay, 2), round(law.gain, 4), round(law.clock, 1)
@@ -38,7 +38,7 @@ def calibrate(parameters: ValueStreamParameters, last_epoch: int) -> ValueStream
 
 
 def law_with(kernel: Kernel, parameters: ValueStreamParameters, last_epoch: int) -> ValueStreamLaw:
-    """The law with a kernel that may not be the best one."""
+    """Return the mechanism of a kernel that may not be the best one."""
     kept = max(_LEAST_KEPT, _KEPT_OF_AN_EPOCH * last_epoch)
     reserve = (kernel.boost + 0.5) ** 2 / 40
     clock = kernel.clock(last_epoch, parameters.changes) + reserve
@@ -52,7 +52,7 @@ def law_of_clock(
     last_epoch: int,
     loss: float,
 ) -> ValueStreamLaw:
-    """The law with a kernel, a clock, and a loss before what rounding adds."""
+    """Return the mechanism of a kernel and squared-norm budget, given the loss before rounding."""
     theta = best_threshold(loss)
     beginning = float(reach(np.zeros(1), np.array([clock]), theta * math.sqrt(clock))[0])
     # Rounded up: more noise loses less.
@@ -72,7 +72,7 @@ def law_of_clock(
 
 
 def best_threshold(loss: float) -> float:
-    """theta: where E phi(c) / (1 + E Phi(-c)), E = e^loss - 1, is largest. It equals that gain.
+    """Return theta that maximizes E phi(c) / (1 + E Phi(-c)), E = e^loss - 1. It equals that gain.
 
     >>> round(best_threshold(1.0), 7)
     0.397463
@@ -88,7 +88,7 @@ def best_threshold(loss: float) -> float:
 
 
 def best_kernel(last_epoch: int, changes: int) -> Kernel:
-    """The kernel with the least mean variance, r^2 mean w."""
+    """Return the kernel with the least mean variance, r^2 mean w."""
 
     def clock(kernel: Kernel) -> float:
         return kernel.clock(last_epoch, changes) + (kernel.boost + 0.5) ** 2 / 40

@@ -1,8 +1,8 @@
-"""The base law: a normal distribution on multiples of 1/8, from whole-number weights.
+"""Base distribution: normal on multiples of 1/8, from integer weights.
 
-What a device reports is a letter of it, whatever its stream: a byte. The letters 8 to 152 stand for
--9 to 9; their probabilities are whole numbers over 2^62, and their mean and variance those of a
-standard normal distribution, to 1e-15.
+Devices report symbols from its support, whatever their streams: one byte each. The symbols 8 to 152
+encode -9 to 9. Their probabilities are integers over 2^62, and their mean and variance are those of
+a standard normal distribution, to 1e-15.
 """
 
 from __future__ import annotations
@@ -36,10 +36,9 @@ _WORD_BITS = 64
 
 @cache
 def weights() -> tuple[int, ...]:
-    """Of the letters from `FIRST` to `LAST`, adding up to 2^62.
+    """Return the weights of the symbols from `FIRST` to `LAST`, with a sum of 2^62.
 
-    Each is 2^62 times its normal probability, rounded to nearest; what is left over is in the
-    letter 0.
+    Each is 2^62 times its normal probability, rounded to nearest; the remainder is in the symbol 0.
 
     >>> sum(weights()) == 1 << WEIGHT_BITS, weights()[0] == weights()[-1]
     (True, True)
@@ -60,18 +59,14 @@ def weights() -> tuple[int, ...]:
 
 
 def tail_box() -> int:
-    """The least power of two that the weights of all letters beyond `TAIL` on one side fit into."""
+    """Return the least power of two that holds the weights beyond `TAIL` on one side."""
     return 1 << sum(weights()[ZERO + _TAIL_STEPS + 1 - FIRST :]).bit_length()
 
 
 def letters_at(words: NDArray[np.uint64]) -> NDArray[np.int16]:
-    """The letters that random words of 64 bits fall on, by their leading 62 bits.
+    """Return the symbols of random 64-bit words, shape (draws,), by their leading 62 bits.
 
-    Args:
-        words: shape (draws,).
-
-    Returns:
-        letters, less `ZERO`: from -72 to 72.
+    Symbols are relative to `ZERO`: from -72 to 72.
     """
     cumulated, guide = _tables()
     letters: NDArray[np.int16] = guide.take(words >> np.uint64(_WORD_BITS - _GUIDE_BITS))
@@ -82,9 +77,10 @@ def letters_at(words: NDArray[np.uint64]) -> NDArray[np.int16]:
 
 
 def tail_letters_at(words: NDArray[np.uint64]) -> NDArray[np.int16]:
-    """The letters beyond `TAIL` that random words of 64 bits fall on, less `ZERO`: 33 to 72.
+    """Return the symbols beyond `TAIL` of random 64-bit words, relative to `ZERO`: 33 to 72.
 
-    Of the places in `tail_box`, each letter has as many as its weight; `NOWHERE` on the others.
+    Of the positions in `tail_box`, each symbol has as many as its weight; the others give
+    `NOWHERE`.
     """
     in_tail = np.cumsum(np.array(weights()[-(LAST - ZERO - _TAIL_STEPS) :], np.uint64))
     places = words >> np.uint64(_WORD_BITS + 1 - tail_box().bit_length())
@@ -97,7 +93,7 @@ _UNDECIDED = np.int16(1 << 14)
 
 @cache
 def _tables() -> tuple[NDArray[np.uint64], NDArray[np.int16]]:
-    """Cumulated weights, and the letter of each 16 leading bits that alone decide it."""
+    """Cumulate the weights, and tabulate the symbol that 16 leading bits alone determine."""
     cumulated = np.cumsum(np.array(weights(), np.uint64), dtype=np.uint64)
     shift = np.uint64(WEIGHT_BITS - _GUIDE_BITS)
     cells = np.arange(1 << _GUIDE_BITS, dtype=np.uint64) << shift

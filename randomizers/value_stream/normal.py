@@ -1,8 +1,8 @@
-"""The normal distribution function, the same bits on every machine.
+"""The normal distribution function, bit-identical on every machine.
 
-Made of additions, multiplications, divisions and roundings to whole numbers alone, which IEEE 754
-defines bit by bit, from two constants. The library functions of different machines differ in the
-last digits, and what a device draws must not depend on where it runs.
+It uses only additions, multiplications, divisions and roundings to integers, which IEEE 754 defines
+bit by bit, and two constants. Library functions of different machines differ in the last digits,
+and a device's draws must not depend on the machine.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _DENSITY_AT_LEAST = float.fromhex("0x1.8f16964c8fd3fp-20")
 
 
 def distribution_function(points: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Phi, float64 of the shape of the points; those below `LEAST` count as `LEAST`.
+    """Return Phi, float64 of the shape of the points; those below `LEAST` count as `LEAST`.
 
-    By the Taylor polynomial of degree 8 about the nearest multiple of 1/16. Off by a share of 2e-13
-    at most.
+    Uses the Taylor polynomial of degree 8 about the nearest multiple of 1/16. The relative error is
+    at most 2e-13.
 
     >>> distribution_function(np.array([0.0, 1.0])).round(12).tolist()
     [0.5, 0.841344746069]
@@ -59,10 +59,10 @@ def distribution_function(points: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @cache
 def _polynomials() -> NDArray[np.float64]:
-    """Coefficients in steps of 1/16, lowest degree first, shape (degree + 1, centers).
+    """Return coefficients in steps of 1/16, lowest degree first, shape (degree + 1, centers).
 
-    From each center the next is reached by the polynomial of degree 24 of the function and of its
-    density, upwards: what is rounded on the way stays small beside what is there already.
+    The polynomial of degree 24 of the function and of its density leads from each center up to the
+    next. Upwards, rounding errors stay small compared with the accumulated value.
     """
     function, density = _FUNCTION_AT_LEAST, _DENSITY_AT_LEAST
     centers = []
@@ -76,10 +76,10 @@ def _polynomials() -> NDArray[np.float64]:
 
 
 def _taylor(center: float, function: float, density: float) -> list[float]:
-    """Coefficients of Phi(center + x / 16) in powers of x.
+    """Return coefficients of Phi(center + x / 16) in powers of x.
 
     The derivatives of the density follow from d'(x) = -x d(x): the next one is -x times the last,
-    less n times the one before.
+    minus n times the one before.
     """
     derivatives = [0.0, density]
     for order in range(_DEGREE_OF_STEPS - 1):
@@ -92,7 +92,7 @@ def _taylor(center: float, function: float, density: float) -> list[float]:
 
 
 def _sum(terms: list[float]) -> float:
-    """The sum, smallest terms first."""
+    """Return the sum, smallest terms first."""
     total = 0.0
     for term in reversed(terms):
         total += term

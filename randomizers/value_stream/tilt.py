@@ -1,8 +1,8 @@
-"""How a device's stream tilts the letters that it draws.
+"""Tilt of the symbols that a device draws, by its stream.
 
-A device that is not noise draws as if Brownian motion, run by a clock that its stream drives, were
-to end far above where it began. `reach` is the probability that it does, a martingale in what was
-drawn so far: so the product of all tilts is at most 1 over the first one, whatever the stream.
+An input-dependent device draws as if Brownian motion, whose time is the squared norm of its stream,
+were to end far above its start. `reach` is the probability of that, a martingale in the previous
+draws. So the product of all tilts is at most 1 over the first one, whatever the stream.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ _TAIL_STEPS = round(TAIL / STEP)
 
 
 def reach(sums: NDArray[np.float64], left: NDArray[np.float64], goal: float) -> NDArray[np.float64]:
-    """The probability of ending above the goal: psi(s, R) = max(Phi((s - goal) / sqrt R), 2^-20).
+    """Return the probability of ending above the goal: psi = max(Phi((s - goal) / sqrt R), 2^-20).
 
     Args:
-        sums: where devices are, shape (devices,).
-        left: of their clocks, positive, the same shape.
-        goal: theta times the square root of the whole clock.
+        sums: s, positions of devices, shape (devices,).
+        left: R, their remaining squared-norm budgets, positive, the same shape.
+        goal: theta times the square root of the whole budget.
     """
     return np.maximum(distribution_function((sums - goal) / np.sqrt(left)), FLOOR)
 
 
 def draw_letters(count: int, rng: np.random.Generator) -> NDArray[np.int16]:
-    """Letters of the base law, less 80, shape (count,); a random word is spent on each."""
+    """Draw symbols of the base distribution minus 80, shape (count,), from one random word each."""
     return letters_at(_words(count, rng))
 
 
@@ -53,30 +53,30 @@ def draw_tilted_letters(
     goal: float,
     rng: np.random.Generator,
 ) -> NDArray[np.int16]:
-    """Letters z with probability in proportion to q(z) psi(s + u z, R), by rejection.
+    """Draw symbols z with probability proportional to q(z) psi(s + u z, R), by rejection.
 
-    Letters of the body, z sign(u) <= 4, are weighed against the bound B = psi(s + 4|u|, R), those
-    of the tail against 1. So a place among the weights of the tail is proposed with probability
-    Q / (Q + B), where Q is the box around them (`lattice.tail_box`) over all weights; and else one
-    among those of all letters, of which those in the tail are not taken. What is proposed is
-    accepted with probability psi over its bound. These probabilities are whole numbers over 2^64,
-    rounded down.
+    Symbols of the body, z sign(u) <= 4, are weighed against the bound B = psi(s + 4|u|, R), those
+    of the tail against 1. With probability Q / (Q + B), where Q is the box around the weights of
+    the tail (`lattice.tail_box`) over all weights, a position among these is proposed. Otherwise
+    the position is among the weights of all symbols, of which those in the tail are not taken. A
+    proposal is accepted with probability psi over its bound. These probabilities are integers over
+    2^64, rounded down.
 
-    Random words are spent in rounds, on all devices that have no letter yet: in the first round on
-    one try of each, and in every other on twice as many as in the one before, up to 64. All words
-    of a round that choose between body and tail come first, then all places of letters, then all
-    that accept; of each kind, those of a device stand together. A device takes its first try that
-    is accepted.
+    Random words are used in rounds, on all devices without a symbol. The first round has one try
+    for each device. Every other round has twice as many as the previous one, up to 64. All words of
+    a round that choose between body and tail come first, then all positions of symbols, then all
+    that accept; of each kind, those of a device are consecutive. A device takes its first accepted
+    try.
 
     Args:
-        steps: u, by how much a letter moves a device, shape (devices,).
-        sums: s, where devices are.
-        left: R, of their clocks after this epoch, positive.
-        goal: as of `reach`.
-        rng: the randomness.
+        steps: u, displacement of a device per symbol, shape (devices,).
+        sums: s, positions of devices.
+        left: R, their squared-norm budgets after this epoch, positive.
+        goal: As in `reach`.
+        rng: Cryptographic randomness.
 
     Returns:
-        letters less 80, shape (devices,).
+        Symbols minus 80, shape (devices,).
     """
     bounds = reach(sums + TAIL * np.abs(steps), left, goal)
     choices = tail_thresholds(bounds)
@@ -99,13 +99,13 @@ def draw_tilted_letters(
 
 
 def tail_thresholds(bounds: NDArray[np.float64]) -> NDArray[np.uint64]:
-    """Below which of 2^64 words the tail is proposed: 2^64 Q / (Q + B), rounded down."""
+    """Return word thresholds for proposing the tail: 2^64 Q / (Q + B), rounded down."""
     box = tail_box() / (1 << WEIGHT_BITS)
     return np.ldexp(box / (box + bounds), 64).astype(np.uint64)
 
 
 def accepts(shares: NDArray[np.float64], words: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Whether words accept proposals: with probability 2^64 share, rounded down, over 2^64."""
+    """Return whether words accept: with probability 2^64 share, rounded down, over 2^64."""
     certain = shares >= 1
     thresholds = np.ldexp(np.where(certain, 0.0, shares), 64).astype(np.uint64)
     return certain | (words < thresholds)
@@ -114,7 +114,7 @@ def accepts(shares: NDArray[np.float64], words: NDArray[np.uint64]) -> NDArray[n
 def _proposed(
     in_tail: NDArray[np.bool_], places: NDArray[np.uint64], steps: NDArray[np.float64]
 ) -> tuple[NDArray[np.int16], NDArray[np.bool_]]:
-    """What is proposed, and whether it lies where it was to be proposed from."""
+    """Return the proposals, and whether each is in its intended part."""
     towards = np.where(steps < 0, -1, 1).astype(np.int16)
     letters = letters_at(places)
     possible = letters * towards <= _TAIL_STEPS

@@ -1,14 +1,13 @@
-"""Shuffled counts of items over time: `dpstream.randomizers.shuffled_counts`, with a word for every
-item.
+"""Shuffled counts of items over time: `shuffled_counts` with a word for every item.
 
-In every epoch a device sends one word of the item it has. When it has just come to another item,
-and that is one of its first k changes, it sends r more of the new one, and r of the old one among
-words kept apart for items that were left. Without a boost every message draws a hash of its own
-(`dpstream.randomizers.affine_hashes`), or, with as many buckets as there are items, has none, as it
-is with a boost. Dummies are uniform over the words of either kind.
+At every epoch a device sends one word of its item. If it has just changed to another item, within
+its first k changes, it sends r more of the new one. It also sends r of the old one, among separate
+words for items that were left. Without a boost every message draws its own hash
+(`dpstream.randomizers.affine_hashes`). With a boost, or with as many buckets as items, there is no
+hash. Dummies are uniform over the words of either kind.
 
-Nobody has an item before its first epoch; the first one is a change. What is said there of devices
-that were silent holds here too.
+No device has an item before its first epoch; the first one is a change. Absent devices are handled
+as in `shuffled_counts`.
 """
 
 from __future__ import annotations
@@ -38,41 +37,37 @@ MOST_TABULAR: Final = 1 << 20
 
 NEIGHBOURS = "any two streams of a user's items, reported at the same epochs"
 
-# Of what a device was last seen with.
+# State of a device's last item.
 _KNOWN, _SILENT, _NEW = 0, 1, 2
 
 
 class ItemStreamLaw(Protocol):
-    """What devices have to know, whichever words there are."""
+    """Constants that devices need, for any set of words."""
 
     @property
-    def last_epoch(self) -> int:
-        """Number of epochs."""
-        ...
+    def last_epoch(self) -> int: ...
 
     @property
-    def size(self) -> int:
-        """How many items there are."""
-        ...
+    def size(self) -> int: ...
 
     @property
     def changes(self) -> int:
-        """How many of a user are boosted."""
+        """Number of changes of a user that are boosted."""
         ...
 
     @property
     def boost(self) -> int:
-        """How many more messages there are about items that a change comes to, and leaves."""
+        """Number of additional messages about the items that a change reaches and leaves."""
         ...
 
     @property
     def noises(self) -> tuple[CellNoiseLaw, ...]:
-        """Of the words of items held, and of items left."""
+        """Noise of the words of items held, and of items left."""
         ...
 
     @property
     def noisy_cells(self) -> int:
-        """How many times that noise there is among all words of a kind."""
+        """Multiple of that noise among all words of a kind."""
         ...
 
     @property
@@ -82,27 +77,27 @@ class ItemStreamLaw(Protocol):
 
     @property
     def words(self) -> int:
-        """How many different ones of each kind there are."""
+        """Number of different words of each kind."""
         ...
 
     def capacity(self, epoch: int, contributors: int) -> int:
-        """The most messages that so many contributors send at an epoch, dummies included."""
+        """Return the maximum number of messages at an epoch, dummies included."""
         ...
 
     @property
     def word_form(self) -> WordForm:
-        """Of messages: words of items held, then of items left."""
+        """Words of items held, then of items left."""
         ...
 
     @property
     def guarantee(self) -> Guarantee:
-        """Of a user's whole stream."""
+        """The guarantee of a user's whole stream."""
         ...
 
     def words_of(
         self, items: NDArray[np.int64], kind: int, rng: np.random.Generator
     ) -> NDArray[np.int64]:
-        """Messages about items, as ones that are held, kind 0, or that were left, kind 1."""
+        """Return messages about items, as ones that are held, kind 0, or that were left, kind 1."""
         ...
 
 
@@ -111,18 +106,13 @@ class ShuffledItemCountsLaw(Constants):
     """All constants of a job.
 
     Attributes:
-        last_epoch: number of epochs.
-        size: how many items there are.
-        epsilon: of a user's whole stream.
-        delta: the same.
+        size: Number of items.
+        epsilon, delta: Of a user's whole stream.
         changes: k; 0 without a boost.
         boost: r.
         buckets: s, a prime.
-        held: the dummies among the words of an item, as one that users have.
-        left: the same, as one that users left; None without a boost.
-
-    Raises:
-        ValueError: the fields contradict each other.
+        held: Dummies among the words of an item that users have.
+        left: Dummies among the words of an item that users left; None without a boost.
     """
 
     last_epoch: int
@@ -155,45 +145,36 @@ class ShuffledItemCountsLaw(Constants):
 
     @property
     def noises(self) -> tuple[CellNoiseLaw, ...]:
-        """Of the words of items held, and of items left."""
         return (self.held,) if self.left is None else (self.held, self.left)
 
     @property
     def hashes(self) -> AffineHashes:
-        """What items are hashed with."""
         return AffineHashes.for_items(self.buckets, self.size)
 
     @property
     def apart(self) -> int:
-        """Number of cells that one item raises and another does not."""
         return 1
 
     @property
     def words(self) -> int:
-        """How many different ones of each kind there are."""
         return self.hashes.words
 
     @property
     def noisy_cells(self) -> int:
-        """How many times the noise of an item there is among all words of a kind."""
         return self.buckets
 
     def capacity(self, epoch: int, contributors: int) -> int:
-        """The most messages that so many contributors send at an epoch, dummies included."""
         return item_capacity(self, 1, contributors)
 
     @property
     def word_form(self) -> WordForm:
-        """Of messages: words of items held, then of items left."""
         words = self.words * len(self.noises)
         dtype = np.min_scalar_type(words - 1).newbyteorder("<")
         return WordForm(dtype, distinct=words if words <= MOST_TABULAR else None)
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee of a user's whole stream; see
-        `dpstream.randomizers.accounting.item_streams`.
-        """
+        """The guarantee of a whole stream; see `dpstream.randomizers.accounting.item_streams`."""
         overlapping = self.hashes.overlap > 0
         exact = not self.boost and not overlapping and self.size > 1
         return Guarantee(
@@ -207,33 +188,30 @@ class ShuffledItemCountsLaw(Constants):
 
     @property
     def dummies_per_user(self) -> float:
-        """Of an epoch, on average."""
+        """Mean number in an epoch."""
         return sum(noise.per_contributor(self.buckets) for noise in self.noises)
 
     @property
     def dummy_messages(self) -> float:
-        """Over the horizon, on average."""
+        """Mean number over the horizon."""
         return self.last_epoch * self.dummies_per_user
 
     @property
     def messages(self) -> float:
-        """The most messages expected of a user over the horizon, who always has an item."""
+        """Maximum expected messages of a user over the horizon, who always has an item."""
         boosted = self.boost * max(0, 2 * self.changes - 1)
         return self.last_epoch + boosted + self.dummy_messages
 
     @property
     def dummies(self) -> str:
-        """Who adds them."""
         return self.held.dummies
 
     def stage_dummies(self, epoch: int, rng: np.random.Generator) -> CountedWords:
-        """What the shuffle stage adds to a window; nothing unless dummies are its business."""
         return stage_dummies_of(self, rng)
 
     def words_of(
         self, items: NDArray[np.int64], kind: int, rng: np.random.Generator
     ) -> NDArray[np.int64]:
-        """One for each item, as one that is held, kind 0, or that was left, kind 1."""
         return self.hashes.draw(items - 1, rng) + kind * self.words
 
 
@@ -250,15 +228,12 @@ class ShuffledItemCounts(Devices[ItemStreamLaw]):
     >>> sent = devices.report(1, np.full(1000, 2), None, rng)
     >>> (sent.counts - 1000 * (1 + law.boost) * (sent.values[:, 0] == 1)).round(-3).tolist()
     [5000, 4000, 1000, 1000]
-
-    Args:
-        law: the constants of the job.
     """
 
     def __init__(self, law: ItemStreamLaw) -> None:
         super().__init__(law)
         self._dummies = [_poisson(noise, law.noisy_cells) for noise in law.noises]
-        # The last one seen, 0 for none. Without a boost nothing is noted in any array.
+        # The last item seen, 0 for none. Without a boost all arrays stay unused.
         self._item = self._declare("item", np.uint32)
         # 0 at the last epoch, 1 before, 2 never.
         self._seen = self._declare("seen", np.uint8, new=_NEW)
@@ -267,11 +242,10 @@ class ShuffledItemCounts(Devices[ItemStreamLaw]):
 
     @property
     def assumed_contributors(self) -> int:
-        """See `Devices.assumed_contributors`."""
         return self.law.noises[0].contributors or 0
 
     def least_delta(self) -> float:
-        """See `Devices.least_delta`: one item against another, always or in turn."""
+        """Bound delta from below, using one item against another, always or alternating."""
         law = self.law
         epsilon = self.guarantee.epsilon
         turns = (min(law.changes, law.last_epoch) + 1) // 2
@@ -284,12 +258,11 @@ class ShuffledItemCounts(Devices[ItemStreamLaw]):
 
     @property
     def frozen(self) -> int:
-        """Number of devices that had to leave out the boost of a change."""
+        """Number of devices that dropped the boost of a change."""
         return int(np.count_nonzero(self._changes > self.law.changes))
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee of a user's whole stream."""
         return self.law.guarantee
 
     def report(
@@ -299,7 +272,7 @@ class ShuffledItemCounts(Devices[ItemStreamLaw]):
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
     ) -> NDArray[np.unsignedinteger] | CountedWords:
-        """Send words and dummies, real ones first; counted where there are few different ones."""
+        """Send words and dummies, real ones first; counted if few are different."""
         law = self.law
         check_epoch(epoch, after=self.epoch, last_epoch=law.last_epoch)
         values = checked_items(epoch, values, present, self.population, law.size)
@@ -321,7 +294,7 @@ class ShuffledItemCounts(Devices[ItemStreamLaw]):
     def _boosted(
         self, epoch: int, now: NDArray[np.int64], present: NDArray[np.bool_] | None
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Items that changes to be boosted came to and left; keeps what the next epochs need."""
+        """Return the items that boosted changes reach and leave; update the state."""
         if epoch > self.epoch + 1:
             self._seen[self._seen == _KNOWN] = _SILENT
         here = np.ones(self.population, np.bool_) if present is None else present
@@ -343,10 +316,10 @@ def checked_items(
     population: int,
     size: int,
 ) -> NDArray[np.int64]:
-    """The items as int64, those of silent devices unchecked.
+    """Return the items as int64, those of absent devices unchecked.
 
     Raises:
-        ValueError: an array has another shape or dtype, or a value is no item.
+        ValueError: If the shape or dtype is wrong, or a value is not an item.
     """
     if values.shape != (population,) or values.dtype.kind not in "iu":
         raise ValueError(
@@ -359,19 +332,16 @@ def checked_items(
 
 
 def item_capacity(law: ItemStreamLaw, levels: int, contributors: int) -> int:
-    """The most messages of an epoch: an item held, and r more of one come to and of one left.
+    """Return the maximum number of messages of an epoch; an item has `levels` messages.
 
-    Args:
-        law: of the job.
-        levels: how many messages there are of an item.
-        contributors: how many there are.
+    These are an item held, and r more of one reached and of one left.
     """
     dummies = sum(noise.most(law.noisy_cells, contributors) for noise in law.noises)
     return contributors * levels * (1 + 2 * law.boost) + dummies
 
 
 def stage_dummies_of(law: ItemStreamLaw, rng: np.random.Generator) -> CountedWords:
-    """What the shuffle stage adds to a window; nothing unless dummies are its business."""
+    """Draw the shuffler's dummies of a window; none if contributors add them."""
     dummies = [noise.of_stage(law.noisy_cells) for noise in law.noises]
     words, counts = np.unique(draw_dummies(law, dummies, 1, rng), return_counts=True)
     return CountedWords(words[:, None], counts.astype(np.uint32))
@@ -383,7 +353,7 @@ def draw_dummies(
     contributors: int,
     rng: np.random.Generator,
 ) -> NDArray[np.unsignedinteger]:
-    """Words, uniform over those of either kind, as many as so many contributors send."""
+    """Draw the dummy words of `contributors` contributors, uniform over those of either kind."""
     dtype = law.word_form.dtype
     drawn = [np.zeros(0, dtype)]
     for kind, each in enumerate(dummies):

@@ -1,7 +1,8 @@
-"""From the parameters of shuffled counts of items to the constants that their devices run on.
+"""Calibrate the mechanism of shuffled counts of items from a job's parameters.
 
-More buckets: fewer collisions, but more dummies, since an item has a smaller part of them. So as
-many buckets are taken as messages allow, but no more than there are items.
+More buckets cause fewer collisions, but need more dummies, since an item gets a smaller part of
+them. The number of buckets is therefore the largest that messages allow, limited by the number of
+items.
 """
 
 from __future__ import annotations
@@ -29,15 +30,10 @@ MESSAGES_PER_EPOCH = 10.0
 def calibrate(
     parameters: ShuffledCountsParameters, last_epoch: int, minimum: int
 ) -> ShuffledItemCountsLaw:
-    """The law of a job, for items.
-
-    Args:
-        parameters: of the job.
-        last_epoch: number of epochs.
-        minimum: the fewest contributors a window is released with.
+    """Calibrate for items, and at least `minimum` contributors of a window.
 
     Raises:
-        ValueError: no noise is found, or it asks for more messages than users may be asked for.
+        ValueError: If no noise is found, or it needs more messages than users may send.
 
     >>> items = tuple(map(str, range(10_000)))
     >>> asked = ShuffledCountsParameters(1, 1e-6, messages_per_user=158, domain=items)
@@ -48,7 +44,7 @@ def calibrate(
     spared = parameters.delta * (1 - FOR_TABLES)
     law = _Job(parameters, last_epoch, minimum, spared).best_law()
     cells = len(law.noises) * last_epoch
-    # All the words of a kind are drawn for at once.
+    # All words of a kind are drawn for at once.
     drawn = replace(law.held, mean=law.held.mean * law.buckets)
     check_tables(parameters.epsilon, parameters.delta, [(drawn, cells)])
     allowed = parameters.messages_per_user
@@ -58,7 +54,7 @@ def calibrate(
 
 
 def epsilon_with(law: ShuffledItemCountsLaw, honest: int) -> float:
-    """The epsilon with so many honest contributors, at least 1, where these add the noise."""
+    """Return epsilon with `honest` honest users, at least 1, where these add the noise."""
     reports = ItemReports(law.last_epoch, law.changes, law.boost, law.hashes.overlap)
     share, delta = honest / law.held.minimum, law.delta * (1 - FOR_TABLES)
     left = None if law.left is None else law.left.mean * share
@@ -67,14 +63,7 @@ def epsilon_with(law: ShuffledItemCountsLaw, honest: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """What laws are made from.
-
-    Attributes:
-        parameters: of the job.
-        last_epoch: number of epochs.
-        minimum: the fewest contributors of a window.
-        delta: what of it is spent on noise.
-    """
+    """Inputs of the search for a mechanism; `delta` is the part spent on noise."""
 
     parameters: ShuffledCountsParameters
     last_epoch: int
@@ -83,11 +72,10 @@ class _Job:
 
     @property
     def size(self) -> int:
-        """How many items there are."""
         return domain_size(self.parameters.domain or ())
 
     def best_law(self) -> ShuffledItemCountsLaw:
-        """With the boost that is best near sqrt(T / 4k), where it is left open."""
+        """Return the mechanism of the best boost near sqrt(T / 4k), unless the job sets one."""
         asked = self.parameters
         if asked.changes is None or asked.boost is not None:
             return self.law(asked.boost or 0)
@@ -96,7 +84,7 @@ class _Job:
         return min(laws, key=self._error)
 
     def law(self, boost: int) -> ShuffledItemCountsLaw:
-        """With a boost, and the largest number of buckets that messages allow."""
+        """Return the mechanism of a boost with the most buckets that messages allow."""
         asked = self.parameters
         if asked.buckets is not None:
             return self.law_of(boost, asked.buckets)
@@ -106,7 +94,6 @@ class _Job:
         return _fitting(lambda buckets: self.law_of(boost, buckets), self.size, limit)
 
     def law_of(self, boost: int, buckets: int) -> ShuffledItemCountsLaw:
-        """With all that is left open given."""
         asked = self.parameters
         changes = asked.changes if asked.changes is not None and boost else 0
         overlap = AffineHashes.for_items(buckets, self.size).overlap
@@ -126,7 +113,7 @@ class _Job:
         )
 
     def _error(self, law: ShuffledItemCountsLaw) -> float:
-        """Mean squared, of an item, if as many users as the minimum have one."""
+        """Return the mean squared error of an item, if the minimum number of users have one."""
         overlap = law.hashes.overlap
         variance = sum(noise.mean for noise in law.noises) + self.minimum * overlap / (1 - overlap)
         kept = (law.boost / (law.boost + 1)) ** 2
@@ -136,26 +123,21 @@ class _Job:
 
 
 def _enough_buckets(items: int) -> int:
-    """The fewest without collisions."""
+    """Return the smallest number without collisions."""
     return next(number for number in range(items, 2 * items + 2) if is_prime(number))
 
 
 def _fitting(
     law_of: Callable[[int], ShuffledItemCountsLaw], items: int, limit: float
 ) -> ShuffledItemCountsLaw:
-    """The law with the largest number of buckets that asks for no more messages than allowed.
+    """Return the mechanism with the largest number of buckets within the message limit.
 
-    With the smallest number of buckets, where none does.
-
-    Args:
-        law_of: makes it, from a number of buckets.
-        items: how many there are.
-        limit: of messages.
+    Otherwise return the one with the smallest number of buckets.
     """
     buckets = _enough_buckets(items)
     law = law_of(buckets)
     while law.messages > limit and buckets > 2:
-        # Noise grows as buckets become fewer, so the first number that fits is the largest.
+        # Fewer buckets mean more noise, so the first number that fits is the largest.
         spare = max(0.0, limit - (law.messages - law.dummy_messages)) / law.dummy_messages
         fewer = max(2, min(buckets - 1, math.floor(buckets * spare)))
         buckets = next(prime for prime in range(fewer, 1, -1) if is_prime(prime))

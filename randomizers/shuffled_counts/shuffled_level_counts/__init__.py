@@ -1,12 +1,12 @@
 """Shuffled counts of numbers over time: `shuffled_item_counts` on a tree of values.
 
 A value is sent on every level of a tree (`dpstream.randomizers.cell_codes.levels`): one message for
-each node above it, a cell of its own. What is said of items there holds for values here; values
-that were left have cells of their own, too, and a boosted change is boosted on every level. So the
-levels can be made one, and ranges and quantiles of every epoch are sums of few cells.
+each node above it, in its own cell. The rules for items hold for values here. Values that were left
+also have separate cells, and a boosted change is boosted on every level. So the levels can be
+combined, and ranges and quantiles of every epoch are sums of few cells.
 
-The root is sent without a boost only. There it costs hardly any privacy, since one value exchanged
-for another leaves it as it is; a boost would tell in which epochs a value changes.
+The root is sent only without a boost. There it costs hardly any privacy, since exchanging one value
+for another leaves it unchanged; a boost would reveal in which epochs a value changes.
 """
 
 from __future__ import annotations
@@ -49,17 +49,12 @@ class ShuffledLevelCountsLaw(Constants):
     ((8,), [0, 5], np.uint32(1000))
 
     Attributes:
-        last_epoch: number of epochs.
-        levels: of the tree of values.
-        epsilon: of a user's whole stream.
-        delta: the same.
+        levels: Of the tree of values.
+        epsilon, delta: Of a user's whole stream.
         changes: k; 0 without a boost.
         boost: r.
-        held: the dummies of a cell, of values that users have.
-        left: the same, of values that users left; None without a boost.
-
-    Raises:
-        ValueError: the fields contradict each other.
+        held: Dummies of a cell, of values that users have.
+        left: Dummies of a cell, of values that users left; None without a boost.
     """
 
     last_epoch: int
@@ -88,74 +83,64 @@ class ShuffledLevelCountsLaw(Constants):
 
     @property
     def size(self) -> int:
-        """How many values there are."""
         return self.levels.size
 
     @property
     def noises(self) -> tuple[CellNoiseLaw, ...]:
-        """Of the cells of values held, and of values left."""
         return (self.held,) if self.left is None else (self.held, self.left)
 
     @property
     def rooted(self) -> bool:
-        """Whether there are messages of the root."""
+        """True if the root has messages."""
         return not self.boost
 
     @property
     def levels_sent(self) -> int:
-        """How many messages there are of a value at an epoch, without a boost."""
+        """Number of messages of a value at an epoch, without a boost."""
         return self.levels.messages - (not self.rooted)
 
     @property
     def apart(self) -> int:
-        """Number of cells that one value raises and another does not."""
         first, last = self.levels.encode(np.array([1, self.size])).tolist()
         return len(set(first) - set(last)) or 1
 
     @property
     def words(self) -> int:
-        """How many cells there are of each kind."""
         return self.levels.cells - (not self.rooted)
 
     @property
     def noisy_cells(self) -> int:
-        """All of them."""
         return self.words
 
     @property
     def word_form(self) -> WordForm:
-        """Of messages: cells of values held, then of values left."""
         words = self.words * len(self.noises)
         return WordForm(np.min_scalar_type(words - 1).newbyteorder("<"), distinct=words)
 
     def capacity(self, epoch: int, contributors: int) -> int:
-        """The most messages that so many contributors send at an epoch, dummies included."""
         return item_capacity(self, self.levels_sent, contributors)
 
     @property
     def dummies_per_user(self) -> float:
-        """Of an epoch, on average."""
+        """Mean number in an epoch."""
         return sum(noise.per_contributor(self.words) for noise in self.noises)
 
     @property
     def messages(self) -> float:
-        """The most messages expected of a user over the horizon, who always has a value."""
+        """Maximum expected messages of a user over the horizon, who always has a value."""
         boosted = self.boost * max(0, 2 * self.changes - 1)
         real = self.levels_sent * (self.last_epoch + boosted)
         return real + self.last_epoch * self.dummies_per_user
 
     @property
     def dummies(self) -> str:
-        """Who adds them."""
         return self.held.dummies
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee of a user's whole stream: see
-        `dpstream.randomizers.accounting.level_streams`.
+        """The guarantee of a whole stream; see `dpstream.randomizers.accounting.level_streams`.
 
-        With a boost the levels are charged for as `dpstream.randomizers.accounting.item_streams`
-        does.
+        With a boost the levels are charged as in `dpstream.randomizers.accounting.item_streams`.
         """
         return Guarantee(
             epsilon=self.epsilon,
@@ -167,16 +152,14 @@ class ShuffledLevelCountsLaw(Constants):
         )
 
     def encode(self, items: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Cells of values from 1 on, counted among those that are sent: shape (items, levels)."""
+        """Return the cells of values from 1, numbered among those sent, shape (items, levels)."""
         without = int(not self.rooted)
         return self.levels.encode(items)[:, without:] - without
 
     def words_of(
         self, items: NDArray[np.int64], kind: int, rng: np.random.Generator
     ) -> NDArray[np.int64]:
-        """A message on every level, as of values held, kind 0, or left, kind 1."""
         return self.encode(items).ravel() + kind * self.words
 
     def stage_dummies(self, epoch: int, rng: np.random.Generator) -> CountedWords:
-        """What the shuffle stage adds to a window; nothing unless dummies are its business."""
         return stage_dummies_of(self, rng)

@@ -1,15 +1,14 @@
-"""From the parameters of shuffled counts of numbers to the constants that its devices run on.
+"""Calibrate the mechanism of shuffled counts of numbers from a job's parameters.
 
-Trees with more levels answer ranges with fewer cells, and each needs more noise, at most about in
-proportion to the levels. The search for the best tree begins with the one that would be best in
-that case, or the next best whose messages are not too many. With a boost it ends there, too: then
-there are so many shifts that noise is in proportion.
+Trees with more levels answer ranges with fewer cells, but each cell needs more noise, at most
+approximately in proportion to the levels. The search for the best tree starts with the one that
+would be best in that case, or the next best within the message limit. With a boost it also ends
+there: the number of shifts then makes the noise proportional.
 
-With a boost the root is left out, and each of the M levels below is charged for by itself: as any
-two streams of items differ in messages about items
-(`dpstream.randomizers.accounting.item_streams`), so they do in messages about the nodes of each
-level. Two values with the same node differ less there: in one cell, by no more than either has in
-its own.
+With a boost the root is left out, and each of the M levels below is charged separately. Any two
+streams of items differ in messages about items (`dpstream.randomizers.accounting.item_streams`),
+and equally in messages about the nodes of each level. Two values with the same node differ less
+there: in one cell, by at most what either has in its own.
 """
 
 from __future__ import annotations
@@ -37,15 +36,12 @@ from dpstream.randomizers.shuffled_counts.shuffled_level_counts import ShuffledL
 def calibrate(
     parameters: ShuffledCountsParameters, last_epoch: int, minimum: int
 ) -> ShuffledLevelCountsLaw:
-    """The law of a job, for numbers: of all that are allowed the one with the least error.
+    """Calibrate for numbers or bits: the mechanism with the least error of all allowed ones.
 
-    Args:
-        parameters: of the job; its domain are numbers or bits.
-        last_epoch: number of epochs.
-        minimum: the fewest contributors a window is released with.
+    `minimum` is the minimum number of contributors of a window.
 
     Raises:
-        ValueError: no noise is found, or it asks for more messages than users may be asked for.
+        ValueError: If no noise is found, or it needs more messages than users may send.
 
     >>> from dpstream.randomizers.item_domains import Numbers
     >>> asked = ShuffledCountsParameters(1, 1e-6, domain=Numbers(0, 80, 32))
@@ -58,14 +54,14 @@ def calibrate(
     if math.isinf(job.error(best)):
         allowed = parameters.messages_per_user
         raise ValueError(too_many(best.messages, allowed or math.inf, best.held, last_epoch))
-    # All the cells of a kind are drawn for at once.
+    # All cells of a kind are drawn for at once.
     drawn = [(replace(noise, mean=noise.mean * best.words), last_epoch) for noise in best.noises]
     check_tables(parameters.epsilon, parameters.delta, drawn)
     return best
 
 
 def range_error(law: ShuffledLevelCountsLaw) -> float:
-    """Mean standard deviation of random ranges, of the smallest window and over all epochs."""
+    """Return the mean standard error of random ranges in the smallest window, over all epochs."""
     kept = (law.boost / (law.boost + 1)) ** 2
     averaged = sum(1 - kept**age for age in range(1, law.last_epoch + 1)) / law.last_epoch
     variance = sum(noise.mean for noise in law.noises) * averaged / (2 * law.boost + 1)
@@ -73,7 +69,7 @@ def range_error(law: ShuffledLevelCountsLaw) -> float:
 
 
 def epsilon_with(law: ShuffledLevelCountsLaw, honest: int) -> float:
-    """The epsilon with so many honest contributors, at least 1, where these add the noise."""
+    """Return epsilon with `honest` honest users, at least 1, where these add the noise."""
     share = honest / law.held.minimum
     delta, below = law.delta * (1 - FOR_TABLES), len(law.levels.branching)
     if law.left is None:
@@ -84,14 +80,7 @@ def epsilon_with(law: ShuffledLevelCountsLaw, honest: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class LevelJob:
-    """What laws are made from.
-
-    Attributes:
-        parameters: of the job.
-        last_epoch: number of epochs.
-        minimum: the fewest contributors of a window.
-        delta: what of it is spent on noise.
-    """
+    """Inputs of the search for a mechanism; `delta` is the part spent on noise."""
 
     parameters: ShuffledCountsParameters
     last_epoch: int
@@ -100,12 +89,11 @@ class LevelJob:
 
     @property
     def size(self) -> int:
-        """How many values there are."""
         assert self.parameters.domain is not None
         return domain_size(self.parameters.domain)
 
     def boosts(self) -> tuple[int, ...]:
-        """Those near sqrt(T / 4k), where it is left open."""
+        """Return the boosts near sqrt(T / 4k), unless the job sets one."""
         asked = self.parameters
         if asked.changes is None or asked.boost is not None:
             return (asked.boost or 0,)
@@ -113,8 +101,8 @@ class LevelJob:
         return tuple({0, *range(max(0, likely - 1), likely + 2)})
 
     def best_law(self, boost: int) -> ShuffledLevelCountsLaw:
-        """With the best tree; where none has few enough messages, the one with the fewest."""
-        # By numbers of levels, ascending.
+        """Return the mechanism of the best tree within the limit, or with the fewest messages."""
+        # By number of levels, ascending.
         trees = best_shapes(self.size, lambda levels: _deviation(levels, boost))
         likely = [math.sqrt(len(levels.branching)) * deviation for levels, deviation in trees]
         law = cache(lambda index: self.law(boost, trees[index][0]))
@@ -132,12 +120,11 @@ class LevelJob:
         return law(best)
 
     def error(self, law: ShuffledLevelCountsLaw) -> float:
-        """Of ranges; infinite where there are more messages than users may be asked for."""
+        """Return the error of ranges; infinite beyond the message limit."""
         allowed = self.parameters.messages_per_user
         return range_error(law) if allowed is None or law.messages <= allowed else math.inf
 
     def law(self, boost: int, levels: Levels) -> ShuffledLevelCountsLaw:
-        """With a boost and a tree."""
         asked, below = self.parameters, len(levels.branching)
         changes = asked.changes if asked.changes is not None and boost else 0
         held, left = self._noise(changes, boost, below)
@@ -163,5 +150,5 @@ class LevelJob:
 
 
 def _deviation(levels: Levels, boost: int) -> float:
-    """Of random ranges, for cells with noise of variance 1."""
+    """Return the standard deviation of random ranges, for cells with noise of variance 1."""
     return mean_deviation(levels, equal_variances(levels, rooted=not boost))

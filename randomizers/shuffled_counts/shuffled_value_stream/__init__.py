@@ -1,19 +1,19 @@
-"""The shuffled twin of value_stream: one word an epoch, and one noisy sum is all that is released.
+"""Shuffled variant of value_stream: one word per epoch; only one noisy sum is released.
 
-A device sends u = x - 1/2 + f at every epoch, where x is its value and f follows its changes
-(`dpstream.randomizers.following_devices`), rounded at random to one of the two multiples of
-1/256 next to it. The shuffle stage adds up the words of a window, and normal noise, and releases
-that number and no word. What u^2 of a device adds up to, as it was rounded, is its *clock*, which
-never runs beyond R. So two streams of a device differ in what they add to all sums by a Euclidean
-distance of at most 2 sqrt(R), whatever they are, however often they change, and also where they
-depend on what was published; the noise is sized on that.
+At every epoch a device sends u = x - 1/2 + f, where x is its value and f follows its changes
+(`dpstream.randomizers.following_devices`), randomly rounded to one of the two neighboring multiples
+of 1/256. The shuffler sums the words of a window and normal noise, and releases that number and no
+word. The sum of u^2 of a device, as rounded, never exceeds its *squared-norm budget* R (`clock`).
+So two streams of a device differ in their contributions to all sums by a Euclidean distance of at
+most 2 sqrt(R). This holds for any streams, however often they change, even if they depend on what
+was published. The noise is calibrated to that distance.
 
-Noise is N(0, sigma^2) rounded to a multiple of 1/256, as sums are: which is the same as rounding a
-sum with noise, and says no more than that does.
+Noise is N(0, sigma^2) rounded to a multiple of 1/256. Sums are such multiples, so this equals
+rounding a sum with noise, and reveals no more than that sum does.
 
-A device that was silent at the epoch before does not know whether its value has changed since then
-or earlier. It boosts nothing: what it has missed counts as a change, and is followed like a later
-one.
+A device that was absent at the previous epoch does not know whether its value has changed since
+then or earlier. It boosts nothing: what it has missed counts as a change, and is followed like a
+later one.
 """
 
 from __future__ import annotations
@@ -59,17 +59,13 @@ class ShuffledValueStreamLaw(Constants):
 
     Attributes:
         last_epoch: T, number of epochs.
-        epsilon: of a user's whole stream.
-        delta: the same.
-        changes: k, how many of a device are boosted.
-        calibration: by which its law is told from others of shuffled counts.
-        clock: R, what the squares of a device's words may add up to, in steps of 1/65536.
+        epsilon, delta: Of a user's whole stream.
+        changes: k, number of boosted changes of a device.
+        calibration: Distinguishes these constants from those of other shuffled counts.
+        clock: R, squared-norm budget of a device's words, in steps of 1/65536.
         deviation: sigma, of the noise of a window, in steps of 1/256.
         boost: a, what a change adds to u.
-        decay: b, the share of it that is left an epoch later.
-
-    Raises:
-        ValueError: the fields contradict each other.
+        decay: b, the share of it that remains an epoch later.
     """
 
     last_epoch: int
@@ -100,44 +96,38 @@ class ShuffledValueStreamLaw(Constants):
 
     @property
     def noise(self) -> NormalNoise:
-        """Of the sum of a window, in steps of 1/256."""
+        """Noise of the sum of a window, in steps of 1/256."""
         return NormalNoise(self.deviation)
 
     @property
     def most(self) -> int:
-        """The largest word there is, in steps from 0."""
+        """Largest distance of a word from 0, in steps."""
         return math.ceil((self.boost + 0.5) * STEPS)
 
     @property
     def contributors(self) -> None:
-        """How many honest ones the guarantee rests on: none, the stage adds the noise."""
+        """Number of honest users that the guarantee assumes: none, the shuffler adds the noise."""
         return None
 
     @property
     def dummies(self) -> str:
-        """Who adds noise."""
         return "shuffle"
 
     @property
     def word_form(self) -> WordForm:
-        """Of what devices send."""
+        """Format of what devices send."""
         return WORD_FORM
 
     @property
     def sum_form(self) -> WordForm:
-        """Of what is released."""
+        """Format of what is released."""
         return SUM_FORM
 
     def capacity(self, epoch: int, contributors: int) -> int:
-        """How many words so many contributors send at an epoch: one each."""
         return contributors
 
     def check_words(self, epoch: int, words: NDArray[np.uint16]) -> None:
-        """See that words, shape (n, 1), can be sent by devices.
-
-        Raises:
-            ValueError: the epoch lies outside the horizon, or one cannot.
-        """
+        """Raise `ValueError` unless devices can send words, shape (n, 1), at the epoch."""
         if not 1 <= epoch <= self.last_epoch:
             raise ValueError(f"epoch {epoch}, must be from 1 to {self.last_epoch}")
         least, most = ZERO - self.most, ZERO + self.most
@@ -151,15 +141,15 @@ class ShuffledValueStreamLaw(Constants):
         counts: NDArray[np.unsignedinteger] | None,
         rng: np.random.Generator,
     ) -> NDArray[np.uint64]:
-        """What the shuffle stage releases of a window: the sum of its words, with noise.
+        """Return what the shuffler releases of a window: the sum of its words, with noise.
 
         Args:
-            words: shape (n, 1), as `check_words` lets pass.
-            counts: shape (n,), how often each is there; None for once each.
-            rng: cryptographic randomness of this window alone.
+            words: Shape (n, 1), accepted by `check_words`.
+            counts: Shape (n,), multiplicities; None for one each.
+            rng: Cryptographic randomness of this window alone.
 
         Returns:
-            one word, uint64, shape (1, 1): the sum in steps of 1/256, plus 2^62.
+            One word, uint64, shape (1, 1): the sum in steps of 1/256, plus 2^62.
         """
         steps = words[:, 0].astype(np.int64) - ZERO
         total = int(steps.sum()) if counts is None else int(steps @ counts.astype(np.int64))
@@ -178,20 +168,17 @@ class ShuffledValueStream(FollowingDevices[ShuffledValueStreamLaw]):
     >>> sent = devices.report(1, np.ones(1000, np.int8), None, rng)
     >>> round(float(sent.mean() - ZERO) / STEPS, 2)  # 1 - 1/2, and the boost of a change
     3.57
-
-    Args:
-        law: the constants of the job.
     """
 
     def __init__(self, law: ShuffledValueStreamLaw) -> None:
         super().__init__(law, law)
         self._most = law.most
-        # Of its clock, in steps of 1/65536.
+        # Remaining squared-norm budget, in steps of 1/65536.
         self._left = self._declare("left", np.int64, new=law.clock)
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee of a user's whole stream; the module says why."""
+        """The guarantee of a user's whole stream, derived in the module docstring."""
         return Guarantee(
             epsilon=self.law.epsilon,
             delta=self.law.delta,
@@ -205,7 +192,7 @@ class ShuffledValueStream(FollowingDevices[ShuffledValueStreamLaw]):
         )
 
     def least_delta(self) -> float:
-        """See `Devices.least_delta`: the largest distance that the clock leaves room for."""
+        """Bound delta from below, using the largest distance within the squared-norm budget."""
         law = self.law
         return least_delta.of_normal(2 * math.sqrt(law.clock), law.deviation, law.epsilon)
 
@@ -216,7 +203,7 @@ class ShuffledValueStream(FollowingDevices[ShuffledValueStreamLaw]):
         arrays: Mapping[str, NDArray[np.generic]],
         epoch: int,
     ) -> Self:
-        """See `Devices.restore`; a clock that shows more than there is of it is refused."""
+        """Restore devices; a remaining squared-norm budget above the whole is rejected."""
         devices = super().restore(law, arrays, epoch)
         if not ((devices._left >= 0) & (devices._left <= law.clock)).all():
             raise ValueError(
@@ -232,9 +219,9 @@ class ShuffledValueStream(FollowingDevices[ShuffledValueStreamLaw]):
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
     ) -> NDArray[np.uint16]:
-        """One word of everybody present: uint16, shape (devices, 1), u in steps of 1/256 + 2^15.
+        """Return one word of each present device: uint16, shape (devices, 1), 256 u + 2^15.
 
-        A random word is spent on each.
+        Each uses one random word.
         """
         now = self._begin_epoch(epoch, values, present)
         words = [np.zeros(0, np.uint16)]
@@ -252,17 +239,18 @@ class ShuffledValueStream(FollowingDevices[ShuffledValueStreamLaw]):
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
     ) -> NDArray[np.uint16]:
-        """The words of some devices, which are charged for them."""
+        """Draw the words of some devices, and charge the devices for them."""
         exact, left = (now - 0.5 + self._followed[devices]) * STEPS, self._left[devices]
         places = slice(None) if present is None else np.flatnonzero(present)
         clock = left[places]
-        # Devices that follow the rules never reach these limits. They make the loss what it is for
-        # those that do not, and for whatever silence does to the changes that are boosted. Numbers
-        # below 2^52 have the right integer root.
+        # Devices that follow the protocol never reach these limits. The limits ensure the loss for
+        # those that do not, and for any effect of absence on the boosted changes. Numbers below
+        # 2^52 have the right integer root.
         most = np.minimum(np.floor(np.sqrt(clock)), self._most)
         clipped = np.clip(exact[places], -most, most)
         lower = np.floor(clipped)
-        # What is next to 1 may be 1 as a float; up with a probability that is a multiple of 2^-64.
+        # A share close to 1 may be 1 as a float. Rounds up with a probability that is a multiple of
+        # 2^-64.
         share = np.minimum(clipped - lower, 1 - 2.0**-53)
         limits = np.ldexp(share, 64).astype(np.uint64)
         up = rng.integers(0, 1 << 64, len(limits), dtype=np.uint64) < limits

@@ -1,4 +1,4 @@
-"""From the parameters of a job of shuffled counts to the constants of the twin of value_stream."""
+"""Calibrate the shuffled variant of value_stream from a job's parameters."""
 
 from __future__ import annotations
 
@@ -21,15 +21,12 @@ from dpstream.randomizers.shuffled_counts.shuffled_value_stream import (
 def calibrate(
     parameters: ShuffledCountsParameters, last_epoch: int, minimum: int
 ) -> ShuffledValueStreamLaw:
-    """The law of a job, for values 0 and 1 of which changes are boosted.
+    """Calibrate for values 0 and 1 with boosted changes.
 
-    Args:
-        parameters: of the job.
-        last_epoch: number of epochs.
-        minimum: the fewest contributors a window is released with; the noise is the same.
+    The noise is the same for any `minimum` number of contributors of a window.
 
     Raises:
-        ValueError: no noise is found, or it asks for more messages than users may be asked for.
+        ValueError: If no noise is found, or users may not send one message per epoch.
 
     >>> asked = ShuffledCountsParameters(1, 1e-6, changes=4, dummies="shuffle")
     >>> law = calibrate(asked, last_epoch=170, minimum=100)
@@ -56,11 +53,11 @@ def calibrate(
 def law_with(
     kernel: Kernel, parameters: ShuffledCountsParameters, last_epoch: int
 ) -> ShuffledValueStreamLaw:
-    """The law with a kernel that may not be the best one."""
+    """Return the mechanism of a kernel that may not be the best one."""
     epsilon, delta, changes = parameters.epsilon, parameters.delta, parameters.changes
     assert changes is not None
-    # Rounded up, and by more than floating point has it wrong: nobody who follows the rules is
-    # held up, and the noise is sized on what devices are charged with.
+    # Rounded up by more than the floating-point error: the budget never limits a device that
+    # follows the protocol, and the noise is calibrated to what devices are charged.
     most = kernel.clock(last_epoch, changes, rounding=1 / STEPS) * STEPS**2
     clock = math.ceil(most * (1 + 1e-12))
     distance = math.nextafter(2 * math.sqrt(clock), math.inf)

@@ -1,11 +1,11 @@
-"""Items over time, each device reporting letters of one Boolean: the Hadamard lift of value_stream.
+"""Items over time, reported as symbols of one Boolean: the Hadamard lift of value_stream.
 
-A device draws a row of the Hadamard matrix, once and for all and for everybody to see, and follows
-whether its item has +1 there, b = (1 + H[r, x]) / 2 (`dpstream.randomizers.hadamard_rows`). What it
-reports of b at every epoch is a letter (`dpstream.randomizers.value_stream`).
+A device draws a row of the Hadamard matrix once, publicly, and follows whether its item has +1
+there, b = (1 + H[r, x]) / 2 (`dpstream.randomizers.hadamard_rows`). At every epoch it reports b as
+a symbol (`dpstream.randomizers.value_stream`).
 
-When the item changes to another one, b flips for half of the rows only. So fewer flips have to be
-boosted than an item may have changes; later ones are followed more slowly.
+When the item changes, b flips for only half of the rows. So fewer flips have to be boosted than an
+item may have changes; later ones are followed more slowly.
 """
 
 from __future__ import annotations
@@ -37,17 +37,15 @@ LETTER_BITS = 8
 
 @dataclass(frozen=True, slots=True)
 class HadamardValuesParameters:
-    """What a job says about items over time.
+    """Parameters of items over time.
 
     Attributes:
-        epsilon: the privacy loss of a user's whole stream.
-        changes: how many times a user's item may change after the first one it has.
-        domain: the labels of the items, up to 4,096.
-        boosted: how many flips of the tracked Boolean are followed at once; None for the number
-            with the least error (`dpstream.randomizers.value_stream.hadamard_values.calibration`).
-
-    Raises:
-        ValueError: a value is not allowed; the message says what is.
+        epsilon: Privacy loss of a user's whole stream.
+        changes: Number of changes of a user's item after its first one.
+        domain: Labels of the items, at most 4,096.
+        boosted: Number of flips of the tracked Boolean that are followed at once; None for the
+            number with the least error
+            (`dpstream.randomizers.value_stream.hadamard_values.calibration`).
     """
 
     epsilon: float
@@ -63,7 +61,7 @@ class HadamardValuesParameters:
 
 
 def check_changes(changes: int, boosted: int | None) -> None:
-    """Raise `ValueError` unless so many changes of a value can be followed."""
+    """Raise `ValueError` unless this number of changes of a value can be followed."""
     if type(changes) is not int or not 0 <= changes < MAX_CHANGES:
         raise ValueError(
             f"changes is {changes!r}, must be a whole number from 0 to {MAX_CHANGES - 1:,}"
@@ -78,17 +76,14 @@ def check_changes(changes: int, boosted: int | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class HadamardValuesLaw(Constants):
-    """All constants of a job: what its devices draw from and its estimators divide by.
+    """All constants of a job, for devices and estimators.
 
     Attributes:
-        items: size of the domain.
-        changes: item changes after the first item that were asked for, as far as epochs allow.
-        unboosted_share: of the users who change their item as often as that, each time to another
-            one chosen at random: the share that has more flips than are boosted.
-        booleans: of the tracked Booleans.
-
-    Raises:
-        ValueError: a field is out of range.
+        items: Size of the domain.
+        changes: Requested item changes after the first item, as far as epochs allow.
+        unboosted_share: Share of users with more flips than are boosted, among users who change
+            their item that often, each time to a random other one.
+        booleans: Constants of the tracked Booleans.
     """
 
     items: int
@@ -101,7 +96,6 @@ class HadamardValuesLaw(Constants):
 
     @property
     def last_epoch(self) -> int:
-        """Number of epochs."""
         return self.booleans.last_epoch
 
     @property
@@ -111,9 +105,9 @@ class HadamardValuesLaw(Constants):
 
 
 class HadamardValues(LetterDevices[HadamardValuesLaw]):
-    """The devices of one horizon: each has drawn a row, and whether it is noise.
+    """The devices of one horizon, each with a row, and whether it is input-independent.
 
-    The row is drawn without regard to the values and is no secret, so the guarantee is that of the
+    The row is drawn independently of the values and is public, so the guarantee is that of the
     Boolean: for any two streams of items and any row it holds for the two streams of b.
 
     >>> from dpstream.randomizers.value_stream.hadamard_values.calibration import calibrate
@@ -122,13 +116,10 @@ class HadamardValues(LetterDevices[HadamardValuesLaw]):
     >>> parameters = HadamardValuesParameters(4.0, 2, ("walk", "bus", "car"))
     >>> devices = HadamardValues(calibrate(parameters, last_epoch=16))
     >>> devices.enrol(1000, rng)
-    >>> reports = devices.report(1, np.full(1000, 3), None, rng)  # everybody has come by car
+    >>> reports = devices.report(1, np.full(1000, 3), None, rng)  # all users came by car
     >>> rows, letters = reports[:, 0] >> 8, reports[:, 0] & 255
     >>> np.array([letters[rows == row].mean() for row in range(4)]).round() > 80
     array([ True, False, False,  True])
-
-    Args:
-        law: the constants of the job.
     """
 
     word_dtype = np.dtype("<u4")
@@ -136,7 +127,7 @@ class HadamardValues(LetterDevices[HadamardValuesLaw]):
 
     def __init__(self, law: HadamardValuesLaw) -> None:
         super().__init__(law, law.booleans)
-        # No secret.
+        # Public.
         self._row = self._declare("row", np.uint16, new=None, allowed=range(law.rows))
 
     def _draw(self, count: int, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
@@ -150,7 +141,7 @@ class HadamardValues(LetterDevices[HadamardValuesLaw]):
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
     ) -> NDArray[np.uint32]:
-        """One letter of everybody present: uint32, shape (devices, 1), row * 256 + letter."""
+        """Return a symbol of each present device: uint32, (devices, 1), row * 256 + symbol."""
         check_items(epoch, values, present, self.population, self.law.items)
         letters = self.follow(epoch, tracked(self._row, values), present, rng)
         rows = self._row if present is None else self._row[present]

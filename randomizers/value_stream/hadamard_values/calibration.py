@@ -1,7 +1,7 @@
-"""From the parameters of a job over items to the constants that its devices run on.
+"""Calibrate the mechanism of a job over items from its parameters.
 
-What a device tracks flips for half of the rows when its item changes. With a boost for every change
-no flip is ever followed late; with fewer boosts all estimates are more accurate.
+The Boolean that a device tracks flips for half of the rows when its item changes. With a boost for
+every change no flip is ever followed late; with fewer boosts all estimates are more accurate.
 """
 
 from __future__ import annotations
@@ -27,19 +27,15 @@ noise against bias. At larger errors fewer boosts would do, but estimates are of
 
 _DIGITS = 6
 
-# Numbers of boosts that are looked at: every one up to here, then one in so many of a doubling.
+# Numbers of boosts to try: each one up to _EVERY, then _OF_A_DOUBLING of them per doubling.
 _EVERY, _OF_A_DOUBLING = 16, 8
 
 
 def calibrate(parameters: HadamardValuesParameters, last_epoch: int) -> HadamardValuesLaw:
-    """The law of a job.
-
-    Args:
-        parameters: of the job.
-        last_epoch: number of epochs.
+    """Calibrate the mechanism of a job.
 
     Raises:
-        ValueError: there is no epoch, or there are too many.
+        ValueError: If there are no epochs, or too many.
 
     >>> parameters = HadamardValuesParameters(1.0, 8, tuple("abcdefghijkl"))
     >>> law = calibrate(parameters, last_epoch=64)
@@ -49,7 +45,7 @@ def calibrate(parameters: HadamardValuesParameters, last_epoch: int) -> Hadamard
     items = len(parameters.domain)
     # No value changes more often than there are epochs.
     changes = max(0, min(parameters.changes, last_epoch - 1))
-    # Who has one item flips once at most, whatever the item and the row.
+    # Users with a single item flip at most once, for any item and row.
     flips = flip_law(items, values=changes + 1) if changes else np.full(2, 0.5)
     boosted = parameters.boosted or best_boosts(flips, last_epoch)
     return HadamardValuesLaw(
@@ -63,21 +59,18 @@ def calibrate(parameters: HadamardValuesParameters, last_epoch: int) -> Hadamard
 
 
 def unboosted_share(flips: NDArray[np.float64], boosted: int) -> float:
-    """The share of users with more flips than are boosted."""
+    """Return the share of users with more flips than are boosted."""
     return round(float(flips[boosted + 1 :].sum()), _DIGITS)
 
 
 def best_boosts(flips: NDArray[np.float64], last_epoch: int) -> int:
-    """The number of boosts with the least error at `REFERENCE_ERROR`.
+    """Return the number of boosts with the least error at `REFERENCE_ERROR`.
 
-    Weighed is an item all of whose users have changed as often as the job follows. Noise is
-    `REFERENCE_ERROR` with a boost for every change. Of a flip that is not boosted the share
-    a / (1 + a) q^m is missing m epochs later (`Kernel.left`), which adds up to a / (1 - b) epochs;
-    such flips lie anywhere in the horizon, and b counts twice.
-
-    Args:
-        flips: from `dpstream.randomizers.flip_laws`.
-        last_epoch: number of epochs.
+    The error is that of an item whose users have all changed as often as the job follows. Noise is
+    `REFERENCE_ERROR` with a boost for every change. Of a flip that is not boosted the share a / (1
+    + a) q^m is missing m epochs later (`Kernel.left`), which sums to a / (1 - b) epochs. Such flips
+    occur anywhere in the horizon, and the tracked Boolean counts twice. `flips` is from
+    `dpstream.randomizers.flip_laws`.
     """
     most = len(flips) - 1
     every = list(range(1, min(most, _EVERY) + 1))
@@ -90,7 +83,7 @@ def best_boosts(flips: NDArray[np.float64], last_epoch: int) -> int:
             for kernel, boosted in zip(kernels, every, strict=True)
         ]
     )
-    # Of a user, the expected number of flips past the first `boosted`.
+    # Expected flips of a user past the first `boosted`.
     beyond = np.cumsum(np.cumsum(flips[::-1]))[::-1]
     unboosted = np.array([beyond[boosted + 1] if boosted < most else 0.0 for boosted in every])
     missing = np.array([kernel.boost / (1 - kernel.decay) for kernel in kernels]) / last_epoch
@@ -99,7 +92,7 @@ def best_boosts(flips: NDArray[np.float64], last_epoch: int) -> int:
 
 
 def mean_variance(law: ValueStreamLaw, last_epoch: int) -> float:
-    """Of an item's estimate, over all epochs, of one user: letters, and rows."""
+    """Return the variance of an item's estimate per user, over all epochs: symbols and rows."""
     return 4 * _mean(Kernel(law.boost, law.decay), last_epoch) * law.clock / law.gain**2 + 1
 
 

@@ -1,10 +1,10 @@
-"""Numeric values over time, by letters: each device reports on one level of a tree over the values.
+"""Numeric values over time, by symbols: each device reports on one level of a tree of values.
 
-The values are cut up into 2^L buckets, numbered from 1. Level l of the tree over them has 2^l
-nodes, each of 2^(L-l) neighbouring buckets. A device draws one level from 1 to L, once and for all
-and for everybody to see, and reports at every epoch, as with items over time
-(`hadamard_values`), in which node of that level its value lies. Coarse levels tell the server how
-many values lie in wide ranges, fine ones how they are spread in them.
+The values are split into 2^L buckets, numbered from 1. Level l of the tree has 2^l nodes, each of
+2^(L-l) neighboring buckets. A device draws one level from 1 to L once, publicly. At every epoch it
+reports the node of that level that contains its value, like an item over time (`hadamard_values`).
+Coarse levels show the server how many values are in wide ranges, fine ones their distribution
+within them.
 """
 
 from __future__ import annotations
@@ -39,21 +39,16 @@ LEVEL_SHIFT = 24
 
 @dataclass(frozen=True, slots=True)
 class RangeValuesParameters:
-    """What a job says about numeric values over time.
+    """Parameters of numeric values over time.
 
     Attributes:
-        epsilon: the privacy loss of a user's whole stream.
-        changes: how many times the bucket of a user's value may change after the first one.
-        low: the smallest value.
-        high: values are below it.
-        buckets: into how many buckets of one width the values from low to high are cut up, a power
-            of two.
-        initial: the value of a user before its first row and after it has left; None for `low`.
-        boosted: how many flips of the Boolean that a device tracks are followed at once, on every
-            level; None for the numbers with the least error.
-
-    Raises:
-        ValueError: a value is not allowed; the message says what is.
+        epsilon: Privacy loss of a user's whole stream.
+        changes: Number of changes of the bucket of a user's value after the first one.
+        low, high: Range of values; `high` is exclusive.
+        buckets: Number of buckets of equal width from low to high, a power of two.
+        initial: Value of a user before its first row and after it has left; None for `low`.
+        boosted: Number of flips of the tracked Boolean that are followed at once, on every level;
+            None for the numbers with the least error.
     """
 
     epsilon: float
@@ -81,7 +76,7 @@ class RangeValuesParameters:
 
 
 def _check_numbers(low: float, high: float, initial: float | None, buckets: int) -> None:
-    """Raise `ValueError` unless numbers from low to high can be cut up into so many buckets."""
+    """Raise `ValueError` unless low to high can be split into this number of buckets."""
     for name, value in (("low", low), ("high", high), ("initial", initial)):
         if value is not None and not _is_number(value):
             raise ValueError(f"{name} is {value!r}, must be a number")
@@ -109,14 +104,11 @@ def _is_number(value: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RangeValuesLaw(Constants):
-    """All constants of a job: what its devices draw from and its estimators divide by.
+    """All constants of a job, for devices and estimators.
 
     Attributes:
-        levels: of the nodes of each level, level 1 first.
-        level_weights: one integer for each level; a level is drawn in proportion.
-
-    Raises:
-        ValueError: the fields contradict each other.
+        levels: Constants for the nodes of each level, level 1 first.
+        level_weights: One integer for each level; a level is drawn in proportion.
     """
 
     levels: tuple[HadamardValuesLaw, ...]
@@ -138,7 +130,6 @@ class RangeValuesLaw(Constants):
 
     @property
     def last_epoch(self) -> int:
-        """Number of epochs."""
         return self.levels[0].booleans.last_epoch
 
     @property
@@ -148,16 +139,15 @@ class RangeValuesLaw(Constants):
 
     @property
     def level_probabilities(self) -> tuple[float, ...]:
-        """Probability of each level."""
         total = sum(self.level_weights)
         return tuple(weight / total for weight in self.level_weights)
 
 
 class RangeValues(Devices[RangeValuesLaw]):
-    """The devices of one horizon: each has drawn a level, and what `HadamardValues` draws for it.
+    """The devices of one horizon, each with a level, and the draws of `HadamardValues` for it.
 
-    The level is drawn without regard to the values and is no secret, so the guarantee is that of
-    the level with the largest loss.
+    The level is drawn independently of the values and is public, so the guarantee is that of the
+    level with the largest loss.
 
     >>> from dpstream.randomizers.value_stream.range_values.calibration import calibrate
     >>> from dpstream.randomizers.randomness import seeded_generator
@@ -168,9 +158,6 @@ class RangeValues(Devices[RangeValuesLaw]):
     >>> reports = devices.report(1, np.full(1000, 3), None, rng)  # all values are from 20 to 30
     >>> len(reports), np.unique(reports >> LEVEL_SHIFT)  # the levels of four and of eight nodes
     (1000, array([2, 3], dtype=uint32))
-
-    Args:
-        law: the constants of the job.
     """
 
     word_dtype = np.dtype("<u4")
@@ -180,13 +167,12 @@ class RangeValues(Devices[RangeValuesLaw]):
         super().__init__(law)
         self._streams = [HadamardValues(level) for level in law.levels]
         levels = range(1, len(law.levels) + 1)
-        # No secret, as the row of a stream.
+        # Public, like the row of a stream.
         self._level = self._declare("level", np.uint8, new=None, allowed=levels)
         self._index()
 
     @property
     def frozen(self) -> int:
-        """See `Devices.frozen`, of all levels."""
         return sum(stream.frozen for stream in self._streams)
 
     @property
@@ -208,7 +194,6 @@ class RangeValues(Devices[RangeValuesLaw]):
         return {"level": levels}
 
     def due(self, epoch: int) -> NDArray[np.intp]:
-        """Everybody's, level by level: see `Devices.due`."""
         return np.concatenate(self._members)
 
     def report(
@@ -218,12 +203,7 @@ class RangeValues(Devices[RangeValuesLaw]):
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
     ) -> NDArray[np.uint32]:
-        """Report what is due.
-
-        Returns:
-            uint32, shape (reports, 1): level * 2^LEVEL_SHIFT and what the level's devices report of
-            the node.
-        """
+        """Report level * 2^LEVEL_SHIFT plus the level's report: uint32, shape (reports, 1)."""
         self._check(epoch, values, present)
         words = []
         for level, (stream, members) in enumerate(
@@ -242,11 +222,7 @@ class RangeValues(Devices[RangeValuesLaw]):
         return np.concatenate(words)
 
     def state_arrays(self) -> dict[str, NDArray[np.generic]]:
-        """As `Devices.state_arrays`, with what the devices of levels keep.
-
-        Returns:
-            The arrays of all levels, as wide as the widest level needs.
-        """
+        """Return the arrays of all levels, each as wide as the widest level needs."""
         parts = [stream.state_arrays() for stream in self._streams]
         arrays = super().state_arrays()
         for name in parts[0]:
@@ -261,7 +237,6 @@ class RangeValues(Devices[RangeValuesLaw]):
     def restore(
         cls, law: RangeValuesLaw, arrays: Mapping[str, NDArray[np.generic]], epoch: int
     ) -> Self:
-        """As `Devices.restore`."""
         devices = super().restore(law, arrays, epoch)
         for index, members in enumerate(devices._members):
             fresh = devices._streams[index].state_arrays()
@@ -273,7 +248,7 @@ class RangeValues(Devices[RangeValuesLaw]):
         return devices
 
     def _index(self) -> None:
-        """List the devices of each level, in the order of enrolment."""
+        """List the devices of each level, in the order of enrollment."""
         self._members = [
             np.flatnonzero(self._level == level) for level in range(1, len(self._streams) + 1)
         ]
@@ -294,5 +269,5 @@ class RangeValues(Devices[RangeValuesLaw]):
 def _rows(
     members: NDArray[np.intp], part: NDArray[np.generic]
 ) -> tuple[NDArray[np.intp] | slice, ...]:
-    """Where, in an array of all devices, the array of one level belongs that may be narrower."""
+    """Return the position of one level's array, which may be narrower, in one of all devices."""
     return (members, *(slice(length) for length in part.shape[1:]))

@@ -1,4 +1,4 @@
-"""From the parameters of a job over numeric values to the constants that its devices run on."""
+"""Calibrate the mechanism of a job over numeric values from its parameters."""
 
 from __future__ import annotations
 
@@ -18,17 +18,13 @@ from dpstream.randomizers.value_stream.range_values import RangeValuesLaw, Range
 
 
 def calibrate(parameters: RangeValuesParameters, last_epoch: int) -> RangeValuesLaw:
-    """The law of a job.
+    """Calibrate the mechanism of a job.
 
-    Every level boosts as many flips as suit how often its nodes change, and the levels are drawn
-    with the shares that make the estimates of all ranges best on average.
-
-    Args:
-        parameters: of the job.
-        last_epoch: number of epochs.
+    Every level boosts as many flips as suits its nodes' changes. Levels are drawn with the shares
+    that minimize the mean error of the estimates of all ranges.
 
     Raises:
-        ValueError: there is no epoch, or there are too many.
+        ValueError: If there are no epochs, or too many.
 
     >>> law = calibrate(RangeValuesParameters(1.0, 4, low=0, high=80, buckets=16), last_epoch=64)
     >>> [level.booleans.changes for level in law.levels]
