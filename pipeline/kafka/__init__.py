@@ -1,8 +1,7 @@
-"""Everything that speaks to Kafka: the cluster as tools see it, the workers, the local broker.
+"""All access to Kafka: the cluster as seen by tools, the workers, and the local broker.
 
-Begin with `cluster` for reading and writing, and with `workers`, where Faust drives a stage.
-`connection` finds a cluster, `client_properties` reads its settings, `deployed_jobs` says which
-jobs it has, `producer_checks` is what a producer sees to before it draws. `local_kafka` is a broker
-without Docker, `memory` runs a job without any. No other package imports a client of Kafka's to
-write.
+Start with `cluster` for reading and writing, and with `workers`, where Faust drives a stage.
+`connection` finds a cluster, `client_properties` reads its settings, `deployed_jobs` lists its
+jobs, and `producer_checks` runs before a producer draws. `local_kafka` is a broker without Docker,
+and `memory` runs a job without any. No other package imports a Kafka client to write.
 """

@@ -1,8 +1,8 @@
-"""The client.properties of Kafka's own tools: who to reach, TLS and SASL, under their Java names.
+"""Read the client.properties of Kafka's own tools: servers, TLS and SASL, under their Java names.
 
-Certificates and keys are read in PEM, the one format that Java and OpenSSL share. Nothing that
-touches security is ignored: a setting that cannot be honoured, or would have no effect, is an
-error. One that concerns a client but not its connection (acks, linger.ms) is a notice.
+Certificates and keys are read in PEM, the one format that Java and OpenSSL share. No security
+setting is ignored: an unsupported or ineffective one is an error. A setting that concerns a client
+but not its connection (acks, linger.ms) is a notice.
 """
 
 from __future__ import annotations
@@ -26,21 +26,19 @@ _LINE_ENDS = re.compile(r"\r\n|\r|\n")
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """One setting: its value and the number of the line (from 1) on which it begins."""
-
     value: str
     line: int
 
 
 def parse_properties(text: str) -> dict[str, Property]:
-    r"""Return the settings of a .properties file by key; of one that is there twice, the last.
+    r"""Return the settings of a .properties file by key; the last duplicate wins.
 
     Raises `ValueError` naming the line of a malformed ``\u`` escape.
 
     >>> parse_properties("# where\nbootstrap.servers = a:9092,\\\n    b:9092\n")
     {'bootstrap.servers': Property(value='a:9092,b:9092', line=2)}
     """
-    # Not at the top: it reads XML, too, and few commands read any such file.
+    # Import on demand: it also loads an XML parser, and few commands read such a file.
     from javaproperties import InvalidUEscapeError, KeyValue, parse
 
     properties, line = {}, 1
@@ -54,7 +52,7 @@ def parse_properties(text: str) -> dict[str, Property]:
     return properties
 
 
-# Bytes of a file of settings, or of certificates.
+# Maximum size in bytes of a file of settings or certificates.
 _LARGEST = 1 << 20
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -73,8 +71,8 @@ ssl.keystore.location ssl.keystore.type ssl.keystore.certificate.chain ssl.keyst
 ssl.key.password ssl.endpoint.identification.algorithm ssl.enabled.protocols
 """
 
-# What else Kafka 4.3's producer, consumer and admin client know, less their security: the business
-# of a client, not of the connection. The last line guards nothing in PEM files.
+# Other settings of Kafka 4.3's producer, consumer and admin client, except security: they concern a
+# client, not the connection. Those on the last line protect nothing in PEM files.
 _IGNORED = """
 acks allow.auto.create.topics auto.commit.interval.ms auto.offset.reset batch.size buffer.memory
 check.crcs client.dns.lookup client.rack compression.gzip.level compression.lz4.level
@@ -111,10 +109,10 @@ _JAAS_OPTION = re.compile(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClientProperties:
-    """What a client.properties says about a connection.
+    """Connection settings of a client.properties file.
 
-    ``bootstrap_servers`` are ``host:port``, empty if the file names none; TLS is wanted if ``tls``
-    is given, SASL if ``login`` is. ``notices`` are sentences that the user should read once.
+    ``bootstrap_servers`` are ``host:port``, empty if the file names none. TLS is used if ``tls`` is
+    given, SASL if ``login`` is. ``notices`` are sentences that the user should read once.
     """
 
     bootstrap_servers: tuple[str, ...]
@@ -133,8 +131,6 @@ def read_client_properties(path: Path) -> ClientProperties:
 
 
 class _SettingsReader:
-    """The settings of one file, and errors that name the line they stand on."""
-
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
@@ -210,7 +206,7 @@ class _SettingsReader:
         return parse_servers(found.value, f"{self._path}, line {found.line}: bootstrap.servers")
 
     def _login(self) -> Login:
-        # Java's own default, GSSAPI, is not among those we speak: the user has to choose.
+        # Java's own default, GSSAPI, is not supported here: the user has to choose.
         mechanism = self._choice("sasl.mechanism", "missing", tuple(MECHANISMS))
         jaas = self._get("sasl.jaas.config")
         module = MECHANISMS[mechanism]
@@ -228,7 +224,7 @@ class _SettingsReader:
     def _tls(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         algorithm = "ssl.endpoint.identification.algorithm"
-        # An empty value is Java's way to switch the check of the host name off.
+        # In Java, an empty value disables host name verification.
         if algorithm in self._properties and self._get(algorithm) is None:
             context.check_hostname = False
         else:
@@ -283,7 +279,7 @@ class _SettingsReader:
                 return
         else:
             identity += chain
-        # OpenSSL takes a key from a file only; this one is ours alone and gone at once.
+        # OpenSSL reads a key only from a file; this one is private and deleted at once.
         with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
             file.write(identity)
             file.flush()

@@ -1,6 +1,6 @@
-"""A Kafka cluster as the tools see it: topics, offsets, whole reads and acknowledged writes.
+"""A Kafka cluster as seen by tools: topics, offsets, full reads and acknowledged writes.
 
-Synchronous, on kafka-python. The workers do not use it: they are asyncio, on Faust's own client.
+Synchronous, based on kafka-python. Workers do not use it: they are asyncio, on Faust's own client.
 """
 
 from __future__ import annotations
@@ -66,30 +66,30 @@ from dpstream.topics.topic_checks import refuse_topic
 
 CLIENT_ID = "dpstream"
 _READ_TIMEOUT_MS = 500
-# Reading that gets nowhere for so long has failed, unless a cluster is granted another time.
+# Seconds without progress after which a read fails, unless the cluster has another timeout.
 _SILENCE_SECONDS = 30.0
 _BOOTSTRAP_TIMEOUT_MS = 10_000
-# kafka-python goes on asking a broker that leads a partition no more where it ends, for as long as
-# it takes its metadata for fresh: five minutes by default.
+# kafka-python keeps requesting end offsets from a former leader of a partition until its metadata
+# expires, after five minutes by default.
 _METADATA_AGE_MS = 3_000
 METADATA_PAUSE_MS = 10
 """Between two questions for metadata; by default another topic takes a tenth of a second."""
-# A question about partitions of which all was read delays the next one for as long as it is held.
+# A fetch of partitions that were read to their end delays the next request while it is held.
 _FETCH_WAIT_MS = 20
-# A cluster that has just started, or was just changed, needs a moment until all of it knows.
+# A cluster that has just started or changed needs a moment to settle.
 _SETTLING_SECONDS = 10.0
 _SPREADING_SECONDS = 30.0
-# A request to create topics that nobody answers may have been carried out: how often to look.
+# Number of attempts: an unanswered request to create topics may have been carried out.
 _CREATIONS = 3
-# Bytes appended and not yet acknowledged; the client itself has no limit.
+# Maximum bytes appended and not yet acknowledged; the client itself has no limit.
 _IN_FLIGHT = 1 << 25
-# Bytes of records that are read at a time.
+# Bytes of records to read at a time.
 _SLICE_BYTES = 1 << 21
-# Say that the broker is away after this many seconds, give up after that many.
+# Seconds until the broker is reported as away, and until giving up.
 _NOTICE_AFTER = 5.0
 _GIVE_UP_AFTER = 600.0
 _RETRY_SECONDS = 0.2
-# What is answered of a topic that is not there, or cannot be.
+# Error codes of a topic that does not or cannot exist.
 _ABSENT = (UnknownTopicOrPartitionError.errno, InvalidTopicError.errno)
 
 
@@ -97,10 +97,10 @@ T = TypeVar("T")
 
 
 class Cluster:
-    """Admin, consumer and producer of one cluster, each made when it is first needed.
+    """Admin, consumer and producer of one cluster, each created on first use.
 
-    `patience` are the seconds that a broker is granted for an answer; by default the clients' own.
-    `committed`: read only what transactions have committed, as is right for topics of others.
+    `patience` is the timeout for a broker's answer in seconds; by default the clients' own.
+    `committed` restricts reads to committed transactions, as is right for other owners' topics.
     """
 
     def __init__(
@@ -118,7 +118,6 @@ class Cluster:
 
     @property
     def servers(self) -> str:
-        """The bootstrap servers, for messages."""
         return ", ".join(self.connection.bootstrap_servers)
 
     def __enter__(self) -> Self:
@@ -133,7 +132,6 @@ class Cluster:
         self.close()
 
     def close(self) -> None:
-        """Close what was opened."""
         for client in (self._admin_client, self._consumer_client):
             if client is not None:
                 client.close()
@@ -142,46 +140,39 @@ class Cluster:
             try:
                 producer.close(timeout=1)
             except KafkaTimeoutError:
-                # The client closes only when records that no broker takes are out of its way.
+                # The client closes only once records that no broker accepts are dropped.
                 producer._sender.force_close()
                 producer.close(timeout=1)
 
     def identity(self) -> str:
-        """What the cluster calls itself."""
         return str(self.admin.describe_cluster()["cluster_id"])
 
     def topic_identity(self, topic: str) -> str | None:
-        """What the cluster calls a topic, and never another one of its name; None: it says nothing.
+        """Return the cluster's unique ID of a topic, never reused for another of its name.
 
-        Brokers before Kafka 2.8 do not.
+        Brokers before Kafka 2.8 have none, and the result is `None`.
         """
         return self.topic_identities([topic]).get(topic)
 
     def topic_identities(self, topics: Iterable[str]) -> dict[str, str]:
-        """Kafka's ids of the topics that exist; brokers before Kafka 2.8 have none."""
         wanted = sorted(topics)
         return identities_of(self.admin.describe_topics(wanted)) if wanted else {}
 
     def topics(self) -> set[str]:
-        """The names of all topics."""
         return set(self.admin.list_topics())
 
     def exists(self, topic: str) -> bool:
-        """Whether there is a topic.
-
-        Raises:
-            AccessError: this login may not know.
-        """
-        # Of this one alone: a list of all takes long where there are hundreds of jobs.
+        """Return whether a topic exists; raise AccessError if this login may not know."""
+        # Describe only this topic: listing all takes long with hundreds of jobs.
         (found,) = self.admin.describe_topics([topic])
         self._check_visible(found)
         return found["error_code"] not in _ABSENT
 
     def partition_counts(self) -> dict[str, int]:
-        """How many partitions every topic has, as the brokers know it now.
+        """Return the current number of partitions of every topic, as brokers know it.
 
-        Later reads know it too: a consumer would ask for partitions that are gone for half a
-        minute, and not see those that were added for five.
+        Later reads use it too. Otherwise a consumer would request deleted partitions for half a
+        minute, and not see added ones for five.
         """
         self._described = self.admin.describe_topics()
         counts = {
@@ -196,13 +187,11 @@ class Cluster:
         return counts
 
     def create_topics(self, topics: Iterable[TopicSettings]) -> None:
-        """Create the topics that do not exist; all brokers know them then.
+        """Create the missing topics, and wait until all brokers know them.
 
-        Where it is not said whether they were created, it is looked at again what there is.
-
-        Raises:
-            ClusterError: one exists with another number of partitions or settings that would lose
-                records or tell when they were sent, or cannot be created.
+        If Kafka does not confirm the creation, the existing topics are checked again. Raises
+        ClusterError if a topic cannot be created, or exists with another number of partitions. The
+        same applies to settings that would lose records or reveal when they were sent.
         """
         wanted = {topic.name: topic for topic in topics}
         if not wanted:
@@ -260,7 +249,6 @@ class Cluster:
             raise _UnansweredError(", ".join(topic.name for topic in missing)) from error
 
     def existing_topics(self, names: Iterable[str]) -> dict[str, TopicSettings]:
-        """How those of the topics that exist are set up, with all their settings."""
         wanted = set(names)
         return self._patiently(lambda: self._describe(sorted(self.topics() & wanted)))
 
@@ -282,10 +270,9 @@ class Cluster:
         return described
 
     def alter_topics(self, configs: Mapping[str, Mapping[str, str]]) -> None:
-        """Change settings of topics, by name; the others of a topic stay as they are.
+        """Change some settings of topics, by name.
 
-        Raises:
-            ClusterError: the cluster refuses; some may be changed then.
+        Raises ClusterError if the cluster rejects it; some topics may be changed then.
         """
         if not configs:
             return
@@ -293,7 +280,7 @@ class Cluster:
             ConfigResource(ConfigResourceType.TOPIC, name, dict(changed))
             for name, changed in configs.items()
         ]
-        # Unless told not to, the client looks at what there is, and finds nothing where it may not.
+        # By default, the client checks the existing settings first, and finds none without access.
         answers = self.admin.alter_configs(resources, raise_on_unknown=False).get("topic", {})
         for name, said in answers.items():
             if "TopicAuthorizationFailed" in str(said):
@@ -302,18 +289,13 @@ class Cluster:
                 raise ClusterError(f"cannot change the settings of topic {name}: {said}")
 
     def delete_topics(self, names: Iterable[str]) -> None:
-        """Delete the topics that exist."""
         doomed = self.topics() & set(names)
         if doomed:
             with self.asking("delete", ", ".join(sorted(doomed))):
                 self.admin.delete_topics(sorted(doomed))
 
     def delete_below(self, topic: str, offset: int, partition: int = 0) -> None:
-        """Delete a partition's records below an offset.
-
-        Raises:
-            ClusterError: the cluster refuses.
-        """
+        """Delete a partition's records below an offset; raise ClusterError if rejected."""
         try:
             self.admin.delete_records({TopicPartition(topic, partition): offset})
         except KafkaError as error:
@@ -324,17 +306,15 @@ class Cluster:
             ) from error
 
     def end_offsets(self, topic: str) -> list[int]:
-        """The offset of the next record, by partition."""
         partitions = self._partitions(topic)
         ends = self._consumer.end_offsets(partitions)
         return [int(ends[partition]) for partition in partitions]
 
     def ends(self, partitions: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-        """Where many topics end, by partition: asked of all of them at once.
+        """Return the end offsets of many topics by partition, in one request.
 
-        Args:
-            partitions: by topic, of how many it is asked. Topics that are not there, or have
-                fewer, are left out.
+        `partitions` gives the number of partitions requested per topic. Topics that are missing, or
+        have fewer, are left out.
         """
         wanted = {
             topic: [TopicPartition(topic, number) for number in range(count)]
@@ -343,31 +323,25 @@ class Cluster:
         try:
             found = self._consumer.end_offsets([each for all in wanted.values() for each in all])
         except KeyError:
-            # One of them is not there.
+            # One of them does not exist.
             if len(wanted) == 1:
                 return {}
             return {t: e for each, n in partitions.items() for t, e in self.ends({each: n}).items()}
         return {topic: tuple(int(found[each]) for each in all) for topic, all in wanted.items()}
 
     def start_offsets(self, topic: str) -> list[int]:
-        """The offset of the first record that is still there, by partition."""
+        """Return the offset of the first remaining record, by partition."""
         partitions = self._partitions(topic)
         starts = self._consumer.beginning_offsets(partitions)
         return [int(starts[partition]) for partition in partitions]
 
     def written(self, topic: str, offsets: Mapping[int, int], now: int) -> dict[int, int]:
-        """About when records were written, in milliseconds since 1970, without reading them.
+        """Return approximate write times of records without reading them.
 
-        Found by asking where the records of some time begin, of all partitions at once: see
-        `topic_spread`. For topics that go by the broker's clock.
-
-        Args:
-            topic: where they are.
-            offsets: of one record in each partition.
-            now: by the broker's clock.
-
-        Returns:
-            By partition; those whose record is not there are left out.
+        Times are in milliseconds since 1970. A search by time covers all partitions at once: see
+        `topic_spread`. The topics must use the broker's clock. `offsets` holds one record per
+        partition, and `now` is by the broker's clock. Partitions without that record are left out
+        of the result.
         """
         wanted = {TopicPartition(topic, each): offset for each, offset in offsets.items()}
         ends = self._consumer.end_offsets(list(wanted))
@@ -382,7 +356,7 @@ class Cluster:
             }
 
         there = [each for each, offset in wanted.items() if offset < ends[each]]
-        # Where records are compacted away, the first that is left is the oldest, if Kafka finds it.
+        # In a compacted topic, the first remaining record is the oldest, if Kafka finds it.
         for each, first in self._consumer.offsets_for_times(dict.fromkeys(there, 0)).items():
             if first is None:
                 there.remove(each)
@@ -391,7 +365,6 @@ class Cluster:
         return {each.partition: now - age for each, age in record_ages(there, now, older).items()}
 
     def committed(self, group: str, topic: str) -> list[Committed | None]:
-        """The offsets a consumer group has committed, by partition."""
         partitions = self._partitions(topic)
         with self.asking("see", group):
             offsets = self._patiently(lambda: self.admin.list_group_offsets({group: partitions}))[
@@ -402,14 +375,11 @@ class Cluster:
     def read(
         self, topic: str, partition: int = 0, start: int = 0, stop: int | None = None
     ) -> Iterator[LogRecord]:
-        """Read a partition from offset `start` to before `stop` (its present end by default).
+        """Read a partition from offset `start` to before `stop` (by default its current end).
 
-        What ends without an error has been read to its stop, every record once; what retention
-        takes meanwhile is left out.
-
-        Raises:
-            NoTopicError: there is no such topic.
-            KafkaError: the broker does not answer; what has been read so far is right.
+        A read that ends without an error has returned every record once up to `stop`. Records that
+        retention deletes meanwhile are left out. Raises NoTopicError, or KafkaError if the broker
+        does not answer: the records read so far are right.
         """
         if stop is None:
             stop = self.end_offsets(topic)[partition]
@@ -418,7 +388,7 @@ class Cluster:
         self._consumer.assign([assigned])
         self._consumer.seek(assigned, start)
         reached, since = start, time.monotonic()
-        # There is no position while the client looks for the next record that is still there.
+        # The position is unknown while the client looks for the next remaining record.
         while (position := self._consumer.position(assigned)) is None or position < stop:
             if position is not None and position > reached:
                 reached, since = position, time.monotonic()
@@ -431,7 +401,7 @@ class Cluster:
                 if record.offset >= stop:
                     return
                 if record.offset < reached:
-                    # The client began anew, with what is left.
+                    # The client restarted from the first remaining record.
                     continue
                 yield LogRecord(
                     record.offset,
@@ -443,7 +413,7 @@ class Cluster:
                 reached, since = record.offset + 1, time.monotonic()
 
     def append(self, topic: str, value: bytes | None, key: bytes | None = None) -> int:
-        """Write one record to partition 0 and wait for its acknowledgement; returns its offset."""
+        """Write one record to partition 0, wait for its acknowledgement, and return its offset."""
         try:
             future = self.producer.send(topic, value, key=key, partition=0)
             return int(future.get(timeout=60).offset)
@@ -456,13 +426,12 @@ class Cluster:
 
     @property
     def producer(self) -> KafkaProducer:
-        """An idempotent producer that waits for all in-sync replicas."""
         if self._producer_client is None:
             self._producer_client = self._make(
                 KafkaProducer,
                 acks="all",
                 linger_ms=0,
-                # What the client calls a batch, the broker calls a message.
+                # The client's batch size is the broker's message size.
                 batch_size=BATCH_BYTES_MAX - 4096,
                 max_request_size=1 << 21,
                 delivery_timeout_ms=int(_GIVE_UP_AFTER * 1000),
@@ -471,7 +440,7 @@ class Cluster:
         return self._producer_client
 
     def _patiently(self, ask: Callable[[], T]) -> T:
-        """Ask again while the cluster says that it may know better in a moment."""
+        """Retry while the cluster reports a transient state."""
         deadline = time.monotonic() + _SETTLING_SECONDS
         while True:
             try:
@@ -496,7 +465,6 @@ class Cluster:
         return [TopicPartition(topic, number) for number in sorted(numbers)]
 
     def _check_visible(self, found: Mapping[str, Any]) -> None:
-        """Raise `AccessError` if the cluster does not say whether there is a topic."""
         if found["error_code"] == TopicAuthorizationFailedError.errno:
             raise self._refusal("see", "topic", found["name"])
 
@@ -509,11 +477,9 @@ class Cluster:
 
     @contextmanager
     def asking(self, action: str, name: str) -> Iterator[None]:
-        """Raise `AccessError` where the cluster refuses what is asked for in between.
+        """Raise `AccessError` if the cluster denies a request in the body of this context.
 
-        Args:
-            action: a verb, as in `AccessError`.
-            name: of what it is done to.
+        `action` is a verb as in `AccessError`, and `name` the resource.
         """
         try:
             yield
@@ -523,7 +489,6 @@ class Cluster:
 
     @property
     def admin(self) -> KafkaAdminClient:
-        """A client of administrators' requests."""
         if self._admin_client is None:
             self._admin_client = self._make(KafkaAdminClient)
         return self._admin_client
@@ -556,7 +521,6 @@ class Cluster:
 
 
 def identities_of(described: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Return Kafka's ids of described topics, by name."""
     ids = {
         topic["name"]: uuid.UUID(str(topic["topic_id"]))
         for topic in described
@@ -567,8 +531,6 @@ def identities_of(described: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """A record on its way: where to, its size, and when it set out, by two clocks."""
-
     future: Any
     place: tuple[Role, int]
     topic: str
@@ -578,33 +540,31 @@ class _Sent:
 
 
 def _is_settling(error: KafkaError) -> bool:
-    """Whether a broker has answered that it does not know yet; silence is no such answer."""
-    # Who is told that a topic exists which another broker does not list asks on.
+    """Return whether a broker has answered that it does not know yet; no answer does not count."""
+    # Retry also if a topic exists that another broker does not list yet.
     answered = getattr(error, "errno", None) is not None
     return answered and (error.retriable or isinstance(error, TopicAlreadyExistsError))
 
 
 class _UnansweredError(Exception):
-    """A request to create topics, which are named, may have been carried out or not."""
+    """A request to create the named topics may or may not have been carried out."""
 
 
 def _tells_nothing(error: Exception) -> bool:
-    """Whether after an error a request may have been carried out all the same."""
+    """Return whether a request may have been carried out in spite of an error."""
     if isinstance(error, KafkaError):
         answered = getattr(error, "errno", None) is not None
         return isinstance(error, RequestTimedOutError) or (error.retriable and not answered)
-    # The admin client finds no controller any more, for which it has no class.
+    # The admin client has no error class for a missing controller.
     return "controller" in str(error)
 
 
 class KafkaTransport:
-    """Carries out a producer's actions on the topics of a job.
+    """Carry out a producer's actions on the topics of a job.
 
-    While the broker is away it waits, and says so once through `notify`. Every acknowledgement
-    tells `clock` what the broker's says.
-
-    Raises:
-        ClusterError: a record was refused, or the broker stayed away for ten minutes.
+    While the broker is away, it waits, and reports this once through `notify`. Every
+    acknowledgement updates `clock`. Raises ClusterError if a record was rejected, or the broker
+    stayed away for ten minutes.
     """
 
     def __init__(
@@ -623,11 +583,10 @@ class KafkaTransport:
         self._written: dict[tuple[Role, int], int] = {}
 
     def run(self, steps: Steps[Result], /) -> Result:
-        """Carry out a whole generator; returns what it returns."""
         return carry_out(steps, self.carry_out)
 
     def carry_out(self, action: Action) -> object:
-        """Carry out an action; only `Flush` waits for acknowledgements, unless they are many."""
+        """Carry out an action; only `Flush` waits for acknowledgements, unless many are pending."""
         match action:
             case EndOffsets():
                 return self.persistently(lambda: ends_of(action, self._ends))
@@ -643,7 +602,7 @@ class KafkaTransport:
         return None
 
     def persistently(self, ask: Callable[[], T]) -> T:
-        """What the broker answers; while it is away, waits and says so once."""
+        """Return the broker's answer; while it is away, wait and report this once."""
         started, told = time.monotonic(), False
         while True:
             try:
@@ -682,7 +641,7 @@ class KafkaTransport:
                 topic, value, partition=partition, timestamp_ms=own
             )
         except KafkaError as error:
-            # The client does not know the topic, and has waited for that.
+            # The client does not know the topic, and has waited for its metadata.
             self._check_there(topic)
             raise ClusterError(f"Kafka does not answer: {error}") from error
         self._pending.append(_Sent(future, (role, partition), topic, len(value), begun, own))
@@ -728,11 +687,11 @@ class KafkaTransport:
                 ) from error
             self._pending.popleft()
             self._pending_bytes -= sent.size
-            # Of a record that it had already, a broker need not know where it lies.
+            # A broker need not return the offset of a duplicate record.
             if acknowledged.offset >= 0:
                 self._written[sent.place] = acknowledged.offset + 1
             if acknowledged.timestamp != sent.own:
-                # Not the time we have put there, but the broker's.
+                # The timestamp is the broker's, not the one sent.
                 self._clock.note(acknowledged.timestamp, sent.begun)
         if told:
             self._notify("Kafka is back")

@@ -1,7 +1,6 @@
-"""What a cluster refuses: topics that are not there, and rights that a login has not.
+"""Errors of a cluster: missing topics and missing access rights.
 
-Kafka's clients come in two families, kafka-python and aiokafka, whose errors share numbers: those
-are what is looked at here.
+Kafka's two client families, kafka-python and aiokafka, share error numbers, which are checked here.
 """
 
 from __future__ import annotations
@@ -9,36 +8,34 @@ from __future__ import annotations
 from dpstream.pipeline.errors import DpstreamError
 from dpstream.topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role
 
-# Kafka's numbers of refusals, by the kind of what they are about.
+# Kafka's error numbers of denied access, by kind of resource.
 _REFUSED = {29: "topic", 30: "group", 31: "cluster"}
-# Of a record that a topic or a broker is set up to refuse for its size.
+# A record exceeds the size limit of its topic or broker.
 _TOO_LARGE = frozenset({10, 18})
-# Of a login that the cluster does not know.
+# The cluster rejects the login.
 _UNKNOWN_LOGIN = 58
 ANY_ROLE = "ROLE"
 """Stands for a role in what is to be typed, where nobody knows which one it is."""
 
 
 class ClusterError(DpstreamError):
-    """The cluster cannot be reached or refuses; the message says what to do."""
+    pass
 
 
 class BrokerAwayError(ClusterError):
-    """No broker answers."""
+    pass
 
 
 class NoTopicError(ClusterError):
-    """There is no such topic."""
+    pass
 
 
 class AccessError(ClusterError):
-    """Kafka does not allow this login what it takes.
+    """Kafka does not allow this login a request.
 
-    Attributes:
-        principal: who asked, as Kafka calls it; None where only the cluster knows, by certificate.
-        action: a verb: read, write, see, create, change, delete.
-        kind: of what: topic, group or cluster.
-        name: of it.
+    `principal` is Kafka's name of the login, None if only the cluster knows it, by certificate.
+    `action` is one of read, write, see, create, change and delete. `kind` is topic, group or
+    cluster, and `name` that of the resource.
     """
 
     def __init__(self, principal: str | None, action: str, kind: str, name: str) -> None:
@@ -46,13 +43,10 @@ class AccessError(ClusterError):
         super().__init__(self.asking_for(ANY_ROLE))
 
     def asking_for(self, role: str, job: str | None = None) -> str:
-        """The message to somebody whose role is known; in which job, if it is not plain."""
         return access_problem(self.principal, self.action, self.kind, self.name, role, job)
 
 
 class RecordTooLargeError(ClusterError):
-    """A topic, or its brokers, refuse a record for its size."""
-
     def __init__(self, topic: str, size: int) -> None:
         job = topic.partition(".")[0]
         super().__init__(
@@ -71,15 +65,11 @@ def access_problem(
     role: str = ANY_ROLE,
     job: str | None = None,
 ) -> str:
-    """What is not allowed to whom, and by which command it is.
+    """Return the message for a denied request, with the command that allows it.
 
-    Args:
-        principal: who asks, as of `AccessError`; and so `action`, `kind` and `name`.
-        action: a verb.
-        kind: of what.
-        name: of it; of several, separated by commas, the first one tells the job.
-        role: in the job.
-        job: arguments of `dpstream acl` that say the job; default: it is told by the name.
+    `principal`, `action`, `kind` and `name` are those of `AccessError`. Of several names, separated
+    by commas, the first determines the job. `job` are the arguments of `dpstream acl` that select
+    the job, by default derived from the name.
 
     >>> access_problem("User:ann", "read", "topic", "small.reports", "shuffle")
     'Kafka does not allow User:ann to read topic small.reports: dpstream acl small --role shuffle \
@@ -106,36 +96,34 @@ def access_problem(
 
 
 def refused_kind(error: BaseException) -> str | None:
-    """What an error of Kafka's says that nobody allows: topic, group or cluster; None: no such."""
+    """Return the kind of resource to which an error denies access, or None."""
     code = getattr(error, "errno", None)
     return _REFUSED.get(code) if isinstance(code, int) else None
 
 
 def is_too_large(error: BaseException | None) -> bool:
-    """Whether an error says that a record is too large for its topic."""
     return getattr(error, "errno", None) in _TOO_LARGE
 
 
 def may_not_write(error: BaseException) -> bool:
-    """Whether an error of a producer says that nobody allows it to write.
+    """Return whether a producer's error denies write access.
 
-    One that may write to no topic at all is refused the identity of an idempotent producer, which
-    kafka-python tells in words alone.
+    Without write access to any topic, Kafka denies an idempotent producer its ID, which
+    kafka-python reports only as text.
     """
     return refused_kind(error) is not None or "ClusterAuthorizationFailed" in str(error)
 
 
 def is_unknown_login(error: BaseException) -> bool:
-    """Whether the cluster does not know the login, or its password is another one."""
     return getattr(error, "errno", None) == _UNKNOWN_LOGIN
 
 
 class WorkerError(DpstreamError):
-    """The worker cannot go on; the message says why and what to do."""
+    pass
 
 
 class PositionDeletedError(WorkerError):
-    """Records that a stage still needs are no longer in their topic."""
+    """Records that a stage still needs were deleted from their topic."""
 
     def __init__(
         self, topic: str, partition: int, wanted: int, first: int, *, hole: bool = False
@@ -152,7 +140,6 @@ class PositionDeletedError(WorkerError):
         self.partition = partition
 
     def naming(self, unfinished: str) -> WorkerError:
-        """The same error, with the epochs that are lost by it."""
         return WorkerError(
             f"{self}; {unfinished} cannot be released: to begin anew, "
             "dpstream deploy JOBFILE --replace"
@@ -160,4 +147,4 @@ class PositionDeletedError(WorkerError):
 
 
 class AbandonedError(Exception):
-    """The assignment under which a stage was working has ended, and its work with it."""
+    """The assignment that a stage worked under has ended, and its work with it."""

@@ -1,7 +1,7 @@
-"""How to reach a Kafka cluster, in the words of each of the clients we use.
+"""Connect to a Kafka cluster, with settings for each of the clients used here.
 
 A cluster is named by ``--bootstrap-servers`` or ``$DPSTREAM_BOOTSTRAP_SERVERS``, or by a
-client.properties (``--kafka-config``). Without either it is the local broker.
+client.properties file (``--kafka-config``). Without either, it is the local broker.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 SERVERS_VARIABLE = "DPSTREAM_BOOTSTRAP_SERVERS"
 
-# kafka-python waits up to 30 s between two attempts to reach a broker; as much is lost after each
-# restart of one.
+# kafka-python waits up to 30 s between two attempts to reach a broker, and would lose that time
+# after each restart of one.
 RECONNECT_BACKOFF_MAX_MS = 1_000
 
 _LAST_PORT = 65_535
@@ -31,8 +31,6 @@ _SERVER = re.compile(r"(?:\[[0-9a-fA-F:.]+\]|[\w.-]+):\d{1,5}")
 
 
 class ConnectionSettingsError(DpstreamError, ValueError):
-    """A cluster is named in a way that cannot be used; the message says where and what to do."""
-
     exit_code = WRONG_INPUT
 
 
@@ -46,16 +44,15 @@ class Login:
 
 
 class NoClusterError(DpstreamError):
-    """No cluster is named and no local broker runs; the message says how to start one."""
+    pass
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Connection:
-    """A cluster and how to be let in.
+    """A cluster and the credentials for it.
 
-    ``bootstrap_servers`` are ``host:port``. TLS is used when ``tls`` is given, SASL when ``login``
-    is. ``notices`` are sentences that the user should read once. ``config`` is the file it was read
-    from, if any.
+    ``bootstrap_servers`` are ``host:port``. TLS is used if ``tls`` is given, SASL if ``login`` is.
+    ``notices`` are sentences that the user should read once. ``config`` is the source file, if any.
 
     >>> Connection(("127.0.0.1:9092",)).aiokafka()["security_protocol"]
     'PLAINTEXT'
@@ -70,19 +67,18 @@ class Connection:
 
     @property
     def security_protocol(self) -> str:
-        """Kafka's name of what guards the connection."""
         return ("SASL_" if self.login else "") + ("SSL" if self.tls else "PLAINTEXT")
 
     @property
     def principal(self) -> str | None:
-        """Who we are to the cluster, as its ACLs say it; None without a login.
+        """The login's name in the cluster's ACLs; None without a login.
 
-        A certificate is told by its whole subject, and a cluster may have rules for that.
+        A certificate is identified by its whole subject, which a cluster may map by rules of its
+        own.
         """
         return None if self.login is None else f"User:{self.login.username}"
 
     def kafka_python(self) -> dict[str, Any]:
-        """Return the settings of a kafka-python producer, consumer or admin client."""
         return {
             **self._settings(),
             "reconnect_backoff_max_ms": RECONNECT_BACKOFF_MAX_MS,
@@ -90,11 +86,9 @@ class Connection:
         }
 
     def aiokafka(self) -> dict[str, Any]:
-        """Return the settings of an aiokafka producer, consumer or admin client."""
         return self._settings()
 
     def faust(self) -> dict[str, Any]:
-        """Return the settings of a Faust application that concern its broker."""
         from faust import SASLCredentials, SSLCredentials
 
         settings: dict[str, Any] = {
@@ -114,7 +108,7 @@ class Connection:
         return settings
 
     def arguments(self) -> list[str]:
-        """Return the command line options that name this cluster to another dpstream process."""
+        """Return command line options that name this cluster to another dpstream process."""
         options = ["--bootstrap-servers", ",".join(self.bootstrap_servers)]
         return options + (["--kafka-config", str(self.config)] if self.config else [])
 
@@ -135,7 +129,7 @@ class Connection:
 
 
 def parse_servers(text: str, what: str) -> tuple[str, ...]:
-    """Return the ``host:port`` of a comma separated list; ``what`` names it in the error."""
+    """Return the ``host:port`` of a comma separated list; ``what`` names it in errors."""
     servers = tuple(server.strip() for server in text.split(",") if server.strip())
     wrong = [server for server in servers if not _SERVER.fullmatch(server)]
     if wrong or not servers:
@@ -157,13 +151,12 @@ def find_cluster(
     start_if_missing: bool = False,
     on_progress: Progress = lambda sentence: None,
 ) -> Connection:
-    """Return the connection to the cluster that the user means.
+    """Return the connection to the cluster that the user names.
 
-    ``bootstrap_servers`` (comma separated) goes before the environment, and that before the file
-    ``kafka_config``. With none of them it is the local broker of `dpstream.pipeline.state`, which
+    ``bootstrap_servers`` (comma separated) takes precedence over the environment, and that over the
+    file ``kafka_config``. Without any, it is the local broker of `dpstream.pipeline.state`, which
     is started only if ``start_if_missing``. Raises `ConnectionSettingsError` and `NoClusterError`,
-    and `dpstream.pipeline.kafka.local_kafka.LocalKafkaError` when the local broker cannot be
-    started.
+    and `dpstream.pipeline.kafka.local_kafka.LocalKafkaError` if the local broker cannot be started.
     """
     servers = bootstrap_servers or os.environ.get(SERVERS_VARIABLE) or None
     named = parse_servers(servers, "the bootstrap servers") if servers else ()
@@ -185,7 +178,7 @@ def find_cluster(
         )
     if named:
         return Connection(named)
-    # Not at the top: who names a cluster needs none of ours.
+    # Import on demand: not needed if the user names a cluster.
     from dpstream.pipeline.kafka.local_kafka import LocalKafka
 
     broker = LocalKafka(kafka_folder())

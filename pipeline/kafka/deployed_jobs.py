@@ -1,7 +1,6 @@
-"""Which jobs are deployed on a cluster: read from the compacted topic ``dpstream.jobs``.
+"""Deployed jobs of a cluster, read from the compacted topic ``dpstream.jobs``.
 
-Apart from `deployments`, which plans, charges and writes down: whoever asks about a job needs none
-of that.
+Separate from `deployments`, which plans, charges and writes: readers do not need that.
 """
 
 from __future__ import annotations
@@ -17,18 +16,17 @@ from dpstream.topics.names import JOBS_TOPIC
 
 
 class DeploymentError(DpstreamError):
-    """A job cannot be deployed or found; the message says what to do."""
+    pass
 
 
 def read_jobs(cluster: Cluster) -> JobsTopic:
-    """What the jobs topic says now."""
     return _read_jobs(cluster)
 
 
 def _read_jobs(cluster: Cluster, only: str | None = None) -> JobsTopic:
-    """What the jobs topic says now, or no more of it than the record of one job.
+    """Return the state of the jobs topic, optionally of one job only.
 
-    A job takes milliseconds to take in, and its worker needs no other.
+    Parsing a job takes milliseconds, and its worker needs no other.
     """
     state = JobsTopic()
     wanted = None if only is None else only.encode()
@@ -40,16 +38,14 @@ def _read_jobs(cluster: Cluster, only: str | None = None) -> JobsTopic:
 
 
 def set_phase(cluster: Cluster, job: DeployedJob, phase: Phase, now: int) -> None:
-    """Say what a deployed job does from now on; `now` in milliseconds since 1970."""
     record = JobPhase(job.name, job.deployment, phase, now)
     cluster.append(JOBS_TOPIC, record.to_bytes(), key=record.key)
 
 
 def find_deployed(cluster: Cluster, name: str) -> DeployedJob:
-    """The deployed job of a name.
+    """Return the deployed job of a name.
 
-    Raises:
-        DeploymentError: there is none, or none that this version of the software can read.
+    Raises DeploymentError unless there is one that this version of the software can read.
     """
     state = _read_jobs(cluster, name)
     if name in state.unreadable:
@@ -66,10 +62,9 @@ def find_deployed(cluster: Cluster, name: str) -> DeployedJob:
 
 
 def check_unchanged(running: DeployedJob, job: Job) -> None:
-    """See that a job file says of reports what the job deployed under its name says of them.
+    """Check that reports mean the same under a job file and under the job deployed by its name.
 
-    Raises:
-        DeploymentError: it does not; the message names the difference.
+    Raises DeploymentError naming the difference.
     """
     changes = describe_difference(running, job)
     if changes and _fingerprint(job) != running.fingerprint:
@@ -85,11 +80,7 @@ def _fingerprint(job: Job) -> bytes:
 
 
 def check_has_devices(job: DeployedJob) -> None:
-    """See that a job has devices and a shuffle stage, which a replay has not.
-
-    Raises:
-        DeploymentError: it is a replay.
-    """
+    """Raise DeploymentError for a replay, which has neither devices nor a shuffler."""
     if job.replay_of is not None:
         raise DeploymentError(
             f"job {job.name} is a replay of {job.replay_of.job}: the windows of a replay are "
@@ -98,17 +89,11 @@ def check_has_devices(job: DeployedJob) -> None:
 
 
 class NoProducersError(DeploymentError):
-    """Producers are asked for, of a job that has none."""
-
     exit_code = WRONG_INPUT
 
 
 def check_has_producers(job: Job) -> None:
-    """See that a job has producers, which one whose devices report for themselves has not.
-
-    Raises:
-        NoProducersError: it has none.
-    """
+    """Raise NoProducersError if devices report for themselves."""
     if job.devices is not None:
         raise NoProducersError(
             f"devices of job {job.name} report for themselves, and it has no producers: dpstream "

@@ -1,4 +1,4 @@
-"""A topic of events, as a producer reads it: by offsets that it keeps itself."""
+"""A topic of events, read by a producer at offsets that it stores itself."""
 
 from __future__ import annotations
 
@@ -12,17 +12,10 @@ _SLICE_EVENTS = 10_000
 
 
 class EventTopic:
-    """Reads a topic; while the cluster is away it waits, and says so once.
+    """Read a topic; while the cluster is away, wait and report this once through `notify`.
 
-    No consumer group is joined, and no offset is committed.
-
-    Args:
-        cluster: where the topic is; of one that reads what is committed.
-        topic: its name.
-        notify: is told when the cluster is away, and back.
-
-    Raises:
-        ClusterError: there is no such topic, or the cluster stays away for ten minutes.
+    It joins no consumer group and commits no offset. `cluster` must read committed records only.
+    Raises ClusterError if the topic does not exist, or the cluster stays away for ten minutes.
     """
 
     def __init__(
@@ -35,21 +28,18 @@ class EventTopic:
             raise ClusterError(f"there is no topic {topic} on {cluster.servers}")
 
     def identity(self) -> str | None:
-        """What no other topic of this name is called that was made before or after it."""
+        """Return the topic's unique ID, never reused for another topic of this name."""
         return self._patient.persistently(lambda: self._cluster.topic_identity(self._topic))
 
     def starts(self) -> Mapping[int, int]:
-        """See `dpstream.pipeline.devices.topic_input.EventLog`."""
         found = self._patient.persistently(lambda: self._cluster.start_offsets(self._topic))
         return dict(enumerate(found))
 
     def ends(self) -> Mapping[int, int]:
-        """See `dpstream.pipeline.devices.topic_input.EventLog`."""
         found = self._patient.persistently(lambda: self._cluster.end_offsets(self._topic))
         return dict(enumerate(found))
 
     def read(self, partition: int, start: int, stop: int) -> LogSlice:
-        """See `dpstream.pipeline.devices.topic_input.EventLog`: some MiB."""
         return self._patient.persistently(lambda: self._slice(partition, start, stop))
 
     def _slice(self, partition: int, start: int, stop: int) -> LogSlice:

@@ -1,6 +1,6 @@
-"""Follows ``dpstream.jobs`` while it grows, for processes that serve all jobs.
+"""Follow ``dpstream.jobs`` as it grows, for processes that serve all jobs.
 
-In a thread of its own: a broker that is away may hold it up, but nothing else of the process.
+It runs in a thread of its own, so that only this thread waits for an unreachable broker.
 """
 
 from __future__ import annotations
@@ -21,35 +21,32 @@ from dpstream.topics.names import JOBS_TOPIC
 
 _POLL_SECONDS = 0.5
 _CONNECT_SECONDS = 2.0
-# A question that a broker took with it when it died is asked again after so many seconds.
+# Seconds until a request lost with a dead broker is repeated.
 _ANSWER_SECONDS = 5.0
 
 
 class JobsReader:
-    """Reads the topic from where it stopped; `topic` is the state of all that was read."""
-
     def __init__(self, cluster: Cluster) -> None:
         self.topic = ListedJobs()
         self.cluster = cluster
         self._position = 0
 
     def read(self) -> bool:
-        """Read up to the present end of the topic; returns whether there was anything.
+        """Read to the current end of the topic, and return whether there were new records.
 
-        Raises:
-            NoTopicError: there is no topic; jobs that are known go on.
-            KafkaError: the broker does not answer; nothing is lost, read again.
+        After NoTopicError, known jobs continue. After KafkaError the broker does not answer;
+        nothing is lost, read again.
         """
         end = self.cluster.end_offsets(JOBS_TOPIC)[0]
         if end < self._position:
-            # The topic was made anew.
+            # The topic was recreated.
             self.topic, self._position = ListedJobs(), 0
         before = self._position
         for record in self.cluster.read(JOBS_TOPIC, start=before, stop=end):
             try:
                 self.topic.apply(record.key, record.value)
             except Exception:
-                # The same.
+                # Treat an invalid record like one of another version.
                 self.topic.unreadable.add((record.key or b"").decode(errors="replace"))
         self._position = end
         return end > before
@@ -57,8 +54,6 @@ class JobsReader:
 
 @dataclass(frozen=True, slots=True)
 class Away:
-    """The broker does not answer, and why; or it does, and refuses what it takes."""
-
     reason: str
     refused: bool = False
 
@@ -67,15 +62,12 @@ Wanted = TypeVar("Wanted")
 
 
 class Follower(Generic[Wanted]):
-    """Follows the topic until it is closed.
+    """Follow the topic until closed.
 
-    Args:
-        connection: the cluster.
-        meaning: of the state of the topic.
-        post: is given that whenever it may have changed, the first time when the topic has
-            been read to its end; `Away` and None when the broker goes away and is back; and
-            the error that nobody expected, after which nothing more is read.
-        look: looks at more of the cluster every time, and returns the seconds until the next one.
+    `meaning` derives a result from the state of the topic. `post` is called with it whenever it may
+    have changed, first at the end of the topic. It is also called with `Away` when the broker goes
+    away, with None when it is back, and with an unexpected error, which ends the reading. `look` is
+    called at each poll and returns the seconds until the next one.
     """
 
     def __init__(
@@ -95,13 +87,13 @@ class Follower(Generic[Wanted]):
         self._thread.start()
 
     def close(self) -> None:
-        """Read no more; a thread that waits for a broker is not waited for."""
+        """Stop reading, without waiting for a thread that waits for a broker."""
         self._over.set()
         self._thread.join(timeout=1.0)
 
     def _run(self) -> None:
         try:
-            # kafka-python leaves a thread and sockets behind with every attempt that fails.
+            # kafka-python leaks a thread and sockets with every failed attempt.
             servers = self._connection.bootstrap_servers
             while not _answers(servers) and not self._over.is_set():
                 self._say_away(Away(f"nobody listens at {', '.join(servers)}"))
@@ -129,7 +121,6 @@ class Follower(Generic[Wanted]):
             self._over.wait(pause)
 
     def _say_away(self, away: Away | None) -> None:
-        """Say that the broker is away, or is back, once."""
         if self._away != (away is not None):
             self._away = away is not None
             self._post(away)

@@ -1,9 +1,9 @@
-"""Compare what a cluster holds of a deployment with the deployment and with itself.
+"""Check a cluster's data of a deployment for contradictions with the deployment and itself.
 
-Published epochs are decided, decided epochs were sent, a kept log begins where the deployment
-does, and a topic is the one that the job was deployed with. Workers and producers check it when
-they start, and `dpstream status` at every look. A contradiction is a sentence that names
-what was found and the remedy.
+Published epochs are finalized, finalized epochs were sent, a retained log starts where the
+deployment does, and each topic is the one that the job was deployed with. Workers and producers
+check this at start, and `dpstream status` at every poll. A contradiction is a sentence with the
+finding and the remedy.
 """
 
 from __future__ import annotations
@@ -19,18 +19,15 @@ from dpstream.topics.topic_checks import changed_settings
 
 
 class ContradictionError(DpstreamError):
-    """What is kept of a job contradicts itself."""
+    pass
 
 
 @dataclass(frozen=True, slots=True)
 class StageOffsets:
     """Offsets of the topic that a stage reads, by partition of the deployment.
 
-    Attributes:
-        role: of the topic.
-        starts: of the first record that is still there.
-        committed: by the stage's group, or set by another program.
-        ends: of the record that is written next.
+    `starts` are offsets of the first remaining record, and `ends` of the next record written.
+    `committed` comes from the stage's group, or from another program.
     """
 
     role: Role
@@ -41,16 +38,11 @@ class StageOffsets:
 
 @dataclass(frozen=True, slots=True)
 class KeptState:
-    """What was found of a deployment; what is unknown is left out and not compared.
+    """Stored data of a deployment; unknown values are left out and not compared.
 
-    Attributes:
-        ids: Kafka's ids of the topics.
-        decided: latest epoch with a manifest.
-        aggregated: latest epoch with a partial.
-        published: latest epoch with an estimate.
-        starts: of the first record of each kept topic, which is of one partition.
-        settings: of the topics.
-        stages: the offsets of each stage.
+    `ids` are Kafka's IDs of the topics. `decided`, `aggregated` and `published` are the latest
+    epochs with a manifest, a partial and an estimate. `starts` are the first offsets of the
+    retained topics, which have one partition each.
     """
 
     ids: Mapping[Role, str] = field(default_factory=dict)
@@ -77,12 +69,11 @@ KEPT = frozenset(
 
 
 def begin_anew(job: str) -> str:
-    """The remedy where records of a job are lost for good."""
     return f"to begin anew, dpstream undeploy {job} --delete-topics and deploy it again"
 
 
 def records_lost(job: str) -> str:
-    """What a topic means that ends before records which it has held, with the remedy."""
+    """Describe, with the remedy, a topic that ends before records it has held."""
     return (
         "brokers have lost records or hold an older copy, unless one is away and this passes: "
         f"restore the newer copy, or, {begin_anew(job)}"
@@ -90,12 +81,10 @@ def records_lost(job: str) -> str:
 
 
 def made_again(job: str, topic: str) -> str:
-    """A sentence on a topic that is another one than the job was deployed with."""
     return f"topic {topic} was deleted and made again, and what it held is lost: {begin_anew(job)}"
 
 
 def contradictions(job: DeployedJob, kept: KeptState) -> Iterator[str]:
-    """Sentences on what contradicts the deployment or itself."""
     lost = set()
     for role, deployed in job.topic_ids.items():
         if kept.ids.get(role, deployed) != deployed:
@@ -152,11 +141,6 @@ def _offset_contradictions(job: DeployedJob, stage: str, offsets: StageOffsets) 
 
 
 def check(job: DeployedJob, kept: KeptState) -> None:
-    """Refuse a state that contradicts itself.
-
-    Raises:
-        ContradictionError: it does.
-    """
     found = list(contradictions(job, kept))
     if found:
         raise ContradictionError("; ".join(found))

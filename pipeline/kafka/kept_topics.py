@@ -1,4 +1,4 @@
-"""Read from a cluster what is kept of a job, and check that it agrees with itself."""
+"""Read a job's stored data from a cluster, and check it for contradictions."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from dpstream.topics.frames import CodecError
 from dpstream.topics.manifests import read_head
 from dpstream.topics.names import Role
 
-# A publisher that was paused may have repeated the latest, and checkpoints lie between.
+# A paused publisher may have repeated the latest, and checkpoints lie between.
 _ESTIMATES_READ = 4
-# Windows are decided nearly in order.
+# Windows are finalized almost in order.
 _MANIFESTS_READ = 64
 
 
 def topic_ids(cluster: Cluster, job: Job, roles: Collection[Role] | None = None) -> dict[Role, str]:
-    """Kafka's ids of topics of a job, by default of all; heartbeats may be lost without harm."""
+    """Return Kafka's IDs of a job's topics, by default all but heartbeats, which may be lost."""
     names = {
         role: topic.name
         for role, topic in job.topic_settings().items()
@@ -32,7 +32,6 @@ def topic_ids(cluster: Cluster, job: Job, roles: Collection[Role] | None = None)
 
 
 def kept_starts(cluster: Cluster, job: DeployedJob, roles: Collection[Role]) -> dict[Role, int]:
-    """Offsets at which the kept topics among `roles` begin; of one that is gone nothing."""
     starts = {}
     for role in roles:
         if role in KEPT and role in job.start_offsets:
@@ -44,9 +43,9 @@ def kept_starts(cluster: Cluster, job: DeployedJob, roles: Collection[Role]) -> 
 def latest_epochs(
     cluster: Cluster, job: DeployedJob, roles: Collection[Role]
 ) -> tuple[int | None, int | None]:
-    """Find the latest published and decided epochs; None where unknown.
+    """Find the latest published and finalized epochs; None where unknown.
 
-    Estimates are read first: whatever they say was decided before.
+    Estimates are read first: epochs published by then were finalized earlier.
     """
     if not {Role.ESTIMATES, Role.MANIFESTS} <= set(roles):
         return None, None
@@ -77,8 +76,7 @@ def _latest(cluster: Cluster, job: DeployedJob, role: Role, count: int) -> Itera
 def check_kept(cluster: Cluster, job: DeployedJob, roles: Collection[Role]) -> None:
     """Check topics before a role of the job uses them.
 
-    Raises:
-        ContradictionError: they contradict the deployment or each other.
+    Raises ContradictionError if they contradict the deployment or each other.
     """
     published, decided = latest_epochs(cluster, job, roles)
     check(

@@ -1,10 +1,10 @@
-"""A cluster for whoever looks at hundreds of jobs at once.
+"""A cluster for polling hundreds of jobs at once.
 
-Asked one after the other, a job takes some thirty small requests. `ManyTopics.look` asks all that
-is known to be asked soon in a handful: partitions, beginnings, what groups have committed, ends,
-and the latest records of small topics. What is asked afterwards is answered from there, as of that
-moment; anything else is asked of the brokers as ever. Where any of it is refused, or fails again
-and again, nothing is known beforehand, and whoever asks for it learns why.
+Polled separately, each job takes about thirty small requests. `ManyTopics.look` instead fetches
+everything for all jobs in a few requests: partitions, start and end offsets, committed offsets, and
+the latest records of small topics. Later calls are answered from this snapshot, and any others by
+the brokers as usual. If a request is denied, or fails repeatedly, nothing is prefetched, and the
+later call raises the error.
 """
 
 from __future__ import annotations
@@ -31,12 +31,7 @@ _SETTINGS_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """The latest records of a topic of one partition.
-
-    Attributes:
-        start: nothing before this offset.
-        at_most: records, counted from the end.
-    """
+    """The latest records of a single-partition topic, from offset `start` on, at most `at_most`."""
 
     start: int
     at_most: int
@@ -52,8 +47,6 @@ class _Seen:
 
 
 class ManyTopics(Cluster):
-    """A `Cluster` that may be told what it will be asked; see `look`."""
-
     _seen = _Seen()
     _settings_seen: Mapping[str, TopicSettings] = {}
     _settings_at = float("-inf")
@@ -61,12 +54,11 @@ class ManyTopics(Cluster):
     def look(
         self, topics: Iterable[str], groups: Mapping[str, str], tails: Mapping[str, Tail]
     ) -> None:
-        """Ask all that is going to be asked.
+        """Prefetch data for later calls.
 
-        Args:
-            topics: whose partitions, beginnings and ends.
-            groups: whose committed offsets, and of which topic.
-            tails: of which topics the latest records are read.
+        `topics` are those whose partitions, start and end offsets are needed. `groups` maps each
+        consumer group to the topic of its offsets. `tails` are topics whose latest records are
+        read.
         """
         self._seen = _Seen()
         for _ in range(_ATTEMPTS):
@@ -74,11 +66,11 @@ class ManyTopics(Cluster):
                 self._seen = self._look(topics, groups, tails)
                 return
             except KeyError:
-                # A topic that is made or deleted meanwhile.
+                # A topic was created or deleted meanwhile.
                 continue
             except KafkaError as error:
                 if not error.retriable:
-                    # Whoever asks for it learns why.
+                    # The later call raises the error.
                     return
 
     def _look(
@@ -92,7 +84,7 @@ class ManyTopics(Cluster):
         }
         flat = [each for partitions in wanted.values() for each in partitions]
         self._see_settings(wanted)
-        # In this order: what a stage has finished may be deleted while we read.
+        # Keep this order: records that a stage has finished may be deleted meanwhile.
         starts = self._consumer.beginning_offsets(flat)
         found = self.admin.list_group_offsets(
             {group: wanted[topic] for group, topic in groups.items() if topic in wanted}
@@ -143,8 +135,8 @@ class ManyTopics(Cluster):
                 if records and records[-1].offset + 1 >= seen.ends[each.topic][0]:
                     left.discard(each)
             if not polled:
-                # What lies at an end may be no record. To say where it is in one partition, the
-                # client looks at all of them.
+                # The last offset may not be a record. Query the position only then: the client
+                # checks all partitions to return one.
                 left = {
                     each
                     for each in left
@@ -156,7 +148,6 @@ class ManyTopics(Cluster):
                 return
 
     def _see_settings(self, topics: Iterable[str]) -> None:
-        """Of the settings of topics only those that matter at work, and not every time."""
         now = time.monotonic()
         if now < self._settings_at + _SETTINGS_SECONDS:
             return
@@ -174,20 +165,18 @@ class ManyTopics(Cluster):
         self._settings_at = now
 
     def partition_counts(self) -> dict[str, int]:
-        """See `Cluster.partition_counts`."""
         return self._seen.counts or super().partition_counts()
 
     def topic_identities(self, topics: Iterable[str]) -> dict[str, str]:
-        """See `Cluster.topic_identities`."""
         if not self._seen.counts:
             return super().topic_identities(topics)
         wanted = set(topics)
         return identities_of(each for each in self._described if each["name"] in wanted)
 
     def existing_topics(self, names: Iterable[str]) -> dict[str, TopicSettings]:
-        """See `Cluster.existing_topics`; of topics looked at only those that matter at work.
+        """See `Cluster.existing_topics`; prefetched topics have only some settings.
 
-        Of one that was not seen the brokers are asked: it may be there, and hidden.
+        The brokers are queried about a topic that was not seen: it may exist and be hidden.
         """
         asked = list(names)
         known = self._settings_seen
@@ -196,17 +185,14 @@ class ManyTopics(Cluster):
         return super().existing_topics(asked)
 
     def start_offsets(self, topic: str) -> list[int]:
-        """See `Cluster.start_offsets`."""
         seen = self._seen.starts.get(topic)
         return super().start_offsets(topic) if seen is None else list(seen)
 
     def end_offsets(self, topic: str) -> list[int]:
-        """See `Cluster.end_offsets`."""
         seen = self._seen.ends.get(topic)
         return super().end_offsets(topic) if seen is None else list(seen)
 
     def committed(self, group: str, topic: str) -> list[Committed | None]:
-        """See `Cluster.committed`."""
         seen, count = self._seen.committed.get(group), self._seen.counts.get(topic)
         if seen is None or count is None:
             return super().committed(group, topic)
@@ -215,7 +201,6 @@ class ManyTopics(Cluster):
     def read(
         self, topic: str, partition: int = 0, start: int = 0, stop: int | None = None
     ) -> Iterator[LogRecord]:
-        """See `Cluster.read`."""
         tail = self._seen.tails.get(topic)
         if tail is None or partition or stop is None or stop > self._seen.ends[topic][0]:
             yield from super().read(topic, partition, start, stop)

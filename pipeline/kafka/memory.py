@@ -1,7 +1,7 @@
-"""The topics of a job in memory, a driver that carries actions out on them, and a whole job on it.
+"""The topics of a job in memory, a driver that carries out actions on them, and a whole job.
 
-``simulate`` runs the real producer and the real stages on it, and the tests stop it after every
-single action: what a crashed owner had appended and not flushed is then lost, or kept.
+``simulate`` runs the real producer and the real stages on it. Tests stop it after every single
+action: records that a crashed owner had appended but not flushed are then lost, or kept.
 """
 
 from __future__ import annotations
@@ -59,15 +59,12 @@ _PURPOSES = {
 
 
 class DeletedError(LookupError):
-    """A record that was to be read has been deleted."""
+    pass
 
 
 @dataclass(slots=True)
 class _MemoryPartition:
-    """Records from offset `base` on; those below were deleted.
-
-    `latest` has the offset of the last record of every key.
-    """
+    """Records from offset `base` on; `latest` maps each key to the offset of its last record."""
 
     base: int = 0
     records: list[LogRecord] = field(default_factory=list)
@@ -81,11 +78,9 @@ class _MemoryPartition:
 class MemoryLog:
     """The partitions of a job's topics, and the committed offsets, by (role, partition).
 
-    Where several stages read one topic, each has committed offsets of its own: `committed_by` has
-    them by reader, of which `committed` is the one without a name.
-
-    Args:
-        clock: stamps every record that is written, as a broker does; milliseconds since 1970.
+    If several stages read one topic, each has committed offsets of its own in `committed_by`, by
+    reader. `committed` is that of the reader without a name. `clock` returns milliseconds since
+    1970 and stamps every record, as a broker does.
     """
 
     def __init__(self, clock: Callable[[], int] = own_milliseconds) -> None:
@@ -97,7 +92,6 @@ class MemoryLog:
         self.committed = self.committed_by[""]
 
     def append(self, action: Append) -> None:
-        """Write a record at the end of its partition."""
         partition = self._partitions[action.role, action.partition]
         partition.latest[action.key] = partition.end
         partition.records.append(
@@ -105,20 +99,16 @@ class MemoryLog:
         )
 
     def start(self, role: Role, partition: int) -> int:
-        """The offset below which all records were deleted."""
         return self._partitions[role, partition].base
 
     def end(self, role: Role, partition: int) -> int:
-        """The offset of the next record."""
         return self._partitions[role, partition].end
 
     def read(self, role: Role, partition: int, start: int, stop: int) -> LogSlice:
-        """Records from `start` to before `stop`, at most about `SLICE_BYTES` of them.
+        """Return records from `start` to before `stop`, at most about `SLICE_BYTES`.
 
-        Of a topic that is compacted, no others than the last of each key.
-
-        Raises:
-            DeletedError: the record at `start` was deleted.
+        A compacted topic returns only the last record of each key. Raises DeletedError if the
+        record at `start` was deleted.
         """
         held = self._partitions[role, partition]
         if start < held.base:
@@ -136,26 +126,20 @@ class MemoryLog:
         return LogSlice(tuple(taken), taken[-1].offset + 1 if taken else start)
 
     def delete_below(self, role: Role, partition: int, offset: int) -> None:
-        """Delete the records below an offset."""
         held = self._partitions[role, partition]
         gone = min(max(offset - held.base, 0), len(held.records))
         del held.records[:gone]
         held.base += gone
 
     def values(self, role: Role, partition: int = 0) -> list[bytes]:
-        """All values of a partition that have not been deleted."""
         return [record.value for record in self._partitions[role, partition].records]
 
 
 @dataclass(slots=True)
 class MemoryDriver:
-    """Carries out the actions of one owner.
+    """Carry out the actions of one owner, which commits under the name `reader`.
 
-    Attributes:
-        log: of the job.
-        pending: what it has not flushed.
-        reader: in whose name it commits.
-        written: where what it has flushed ends, by partition.
+    `pending` are records that it has not flushed, and `written` the end offsets of flushed ones.
     """
 
     log: MemoryLog
@@ -164,7 +148,6 @@ class MemoryDriver:
     written: dict[tuple[Role, int], int] = field(default_factory=dict)
 
     def carry_out(self, action: Action) -> object:
-        """Carry one action out; returns its reply."""
         match action:
             case Append():
                 self.pending.append(action)
@@ -182,7 +165,7 @@ class MemoryDriver:
         return None
 
     def crash(self, *, keep: bool) -> None:
-        """Lose what was not flushed, or find that it had arrived after all."""
+        """Lose the records not flushed, or with `keep` find that they arrived after all."""
         if keep:
             for append in self.pending:
                 self.log.append(append)
@@ -191,18 +174,13 @@ class MemoryDriver:
         self.pending.clear()
 
     def run(self, steps: Generator[Action, object, Result]) -> Result:
-        """Carry out a whole generator; returns what it returns."""
         return carry_out(steps, self.carry_out)
 
 
 class MemoryWorker:
-    """A stage that owns partitions of a `MemoryLog` and reads them from where it stands.
+    """An unused stage that owns partitions of a `MemoryLog` and reads them from its position.
 
-    Args:
-        stage: not used before.
-        log: of the job.
-        driver: carries the stage's actions out.
-        reader: where other stages read the stage's topic, too: in whose name it commits.
+    `reader` is the name under which it commits, needed if other stages read the same topic.
     """
 
     def __init__(
@@ -219,16 +197,13 @@ class MemoryWorker:
         self.positions: dict[int, int] = {}
 
     def assign(self, partition: int, now: float = 0.0) -> Steps[None]:
-        """Take a partition over."""
         committed = self.log.committed_by[self.driver.reader].get((self.stage.role, partition))
         self.positions[partition] = yield from self.stage.assign(partition, committed, now)
 
     def run(self, steps: Generator[Action, object, Result]) -> Result:
-        """Carry out a whole generator."""
         return self.driver.run(steps)
 
     def poll(self, now: float = 0.0) -> Steps[bool]:
-        """Show the stage the next record of every partition; False when there is none."""
         shown = False
         for partition, position in list(self.positions.items()):
             for record in self.log.read(self.stage.role, partition, position, position + 1).records:
@@ -240,7 +215,6 @@ class MemoryWorker:
         return shown
 
     def drain(self, now: float = 0.0) -> Steps[None]:
-        """Show everything there is, then let time pass."""
         while (yield from self.poll(now)):
             pass
         yield from self.stage.tick(now)
@@ -249,15 +223,10 @@ class MemoryWorker:
 class SimulatedCluster:
     """The stages of a job on topics in memory, one worker each, owning every partition.
 
-    Args:
-        job: deployed with empty topics.
-        generators: by purpose and number.
-        noise_key: for a job that asks the shuffle stage for dummies; drawn if there is none.
-        log: the job's topics, empty; a new one by default.
-        listeners: by name of a stage, what is told of the windows that it is done with.
-
-    Attributes:
-        workers: of each stage by its name, in the order of the data flow.
+    The job is deployed with empty topics. `generators` returns a random generator by purpose and
+    number. `noise_key`, for the shuffler's dummy messages, is drawn if missing. `listeners` returns
+    the listener for finished windows, by name of a stage. `workers` are in the order of the data
+    flow.
     """
 
     def __init__(
@@ -273,7 +242,7 @@ class SimulatedCluster:
             job = job.model_copy(update={"noise_key": noise_key.digest})
         job, keys = with_own_keys(job)
         self.job, self.keys = job, keys
-        # After all of a calendar's epochs, wherever it lies.
+        # Later than all epochs of any calendar.
         self.log = MemoryLog(clock=lambda: LAST_MOMENT) if log is None else log
         self._read = 0
         identifiers = generators("identifier", 0)
@@ -286,7 +255,7 @@ class SimulatedCluster:
                         identifiers=lambda: identifiers.bytes(16),
                         wall_clock=lambda: 0,
                         broker_time=self.log.clock,
-                        # Of several shuffle instances each has its own.
+                        # Each parallel shuffler has its own generator.
                         generator=generators("shuffle", number if "instance" in name else 0),
                         noise_key=noise_key,
                         keys=keys,
@@ -303,12 +272,10 @@ class SimulatedCluster:
                 worker.run(worker.assign(partition))
 
     def settle(self) -> None:
-        """Let every stage do all it can."""
         for worker in self.workers.values():
             worker.run(worker.drain())
 
     def new_estimates(self) -> list[EstimateRecord]:
-        """What has been published since the last call."""
         end = self.log.end(Role.ESTIMATES, 0)
         records: list[EstimateRecord] = []
         while self._read < end:
@@ -319,7 +286,7 @@ class SimulatedCluster:
 
 
 def seeded_generators(seed: int | None) -> Callable[[str, int], np.random.Generator]:
-    """The randomness of a run, by purpose and number; None draws from the operating system."""
+    """Return random generators by purpose and number; seed None uses the operating system."""
     if seed is None:
         generator = cryptographic_generator()
         return lambda purpose, number: generator
@@ -327,9 +294,10 @@ def seeded_generators(seed: int | None) -> Callable[[str, int], np.random.Genera
 
 
 def with_own_keys(job: DeployedJob) -> tuple[DeployedJob, KeyRing]:
-    """The job with as many other keys, and their private keys; a job that seals nothing as it is.
+    """Return the job with the same number of new keys, and their private keys.
 
-    The private keys that its job file names lie elsewhere, and nothing here needs them.
+    A job without sealing is returned unchanged. The private keys of its job file are elsewhere and
+    not needed here.
     """
     if job.sealed is None:
         return job, KeyRing({})

@@ -1,19 +1,18 @@
-"""What a producer sees to before it draws: its registration counts, and its state is the latest.
+"""Check before a producer draws: its registration counts, and its state is the latest.
 
-A state is an old copy when the producer has sent an epoch of which it knows nothing. What was sent
-is in the reports, and once it is decided in the manifests. Of neither is all read:
+A state is an old copy if the producer has sent an epoch that the state does not know. Sent epochs
+are in the reports and, once finalized, in the manifests. Neither is read completely:
 
-* A manifest of an epoch counts only if so few before it are undecided that it lies within
-  `EPOCHS_AHEAD` of the oldest of them. So those of epochs after the last one drawn have the
-  manifests of all others before them, and lie no further down in the log than these are many.
-* What an earlier start of this state has read, and found in order, need not be read again: epochs
-  that it knew of then it still knows of.
-* What was written before a folder was made has nothing of its producer, whose enrolment id was
-  drawn then: the first start reads the roster alone.
-* Of reports the last ones are read, a few MiB of all partitions together. They are those of all
-  producers, and of ten thousand they may be a part of one epoch: an old copy is found there only if
-  what was sent is not decided yet, and was among the last to be sent. A moment later a manifest
-  says it.
+* A manifest counts only if its epoch is within `EPOCHS_AHEAD` of the oldest unfinalized one.
+  Manifests of epochs after the last drawn one therefore follow those of all epochs more than
+  `EPOCHS_AHEAD` earlier, which bounds their offset from below.
+* Records that an earlier start of this state has checked are not read again: the state still knows
+  the epochs it knew then.
+* Records older than the state folder hold nothing of its producer, whose enrollment ID was drawn
+  with the folder. The first start reads the producer registry alone.
+* Only the last few MiB of reports are read, of all partitions together. They come from all
+  producers, and of ten thousand they may cover part of one epoch. They reveal an old copy only if
+  the epoch is not finalized yet and was among the last sent. A moment later, a manifest reveals it.
 """
 
 from __future__ import annotations
@@ -36,24 +35,20 @@ from dpstream.topics.frames import CodecError, RecordType, kind_of
 from dpstream.topics.manifests import read_head
 from dpstream.topics.names import Role
 
-# From the ends of the partitions back, of all of them together: records, and bytes of them.
+# Records, and their bytes, to read back from the ends of all partitions together.
 _REPORTS_READ = 20_000
 _REPORT_BYTES_READ = 16 << 20
-# So many of a partition to begin with, and each time twice as many, until that is reached.
+# First chunk of a partition, in records; chunks double until the limits are reached.
 _FIRST_REPORTS = 64
 
 Place = tuple[Role, int]
 
 
 def ends_before(cluster: Cluster, job: DeployedJob, state: Path) -> Mapping[Place, int]:
-    """Where the logs end that a start reads, if a state has not begun yet; else nothing.
+    """Return the end offsets of the logs that a start reads; nothing if the state exists.
 
-    To be asked before the producer is opened: what lies below was written before it registered.
-
-    Args:
-        cluster: with the topics of the job.
-        job: as deployed.
-        state: file of the producer's state, or where it will be.
+    Call it before opening the producer: records below these offsets precede its registration.
+    `state` is the present or future file of the producer's state.
     """
     if state.exists():
         return {}
@@ -74,19 +69,15 @@ def check_registered(
     notify: Callable[[str], None] = lambda sentence: None,
     before: Mapping[Place, int] | None = None,
 ) -> None:
-    """See that a producer's registration counts and its state is the latest, before it draws.
+    """Check that a producer's registration counts and its state is the latest, before it draws.
 
-    Args:
-        cluster: with the topics of its job.
-        producer: that has not drawn since it was opened.
-        notify: is told what cannot be seen to.
-        before: what `ends_before` has said.
+    `before` is the result of `ends_before`; `notify` reports what cannot be checked.
 
     Raises:
-        ContradictionError: a topic ends before what was acknowledged.
-        ProducerError: another one registered first under its name, so that all it would send would
-            be refused: most likely its state directory was lost or is another one. Or it has sent
-            epochs of which its directory knows nothing, which is an old copy then.
+        ContradictionError: A topic ends before acknowledged records.
+        ProducerError: Another producer registered first under its name, so that all its records
+            would be rejected; most likely its state directory was lost or is another one. Or it has
+            sent epochs that its directory does not know: the directory is an old copy.
     """
     job = producer.job
     _check_ends(cluster, producer)
@@ -101,7 +92,7 @@ def check_registered(
     try:
         latest = max(latest, _latest_sent(read, cluster, producer))
     except AccessError:
-        # Its reports are among those of others, which no producer needs to see.
+        # Its reports are among those of others, which no producer needs to read.
         notify(
             f"note: epochs that producer {producer.name} has sent and that are not decided yet "
             "cannot be compared with its state directory, for it may not read the reports: never "
@@ -134,12 +125,9 @@ def _check_ends(cluster: Cluster, producer: Producer) -> None:
 
 
 class _ReadBefore:
-    """Reads partitions on from where an earlier start of the same state has found all in order.
+    """Read partitions on from where an earlier start of the same state has checked them.
 
-    Args:
-        cluster: with the topics of the producer's job.
-        producer: that keeps how far they were read.
-        before: where nothing is of this producer yet.
+    `before` are offsets below which there is nothing of this producer.
     """
 
     def __init__(self, cluster: Cluster, producer: Producer, before: Mapping[Place, int]) -> None:
@@ -149,7 +137,6 @@ class _ReadBefore:
         self._positions: dict[str, int] = {}
 
     def begin(self, role: Role, partition: int) -> int:
-        """The offset below which all has been found in order."""
         known = self._producer.store.fact(_fact(role, partition))
         begun = self._before.get(
             (role, partition), self._producer.job.start_offset(role, partition)
@@ -157,7 +144,6 @@ class _ReadBefore:
         return max(begun, known if isinstance(known, int) else 0)
 
     def onward(self, role: Role, partition: int, start: int) -> Iterator[LogRecord]:
-        """Records from `start` on, without those that were read before."""
         topic = self._producer.job.topic(role)
         position = max(start, self.begin(role, partition))
         for record in self._cluster.read(topic, partition, position):
@@ -168,7 +154,7 @@ class _ReadBefore:
     def backward(
         self, role: Role, partition: int, end: int, records: int, size: int
     ) -> Iterator[LogRecord]:
-        """Records below `end`, the last ones first, in pieces that grow: about so many bytes."""
+        """Yield about `size` bytes of records below `end`, in growing chunks, the last first."""
         topic, begin = self._producer.job.topic(role), self.begin(role, partition)
         begin = max(begin, end - records)
         stop, piece, read = end, _FIRST_REPORTS, 0
@@ -181,7 +167,7 @@ class _ReadBefore:
         self._positions[_fact(role, partition)] = max(begin, end)
 
     def keep(self) -> None:
-        """Note that all that was read is in order; on a full disk it is read again."""
+        """Record that all records read are checked; on a full disk they are read again."""
         with suppress(sqlite3.Error):
             for fact, position in self._positions.items():
                 if self._producer.store.fact(fact) != position:
@@ -189,12 +175,11 @@ class _ReadBefore:
 
 
 def _fact(role: Role, partition: int) -> str:
-    """The name under which a producer keeps up to where a partition was found in order."""
     return f"checked_{role.value}_{partition}"
 
 
 def _latest_decided(read: _ReadBefore, cluster: Cluster, producer: Producer, index: int) -> int:
-    """The last epoch beyond those drawn whose window a producer is in; 0 without one."""
+    """Return the last epoch beyond those drawn whose window includes the producer, or 0."""
     job, closed, latest = producer.job, producer.closed_epoch, 0
     for record in read.onward(Role.MANIFESTS, 0, _first_beyond(cluster, job, closed)):
         with suppress(CodecError):
@@ -206,7 +191,7 @@ def _latest_decided(read: _ReadBefore, cluster: Cluster, producer: Producer, ind
 
 
 def _first_beyond(cluster: Cluster, job: DeployedJob, closed: int) -> int:
-    """An offset below which no manifest of an epoch beyond a closed one counts."""
+    """Return an offset below which no manifest of an epoch beyond `closed` counts."""
     start = job.start_offset(Role.MANIFESTS)
     if closed <= EPOCHS_AHEAD:
         return start
@@ -219,7 +204,7 @@ def _first_beyond(cluster: Cluster, job: DeployedJob, closed: int) -> int:
 
 
 def _latest_sent(read: _ReadBefore, cluster: Cluster, producer: Producer) -> int:
-    """The last epoch that Kafka still holds a producer's punctuation of; 0 without one."""
+    """Return the last epoch whose punctuation by the producer Kafka still holds, or 0."""
     job, latest = producer.job, 0
     ends = cluster.end_offsets(job.topic(Role.REPORTS))
     most = _REPORTS_READ // job.topics.partitions, _REPORT_BYTES_READ // job.topics.partitions

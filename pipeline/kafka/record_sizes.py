@@ -1,8 +1,8 @@
-"""How large the records of a job become, before there is any: what Kafka would not take is refused.
+"""Compute the largest records of a job in advance, and reject jobs that Kafka would reject.
 
-A record that is too large stops its writer for good, and every epoch after it; whether there can be
-one is a function of the job. Reports, windows, counts and manifests are cut where they are written;
-what is not cut are single reports, estimates of whole domains, models, and the deployed job itself.
+An oversized record stops its writer permanently, and every later epoch; whether one can occur is a
+function of the job. Reports, windows, counts and manifests are split where they are written. Single
+reports, estimates of whole domains, models and the deployed job itself are not split.
 """
 
 from __future__ import annotations
@@ -23,32 +23,29 @@ from dpstream.topics.names import JOBS_TOPIC, Role, TopicSettings, jobs_topic
 REQUEST_BYTES_MAX: Final = 1 << 20
 """Largest request with a single record that all our clients send: aiokafka's limit, for workers."""
 
-# What stands around the value of a record: headers of request, batch and record, and a key.
+# Overhead of a record: headers of request, batch and record, and a key.
 _AROUND = 1024
-# Of a record of rows, beside one row.
+# Bytes of a record of rows, in addition to one row.
 _HEADERS = 512
-# Names and lone numbers of an estimate, variances of levels, flags, a reason.
+# Names and single numbers of an estimate, variances of levels, flags, a reason.
 _FEW_NUMBERS = 8192
-# Of a crowd, beside the items in it.
+# Bytes of a crowd, in addition to its items.
 _OF_A_CROWD = 1024
-# No estimate is beyond so many times the people it is about, whatever its noise.
+# Maximum ratio of an estimate to the number of its users, whatever the noise.
 _TIMES_PEOPLE = 1000
-# What deploying fills in: offsets, digests, signatures.
+# Bytes that deploying fills in: offsets, digests, signatures.
 _FILLED_IN = 4096
 _OFFSET_DIGITS = 20
 
 
 class RecordSizeError(DpstreamError):
-    """A job has records that Kafka would never take."""
-
     exit_code = WRONG_INPUT
 
 
 def check_record_sizes(job: DeployedJob) -> None:
-    """Refuse a job with records that are too large even of the fewest people.
+    """Reject a job whose records are too large even for the minimum number of users.
 
-    Raises:
-        RecordSizeError: it has; the message names the topic, both sizes, and what to do.
+    Raises RecordSizeError naming the topic, both sizes, and the remedy.
     """
     people = max(1, job.shuffle.minimum)
     sizes = largest_records(job, people)
@@ -64,9 +61,9 @@ def check_record_sizes(job: DeployedJob) -> None:
 
 
 def most_people(job: Job, law: Law) -> int | None:
-    """Up to how many people estimates can be about and be written; None: any that there can be.
+    """Return the maximum number of users for which estimates can be written.
 
-    0: not even one.
+    None means no limit in practice; 0 means that not even one user is possible.
     """
     room = _room(job.topic_settings()[Role.ESTIMATES])
     people = 1
@@ -78,11 +75,9 @@ def most_people(job: Job, law: Law) -> int | None:
 
 
 def largest_records(job: DeployedJob, people: int) -> dict[str, int]:
-    """The most bytes of a value, by topic: of all topics of the job, and of that of jobs.
+    """Return the maximum bytes of a value, for all topics of the job and the jobs topic.
 
-    Args:
-        job: as it is to be deployed, or is.
-        people: whom estimates are about, at most.
+    `people` is the maximum number of users that estimates are about.
     """
     topics = job.topic_settings()
     largest = {topic.name: _largest(job, role, people) for role, topic in topics.items()}
@@ -109,7 +104,7 @@ def _largest(job: DeployedJob, role: Role, people: int) -> int:
 
 
 def largest_estimate(job: Job, law: Law, people: int) -> int:
-    """The most bytes of what is published of an epoch, about so many people at most."""
+    """Return the maximum bytes of an epoch's published record for at most `people` users."""
     domain, crowds = job.domain, job.protocol_entry.crowds(law)
     # A sign, the digits, a point, a tenth, and a comma.
     number = len(str(_TIMES_PEOPLE * people)) + 4
@@ -117,7 +112,7 @@ def largest_estimate(job: Job, law: Law, people: int) -> int:
         case "value":
             numbers = 0
         case "found":
-            # With the numbers of the items.
+            # Including the numbers of the items.
             numbers = FOUND * (number + len(str(domain.size)) + 1)
         case _:
             numbers = (domain.size - 1) * number
@@ -126,7 +121,7 @@ def largest_estimate(job: Job, law: Law, people: int) -> int:
 
 
 def _room(topic: TopicSettings) -> int:
-    """The most bytes of a value that a topic, and every client of ours, has room for."""
+    """Return the maximum bytes of a value that a topic and all clients used here accept."""
     return min(int(topic.configs["max.message.bytes"]), REQUEST_BYTES_MAX) - _AROUND
 
 

@@ -1,6 +1,6 @@
-"""Kafka's ids of topics: one that is deleted and made again has another.
+"""Kafka's IDs of topics: a topic that is deleted and recreated has another ID.
 
-aiokafka knows no version of the metadata request that tells ids: its connections carry the
+aiokafka has no version of the metadata request that returns IDs, so its connections carry the
 request of kafka-python.
 """
 
@@ -64,11 +64,7 @@ class _Asked(Request[_Question]):  # type: ignore[misc]  # the same
 
 
 async def ask_ids(client: AIOKafkaClient, topics: Collection[str]) -> dict[str, str]:
-    """Return Kafka's ids of the topics that exist; brokers before Kafka 2.8 have none.
-
-    Raises:
-        KafkaError: no broker answers.
-    """
+    """Return Kafka's IDs of the topics that exist; brokers before Kafka 2.8 have none."""
     try:
         answer: _Answer = await client.send(client.get_random_node(), _Asked(topics))
     except NotImplementedError:

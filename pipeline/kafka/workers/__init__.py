@@ -1,1 +1,1 @@
-"""Faust workers: one process drives one stage on Kafka, and carries out what the stage asks for."""
+"""Faust workers: one process drives one stage on Kafka and carries out its actions."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # A larger fetch of one partition starves the others.
 FETCH_BYTES = 1 << 20
-# Records waiting for the stage; a record has 64 KiB.
+# Maximum number of records buffered for the stage; a record has 64 KiB.
 BUFFERED_RECORDS = 64
 _NEVER = 10.0**6
 # Kafka's number of the type.
@@ -44,15 +44,8 @@ def build_app(
 ) -> AppT:
     """Return the application whose one agent shows every record of `topic` to `execution`.
 
-    Args:
-        execution: runs the stage.
-        connection: the cluster.
-        topic: what the agent reads.
-        group: the consumer group.
-        client: the client id.
-        instance: the static member of the group; no two live processes may share it.
-        directory: what Faust may write into.
-        timings: session, heartbeat, rebalance and request timeouts.
+    `group` is the consumer group, `client` the client ID, and `directory` the folder that Faust may
+    write to. `instance` is the static member of the group; no two live processes may share it.
     """
     app = App(
         group,
@@ -70,7 +63,7 @@ def build_app(
         consumer_group_instance_id=instance,
         consumer_max_fetch_size=FETCH_BYTES,
         stream_buffer_maxsize=BUFFERED_RECORDS,
-        # Otherwise rebalances and SIGTERM wait for events that nobody acknowledges.
+        # Otherwise, rebalances and SIGTERM wait for events that are never acknowledged.
         stream_wait_empty=False,
         key_serializer="raw",
         value_serializer="raw",
@@ -92,7 +85,7 @@ def build_app(
     async def show_records(stream: StreamT[bytes]) -> None:
         async for event in stream.events():
             message = event.message
-            # Of a record that the broker has stamped; what its writer says is nobody's business.
+            # Use only timestamps of the broker; those of writers must not be used.
             stamped = message.timestamp_type == _LOG_APPEND_TIME and message.timestamp is not None
             written = round(1000 * message.timestamp) if stamped else None
             await execution.record(

@@ -1,8 +1,8 @@
-"""Faust's consumer, with the stage's restoration where Faust only seeks.
+"""Faust's consumer, which restores the stage where Faust only seeks.
 
-Faust lets records flow as soon as it has sought the committed offsets. Here the flow stays shut
-until the stage has restored its partitions and said from where it wants to read, and offsets are
-committed only when the stage asks for it.
+Faust lets records flow as soon as it has sought the committed offsets. Here, the flow stays closed
+until the stage has restored its partitions and returned its read positions. Offsets are committed
+only when the stage requests it.
 """
 
 from __future__ import annotations
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 
 class StageConsumer(PromptConsumer):
-    """Tells an `Execution` which partitions of its topic it has."""
-
     client_thread: StageConsumerThread
 
     def __init__(
@@ -45,33 +43,31 @@ class StageConsumer(PromptConsumer):
         self.stop_flow()
 
     def new_thread(self) -> StageConsumerThread:
-        """A thread that commits for the stage."""
         thread = StageConsumerThread(self, loop=self.loop, beacon=self.beacon)
         thread.timings = self.timings
         return thread
 
     def stop_flow(self) -> None:
-        """Shut the flow and forget the partitions: a rebalance begins, or the worker stops."""
+        """Close the flow and drop the partitions: a rebalance starts, or the worker stops."""
         super().stop_flow()
         self._execution.revoked()
 
     def resume_flow(self) -> None:
-        """Faust is ready for records: restore, and then open the flow."""
+        """Restore the partitions before the flow is opened; Faust is ready for records."""
         super().stop_flow()
         self._execution.assigned([tp.partition for tp in self.assignment()])
 
     async def on_partitions_revoked(self, revoked: set[TP]) -> None:
-        """Forget the partitions before others may have them."""
+        """Drop the partitions before others may get them."""
         self.stop_flow()
         await self._execution.settle()
         await super().on_partitions_revoked(revoked)
 
     async def perform_seek(self) -> None:
-        """Faust has dropped records, fetched while the flow was shut, and wants them again."""
+        """Note that Faust has dropped records fetched while the flow was closed."""
         self._dropped = True
 
     async def flow_from(self, offsets: Mapping[TP, int]) -> None:
-        """Open the flow at these offsets."""
         while True:
             self._dropped = False
             await self.seek_wait(offsets)
@@ -81,12 +77,10 @@ class StageConsumer(PromptConsumer):
 
 
 class StageConsumerThread(ClientThread):
-    """Faust's consumer thread; what is added here runs in it."""
-
     _committing: asyncio.Task[None] | None = None
 
     def on_crash(self, msg: str, *fmt: Any, **kwargs: Any) -> None:
-        """Stay silent: the worker says in one line why it ends."""
+        """Log nothing: the worker reports in one line why it ends."""
 
     async def on_partitions_revoked(self, revoked: set[TP]) -> None:
         """Stop committing: a late commit could undo one of the next assignment."""
@@ -95,11 +89,10 @@ class StageConsumerThread(ClientThread):
         await super().on_partitions_revoked(revoked)
 
     async def committed(self, where: TP) -> Committed | None:
-        """The committed offset of a partition."""
         return Committed.of(await self.committed_with_metadata(TopicPartition(*where)))
 
     async def commit_offset(self, where: TP, offset: int, generation: int) -> bool:
-        """Commit an offset; False if the group has gone on to another generation.
+        """Commit an offset; return False if the group has moved to another generation.
 
         Waits for a broker that is away.
         """
@@ -116,7 +109,7 @@ class StageConsumerThread(ClientThread):
         return True
 
     async def confirm(self, generation: int) -> bool:
-        """Ask the group's coordinator whether this generation is still the group's.
+        """Return whether this generation is still the group's, according to its coordinator.
 
         Waits for a broker that is away.
         """
@@ -128,40 +121,33 @@ class StageConsumerThread(ClientThread):
 
 
 class GroupMembership:
-    """The `Membership` of an `Execution`, through Faust's consumer and its thread."""
-
     def __init__(self, consumer: StageConsumer, thread: StageConsumerThread, topic: str) -> None:
         self._consumer = consumer
         self._thread = thread
         self._topic = topic
 
     async def committed(self, partition: int) -> Committed | None:
-        """The committed offset of a partition."""
         found: Committed | None = await self._thread.call_thread(
             self._thread.committed, TP(self._topic, partition)
         )
         return found
 
     async def commit(self, partition: int, offset: int) -> bool:
-        """Commit an offset; False if the partitions are no longer ours."""
         done: bool = await self._thread.call_thread(
             self._thread.commit_offset, TP(self._topic, partition), offset, self._generation
         )
         return done
 
     async def confirm(self) -> bool:
-        """Ask the broker whether the partitions are still ours."""
         ours: bool = await self._thread.call_thread(self._thread.confirm, self._generation)
         return ours
 
     async def first_offsets(self, partitions: Collection[int]) -> Mapping[int, int]:
-        """The offset at which each partition begins."""
         where = [TP(self._topic, partition) for partition in partitions]
         firsts = await patiently(lambda: self._consumer.earliest_offsets(*where))
         return {tp.partition: offset for tp, offset in firsts.items()}
 
     async def read_from(self, positions: Mapping[int, int]) -> None:
-        """Let records flow, from these offsets."""
         await self._consumer.flow_from(
             {TP(self._topic, partition): offset for partition, offset in positions.items()}
         )

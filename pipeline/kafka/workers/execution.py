@@ -1,9 +1,9 @@
-"""Runs one stage: its partitions, its steps, one at a time.
+"""Run one stage: its partitions and its steps, one at a time.
 
-Everything a stage does belongs to an assignment. When Kafka takes the partitions back, the steps
-under way are closed where they stand, and nothing they would have asked for later is carried out.
-Between two assignments no record reaches the stage: the next one begins with restoring every
-partition, and with the offsets from which the stage wants to read.
+* All work of a stage belongs to an assignment. When Kafka revokes the partitions, the current steps
+  are closed where they are, and none of their later actions is carried out.
+* Between two assignments no record reaches the stage. The next one starts by restoring every
+  partition, which gives the offsets to read from.
 """
 
 from __future__ import annotations
@@ -43,69 +43,62 @@ T = TypeVar("T")
 
 
 class Log(Protocol):
-    """Where actions are carried out; `dpstream.pipeline.kafka.workers.kafka_log.KafkaLog` in a
-    worker.
-    """
+    """Executor of actions; in a worker, `dpstream.pipeline.kafka.workers.kafka_log.KafkaLog`."""
 
     async def append(self, action: Append) -> None:
-        """Take a record, for `flush` to wait for."""
+        """Accept a record, for `flush` to wait for."""
 
     async def flush(self) -> Ends:
-        """Wait until everything appended has been acknowledged, or raise why it was not.
+        """Wait until everything appended is acknowledged, or raise the error.
 
-        Returns what is known of where it lies: see `dpstream.pipeline.actions.Flush`.
+        Returns the known end offsets: see `dpstream.pipeline.actions.Flush`.
         """
 
     def note_shown(self, role: Role, partition: int, record: LogRecord) -> None:
-        """A record has come that the stage may ask for: nobody need be asked for it."""
+        """Note a record that the stage may request: it need not be fetched."""
 
     def forget_appends(self) -> None:
-        """Make what was appended so far nobody's business."""
+        """Disregard everything appended so far."""
 
     async def settle(self, seconds: float) -> None:
-        """Wait until nothing that was appended is still on its way, but not longer than this."""
+        """Wait at most this long until no appended record is in flight."""
 
     async def read(self, role: Role, partition: int, start: int, stop: int) -> LogSlice:
         """Read some records from `start` to before `stop`."""
 
     async def ends(self, places: Collection[tuple[Role, int]]) -> Ends:
-        """The offsets that the next records of partitions will get."""
+        """Return the offsets of the next records of partitions."""
 
     async def delete_below(self, role: Role, partition: int, offset: int) -> None:
-        """Delete a partition's records below `offset`; raises `KafkaError` if that fails."""
+        """Delete a partition's records below `offset`; raise `KafkaError` on failure."""
 
 
 class WorkerMembership(Protocol):
-    """The worker's place in its consumer group."""
-
     async def committed(self, partition: int) -> Committed | None:
-        """The committed offset of a partition."""
+        """Return the committed offset of a partition."""
 
     async def commit(self, partition: int, offset: int) -> bool:
-        """Commit an offset; False if the partitions are no longer ours."""
+        """Commit an offset; return False if the partitions are no longer this worker's."""
 
     async def confirm(self) -> bool:
-        """Ask the broker whether the partitions are still ours."""
+        """Return whether the partitions are still this worker's, according to the broker."""
 
     async def first_offsets(self, partitions: Collection[int]) -> Mapping[int, int]:
-        """The offset at which each partition begins."""
+        """Return the first offset of each partition."""
 
     async def read_from(self, positions: Mapping[int, int]) -> None:
-        """Let records flow, from these offsets."""
+        """Let records flow from these offsets."""
 
 
 class Execution:
-    """One stage, and the partitions it has at the moment.
+    """One stage and its current partitions.
 
     Args:
-        stage: the stage to run.
-        log: carries out what it asks for.
-        topic: names the topic of a role, for messages.
-        starts: where the deployment begins in each partition of the topic; others are not read.
-        pause: seconds without `beat` after which the membership is confirmed before going on.
-        report: is told of new partitions, and of what failed and does not matter.
-        fail: is told of the error after which nothing more is done.
-        clock: seconds, of any origin.
+        starts: Start of the deployment in each partition of the topic; further partitions are not
+            read.
+        pause: Seconds without `beat` after which the membership is confirmed before continuing.
+        report: Called with messages on new partitions and on failures that do not matter.
+        fail: Called with the error after which nothing more is done.
     """
 
     membership: WorkerMembership
@@ -150,11 +143,11 @@ class Execution:
 
     @property
     def done(self) -> int:
-        """Records that the stage was shown, and those that it has written, be it on taking over."""
+        """Number of records shown to or written by the stage, also while restoring."""
         return self.records + self.appends
 
     def revoked(self) -> None:
-        """The partitions are no longer ours: drop whatever is going on, and forget them."""
+        """Abort all work and drop the partitions, which are no longer assigned."""
         self._assignment = object()
         self.restored = False
         self.positions = {}
@@ -172,11 +165,10 @@ class Execution:
             self._restoring = None
 
     async def settle(self) -> None:
-        """Let what was written arrive before others read where we stopped, if it does so soon."""
+        """Wait briefly for written records to arrive before others read this worker's position."""
         await self._log.settle(self._pause)
 
     def assigned(self, partitions: Collection[int]) -> None:
-        """These partitions are ours: restore them, and let their records flow."""
         self.revoked()
         self._owned = tuple(sorted(p for p in partitions if p < len(self._starts)))
         self._restoring = asyncio.create_task(self._restore(self._owned))
@@ -190,14 +182,10 @@ class Execution:
         *,
         bare: bool = False,
     ) -> None:
-        """Show the stage a record, if it is the next one of a partition that is ours.
+        """Show the stage a record, if it is the next one of an assigned partition.
 
-        Args:
-            partition: of its topic.
-            offset: of the record.
-            value: of it.
-            written: as of `dpstream.pipeline.stages.stage.Stage.record`.
-            bare: whether it has neither key nor headers.
+        `written` is that of `dpstream.pipeline.stages.stage.Stage.record`. `bare` records have
+        neither key nor headers.
         """
         async with self._lock:
             expected = self.positions.get(partition)
@@ -215,13 +203,11 @@ class Execution:
                 self.positions[partition] = self.reached[partition] = offset + 1
 
     async def tick(self) -> None:
-        """Let time pass for the stage."""
         async with self._lock:
             if self.restored:
                 await self._attempt(self._run(self._stage.tick(self._clock())))
 
     def beat(self) -> None:
-        """This process runs; to be called often, whatever the stage is doing."""
         now = self._clock()
         self._paused = self._paused or now - self._last_beat > self._pause
         self._last_beat = now
@@ -246,20 +232,21 @@ class Execution:
                 )
         await self._await(self.membership.read_from(positions))
         self.positions = positions
-        # The group's offsets go with a topic: one made again must not look like a beginning.
+        # Deleting a topic deletes the group's offsets: a recreated topic must not look like a new
+        # start.
         for partition, position in positions.items():
             self.reached[partition] = max(position, self.reached.get(partition, 0))
-        # What a stage has committed while it was restored is in neither of the two.
+        # Offsets that the stage committed during its restoration are in neither mapping.
         self.committed = floors | self.committed
         self.restored = True
         numbers = ", ".join(map(str, partitions)) or "none"
         self._report(f"partitions: {numbers}")
 
     async def _floor(self, partition: int, first: int) -> int | None:
-        """The offset below which everything is finished, if one is known.
+        """Return the offset below which everything is finished, if known.
 
-        What another program committed is no such offset. Where the topic begins above it and
-        nothing that was deleted is needed any more, it is where the topic begins.
+        An offset committed by another program does not count. If the topic starts above the floor,
+        and no deleted record is needed any more, the result is the topic's start.
         """
         committed = await self._await(self.membership.committed(partition))
         floor = committed.offset if committed is not None and committed.own else None
@@ -287,7 +274,6 @@ class Execution:
         return begin
 
     async def _attempt(self, work: Awaitable[object]) -> bool:
-        """Do some work under the lock; returns whether it was done."""
         try:
             await work
         except AbandonedError:
@@ -318,7 +304,7 @@ class Execution:
                 try:
                     reply = await self._await(self._carry_out(action))
                 except PositionDeletedError:
-                    # The worker that took over from us deletes what it has finished.
+                    # The worker that took over deletes finished records.
                     await self._confirm()
                     raise
                 self.actions += 1
@@ -327,7 +313,6 @@ class Execution:
             steps.close()
 
     async def _await(self, work: Awaitable[T]) -> T:
-        """Wait for something, no longer than the assignment lasts."""
         assignment = self._assignment
         waiting = self._waiting = asyncio.ensure_future(work)
         try:
@@ -343,7 +328,7 @@ class Execution:
         return result
 
     async def _confirm_after_pause(self) -> None:
-        """Go on after a pause only if nobody else was given the partitions meanwhile."""
+        """Continue after a pause only if the partitions were not reassigned meanwhile."""
         if self._paused or self._clock() - self._last_beat > self._pause:
             await self._confirm()
 
@@ -360,7 +345,7 @@ class Execution:
         topic = self._topic(self._stage.role)
         if firsts[partition] > expected:
             raise PositionDeletedError(topic, partition, expected, firsts[partition])
-        # Raises the same where records between others are gone.
+        # Raises the same error if records in between are missing.
         await self._await(self._log.read(self._stage.role, partition, expected, offset))
         raise WorkerError(
             f"{topic}, partition {partition}: offset {expected} was due and {offset} came, though "
@@ -395,10 +380,10 @@ class Execution:
             self.revoked()
 
     def _delete_below(self, role: Role, partition: int, offset: int) -> None:
-        """Have records deleted while the stage goes on.
+        """Delete records in the background.
 
-        A broker waits for all replicas before it answers, for as long as a client waits for it: for
-        one of them that is cut off, no window is to wait.
+        A broker answers only once all replicas have, for as long as a client waits. No window must
+        wait for a replica that is cut off.
         """
         self._doomed[role, partition] = offset
         if (role, partition) not in self._deleting:

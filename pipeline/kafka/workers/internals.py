@@ -1,4 +1,4 @@
-"""What is private to Faust and aiokafka and used all the same, each with its reason; nowhere else.
+"""All uses of private parts of Faust and aiokafka, each with its reason.
 
 Checked with faust-streaming 0.15.3 and aiokafka 0.14.0; a test looks for every one of these names.
 """
@@ -28,54 +28,50 @@ from dpstream.pipeline.kafka.cluster_errors import refused_kind
 from dpstream.pipeline.kafka.workers.timings import Timings
 
 _POLL_SECONDS = 0.02
-# What Faust itself gives a look for records that is to last.
+# Timeout of Faust's own long polls.
 _FAUST_SECONDS = 1.0
 
 
 class PromptConsumer(Consumer):
-    """Faust's consumer, which fetches as soon as there is room for records.
+    """Faust's consumer, which fetches as soon as there is capacity for records.
 
-    Faust leaves a partition with a full buffer out of the next fetch, and waits up to a second for
-    the idle ones while that buffer runs empty.
+    Faust leaves a partition with a full buffer out of the next fetch. It then waits up to a second
+    for the idle ones while that buffer drains.
     """
 
     timings = Timings()
 
     def getmany(self, timeout: float) -> AsyncIterator[tuple[TP, Message]]:
-        """Fetch some records, and look again soon for which partitions there is room.
+        """Fetch some records, and check again soon which partitions have capacity.
 
-        Where there is room for all, nothing is missed by waiting: each look takes a worker that has
-        nothing to do a millisecond of processor time. Records that come end it at once, but no
-        rebalance does.
+        If all have, waiting loses nothing, and each check costs an idle worker a millisecond of
+        processor time. Arriving records end the wait at once, but a rebalance does not.
         """
         patience = _POLL_SECONDS if self._paused_partitions else self.timings.idle
         return super().getmany(patience if timeout >= _FAUST_SECONDS else min(timeout, patience))
 
     async def _wait_next_records(self, timeout: float) -> tuple[RecordMap | None, set[TP] | None]:
-        # Without a partition that has room, Faust sleeps for a second whatever `timeout` says.
+        # Without a partition with capacity, Faust sleeps for a second whatever the `timeout`.
         if self.flow_active and not self._get_active_partitions():
             await asyncio.sleep(_POLL_SECONDS)
             return None, None
         return await super()._wait_next_records(timeout)
 
     def _new_consumer_thread(self) -> AIOKafkaConsumerThread:
-        # There is no other way to have Faust start a thread with methods of one's own.
+        # There is no other way to let Faust start a thread with additional methods.
         self.client_thread = self.new_thread()
         return self.client_thread
 
     def new_thread(self) -> ClientThread:
-        """The thread that holds the client of the broker."""
         return ClientThread(self, loop=self.loop, beacon=self.beacon)
 
 
 class ClientThread(AIOKafkaConsumerThread):
-    """Faust's consumer thread, with its aiokafka client and what that knows of its group."""
-
     timings = Timings()
 
     def _create_worker_consumer(self, transport: Any) -> AIOKafkaConsumer:
         # Faust's 1,500 ms, which no setting changes, let one long poll over idle partitions delay
-        # the busy one. Read first: nothing may be set in vain.
+        # the busy one. Reading the attributes first fails if they no longer exist.
         consumer = super()._create_worker_consumer(transport)
         patience = round(1000 * self.timings.fetch)
         consumer._fetch_max_wait_ms = min(patience, consumer._fetch_max_wait_ms)
@@ -83,7 +79,7 @@ class ClientThread(AIOKafkaConsumerThread):
         return consumer
 
     async def on_start(self) -> None:
-        """Start the client, which is patient where nothing waits for the answer."""
+        """Start the client, with long polls where no other request waits for the answer."""
         await super().on_start()
         timings = self.timings
         wait_long_for_all(
@@ -95,46 +91,46 @@ class ClientThread(AIOKafkaConsumerThread):
 
     @Service.task
     async def _thread_keepalive(self) -> None:
-        # Once a second, Faust has the thread's loop go round, lest it miss what it is asked to do.
-        # It misses nothing: whoever asks wakes it.
+        # Once a second, Faust wakes the thread's loop so that it misses no request. It misses none
+        # anyway: each request wakes it.
         async for _ in self.itertimer(max(1.0, self.timings.look)):
             pass
 
     @property
     def client(self) -> AIOKafkaConsumer:
-        """The client. Faust's own commits go through its bookkeeping of acknowledged events."""
+        """The aiokafka client; Faust's own commits depend on acknowledged events."""
         return self._ensure_consumer()
 
     @property
     def generation(self) -> int:
-        """The generation of the group that the client is in; no public name of aiokafka's has it.
+        """The client's current group generation, which has no public name in aiokafka.
 
-        aiokafka commits under its present one, which need not be that of the work committed.
+        aiokafka commits under its current generation, which need not be that of the committed work.
         """
         generation: int = self.client._coordinator.generation
         return generation
 
     async def committed_with_metadata(self, where: TopicPartition) -> OffsetAndMetadata | None:
-        """The committed offset of a partition, of which aiokafka tells no metadata."""
+        """Return the committed offset of a partition with its metadata, which aiokafka omits."""
         found: dict[TopicPartition, OffsetAndMetadata]
         found = await self.client._coordinator.fetch_committed_offsets([where])
         return found.get(where)
 
     @property
     def refusal(self) -> KafkaError | None:
-        """What keeps the client out of its group for good; None: nothing does.
+        """The error that permanently keeps the client out of its group, or None.
 
-        aiokafka keeps it for whoever asks for records next, which Faust does not do without any
-        partitions: a worker would wait without a word.
+        aiokafka raises it at the next fetch, which Faust does not make without partitions: the
+        worker would wait silently.
         """
         coordinator = None if self._consumer is None else self._consumer._coordinator
         found: KafkaError | None = getattr(coordinator, "_pending_exception", None)
         return found if found is not None and refused_kind(found) is not None else None
 
     async def heartbeat(self) -> bool:
-        """Ask the group's coordinator whether it takes this client for a member of its generation.
+        """Return whether the group's coordinator accepts this client as a member of its generation.
 
-        aiokafka does it now and then by itself, and tells nobody of the answer.
+        aiokafka checks it occasionally by itself, but does not report the answer.
         """
         coordinator = self.client._coordinator
         await coordinator.ensure_coordinator_known()
@@ -143,22 +139,21 @@ class ClientThread(AIOKafkaConsumerThread):
 
 
 class NoTables(TableManager):
-    """Faust's keeper of tables, of which a worker has none: it starts at once.
+    """Faust's table manager, which starts at once, since a worker has no tables.
 
-    Faust waits for a second, lest a table be made too late, before it joins the group.
+    Faust waits for a second before it joins the group, in case a table is created late.
     """
 
     async def on_start(self) -> None:
-        """Say that all tables are known, and that nothing of them is to be recovered."""
         await self._update_channels()
         await self.recovery.start()
 
 
 class NarrowAdmin(AIOKafkaAdminClient):  # type: ignore[misc]  # it says nothing of types
-    """aiokafka's client for administration, which asks about no topics but those it is about.
+    """aiokafka's admin client, which requests metadata only of the topics it works on.
 
-    aiokafka asks for all topics of the cluster whenever it deletes records, and they may be
-    thousands: then the answers take most of the time of a worker.
+    aiokafka requests all topics of the cluster whenever it deletes records. With thousands of
+    topics, the answers take most of a worker's time.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -166,13 +161,12 @@ class NarrowAdmin(AIOKafkaAdminClient):  # type: ignore[misc]  # it says nothing
         self._deletes_from: set[str] = set()
 
     async def partition_counts(self, topics: Collection[str]) -> dict[str, int]:
-        """How many partitions topics have; those that are not there, or are hidden, are left out.
+        """Return the number of partitions of topics, except of missing or hidden ones.
 
-        Raises:
-            KafkaError: no broker answers.
+        Raises KafkaError if no broker answers.
         """
         answer = await self._get_cluster_metadata(sorted(topics))
-        # It names the brokers, too, which may have changed.
+        # The answer names the brokers, too, which may have changed.
         self._client.cluster.update_metadata(answer)
         return {
             each["topic"]: len(each["partitions"])
@@ -181,9 +175,9 @@ class NarrowAdmin(AIOKafkaAdminClient):  # type: ignore[misc]  # it says nothing
         }
 
     async def assigned_partitions(self, group: str, topic: str) -> set[int] | None:
-        """Return the partitions of a topic that members of a group have.
+        """Return the partitions of a topic assigned to members of a group.
 
-        None while the group is rebalanced, and where it may not be seen.
+        None during a rebalance, and if the group is not visible.
         """
         (response,) = await self.describe_consumer_groups([group])
         (described,) = response.to_object()["groups"]
@@ -203,7 +197,6 @@ class NarrowAdmin(AIOKafkaAdminClient):  # type: ignore[misc]  # it says nothing
         records_to_delete: dict[TopicPartition, RecordsToDelete],
         timeout_ms: int | None = None,
     ) -> dict[TopicPartition, int]:
-        """Delete records from partitions."""
         self._deletes_from |= {each.topic for each in records_to_delete}
         deleted: dict[TopicPartition, int] = await super().delete_records(
             records_to_delete, timeout_ms
@@ -220,13 +213,13 @@ class NarrowAdmin(AIOKafkaAdminClient):  # type: ignore[misc]  # it says nothing
             try:
                 return await self._send_request(request, node)
             except (KafkaError, TimeoutError) as error:
-                # Another broker knows as much.
+                # Try another broker, which has the same metadata.
                 failure = error
         raise failure or KafkaConnectionError("no broker is known")
 
 
 class SilentMonitor(Monitor):
-    """Faust's own sensor, whose figures nobody reads: it does not reckon them every second."""
+    """Faust's own sensor, without its computation of unused metrics every second."""
 
     @Service.task
     async def _sampler(self) -> None:
@@ -236,13 +229,13 @@ class SilentMonitor(Monitor):
 def wait_long_for_all(
     consumer: AIOKafkaConsumer, milliseconds: int, batch: int, quiet_milliseconds: int
 ) -> None:
-    """Let a broker hold a question back that is about every partition.
+    """Let a broker delay its answer to a fetch that covers every partition.
 
-    For so long, or until so many bytes have come: those that work beside many others ask less often
-    and are told more at once. If nothing has come since the client last looked for what to ask, the
-    question is held back for `quiet_milliseconds`, or until there is anything. A question that
-    leaves a partition out, of which there are records that nobody has taken yet, is not held back
-    for longer than before, since nothing is asked of that partition until it is answered.
+    The delay ends after `milliseconds`, or once `batch` bytes have arrived. Workers that run
+    alongside many others then fetch less often and get more at once. If nothing has arrived since
+    the last fetch, the delay is `quiet_milliseconds`, or until any record arrives. A fetch that
+    leaves out a partition with unconsumed records keeps the short delay, since that partition is
+    not fetched until the answer arrives.
     """
     fetcher = consumer._fetcher
     short, look = fetcher._fetch_max_wait_ms, fetcher._get_actions_per_node
@@ -269,16 +262,15 @@ def wait_long_for_all(
 
 
 def refusal_of(app: AppT) -> KafkaError | None:
-    """What keeps the consumer of an application out of its group; see `ClientThread.refusal`."""
     thread = getattr(app.consumer, "client_thread", None)
     return thread.refusal if isinstance(thread, ClientThread) else None
 
 
 def never_give_up(producer: AIOKafkaProducer) -> None:
-    """Let batches of an idempotent producer wait for a partition's leader however long it takes.
+    """Let batches of an idempotent producer wait indefinitely for a partition's leader.
 
-    They are sent until they are acknowledged; only those that wait for the leader to be known would
-    be given up, after the time that requests are given.
+    Batches are sent until they are acknowledged. Only those waiting for an unknown leader would be
+    dropped, after the request timeout.
     """
     accumulator = producer._message_accumulator
     accumulator._batch_ttl = max(math.inf, accumulator._batch_ttl)

@@ -1,14 +1,12 @@
-"""Carries out on Kafka what a stage asks of its topics.
+"""Carry out a stage's actions on Kafka.
 
-One idempotent producer and one consumer without a group, both kept open. A broker that is away is
-waited for: what can be repeated is repeated until it is back, and the producer keeps what it was
-given. Only errors that waiting does not cure are raised.
-
-`KnownRecords` keeps what a worker knows of partitions that it is going to read, and need not ask.
-
-A record that was acknowledged, or shown to the stage, is what everybody reads at its offset. So a
-stage that goes on under the first record of an epoch, its own or another's, need not have its own
-one sent back to it, nor one that has woken it a second time.
+* One idempotent producer and one consumer without a group, both kept open.
+* If a broker is away, repeatable requests are repeated until it is back, and the producer keeps its
+  records. Only errors that waiting cannot cure are raised.
+* `KnownRecords` caches records of partitions that the worker will read. A record that was
+  acknowledged, or shown to the stage, is what every reader gets at its offset. A stage that
+  continues after the first record of an epoch, its own or another's, need not fetch its own record
+  again. Nor must it fetch one that woke it a second time.
 """
 
 from __future__ import annotations
@@ -43,17 +41,14 @@ from dpstream.topics.names import BATCH_BYTES_MAX, COMPACTED, TIMESTAMP_TYPE, Ro
 
 @dataclass(slots=True)
 class _RecordRun:
-    """Records that follow on each other, and the bytes of their values."""
-
     records: list[LogRecord] = field(default_factory=list)
     size: int = 0
 
 
 class KnownRecords:
-    """Keeps, of each partition that is read, the latest records in a row that have come.
+    """Cache the latest consecutive records of each partition that is read.
 
-    Args:
-        most: bytes that are kept of a partition; of what is longer, the end.
+    `most` is the maximum number of bytes per partition; of longer runs, the end is kept.
     """
 
     def __init__(self, most: int) -> None:
@@ -61,7 +56,6 @@ class KnownRecords:
         self._rows: dict[tuple[object, int], _RecordRun] = {}
 
     def note(self, place: tuple[object, int], record: LogRecord) -> None:
-        """A record of a partition was acknowledged, or shown."""
         row = self._rows.get(place)
         if row is None:
             return
@@ -72,9 +66,9 @@ class KnownRecords:
         row.size += len(record.value)
 
     def take(self, place: tuple[object, int], start: int, stop: int) -> Sequence[LogRecord]:
-        """The records from `start` to before `stop`, or the first of them; none if they are others.
+        """Return and drop the records from `start` to before `stop`, or the first of them.
 
-        They are not kept any longer. Before a partition is first asked for, nothing is kept of it.
+        Empty if the cached records are others. Nothing is cached before a partition's first `take`.
         """
         records = self._rows.get(place, _RecordRun()).records
         self._rows[place] = _RecordRun()
@@ -82,7 +76,7 @@ class KnownRecords:
         return records[first : max(first, first + stop - start)] if first >= 0 else ()
 
 
-# The client counts the records of a batch, the topic what is around them too.
+# The client counts the records of a batch, the topic also their headers.
 BATCH_BYTES = BATCH_BYTES_MAX - 4096
 SLICE_BYTES = 2 << 20
 _STOP_SECONDS = 1.0
@@ -93,16 +87,10 @@ _LOG_APPEND_TIME = 1
 class KafkaLog:
     """The topics of a job.
 
-    Args:
-        options: what every aiokafka client is given: servers, security, timeouts, client id.
-        topic: names the topic of a role.
-        clock: is told by every acknowledgement what the broker's clock says.
-        principal: who we are to the cluster, for what it does not allow.
-        look_seconds: between two looks of the reading client for what it may ask for, if nothing
-            tells it before.
-
-    Raises:
-        AccessError: the cluster does not allow what is asked; of what is appended, `flush` says it.
+    Every aiokafka client gets `options`: servers, security, timeouts, client ID. Every
+    acknowledgement updates `clock` with the broker's time. The reading client checks what to
+    request every `look_seconds`, unless notified. Methods raise AccessError, which names
+    `principal`, if access is denied; for appended records, `flush` raises it.
     """
 
     def __init__(
@@ -143,14 +131,13 @@ class KafkaLog:
         self._unstarted = [self._producer, self._reader, self._admin]
 
     async def start(self) -> None:
-        """Connect; raises `KafkaConnectionError` when no broker answers, and may be repeated."""
+        """Connect; raise `KafkaConnectionError` if no broker answers. May be repeated."""
         while self._unstarted:
             await self._unstarted[0].start()
             self._unstarted.pop(0)
         never_give_up(self._producer)
 
     async def stop(self) -> None:
-        """Disconnect, without waiting long for what has not been acknowledged."""
         self.forget_appends()
         await asyncio.gather(
             *(
@@ -161,37 +148,30 @@ class KafkaLog:
         )
 
     async def partitions(self, role: Role) -> int:
-        """How many partitions the topic of a role has; 0 if there is no such topic."""
         return (await self.partition_counts([role]))[role]
 
     async def partition_counts(self, roles: Collection[Role]) -> dict[Role, int]:
-        """How many partitions topics of the job have; 0 where there is no such topic.
+        """Return the number of partitions of the job's topics; 0 for a missing topic.
 
-        A cluster notes who has asked about a topic that they may not see.
+        A cluster logs requests for topics that a login may not see.
         """
         found = await self._admin.partition_counts([self._topic(role) for role in roles])
         return {role: found.get(self._topic(role), 0) for role in roles}
 
     async def topic_ids(self, roles: Collection[Role]) -> dict[str, str]:
-        """Kafka's ids of the topics that exist, by name."""
         return await ask_ids(self._producer.client, [self._topic(role) for role in roles])
 
     async def assigned(self, group: str, role: Role) -> set[int] | None:
-        """Return the partitions that members of a group have; None while it is rebalanced."""
+        """Return the partitions that members of a group have; None during a rebalance."""
         return await self._admin.assigned_partitions(group, self._topic(role))
 
     async def check_visible(self, roles: Iterable[Role]) -> None:
-        """See that topics which seem not to be there are not merely hidden from us.
-
-        Raises:
-            AccessError: one is.
-        """
+        """Raise AccessError if a seemingly missing topic is merely hidden."""
         for found in await self._admin.describe_topics([self._topic(role) for role in roles]):
             if found["error_code"] == TopicAuthorizationFailedError.errno:
                 raise AccessError(self._principal, "see", "topic", found["topic"])
 
     async def settings(self, roles: Iterable[Role]) -> dict[str, dict[str, str]]:
-        """The settings that say whose clock topics go by, by name of the topic."""
         asked = [
             ConfigResource(ConfigResourceType.TOPIC, self._topic(role), {TIMESTAMP_TYPE: None})
             for role in roles
@@ -204,7 +184,6 @@ class KafkaLog:
         return found
 
     async def append(self, action: Append) -> None:
-        """Hand a record to the producer, for `flush` to wait for."""
         with self._asking("write", self._topic(action.role)):
             sent = await self._send(action)
         self._sent.add(sent)
@@ -212,7 +191,7 @@ class KafkaLog:
         sent.add_done_callback(partial(self._acknowledged, action))
 
     async def write(self, action: Append) -> None:
-        """Write a record and wait until it has been acknowledged, apart from all others."""
+        """Write a record and wait for its acknowledgement, independently of all others."""
         topic = self._topic(action.role)
         try:
             with self._asking("write", topic):
@@ -223,10 +202,6 @@ class KafkaLog:
             raise
 
     async def flush(self) -> Ends:
-        """Wait until everything appended has been acknowledged, or raise why it was not.
-
-        Returns what is known of where it lies: see `dpstream.pipeline.actions.Flush`.
-        """
         while self._pending:
             await asyncio.wait(self._pending)
         if self._failure is not None:
@@ -234,34 +209,28 @@ class KafkaLog:
         return dict(self._written)
 
     def forget_appends(self) -> None:
-        """Make what was appended so far nobody's business."""
         self._pending = set()
         self._failure = None
 
     async def settle(self, seconds: float) -> None:
-        """Wait until nothing that was appended is still on its way, but not longer than this."""
         if self._sent:
             await asyncio.wait(self._sent, timeout=seconds)
 
     def note_shown(self, role: Role, partition: int, record: LogRecord) -> None:
-        """A record has come that the stage may ask for: no broker need be asked for it."""
         self._known.note((role, partition), record)
 
     async def ends(self, places: Collection[tuple[Role, int]]) -> Ends:
-        """The offsets that the next records of partitions will get; one request for each broker."""
         return await patiently(lambda: self._ends(places))
 
     async def end_offsets(self, role: Role, partitions: Collection[int]) -> dict[int, int]:
-        """The ends of several partitions; raises aiokafka's `KafkaError` when no broker answers."""
         ends = await self._ends([(role, partition) for partition in partitions])
         return {partition: end for (_, partition), end in ends.items()}
 
     async def read(self, role: Role, partition: int, start: int, stop: int) -> LogSlice:
-        """Read records from `start` to before `stop`: some of them, or none if there are none.
+        """Read some records from `start` to before `stop`, possibly an empty slice.
 
-        Raises `PositionDeletedError` if `start` lies before the beginning of the log, of which
-        nothing is missed where it is compacted. Of what was just written or shown no broker is
-        asked.
+        Raises `PositionDeletedError` if `start` precedes the first record, except in a compacted
+        topic, where nothing is missing. Records just written or shown are not fetched.
         """
         if known := self._known.take((role, partition), start, stop):
             return LogSlice(tuple(known), known[-1].offset + 1)
@@ -287,7 +256,6 @@ class KafkaLog:
         return LogSlice(records, records[-1].offset + 1 if records else max(start, first))
 
     async def delete_below(self, role: Role, partition: int, offset: int) -> None:
-        """Delete a partition's records below `offset`; raises `KafkaError` if that fails."""
         where = TopicPartition(self._topic(role), partition)
         with self._asking("delete records of", where.topic):
             await self._admin.delete_records({where: RecordsToDelete(before_offset=offset)})
@@ -342,12 +310,12 @@ class KafkaLog:
                 if records:
                     return records
                 if await self._first(where) > start:
-                    # All of it was deleted, and no record will come that tells.
+                    # All of it was deleted: no record will arrive.
                     return []
                 stop = min(stop, (await reader.end_offsets([where]))[where])
             return []
         finally:
-            # Idle partitions are paused: their fetches would hold up whatever is asked next.
+            # Idle partitions are paused: their fetches would delay the next request.
             reader.pause(where)
 
     async def _first(self, where: TopicPartition) -> int:
@@ -355,7 +323,6 @@ class KafkaLog:
 
     @contextmanager
     def _asking(self, action: str, topic: str) -> Iterator[None]:
-        """Say of a refusal what it is about."""
         try:
             yield
         except KafkaError as error:
@@ -382,11 +349,11 @@ class KafkaLog:
             self._failure = self._failure or failure
 
     def _note_written(self, action: Append, written: Any) -> None:
-        """Note where an acknowledged record lies; None: it was not acknowledged."""
+        """Note the offset of an acknowledged record; `written` None means not acknowledged."""
         place = action.role, action.partition
         if written is None or written.timestamp_type != _LOG_APPEND_TIME:
-            # Of a batch that it had already, a broker need not know any more when it came and where
-            # it lies: the client then reckons offsets of records from none at all.
+            # A broker may no longer know the time and offset of a duplicate batch: the client then
+            # computes record offsets without a base.
             self._written.pop(place, None)
             return
         self._written[place] = written.offset + 1

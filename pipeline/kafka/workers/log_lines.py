@@ -1,4 +1,4 @@
-"""What a worker says: one line for every window, and one for what people should know."""
+"""Log lines of a worker: one per window, and messages for operators."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ from dpstream.topics.manifests import Fate
 
 
 class Level(StrEnum):
-    """How much a line matters."""
-
     info = "info"
     warning = "warning"
     error = "error"
@@ -26,11 +24,11 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LogLines:
-    """Writes lines about one worker, on standard error unless `stream` is another.
+    """Write log lines about one worker, to standard error unless `stream` is set.
 
-    In JSON every line has ts (UTC, ISO 8601), level, job (null where it is about none), stage and
-    worker; one about a window also epoch, fate, contributors (null where the stage does not learn
-    them) and seconds; every other one a message. `on_error` is told of errors too.
+    In JSON, every line has ts (UTC, ISO 8601), level, job (null if about none), stage and worker. A
+    line about a window also has epoch, fate, contributors (null if unknown to the stage) and
+    seconds; every other line has a message. `on_error` is also called with errors.
     """
 
     job: str | None
@@ -44,24 +42,19 @@ class LogLines:
 
     @property
     def output(self) -> TextIO:
-        """Where lines go."""
         return self.stream or sys.stderr
 
     def info(self, message: str) -> None:
-        """What happens in the normal course."""
         self._write(Level.info, message, message=message)
 
     def warning(self, message: str) -> None:
-        """What passes by itself."""
         self._write(Level.warning, message, message=message)
 
     def error(self, message: str) -> None:
-        """Why the worker ends."""
         self.on_error(message)
         self._write(Level.error, message, message=message)
 
     def window(self, window: FinishedWindow) -> None:
-        """The stage is done with a window."""
         seconds = round(window.seconds(self.clock(), int(self.wall_clock() * 1000)), 3)
         people = window.contributors
         told = "" if people is None else f", {people:,} contributor{'' if people == 1 else 's'}"

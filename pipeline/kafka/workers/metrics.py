@@ -1,13 +1,14 @@
-"""What a worker tells Prometheus: a pure function of one snapshot of the worker.
+"""A worker's Prometheus metrics: a pure function of a snapshot of the worker.
 
-Names are prefixed and in base units, counters end in ``_total`` and begin anew with the process.
-Labels are bounded: the job, the stage, partitions, fates, reasons of refusal, a few items; no user,
-producer, batch or epoch is one. The job's is ``dpstream_job``, since ``job`` and ``instance`` are
-what Prometheus calls those it scrapes. Consumer lag has the names and labels of kafka-lag-exporter.
-
-Where devices rely on the shuffle stage to hide how many messages they send
-(`WorkerSnapshot.hides_messages`), nothing here counts messages or records of the raw topic before
-the noise is added: devices are counted instead, who are no secret, and lag is told in seconds only.
+* Names are prefixed and in base units; counters end in ``_total`` and restart with the process.
+* Labels are bounded: the job, the stage, partitions, fates, reasons of rejection, a few items. No
+  user, producer, batch or epoch is a label.
+* The job's label is ``dpstream_job``, since Prometheus uses ``job`` and ``instance`` for its
+  targets. Consumer lag has the names and labels of kafka-lag-exporter.
+* Where devices rely on the shuffler to hide how many messages they send
+  (`WorkerSnapshot.hides_messages`), no metric counts messages or records of the raw topic before
+  the noise is added. Devices, which are no secret, are counted instead, and lag is reported in
+  seconds only.
 """
 
 from __future__ import annotations
@@ -36,11 +37,9 @@ class _Families(Collector):
 def registry_with(
     families: Callable[[], Iterator[Metric]], process: str | None = None
 ) -> CollectorRegistry:
-    """A registry of some metrics, and of those of this process.
+    """Return a registry of some metrics and of those of this process.
 
-    Args:
-        families: gives the metrics; any thread may call it.
-        process: what begins the names of those of the process; None: these are left out.
+    Any thread may call `families`. `process` is the prefix of the process metrics; None omits them.
     """
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Families(families))
@@ -54,8 +53,6 @@ _PREFIX = "dpstream_"
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How far the committed offset of a partition is behind its end."""
-
     records: int
     seconds: float
 
@@ -65,26 +62,17 @@ class WorkerSnapshot:
     """A worker at a moment.
 
     Attributes:
-        job: its name.
-        stage: as in ``dpstream run STAGE``.
-        group: its consumer group.
-        topic: what the stage reads.
-        hides_messages: whether message counts of this stage are secret.
-        restored: whether its partitions are assigned and restored.
-        broker_answers: whether the broker answered lately.
-        partitions: how many it owns.
-        records: read from the topic so far.
-        lag: by partition, of those it owns.
-        heartbeat: of the stage, see `dpstream.pipeline.stages.stage.Stage`.
-        windows: done with so far, by fate.
-        last_epoch: the highest among them; None before the first.
-        last_window_at: when it was done with the last one, in seconds since 1970.
-        window_seconds: what all windows took together.
-        facts: of the job; None if nothing is to be said of it.
-        estimates: of the publisher, what was published last; None if nothing was, or it does not
-            publish.
-        clock_ahead: by how many seconds the machine's clock is ahead of the broker's; None while
-            that is not known.
+        hides_messages: True if message counts of this stage are secret.
+        restored: True if its partitions are assigned and restored.
+        broker_answers: True if the broker answered recently.
+        records: Number of records read from the topic.
+        heartbeat: Heartbeat of the stage, see `dpstream.pipeline.stages.stage.Stage`.
+        windows: Number of finished windows by fate.
+        last_epoch: Highest epoch of a finished window; None before the first.
+        last_window_at: Time of the last finished window, in seconds since 1970.
+        window_seconds: Total duration of all windows.
+        estimates: Latest publication, if this worker publishes.
+        clock_ahead: Seconds by which the machine's clock is ahead of the broker's; None if unknown.
     """
 
     job: str
@@ -108,7 +96,6 @@ class WorkerSnapshot:
 
 
 def metric_families(snapshot: WorkerSnapshot) -> Iterator[Metric]:
-    """The metrics of a worker."""
     own = {"dpstream_job": snapshot.job, "stage": snapshot.stage}
     counts: Mapping[str, int] = snapshot.heartbeat.get("counts", {})
 
@@ -272,10 +259,8 @@ def _lag(snapshot: WorkerSnapshot) -> Iterator[Metric]:
 
 
 def metrics_text(snapshot: WorkerSnapshot) -> str:
-    """Metrics of a worker as Prometheus reads them, without those of its process."""
     return generate_latest(registry_with(lambda: metric_families(snapshot))).decode()
 
 
 def registry_of(snapshot: Callable[[], WorkerSnapshot]) -> CollectorRegistry:
-    """Metrics of a worker, from `snapshot`, which any thread may call, and those of its process."""
     return registry_with(lambda: metric_families(snapshot()), process="dpstream")

@@ -1,7 +1,7 @@
-"""Serves a worker's metrics and health over HTTP.
+"""Serve a worker's metrics and health over HTTP.
 
-From threads of its own, so that a blocked event loop is told of and not merely silent. What the
-threads see are values that the event loop has put in place whole.
+It runs in threads of its own, so that a blocked event loop is reported. The threads see values that
+the event loop replaces atomically.
 """
 
 from __future__ import annotations
@@ -20,21 +20,18 @@ from dpstream.pipeline.kafka.cluster_errors import WorkerError
 from dpstream.pipeline.kafka.workers.watchdog import Health
 from dpstream.pipeline.kafka.workers.worker_facts import JobFacts, PublishedNumbers
 
-# A client that is slower than this, in seconds, is hung up on.
+# Timeout of a client in seconds.
 _PATIENCE = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class MonitorAddress:
-    """Where to serve, and what must not be told; port 0 is any free one.
+    """Address to serve metrics at, and their secrets; port 0 is any free one.
 
-    Attributes:
-        port: TCP.
-        address: of the interface.
-        hides_messages: see `dpstream.pipeline.kafka.workers.metrics.WorkerSnapshot`.
-        facts: the same.
-        estimates: says what was published last, of a worker that publishes.
-        descriptor: of a socket that listens already, to be used instead of port and address.
+    `hides_messages` and `facts` are those of
+    `dpstream.pipeline.kafka.workers.metrics.WorkerSnapshot`. In a worker that publishes,
+    `estimates` returns the latest publication. `descriptor` is that of a listening socket, used
+    instead of port and address.
     """
 
     port: int
@@ -63,11 +60,11 @@ class _Server(ThreadingHTTPServer):
             self.socket = socket.socket(fileno=where.descriptor)
 
     def server_bind(self) -> None:
-        """Bind, without asking the network for our name."""
+        """Bind without looking up the host name on the network."""
         socketserver.TCPServer.server_bind(self)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Who hangs up is no news."""
+        """Ignore clients that disconnect."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -89,7 +86,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._say(404, "there are /metrics, /healthz and /readyz")
 
     def log_message(self, format: str, *args: object) -> None:
-        """Scrapes are no news."""
+        """Log no scrapes."""
 
     def _say(self, status: int, line: str) -> None:
         self._answer(status, "text/plain; charset=utf-8", f"{line}\n".encode())
@@ -112,15 +109,8 @@ def serve(
 ) -> ThreadingHTTPServer:
     """Serve until `shutdown` and `server_close`, or the end of the process.
 
-    Args:
-        where: to serve.
-        registry: what there is to tell.
-        alive: answers ``/healthz``.
-        ready: answers ``/readyz``.
-        look_seconds: within which `shutdown` is heard of.
-
-    Raises:
-        WorkerError: the address cannot be had.
+    `alive` answers ``/healthz``, `ready` answers ``/readyz``. `shutdown` takes effect within
+    `look_seconds`. Raises WorkerError if the address is unavailable.
     """
     try:
         server = _Server(where, registry, {"/healthz": alive, "/readyz": ready})

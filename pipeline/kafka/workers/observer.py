@@ -1,9 +1,8 @@
-"""Looks at a worker now and then, and keeps what is seen for whoever asks.
+"""Take snapshots of a worker for its metrics.
 
-Lag is how far a consumer group is behind, in seconds, from the ends of a partition alone.
-
-The method of kafka-lag-exporter: remember when the partition had which end, and interpolate when
-the first record that is not committed yet was written. Nothing is asked of the broker for it.
+Lag in seconds is computed as in kafka-lag-exporter: record the ends of a partition over time, and
+interpolate when the first uncommitted record was written. This needs no further request to the
+broker.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from dpstream.pipeline.stages.environment import FinishedWindow, WindowListener,
 from dpstream.pipeline.stages.stage import Stage
 from dpstream.topics.manifests import Fate
 
-# Beyond this many points every second one is forgotten, so that what is kept covers any time.
+# Beyond this number of points, every second one is dropped, so that the history covers any time.
 _POINTS = 256
 
 
@@ -36,7 +35,7 @@ class EndHistory:
     >>> history.seconds_behind(now=10, committed=120)
     0.0
 
-    What was written before the history began is at least as old as the history:
+    A record written before the history started is at least as old as the history:
 
     >>> history.seconds_behind(now=10, committed=7)
     10.0
@@ -46,10 +45,9 @@ class EndHistory:
         self._points: list[tuple[float, int]] = []
 
     def note(self, now: float, end: int) -> None:
-        """The partition ends at `end` at the moment `now`."""
         points = self._points
         if len(points) > 1 and points[-2][1] == points[-1][1] == end:
-            # Of a time without records only its beginning and its end matter.
+            # Of a period without records, only its start and its end matter.
             points[-1] = (now, end)
         else:
             points.append((now, end))
@@ -57,7 +55,7 @@ class EndHistory:
             del points[1:-1:2]
 
     def seconds_behind(self, now: float, committed: int) -> float:
-        """The age of the record at offset `committed`; 0 if there is none yet."""
+        """Return the age of the record at offset `committed`; 0 if not written yet."""
         points = self._points
         if not points or committed >= points[-1][1]:
             return 0.0
@@ -70,10 +68,10 @@ class EndHistory:
 
 @dataclass(slots=True)
 class WindowTally:
-    """Counts the windows that a stage is done with, and passes them on to `listener`.
+    """Count the finished windows of a stage, and pass them on to `listener`.
 
-    `clock` is never set; `wall_clock`, in seconds since 1970, should be the broker's, by which
-    windows are dated.
+    `clock` is never set. `wall_clock`, in seconds since 1970, should be the broker's, which dates
+    windows.
     """
 
     listener: WindowListener = ignore_window
@@ -85,7 +83,6 @@ class WindowTally:
     seconds: float = 0.0
 
     def __call__(self, window: FinishedWindow) -> None:
-        """The stage is done with a window."""
         now = self.wall_clock()
         self.fates[window.fate] += 1
         self.last_epoch = max(window.epoch, self.last_epoch or window.epoch)
@@ -95,12 +92,10 @@ class WindowTally:
 
 
 class Observer:
-    """What metrics are made of; `snapshot` is replaced whole, so that any thread may read it.
+    """Source of metrics; `snapshot` is replaced atomically, so that any thread may read it.
 
-    Args:
-        blank: what is known before the first one.
-        windows: is told by the stage.
-        estimates: says what was published last.
+    `blank` is the snapshot before the first observation. The stage updates `windows`, and
+    `estimates` returns the latest publication.
     """
 
     def __init__(
@@ -124,7 +119,6 @@ class Observer:
         broker_answers: bool,
         clock_ahead: float | None = None,
     ) -> None:
-        """Take a snapshot of the worker; `ends` are those of the partitions, if they are known."""
         if broker_answers:
             for partition, end in ends.items():
                 self._ends[partition].note(now, end)

@@ -1,4 +1,4 @@
-"""Waiting for a broker that is away."""
+"""Wait for a broker that is away."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aiokafka.errors import KafkaError, KafkaTimeoutError
 
 
 class Outage:
-    """Whether the broker answers; told of every attempt to ask it something.
+    """Track whether the broker answers, given the result of every request.
 
     >>> outage = Outage("127.0.0.1:9092", print, clock=iter([0.0, 40.0]).__next__)
     >>> outage.asked(answered=False)  # doctest: +ELLIPSIS
@@ -35,11 +35,9 @@ class Outage:
 
     @property
     def over(self) -> bool:
-        """Whether the broker answered when it was last asked."""
         return self._since is None
 
     def asked(self, *, answered: bool) -> None:
-        """The broker was asked something, and answered or did not."""
         if not answered and self._since is None:
             self._since = self._clock()
             now = time.strftime("%H:%M:%S")
@@ -55,7 +53,7 @@ T = TypeVar("T")
 
 
 async def patiently(attempt: Callable[[], Awaitable[T]]) -> T:
-    """Repeat `attempt` until it works, or raises an error that waiting does not cure."""
+    """Repeat `attempt` until it succeeds, or raises an error that waiting cannot cure."""
     while True:
         try:
             return await attempt()

@@ -1,9 +1,9 @@
-"""Workers that end since there is nothing to do, and the note that they leave.
+"""Workers that exit for lack of work, and the note that they leave.
 
-A worker that has had nothing to do for some time, and sees that nothing is left for its stage to
-do, says so in ``<job>.status``, leaves a note in its folder and ends. The note says what wakes it:
-see `dpstream.pipeline.stages.idle_condition`. Whoever watches over it reads the note, says again
-now and then that it rests, and starts it when it is woken.
+A worker that had no work for some time, and whose stage has nothing left to do, reports itself idle
+in ``<job>.status``. It then leaves a note in its folder and exits. The note states what wakes it:
+see `dpstream.pipeline.stages.idle_condition`. Its supervisor reads the note, repeats the idle
+heartbeat regularly, and restarts the worker on demand.
 """
 
 from __future__ import annotations
@@ -28,12 +28,9 @@ FOUND_NOTHING = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Resting:
-    """When a worker ends since there is nothing to do.
+    """Condition under which a worker exits for lack of work.
 
-    Attributes:
-        after: seconds since it last had anything to do.
-        roles: the topics that wake it, that of its stage among them.
-        version: of the job's record, for the note.
+    It had no work for `after` seconds. The topics `roles` wake it, including that of its stage.
     """
 
     after: float
@@ -42,13 +39,13 @@ class Resting:
 
 
 class Quiet:
-    """For how long there has been nothing to do.
+    """Duration without work.
 
     >>> quiet = Quiet(Resting(60.0, (), ""))
     >>> [quiet.lasts(now, done=9, idle=now != 50) for now in (0.0, 50.0, 51.0, 110.0, 111.0)]
     [False, False, False, False, True]
 
-    Who was woken for nothing need not wait as long:
+    A worker that was woken without work waits for a shorter time:
 
     >>> quiet = Quiet(Resting(60.0, (), ""))
     >>> [quiet.lasts(now, done=0, idle=True) for now in (0.0, 2.0, 3.0)]
@@ -61,13 +58,11 @@ class Quiet:
         self._since: float | None = None
 
     def lasts(self, now: float, done: int, *, idle: bool) -> bool:
-        """Whether it lasts for long enough.
+        """Return whether there has been no work for long enough; `now` in seconds.
 
-        Args:
-            now: in seconds.
-            done: records that were read since the start, and those that the stage has written:
-                what a worker was woken by may be taken in before it is shown a record.
-            idle: whether there is nothing to do now.
+        `done` counts records read since the start and records written by the stage. A worker may
+        consume what woke it before it is shown a record. `idle` states whether there is no work
+        now.
         """
         if not idle or done != self._done:
             self._since = None
@@ -78,25 +73,20 @@ class Quiet:
         return self._since is not None and now - self._since >= after
 
     def begin_anew(self) -> None:
-        """There was something to do after all."""
         self._since = None
 
 
 def told_at_rest(**more: object) -> dict[str, object]:
-    """What a worker says in ``<job>.status`` that has ended since there is nothing to do."""
     return {"resting": True, "partitions": [], "busy": False, **more}
 
 
 @dataclass(frozen=True, slots=True)
 class RestNote:
-    """What a worker leaves behind that rests.
+    """Note left by an idle worker.
 
-    Attributes:
-        rest: what wakes it.
-        version: of the job's record.
-        words: what it has said in ``<job>.status``.
-        metrics: what it told Prometheus last; empty if it told nothing.
-        since: when it was written, in seconds since 1970 by this machine's clock.
+    It stays idle under the condition `rest`. `words` is its heartbeat in ``<job>.status``, and
+    `metrics` its last Prometheus metrics, or empty. The note was written at `since`, in seconds
+    since 1970 by this machine's clock.
     """
 
     rest: IdleCondition
@@ -106,7 +96,6 @@ class RestNote:
     since: float = 0.0
 
     def write(self, folder: Path, metrics: str) -> None:
-        """Write it into a worker's folder, whole or not at all."""
         path = folder / NOTE
         fresh = path.with_suffix(".new")
         with naming(path):
@@ -116,7 +105,7 @@ class RestNote:
 
     @classmethod
     def read(cls, folder: Path) -> RestNote | None:
-        """What a worker has left in its folder; None: nothing that can be read."""
+        """Return the note in a worker's folder, or None if there is no readable one."""
         try:
             return _notes().validate_json(read_whole_file(folder / NOTE))
         except (OSError, ValueError):
@@ -124,7 +113,6 @@ class RestNote:
 
     @staticmethod
     def forget(folder: Path) -> None:
-        """A worker works: what it has left before says nothing any more."""
         (folder / NOTE).unlink(missing_ok=True)
 
 

@@ -1,4 +1,4 @@
-"""How long a worker waits for what."""
+"""Timeouts and intervals of a worker."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ class Timings:
     """Durations in seconds; tests shorten them.
 
     Attributes:
-        session: Kafka gives the partitions of a worker that is silent for so long to others.
-        heartbeat: between two words to the group's coordinator.
-        rebalance: what Kafka grants every worker for giving its partitions up.
-        request: what the broker is granted for an answer.
-        tick: between two ticks of the stage.
-        status: between two records in ``<job>.status``.
-        probe: without an answer for so long the broker counts as away.
-        topics: between two looks at whether the topics are as they were.
-        blocked: the watchdog's patience with an event loop that does not tick,
-        unrestored: with a worker whose partitions are not restored,
-        stalled: with records that wait and are not read.
-        ends: between two questions for the ends of the partitions.
-        fetch: for so long a broker may hold a question for records back until there are some,
-        whole: and for so long if it is about every partition, so that none waits for its answer,
-        batch: until there are so many bytes,
-        quiet: and for so long, but until there is any, if nothing has come lately.
-        idle: between two looks for records while there is room for more.
-        look: between two looks of a client for what it may ask for, if nothing tells it before, and
-            of a thread for whether it is to end.
+        session: Silence after which Kafka reassigns a worker's partitions.
+        heartbeat: Interval of heartbeats to the group's coordinator.
+        rebalance: Kafka's timeout for workers to release their partitions.
+        request: Timeout of the broker's answers.
+        tick: Interval of the stage's ticks.
+        status: Interval of records in ``<job>.status``.
+        probe: Time without an answer after which the broker counts as away.
+        topics: Interval of checks that the topics are unchanged.
+        blocked: The watchdog's timeout for an event loop that does not tick.
+        unrestored: The watchdog's timeout for restoring partitions.
+        stalled: The watchdog's timeout for waiting records that are not read.
+        ends: Interval of requests for the partitions' ends.
+        fetch: Maximum delay of the broker's answer to a fetch until there are records.
+        whole: The same for a fetch of every partition, so that none waits for its answer.
+        batch: Bytes that end the delay `whole`.
+        quiet: Delay until any record arrives, if none has arrived lately.
+        idle: Interval of polls while there is capacity for more records.
+        look: Interval at which a client checks what to request, unless notified, and a thread
+            checks whether to end.
     """
 
     session: float = 10.0
@@ -59,7 +59,7 @@ class Timings:
 
     @classmethod
     def of_many(cls) -> Timings:
-        """Of a worker beside which many others run: it asks less often, and is as safe."""
+        """Return timings for a worker among many: it polls less often, and is as safe."""
         return cls(
             heartbeat=3.0,
             tick=3.0,
@@ -75,5 +75,5 @@ class Timings:
 
     @property
     def pause(self) -> float:
-        """After so many seconds a paused worker asks whether its partitions are still its own."""
+        """Seconds after which a paused worker confirms that its partitions are still its own."""
         return self.session / 2

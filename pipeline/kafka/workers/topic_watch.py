@@ -1,15 +1,13 @@
-"""Notices what others do to the topics of a job while its workers run.
+"""Detect changes to the topics of a job while its workers run.
 
-A topic that is gone, or has fewer partitions or records than before, was deleted and perhaps made
-again: what it held is lost, and going on would pass that over in silence. Partitions that were
-added are nobody's: epoch e lies in partition e mod P with the P of the deployment, and what lies
-elsewhere is not read.
-
-`GroupWatch` notices partitions that no member of a worker's consumer group has.
-
-A leader that does not know the topic yet assigns its partitions to nobody. Kafka gives a member
-that is back within its session what it had before, so a restart alone changes nothing: the worker
-ends, and joins under another instance id when it is started again.
+* A topic that is gone, or has fewer partitions or records than before, was deleted and perhaps
+  recreated. Its data is lost, and continuing would hide that.
+* Added partitions are unused: epoch e is in partition e mod P, with the P of the deployment.
+  Records elsewhere are not read.
+* `GroupWatch` detects partitions that no member of a worker's consumer group has. A leader that
+  does not know the topic yet leaves its partitions unassigned. Kafka gives a member that returns
+  within its session its previous partitions, so a restart alone changes nothing. The worker
+  therefore exits, and rejoins under another instance ID when restarted.
 """
 
 from __future__ import annotations
@@ -23,17 +21,14 @@ from dpstream.topics.names import Role
 
 
 class UnassignedError(WorkerError):
-    """No member of the group has some partitions."""
+    pass
 
 
 class GroupWatch:
     """Count the seconds during which partitions have no owner.
 
-    A worker without partitions is content as long as others have them all.
-
-    Args:
-        partitions: of the topic, as the job was deployed.
-        session: seconds after which partitions without an owner are a fault.
+    A worker needs no partitions as long as others have all `partitions`. Partitions without an
+    owner for `session` seconds are a fault.
     """
 
     def __init__(self, partitions: int, session: float) -> None:
@@ -42,10 +37,9 @@ class GroupWatch:
         self._since: float | None = None
 
     def see(self, assigned: Collection[int] | None, now: float) -> None:
-        """Look at what members have; None: the group is being rebalanced, or nobody answers.
+        """Check the assigned partitions; None during a rebalance, or without an answer.
 
-        Raises:
-            UnassignedError: partitions had no owner for longer than a session.
+        Raises UnassignedError if partitions had no owner for longer than a session.
         """
         missing = () if assigned is None else sorted(self._partitions.difference(assigned))
         if not missing:
@@ -60,36 +54,32 @@ class GroupWatch:
             )
 
 
-# Looks in a row: a broker that has just come back may not know everything yet.
+# Consecutive checks: a broker that has just returned may not know everything yet.
 _LOOKS = 3
 
 
 class WatchedJob(Protocol):
-    """What is asked of a `dpstream.pipeline.jobs.deployed_job.DeployedJob`."""
-
     @property
     def name(self) -> str:
-        """The name of the job."""
+        """Name of the job."""
 
     @property
     def start_offsets(self) -> Mapping[Role, tuple[int, ...]]:
-        """Where the deployment begins, in every partition of every topic it was deployed with."""
+        """Start of the deployment in every partition of every topic it was deployed with."""
 
     @property
     def topic_ids(self) -> Mapping[Role, str]:
-        """Kafka's ids of the topics that it was deployed with; of heartbeats none."""
+        """Kafka's IDs of the topics it was deployed with, except heartbeats."""
 
     def topic(self, role: Role) -> str:
-        """The name of a topic of the job."""
+        """Return the name of a topic of the job."""
 
 
 class TopicWatch:
-    """Compares the topics of a stage with those the job was deployed with.
+    """Compare the topics of a stage with those the job was deployed with.
 
-    Args:
-        job: the deployed job.
-        role: of the topic whose partitions the workers of the stage share.
-        used: what else the stage reads and writes, as of `dpstream.pipeline.stages.topic_uses`.
+    `role` is the topic whose partitions the stage's workers share. `used` are the other topics of
+    the stage, as of `dpstream.pipeline.stages.topic_uses`.
     """
 
     def __init__(self, job: WatchedJob, role: Role, used: Collection[Role] = ()) -> None:
@@ -101,19 +91,16 @@ class TopicWatch:
 
     @property
     def partitions(self) -> int:
-        """How many partitions of the topic are the job's."""
         return len(self._job.start_offsets[self._role])
 
     @property
     def used(self) -> tuple[Role, ...]:
-        """The topics that the stage reads and writes, of those the job was deployed with."""
         return tuple(role for role in Role if role in self._used & self._job.start_offsets.keys())
 
     def see_partitions(self, counts: Mapping[Role, int]) -> list[str]:
-        """Look at how many partitions the topics have; returns what is new and harmless.
+        """Check the number of partitions of the topics; return new and harmless findings.
 
-        Raises:
-            WorkerError: one has been gone, or has had too few, for some looks.
+        Raises WorkerError if a topic was gone, or had too few, for several checks.
         """
         wrong = None
         notices = []
@@ -139,10 +126,9 @@ class TopicWatch:
         return notices
 
     def see_ids(self, ids: Mapping[str, str]) -> None:
-        """Look at Kafka's ids of the topics, by name; those that are gone have none.
+        """Check Kafka's IDs of the topics, by name; missing topics have none.
 
-        Raises:
-            WorkerError: one has another id than the job was deployed with.
+        Raises WorkerError if an ID differs from that at deployment.
         """
         for role in self.used:
             topic, deployed = self._job.topic(role), self._job.topic_ids.get(role)
@@ -150,10 +136,9 @@ class TopicWatch:
                 raise WorkerError(made_again(self._job.name, topic))
 
     def see_ends(self, ends: Mapping[int, int], reached: Mapping[int, int]) -> None:
-        """Look at the ends of partitions, asked for after the stage had `reached` these offsets.
+        """Check the ends of partitions, requested after the stage had `reached` these offsets.
 
-        Raises:
-            WorkerError: one has ended before that, or before the deployment, for some looks.
+        Raises WorkerError if one ended earlier, or before the deployment, for several checks.
         """
         starts = dict(enumerate(self._job.start_offsets[self._role]))
         wrong = [

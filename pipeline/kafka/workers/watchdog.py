@@ -1,14 +1,12 @@
-"""Ends a worker that makes no progress although it could.
+"""End a worker that makes no progress although it could.
 
-Faust and its Kafka client can hang in ways that raise nothing. A thread of its own counts the
-seconds during which something that should happen did not, and ends the process: whoever supervises
-it starts another, and nothing is lost. Seconds count only while this process runs, so being
-suspended is no fault, and the last two only while the broker answers, so an outage is none either.
-
-A worker has a pulse: a file whose time changes as long as its event loop goes round.
-
-A worker that hangs ends itself, unless what hangs is the interpreter itself, or the process was
-stopped. Whoever has started it sees it by this.
+* Faust and its Kafka client can hang without raising an error. A separate thread counts the seconds
+  without expected progress, and ends the process. A supervisor starts another, and nothing is lost.
+* Seconds count only while this process runs, so suspension is no fault. The last two counters run
+  only while the broker answers, so an outage is no fault either.
+* A worker has a heartbeat file, whose time changes while its event loop runs. A hung worker ends
+  itself, unless the interpreter itself hangs or the process was stopped. Its starter then detects
+  this by the file.
 """
 
 from __future__ import annotations
@@ -28,14 +26,14 @@ _FILE = "pulse"
 
 
 class FilePulse:
-    """Touches a file in a worker's folder now and then; without room for it nothing happens."""
+    """Touch a file in a worker's folder regularly; on a full disk, do nothing."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / _FILE
         self._last = float("-inf")
 
     def beat(self, now: float) -> None:
-        """The event loop goes round; `now` in seconds that never go back."""
+        """Record that the event loop runs; `now` in seconds that never go back."""
         if now >= self._last + PULSE_SECONDS:
             self._last = now
             with suppress(OSError):
@@ -44,7 +42,6 @@ class FilePulse:
 
 
 def pulse_of(folder: Path) -> int | None:
-    """What changes with every beat; None before the first."""
     try:
         return (folder / _FILE).stat().st_mtime_ns
     except OSError:
@@ -57,9 +54,9 @@ _INTERVAL = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Pulse:
-    """What the event loop saw when it last ticked.
+    """State of the event loop at its latest tick.
 
-    ``work`` counts what was done so far; ``positions`` and ``ends`` are the next offset to read and
+    ``work`` counts completed actions; ``positions`` and ``ends`` are the next offset to read and
     the end of each partition owned.
     """
 
@@ -71,7 +68,7 @@ class Pulse:
 
 
 class Watchdog:
-    """Counts the seconds without a tick, without restored partitions, without reading.
+    """Count the seconds without a tick, without restored partitions, and without reading.
 
     `beat` is called by the event loop, `check` by the watchdog's thread.
 
@@ -90,12 +87,10 @@ class Watchdog:
         self._stalled: dict[int, float] = {}
 
     def beat(self, pulse: Pulse) -> None:
-        """The event loop ticks."""
         self._pulse = pulse
         self._ticked = True
 
     def check(self, elapsed: float) -> str | None:
-        """Let `elapsed` seconds pass; returns what is wrong, if anything is."""
         pulse, last = self._pulse, self._last
         self._silent = 0.0 if self._ticked else self._silent + elapsed
         self._ticked = False
@@ -115,16 +110,14 @@ class Watchdog:
 
     @property
     def interval(self) -> float:
-        """Seconds between two checks."""
         return max(_INTERVAL, self._timings.tick)
 
     @property
     def pulse(self) -> Pulse:
-        """What the event loop saw when it last ticked."""
         return self._pulse
 
     def fault(self, share: float = 1.0) -> str | None:
-        """What has been wrong for longer than this share of the patience, if anything has."""
+        """Return the fault that has lasted longer than this share of its timeout, if any."""
         blocked, unrestored, stalled = (
             share * patience
             for patience in (self._timings.blocked, self._timings.unrestored, self._timings.stalled)
@@ -150,7 +143,7 @@ def guard(watchdog: Watchdog, report: Callable[[str], None]) -> None:
         while True:
             time.sleep(interval)
             now = time.monotonic()
-            # A longer time is one in which this process was suspended.
+            # A longer time means that this process was suspended.
             fault = watchdog.check(min(now - before, 2 * interval))
             before = now
             if fault is not None:
@@ -160,22 +153,20 @@ def guard(watchdog: Watchdog, report: Callable[[str], None]) -> None:
     threading.Thread(target=watch, name="watchdog", daemon=True).start()
 
 
-# Health is denied after half of the watchdog's patience: whoever watches sees it before the end.
+# A worker is unhealthy after half of the watchdog's timeout: monitoring shows it before the end.
 _SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """An answer: yes or no, and why."""
-
     good: bool
     line: str
 
 
 def liveness(watchdog: Watchdog) -> Health:
-    """Whether the event loop ticks and what could be read is read.
+    """Return whether the event loop ticks and available records are read.
 
-    Neither a stream without records nor a broker that is away is held against the worker.
+    A stream without records or an absent broker is no fault of the worker.
     """
     fault = watchdog.fault(_SHARE)
     if fault is not None:
@@ -184,9 +175,9 @@ def liveness(watchdog: Watchdog) -> Health:
 
 
 def readiness(watchdog: Watchdog) -> Health:
-    """Whether partitions are assigned, and restored from all logs that the stage needs.
+    """Return whether partitions are assigned, and restored from all logs that the stage needs.
 
-    A worker to which the group gave no partition stands by, and is ready for one.
+    A worker without assigned partitions stands by, and is ready for one.
     """
     alive, pulse = liveness(watchdog), watchdog.pulse
     if not alive.good:

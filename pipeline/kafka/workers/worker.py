@@ -1,7 +1,7 @@
-"""One stage as one process.
+"""Run one stage as one process.
 
-`run_worker` blocks until the process is told to stop (SIGTERM, SIGINT: exit code 0, nothing is lost
-by it) or cannot go on (exit code 1, and a line on standard error that says why).
+`run_worker` blocks until the process gets SIGTERM or SIGINT (exit code 0, nothing is lost), or
+cannot continue (exit code 1, with the reason in a line on standard error).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _GOODBYE_SECONDS = 1.0
 
 
 class WorkerJob(topic_watch.WatchedJob, groups.Deployment, Protocol):
-    """What a worker needs to know of a `dpstream.pipeline.jobs.deployed_job.DeployedJob`."""
+    """The parts of a `dpstream.pipeline.jobs.deployed_job.DeployedJob` that a worker uses."""
 
 
 def run_worker(
@@ -92,31 +92,20 @@ def run_worker(
     used: Collection[Role] = (),
     resting: Resting | None = None,
 ) -> int:
-    """Run a stage until this process is told to stop; returns the exit code.
+    """Run a stage until this process is stopped; return the exit code.
 
     It owns the process, which ends seconds after it returns even if a thread of Faust's hangs.
 
-    Args:
-        stage: made for `job`, not used before.
-        job: the deployed job.
-        connection: the cluster.
-        stage_name: as in ``dpstream run STAGE``.
-        worker: the name of this worker, for people.
-        directory: its own, held locked. A worker that is started again in the same directory gets
-            its partitions back without disturbing the others.
-        timings: for tests.
-        lines: writes what there is to say.
-        windows: that `stage` tells of its windows, for metrics.
-        monitor: where metrics and health are served; nowhere by default.
-        clock: is told by every acknowledgement what the broker's clock says.
-        used: topics that the stage reads or writes, to see whether they stay as they were deployed;
-            that of the stage is among them.
-        resting: when to end since there is nothing to do, which a note in `directory` says then;
-            never by default.
+    `stage` is unused and made for `job`; it reports its windows to `windows`, for metrics.
+    `directory` is the worker's own, locked folder. A worker restarted in it gets its partitions
+    back without disturbing the others. `monitor` is the address of metrics and health.
+    Acknowledgements update `clock` with the broker's time. `used` are the stage's topics to check
+    for changes, including its own. With `resting`, the worker exits for lack of work, and leaves a
+    note in `directory`.
     """
     lines = lines or LogLines(job.name, stage_name, worker)
     for library in _LIBRARIES:
-        # A hundred lines a second during an outage, of which we say one.
+        # They log a hundred lines a second during an outage; the worker logs one.
         logging.getLogger(library).setLevel(logging.CRITICAL + 1)
     close_silent_connections()
     process = _Process(
@@ -143,7 +132,7 @@ def run_worker(
 
 
 class _FaustWorker(faust.Worker):
-    """Faust's own process, without its signals and its spinner: standard error is ours."""
+    """Faust's process without its signal handlers, and without its spinner on standard error."""
 
     def __init__(self, app: AppT) -> None:
         super().__init__(app, quiet=True, override_logging=False, redirect_stdouts=False)
@@ -233,7 +222,7 @@ class _Process:
             self.lines.error(self._describe(error))
             code = 1
         _exit_after(_STOP_SECONDS, code)
-        # Without a broker Faust's threads do not stop without an error, and nothing hangs on them.
+        # Without a broker, Faust's threads stop with an error, which does not matter.
         threading.excepthook = lambda failure: None
         if code == 0:
             await self._say_goodbye()
@@ -254,8 +243,6 @@ class _Process:
                 self.ended.set_exception(error)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do some work beside the rest; its failure ends the worker."""
-
         def finished(task: asyncio.Task[None]) -> None:
             self.tasks.discard(task)
             if not task.cancelled() and task.exception() is not None:
@@ -368,7 +355,7 @@ class _Process:
         return bool(positions) and all(ends.get(each) == at for each, at in positions.items())
 
     async def _find_rest(self, roles: Collection[Role]) -> IdleCondition | None:
-        """See whether nothing is left to do, of any partition; what wakes whoever rests then."""
+        """Return what wakes the worker, or None if work is left in any partition."""
         starts, role = self.job.start_offsets, self.stage.role
         try:
             async with asyncio.timeout(self.timings.probe):
@@ -378,7 +365,7 @@ class _Process:
                 }
         except (KafkaError, TimeoutError):
             return None
-        # Everything up to these ends is taken in now.
+        # Process everything up to these ends.
         await self.execution.tick()
         for partition, end in ends[role].items():
             committed = await self.execution.membership.committed(partition)
@@ -387,7 +374,7 @@ class _Process:
         seconds = self.stage.rests()
         if seconds is None or not self.execution.restored or not self._has_read(ends[role]):
             return None
-        # In the order of the partitions, and not of the answers.
+        # Order by partition, not by answer.
         told = {each: tuple(end for _, end in sorted(ends[each].items())) for each in roles}
         return IdleCondition(told, seconds)
 
@@ -397,7 +384,6 @@ class _Process:
             await asyncio.sleep(self.timings.tick)
 
     async def _probe(self) -> None:
-        """Ask the broker for the ends of the partitions, to know that it answers and who lags."""
         partitions = range(self.topics.partitions)
         while True:
             reached = dict(self.execution.reached)
@@ -441,12 +427,12 @@ class _Process:
             async with asyncio.timeout(self.timings.probe):
                 settings = await self.log.settings(self.topics.used)
         except (KafkaError, TimeoutError):
-            # Perhaps this worker may not ask: status says it too.
+            # This worker may lack access; status reports it too.
             return ()
         return tuple(name for name, configs in settings.items() if wrong_clock(configs))
 
     async def _see_topics(self) -> bool:
-        """Look at the topics; whether the broker answers: its topics may be gone all the same."""
+        """Check the topics, and return whether the broker answers; topics may be gone even so."""
         try:
             async with asyncio.timeout(self.timings.probe):
                 counts = await self.log.partition_counts(self.topics.used)
@@ -462,13 +448,12 @@ class _Process:
         return True
 
     async def _tell_status(self) -> None:
-        """Write what this worker is doing to ``<job>.status``, where the latest word counts."""
         execution = self.execution
-        # The first word is said at once: its acknowledgement tells what time it is.
+        # Write the first heartbeat at once: its acknowledgement contains the broker's time.
         before, records = time.monotonic() - self.timings.status, 0
         while True:
             if self.stopping:
-                # Nothing may come after the goodbye.
+                # No heartbeat may follow the final one.
                 return
             now = time.monotonic()
             words = heartbeat(
@@ -492,7 +477,6 @@ class _Process:
         self.clock_is_off = problem is not None
 
     def _describe(self, error: BaseException) -> str:
-        """One line for people: what we know how to say, or where the unexpected happened."""
         text = " ".join(str(error).split())
         if isinstance(error, AccessError):
             return error.asking_for(self.stage_name)
@@ -504,7 +488,7 @@ class _Process:
                 self.connection.principal, "join", "group", group, self.stage_name
             )
         if refused_kind(error) == "cluster":
-            # What an idempotent producer is told who may write to no topic at all.
+            # Kafka's answer to an idempotent producer without write access to any topic.
             topic = self.job.topic(Role.STATUS)
             return access_problem(
                 self.connection.principal, "write", "topic", topic, self.stage_name
@@ -516,16 +500,15 @@ class _Process:
         return _unexpected(error)
 
     async def _say_goodbye(self) -> None:
-        """Say that this worker was ended, so that nobody takes it for lost."""
         self.stopping = True
         with suppress(Exception):
-            # What was decided is not forgotten with whoever has said it.
+            # Keep the count of finalized windows, which must survive the worker.
             kept = {key: said for key, said in self.stage.heartbeat().items() if key == "decided"}
             words = {"stopped": True, **kept} if self.rest is None else told_at_rest(**kept)
             async with asyncio.timeout(_GOODBYE_SECONDS):
                 await self._say(words)
                 if self.rest is not None and self.resting is not None:
-                    # Not before it is said: whoever reads the note says it again.
+                    # Write the note only after the heartbeat, which the note's reader repeats.
                     RestNote(self.rest, self.resting.version, self._word(words)).write(
                         self.directory, self._metrics()
                     )
@@ -557,9 +540,9 @@ def _unexpected(error: BaseException) -> str:
 
 
 def _identity(directory: Path) -> str:
-    """Who a worker is to the group: two live ones of one identity would evict each other for ever.
+    """Return a worker's ID in the group: two live ones with one ID would evict each other forever.
 
-    It lies in the directory, whose lock only one of them can hold.
+    It is stored in the directory, whose lock only one of them can hold.
     """
     path = _identity_file(directory)
     if not path.exists():
@@ -571,7 +554,7 @@ def _identity(directory: Path) -> str:
 
 
 def _tell_of_thread(failure: threading.ExceptHookArgs) -> None:
-    """Print where a thread failed, unless Kafka is why: then the worker ends with the reason."""
+    """Print where a thread failed, except for Kafka errors, which end the worker anyway."""
     if failure.exc_type is None or not issubclass(failure.exc_type, KafkaError):
         threading.__excepthook__(failure)
 
@@ -581,7 +564,7 @@ def _identity_file(directory: Path) -> Path:
 
 
 def _exit_after(seconds: float, code: int) -> None:
-    """End this process even if something refuses to stop: nothing is lost by it."""
+    """End this process even if something fails to stop: nothing is lost by it."""
 
     def exit_now() -> None:
         time.sleep(seconds)

@@ -1,4 +1,4 @@
-"""What rules of alarm need to know of a job, and does not change while its workers run."""
+"""Constants of a job that alert rules need, and other heartbeat contents."""
 
 from __future__ import annotations
 
@@ -11,15 +11,12 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 
 @dataclass(frozen=True, slots=True)
 class JobFacts:
-    """The measures by which a job's metrics are judged.
+    """Constants by which a job's metrics are judged.
 
-    Attributes:
-        grace_seconds: how long a window waits for producers that are late.
-        minimum: the fewest devices that a window is released with.
-        epsilon: the privacy loss that the guarantee states.
-        delta: the same.
-        unit: what they are spent on, see `dpstream.randomizers.guarantee.Guarantee`.
-        epoch_seconds: how long the first epoch lasts; None for epochs that are not placed in time.
+    A window waits `grace_seconds` for late producers, and is released with at least `minimum`
+    devices. `epsilon` and `delta` are the privacy loss that the guarantee states, per `unit`: see
+    `dpstream.randomizers.guarantee.Guarantee`. `epoch_seconds` is the length of the first epoch,
+    None without a calendar.
     """
 
     grace_seconds: float
@@ -31,7 +28,6 @@ class JobFacts:
 
     @classmethod
     def of(cls, job: DeployedJob) -> Self:
-        """Those of a deployed job."""
         guarantee = job.guarantee
         epoch_seconds = None
         if (calendar := job.epochs.calendar) is not None:
@@ -53,17 +49,12 @@ def heartbeat(
     read: int,
     seconds: float,
 ) -> dict[str, object]:
-    """The words of a worker at work.
+    """Return the heartbeat of a working worker.
 
     Where devices rely on the stage to hide how many messages they send, the numbers of records are
-    left out: nearly each of them is a batch.
-
-    Args:
-        stage: the stage's own heartbeat.
-        positions: the next offset to read, by partition owned.
-        ends: where partitions end, as far as that is known.
-        read: records read since the last heartbeat.
-        seconds: since then.
+    left out: almost every record is a batch. `positions` are the next offsets to read of owned
+    partitions, and `ends` the known ends of partitions. `read` records were read in `seconds`,
+    since the last heartbeat.
 
     >>> heartbeat({}, {0: 7}, {0: 9, 1: 4}, read=10, seconds=2.0)
     {'partitions': [0], 'busy': True, 'lag': 2, 'records_per_second': 5.0}
@@ -77,14 +68,10 @@ def heartbeat(
 
 @dataclass(frozen=True, slots=True)
 class PublishedNumber:
-    """A number of an epoch, and by how much it has changed since the epoch before.
+    """A number of an epoch, and its change since the epoch before.
 
-    Attributes:
-        item: what it is about; empty for a job that counts one value.
-        value: the estimate.
-        interval: its 95 % interval; None where no coverage is claimed.
-        change: since the epoch before; None where it is not known.
-        change_interval: that of the change, which is its own.
+    `item` is empty for a job that counts one value. `interval` is the 95 % interval, None if no
+    coverage is claimed. Unless unknown, `change` has a 95 % interval of its own.
     """
 
     item: str
@@ -96,7 +83,7 @@ class PublishedNumber:
 
 @dataclass(frozen=True, slots=True)
 class PublishedNumbers:
-    """The numbers of the latest epoch that was published; none where nothing is said of it."""
+    """The numbers of the latest published epoch; empty if nothing is stated."""
 
     epoch: int
     numbers: tuple[PublishedNumber, ...]
