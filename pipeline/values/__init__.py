@@ -1,6 +1,6 @@
-"""What a value may be: yes or no, labels, numbers, sets, predicates; moments and lengths of time.
+"""Value domains: Booleans, labels, numbers, sets, predicates; times and durations.
 
-A domain turns the texts of a column into whole numbers, and numbers into labels, and says which
-questions can be asked about its values: begin with `value_domains`, where the simplest ones are,
-then `sets`. `times` says in which epoch a moment lies. Nothing here knows of protocols or jobs.
+A domain converts a column's texts to integers and integers to labels, and defines the valid queries
+about its values. `value_domains` has the simplest ones, `sets` the others; `times` maps times to
+epochs. This package does not depend on protocols or jobs.
 """

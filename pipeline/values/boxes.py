@@ -1,4 +1,4 @@
-"""Ranges of values and boxes of points, as questions name them."""
+"""Ranges of values and boxes of points in queries."""
 
 from __future__ import annotations
 
@@ -10,19 +10,16 @@ from dpstream.pipeline.values.times import shown
 
 
 class QueryError(DpstreamError, ValueError):
-    """A question that cannot be asked of a job; the message says what can."""
+    """Query that a job does not support; the message names the supported ones."""
 
     exit_code = WRONG_INPUT
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """Values or points between two ends along each axis; along a single one a range.
+    """Values or points between two ends along each axis; a range if there is one axis.
 
-    Attributes:
-        name: as it was asked.
-        starts: of each axis, counted from 0.
-        ends: the same, after the last one.
+    `starts` count from 0 and `ends` are exclusive.
     """
 
     name: str
@@ -31,11 +28,6 @@ class Box:
 
 
 def two_ends(text: str, option: str) -> tuple[str, str]:
-    """The ends of ``LOW:HIGH``.
-
-    Raises:
-        QueryError: there is no colon.
-    """
     low, colon, high = text.partition(":")
     if not colon:
         raise QueryError(f"{option}: {shown(text)} is no range: give LOW:HIGH, such as 10:20")
@@ -43,21 +35,14 @@ def two_ends(text: str, option: str) -> tuple[str, str]:
 
 
 def whole_range(text: str, size: int, option: str) -> Box:
-    """Whole numbers from 0 to below a size, both ends included; one left out is that of all.
-
-    Raises:
-        QueryError: there is no such range.
-    """
+    """Parse a range of integers from 0 to below `size`, ends included; omitted ends cover all."""
     two_ends(text, option)
     box = grid_box(text, (size,), option)
     return replace(box, name=f"{box.starts[0]} to {box.ends[0] - 1}")
 
 
 def grid_box(text: str, grid: tuple[int, ...], option: str) -> Box:
-    """A box of points, ``A1:B1,A2:B2``, both ends included; one left out is that of the grid.
-
-    Raises:
-        QueryError: there is no such box.
+    """Parse a box of points, ``A1:B1,A2:B2``, ends included; omitted ends cover the grid.
 
     >>> grid_box("0:9,32:", (64, 64), "--box")
     Box(name='0:9,32:', starts=(0, 32), ends=(10, 64))
@@ -87,7 +72,7 @@ def grid_box(text: str, grid: tuple[int, ...], option: str) -> Box:
 
 
 def coordinate(text: str, size: int, option: str) -> int:
-    """A whole number from 0 to below a size; `QueryError` unless it is one."""
+    """Parse an integer from 0 to below `size`."""
     try:
         number = int(text)
     except ValueError:
@@ -98,7 +83,6 @@ def coordinate(text: str, size: int, option: str) -> int:
 
 
 def finite(text: str, option: str) -> float:
-    """A number; `QueryError` unless it is one."""
     try:
         number = float(text)
     except ValueError:
@@ -109,5 +93,4 @@ def finite(text: str, option: str) -> float:
 
 
 def empty(text: str, option: str) -> QueryError:
-    """What is wrong with a range whose ends are the wrong way round."""
     return QueryError(f"{option}: {shown(text)} is empty: give the lower end first")

@@ -1,4 +1,4 @@
-"""Values with the crowd that a user is in: a public column beside the one of the values."""
+"""Values together with the user's crowd, a public column alongside the values."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from dpstream.pipeline.values.value_domains import BETWEEN, CategoryDomain, Valu
 
 
 class CrowdDomain(ValueDomain):
-    """A crowd and, in it, items of another domain; int64.
+    """A crowd and items of another domain within it; int64.
 
-    Values are numbered crowd by crowd: first the crowd itself, then the items in it. A user of a
-    crowd has the value of the crowd, and those of its items.
+    Values are numbered crowd by crowd: first the crowd itself, then its items. A user has the value
+    of the crowd and those of the user's items in it.
 
     >>> from dpstream.pipeline.values.sets import SetDomain
     >>> versions = CrowdDomain(SetDomain(("dark", "light"), slots=1), "version", ("1", "2"))
@@ -26,10 +26,7 @@ class CrowdDomain(ValueDomain):
     >>> versions.parse(["2: dark", "1", "", "3: dark"])[0].tolist()
     [[4, 5], [1, 0], [0, 0], [0, 0]]
 
-    Args:
-        contents: of the items; it can be listed, and users have sets of them.
-        column: of the crowds.
-        crowds: their labels.
+    `contents` is a domain of sets that can be listed.
     """
 
     initial = 0
@@ -48,43 +45,37 @@ class CrowdDomain(ValueDomain):
 
     @property
     def identity(self) -> object:
-        """Of the items, and the crowds."""
         return self.contents.identity, self.crowds
 
     @cached_property
     def items(self) -> tuple[str, ...]:
-        """Crowds, and items in crowds."""
         return tuple(map(self.label, range(1, self.size)))
 
     @property
     def nameable(self) -> tuple[str, ...]:
-        """All of them."""
         return self.items
 
     def label(self, item: int) -> str:
-        """See `ValueDomain`."""
         place, within = divmod(item - 1, self.contents.size)
         crowd = self.crowds[place]
         return f"{crowd}{BETWEEN}{self.contents.label(within)}" if within else crowd
 
     def text_of(self, crowd: str, value: str) -> str:
-        """See `ValueDomain`."""
         if not value.strip():
             return crowd.strip()
         return f"{crowd.strip()}{BETWEEN}{value.strip()}"
 
     def crowds_of(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
-        """See `ValueDomain`; 0 for none."""
+        """See `ValueDomain`; 0 without a crowd."""
         return -(-values // self.contents.size)
 
     def numbers_in(self, crowd: str, option: str = "--crowd") -> range:
-        """See `ValueDomain`."""
         (number,) = self._labels.numbers_of([crowd], option)
         first = 1 + (number - 1) * self.contents.size
         return range(first, first + self.contents.size)
 
     def parse(self, texts: Sequence[str]) -> tuple[NDArray[Any], dict[int, str]]:
-        """See `ValueDomain`: the crowd first, then items; shape (len(texts), more than 1)."""
+        """See `ValueDomain`: the crowd first, then items; shape (len(texts), at least 2)."""
         crowds, items, problems = self._parsed(texts)
         numbers = np.where(items > 0, 1 + (crowds[:, None] - 1) * self.contents.size + items, 0)
         first = np.where(crowds > 0, 1 + (crowds - 1) * self.contents.size, 0)
@@ -93,7 +84,6 @@ class CrowdDomain(ValueDomain):
         return values, problems
 
     def named(self, names: Sequence[str]) -> tuple[NDArray[Any], dict[int, str]]:
-        """See `ValueDomain`: a crowd, or an item in a crowd."""
         crowds, items, problems = self._parsed(names, named=True)
         found = np.where(crowds > 0, 1 + (crowds - 1) * self.contents.size + items[:, 0], 0)
         return found, problems
@@ -105,7 +95,7 @@ class CrowdDomain(ValueDomain):
     def _parsed(
         self, texts: Sequence[str], *, named: bool = False
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], dict[int, str]]:
-        """Crowds (n,) from 1 on and items (n, m) in them, 0 for none, and what is wrong."""
+        """Return crowds (n,) from 1 and their items (n, m), 0 if absent, and problems by index."""
         parted = [text.partition(BETWEEN) for text in texts]
         read = self.contents.named if named else self.contents.parse
         items, wrong_items = read([item for _, _, item in parted])

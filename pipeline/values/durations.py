@@ -1,9 +1,9 @@
-"""Lengths of time: exact ones, and calendar months and years.
+"""Durations: exact ones, and calendar months and years.
 
-Here a day is 24 hours and a week is 7 days, as they are in UTC, so only months and years depend on
-where they start; `times` has the days of a time zone. Epoch e of a job begins at `start + (e - 1) *
-length`, always counted from the start and never from the epoch before: months from January 31st
-begin on February 28th and again on March 31st.
+A day is 24 hours and a week is 7 days, as in UTC, so only months and years depend on their start;
+`times` has the days of a time zone. Epoch e of a job starts at `start + (e - 1) * length`, always
+counted from the start and never from the previous epoch: months from January 31st start on February
+28th and then on March 31st.
 """
 
 from __future__ import annotations
@@ -48,12 +48,10 @@ _MEAN_MONTH = timedelta(days=30.436875)
 
 @dataclass(frozen=True, slots=True)
 class Duration:
-    """A positive length of time: whole calendar `months`, then an `exact` rest.
+    """A positive duration of at most 1000 years: calendar `months`, then an `exact` rest.
 
     >>> str(parse_duration("7d")), str(parse_duration("PT90M")), str(parse_duration("P1Y6M"))
     ('P7D', 'PT1H30M', 'P1Y6M')
-
-    Raises `ValueError` unless it is longer than nothing and at most a thousand years.
     """
 
     months: int = 0
@@ -66,7 +64,7 @@ class Duration:
             raise ValueError("a duration must be at most 1000 years, and never negative")
 
     def __str__(self) -> str:
-        """ISO 8601, in one form for equal durations."""
+        """Return ISO 8601, with one form for equal durations."""
         years, months = divmod(self.months, 12)
         minutes, seconds = divmod(self.exact.seconds, 60)
         hours, minutes = divmod(minutes, 60)
@@ -77,7 +75,7 @@ class Duration:
         return "P" + "".join(f"{n}{unit}" for n, unit in date if n) + (f"T{time}" if time else "")
 
     def in_words(self) -> str:
-        """As people write it in a job file: in the largest unit of which it is a whole number.
+        """Format as in a job file, in the largest unit that divides it.
 
         >>> [parse_duration(text).in_words() for text in ("PT20S", "PT90S", "P1W", "P1M")]
         ['20 s', '90 s', '7 d', 'P1M']
@@ -90,16 +88,16 @@ class Duration:
         return str(self)
 
     def timedelta(self) -> timedelta:
-        """The exact length; `ValueError` for calendar months and years, which have none."""
+        """Return the exact length; raise `ValueError` for calendar months and years."""
         if self.months:
             raise ValueError(f"{self} has no exact length: months and years differ; give days")
         return self.exact
 
     def epoch_start(self, start: datetime, epoch: int) -> datetime:
-        """When an epoch begins; it ends where the next one begins.
+        """Return the start of an epoch, which is the end of the previous one.
 
-        `start` is where epoch 1 begins, with a time zone; `epoch` is any integer, 0 and below lying
-        before the start. Raises `OverflowError` beyond the years 1 to 9999.
+        `start` is that of epoch 1, with a time zone; `epoch` may be 0 or negative. Raises
+        `OverflowError` outside the years 1 to 9999.
 
         >>> month = parse_duration("P1M")
         >>> str(month.epoch_start(datetime(2024, 1, 31, tzinfo=UTC), 2))
@@ -113,7 +111,7 @@ class Duration:
         return start.replace(year=year, month=month + 1, day=day) + (epoch - 1) * self.exact
 
     def epoch_of(self, start: datetime, instant: datetime) -> int:
-        """The epoch an instant lies in: 1 from `start` on, 0 and below before it.
+        """Return the epoch of a time: 1 from `start`, at most 0 before it.
 
         >>> day = parse_duration("P1D")
         >>> day.epoch_of(datetime(2024, 1, 1, tzinfo=UTC), datetime(2024, 1, 3, tzinfo=UTC))
@@ -127,9 +125,9 @@ class Duration:
     def epoch_by(
         self, start: datetime, instant: datetime, start_of: Callable[[int], datetime]
     ) -> int:
-        """The last epoch that has begun, where `start_of` says when each of about this length does.
+        """Return the last started epoch, if `start_of` gives starts about this length apart.
 
-        `start_of` raises `OverflowError` for epochs beyond the years 1 to 9999.
+        `start_of` raises `OverflowError` for epochs outside the years 1 to 9999.
         """
 
         def begins_later(epoch: int) -> bool:
@@ -138,7 +136,7 @@ class Duration:
             except OverflowError:
                 return epoch > 1
 
-        # The mean Gregorian month places it to within a few epochs; the calendar settles it.
+        # The mean Gregorian month locates it to within a few epochs; the calendar determines it.
         epoch = (instant - start) // (self.months * _MEAN_MONTH + self.exact) + 1
         while begins_later(epoch):
             epoch -= 1
@@ -148,9 +146,7 @@ class Duration:
 
 
 def parse_duration(text: str) -> Duration:
-    """Read a duration: ISO 8601, or a whole number and a unit (``60 s``, ``7d``, ``24 hours``).
-
-    Raises `ValueError` that names what is accepted.
+    """Parse ISO 8601, or an integer and a unit (``60 s``, ``7d``, ``24 hours``).
 
     >>> parse_duration("PT1H") == parse_duration("60 min")
     True
@@ -175,13 +171,13 @@ def parse_duration(text: str) -> Duration:
 
 
 def roughly(seconds: float) -> str:
-    """A length of time in one unit, for sentences.
+    """Format a duration in one unit, for messages.
 
     >>> [roughly(seconds) for seconds in (75, 3_000, 7_199, 700_000)]
     ['75 s', '50 min', '2 h', '8.1 days']
     """
     for size, unit in ((86_400, "days"), (3_600, "h"), (60, "min")):
-        # What rounds to two of a unit is told in it.
+        # The unit is used from values that round to two of it.
         if seconds >= 1.96 * size:
             number = f"{seconds / size:,.0f}" if seconds >= 100 * size else f"{seconds / size:.2g}"
             return f"{number} {unit}"
@@ -189,6 +185,6 @@ def roughly(seconds: float) -> str:
 
 
 def _duration(months: int, microseconds: int) -> Duration:
-    # Numbers too large for a timedelta fail as ones that are merely too long do.
+    # Numbers too large for a timedelta raise the same error as durations that are too long.
     capped = min(microseconds, 2 * _LONGEST // timedelta(microseconds=1))
     return Duration(months, timedelta(microseconds=capped))

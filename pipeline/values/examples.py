@@ -1,4 +1,4 @@
-"""Labelled examples: a class and its features, which a device holds for good."""
+"""Labeled examples: a class and its features, which a device has permanently."""
 
 from __future__ import annotations
 
@@ -14,17 +14,15 @@ from dpstream.randomizers.labelled_examples import FEATURE_UNIT, LARGEST_FEATURE
 
 
 class ExampleDomain(ValueDomain):
-    """Examples as rows of whole numbers: the class plus 1, and the features times 4096; int16.
+    """Examples as integer rows: the class plus 1, and the features times 4096; int16.
 
-    As text: the class and the features, with spaces between. A row of zeros is no example.
+    As text: the class and the features, separated by spaces. A row of zeros means no example.
 
     >>> ExampleDomain(2, 3).parse(["2 0.5 -1"])[0].tolist()
     [[3, 2048, -4096]]
 
-    Args:
-        features: of an example.
-        classes: numbered from 0 on.
-        tested: whether accuracy on a test set is published; otherwise it is how long gradients are.
+    Classes are numbered from 0. `tested` publishes accuracy on a test set, otherwise the length of
+    gradients.
     """
 
     initial = 0
@@ -44,15 +42,14 @@ class ExampleDomain(ValueDomain):
 
     @property
     def items(self) -> None:
-        """None: examples are learnt from, not counted."""
+        """None: examples are learned from, not counted."""
 
     @property
     def identity(self) -> object:
-        """See `ValueDomain.identity`."""
         return "examples", self.features, self.classes
 
     def parse(self, texts: Sequence[str]) -> tuple[NDArray[Any], dict[int, str]]:
-        """Examples, shape (len(texts), 1 + features); see `ValueDomain.parse`."""
+        """See `ValueDomain.parse`; shape (len(texts), 1 + features)."""
         values = np.zeros((len(texts), self.columns), np.int16)
         problems: dict[int, str] = {}
         for index, text in enumerate(texts):
@@ -65,7 +62,7 @@ class ExampleDomain(ValueDomain):
         return values, problems
 
     def example(self, class_: str, features: Sequence[str]) -> tuple[NDArray[np.int16], str | None]:
-        """One example, shape (1 + features,), and what is wrong with it."""
+        """Return one example, shape (1 + features,), and its problem, if any."""
         row = np.zeros(self.columns, np.int16)
         if len(features) != self.features:
             return row, f"{len(features)} features, must be {self.features}"

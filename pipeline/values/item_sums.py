@@ -1,4 +1,4 @@
-"""A number for each of some items: how many users truly hold them, or estimates added up."""
+"""A number per item: the users who truly have it, or a sum of estimates."""
 
 from __future__ import annotations
 
@@ -13,11 +13,9 @@ from dpstream.pipeline.values.boxes import Box
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ItemSums:
-    """Numbers of items; those that are left out count as 0.
+    """Numbers of items, 0 for omitted ones.
 
-    Attributes:
-        items: int64, ascending, from 1 on.
-        counts: of the same shape.
+    `items` are int64, ascending, at least 1; `counts` have the same shape.
     """
 
     items: NDArray[np.int64]
@@ -25,28 +23,26 @@ class ItemSums:
 
     @classmethod
     def of_each(cls, items: NDArray[np.int64], counts: NDArray[np.number[Any]]) -> ItemSums:
-        """Of different items in any order."""
+        """Construct from distinct items in any order."""
         order = np.argsort(items)
         return cls(items[order], counts[order])
 
     def most(self, number: int) -> NDArray[np.int64]:
-        """The items with the largest numbers, the largest first; of equal ones the first."""
+        """Return the items with the largest numbers, largest first; the lower item in ties."""
         return self.items[np.argsort(-self.counts, kind="stable")[:number]]
 
     def largest(self, number: int) -> ItemSums:
-        """These items alone."""
         kept = np.sort(self.most(number))
         return ItemSums(kept, self.of(kept))
 
     def of(self, items: NDArray[np.int64]) -> NDArray[Any]:
-        """The numbers of these items."""
         if not len(self.items):
             return np.zeros(len(items), self.counts.dtype)
         places = np.minimum(np.searchsorted(self.items, items), len(self.items) - 1)
         return np.where(self.items[places] == items, self.counts[places], 0)
 
     def within(self, box: Box, grid: tuple[int, ...]) -> float:
-        """The sum of the items in a box of a grid; along a single axis, in a range."""
+        """Return the sum over a box of a grid, or over a range of a single axis."""
         if len(grid) == 1:
             first, last = np.searchsorted(self.items, [box.starts[0] + 1, box.ends[0] + 1])
             return float(self.counts[first:last].sum())
@@ -55,7 +51,7 @@ class ItemSums:
         return float(self.counts[((starts <= points) & (points < ends)).all(axis=0)].sum())
 
     def plus(self, items: NDArray[np.int64], counts: NDArray[np.float64]) -> ItemSums:
-        """The sums with those of different items, in any order."""
+        """Add the numbers of distinct items in any order."""
         if np.array_equal(items, self.items):
             return ItemSums(self.items, self.counts + counts)
         other, every = ItemSums.of_each(items, counts), np.union1d(self.items, items)

@@ -1,8 +1,6 @@
-"""Numbers as values: which bucket of a range each of them lies in.
+"""Numbers as values: the bucket of a range that contains each of them.
 
-Here are also errors relative to the counts that they are errors of.
-
-An error of 1 % of all users is half of a count that 2 % of them make up.
+Also errors relative to counts: an error of 1 % of all users is half of a count of 2 % of them.
 """
 
 from __future__ import annotations
@@ -28,18 +26,13 @@ SHARES: Final = (0.01, 0.05, 0.2)
 def relative_error_lines(
     error: float, users: int, people: str = "users"
 ) -> Iterator[tuple[str, str]]:
-    """Yield counts of plausible sizes and the error relative to each, as labels and texts.
+    """Yield counts of plausible sizes and the RMSE `error` relative to each, as labels and texts.
 
     >>> for label, text in relative_error_lines(290.0, 50_000):
     ...     print(label, text)
       a count of 500 (1% of all users) off by 58%
       a count of 2,500 (5% of all users) off by 12%
       a count of 10,000 (20% of all users) off by 2.9%
-
-    Args:
-        error: root mean squared error, in users.
-        users: number of users.
-        people: name of the users in the plural.
     """
     for count in sorted({max(1, round(share * users)) for share in SHARES}):
         relative = error / count
@@ -49,21 +42,17 @@ def relative_error_lines(
 
 
 class NumericDomain(ValueDomain):
-    """Numbers from low to below high, in buckets of one width, numbered from 1. int16, or
-    int32 for more than 2^15 - 1.
+    """Numbers from low to below high, in buckets of equal width, numbered from 1.
+
+    The dtype is int16, or int32 for more than 2^15 - 1 values.
 
     >>> NumericDomain(low=0, high=80, buckets=8).parse(["25", "80", "ten"])
     ... # doctest: +NORMALIZE_WHITESPACE
     (array([3, 1, 1], dtype=int16),
      {1: "value '80' is not from 0 to below 80", 2: "value 'ten' is not a number"})
 
-    Args:
-        low: the smallest value.
-        high: all values are below it.
-        buckets: how many.
-        initial: the value of a user before its first row; None for `low`.
-        optional: whether users may have no value: none before the first row, and none where a row
-            has an empty one. It is 0 then.
+    A user's value before its first row is `initial`, by default `low`. With `optional`, users may
+    have no value, 0: before the first row, and after a row with an empty value.
     """
 
     slots = None
@@ -89,7 +78,7 @@ class NumericDomain(ValueDomain):
         self.initial = 0 if optional else 1 + self.equal.find(first)
 
     def edge(self, index: float) -> float:
-        """The value at so many buckets from `low`; whole numbers are edges, the last one `high`."""
+        """Return the value `index` buckets above `low`; integers are edges, the last is `high`."""
         return self.equal.edge(index)
 
     @property
@@ -99,21 +88,20 @@ class NumericDomain(ValueDomain):
 
     @cached_property
     def items(self) -> tuple[str, ...]:
-        """A label for each bucket: where it begins and ends."""
+        """Label of each bucket: its start and end."""
         return tuple(f"{low}:{high}" for low, high in pairwise(self.edge_labels))
 
     @cached_property
     def edge_labels(self) -> tuple[str, ...]:
-        """A label for each edge, from the lowest to the highest."""
+        """Labels of the edges, in ascending order."""
         return tuple(self.equal.edge_labels())
 
     @property
     def identity(self) -> object:
-        """Where the buckets lie."""
         return self.low, self.high, self.buckets
 
     def range(self, text: str, option: str = "--range") -> Box:
-        """From an edge of buckets to below another one."""
+        """See `ValueDomain`; from an edge of buckets to below another one."""
         low, high = two_ends(text, option)
         start = self._edge_at(finite(low, option) if low else self.low, option)
         end = self._edge_at(finite(high, option) if high else self.high, option)
@@ -122,15 +110,14 @@ class NumericDomain(ValueDomain):
         return Box(text.strip(), (start,), (end,))
 
     def quantile(self, value: float, low: int, high: int) -> tuple[float, float, float]:
-        """The interval reaches from where its first bucket begins to where its last one ends."""
+        """Return the interval from the start of its first bucket to the end of its last one."""
         return self.edge(value), self.edge(low), self.edge(high)
 
     def value_within(self, index: int, part: float) -> float:
-        """As if users were spread evenly within a bucket."""
+        """Interpolate, as if users were spread evenly within a bucket."""
         return self.edge(index + part)
 
     def _edge_at(self, value: float, option: str) -> int:
-        """The number of the edge of buckets that a value is."""
         index = self.equal.nearest_edge(value)
         if index is not None:
             return index
@@ -146,7 +133,6 @@ class NumericDomain(ValueDomain):
         )
 
     def parse(self, texts: Sequence[str]) -> tuple[NDArray[Any], dict[int, str]]:
-        """See `dpstream.pipeline.values.value_domains.ValueDomain.parse`."""
         numbers = np.fromiter(map(number_of, texts), np.float64, len(texts))
         within = (numbers >= self.low) & (numbers < self.high)
         dtype = np.int16 if self.size <= np.iinfo(np.int16).max else np.int32
@@ -166,9 +152,10 @@ class NumericDomain(ValueDomain):
 
 
 def number_of(text: str) -> float:
-    """What a text says; not a number if it says none."""
+    """Return the number in a text, or NaN."""
     try:
-        # Python's own floats allow underscores; a file of measurements does not mean them.
+        # Python's float() accepts underscores; in a file of measurements they are not digit
+        # separators.
         return math.nan if "_" in text else float(text)
     except ValueError:
         return math.nan

@@ -1,9 +1,10 @@
-"""Which of some named conditions the values of rows meet: families of sparse counting queries.
+"""Named conditions met by the values of rows: families of sparse counting queries.
 
-A counting query is the number of users of whom something holds; with at most k of many that hold of
-a user, all are answered at once as items are ("On the Power of Multiple Anonymous Messages", Ghazi,
-Golowich, Kumar, Pagh, Velingker 2019, appendix B). Conditions are lists and bounds, nothing that is
-run.
+A counting query is the number of users with some property. If at most k of many hold for a user,
+all are answered at once, as items are. Conditions are lists and bounds, not code.
+
+Reference: Ghazi, Golowich, Kumar, Pagh, Velingker, *On the Power of Multiple Anonymous Messages*,
+2019, Appendix B.
 """
 
 from __future__ import annotations
@@ -24,15 +25,13 @@ from dpstream.randomizers.item_domains import (
 
 
 class PredicateValues:
-    """Reads values as the items of the conditions that they meet.
+    """Parser of values as the items of the conditions they meet.
 
     >>> values = PredicateValues(Predicates({"odd": ("7", "61"), "old": {"from": 60}}), most=2)
     >>> values.parse(["61", "7.0", "30", ""])[0].tolist()
     [[1, 2, 0], [1, 0, 0], [0, 0, 0], [0, 0, 0]]
 
-    Args:
-        predicates: the conditions.
-        most: how many items of a value are of use; one more is read, so that it shows.
+    `most` is the maximum number of usable items per value; one more is read to reveal an excess.
     """
 
     def __init__(self, predicates: Predicates, most: int) -> None:
@@ -54,17 +53,16 @@ class PredicateValues:
         self._bounded, (self._from, self._below) = columns[0].astype(np.int64), columns[1:]
 
     def parse(self, texts: Sequence[str]) -> tuple[NDArray[np.int64], dict[int, str]]:
-        """Items from 1 on in their order, shape (len(texts), most + 1), 0 where there are no more.
+        """Return ascending items from 1, shape (len(texts), most + 1), padded with 0, and problems.
 
-        Returns:
-            the items, and what is wrong by index: text, where all conditions are about numbers.
+        Text is a problem if all conditions are about numbers.
         """
         known: dict[str, NDArray[np.int64] | str] = {}
         items, problems = np.zeros((len(texts), self._width), np.int64), {}
         for index, text in enumerate(texts):
             found = known.get(text)
             if found is None:
-                # Values of jobs have their accents composed.
+                # Values of jobs have composed accents (NFC).
                 found = known[text] = self._met(normalize("NFC", text.strip()))
             if isinstance(found, str):
                 problems[index] = found

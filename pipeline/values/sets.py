@@ -1,4 +1,4 @@
-"""Sets of items as values: what protocols are given that count each epoch by itself."""
+"""Sets of items as values, for protocols with independent epochs."""
 
 from __future__ import annotations
 
@@ -36,17 +36,14 @@ Parsed = tuple[NDArray[Any], dict[int, str]]
 
 
 class SetDomain(ValueDomain):
-    """At most `slots` items of a domain at every epoch; an empty value is no item. int64.
+    """At most `slots` items of a domain at every epoch; an empty value means no item. int64.
 
-    This class is about a list of labels; making one makes the class of the domain's own kind.
+    The class itself handles a list of labels; construction returns the subclass for the domain's
+    kind.
 
     >>> SetDomain(Points((3, 4)), slots=1).parse(["0;0", "2;3", "3;0", ""])
     ... # doctest: +NORMALIZE_WHITESPACE
     (array([ 1, 12,  0,  0]), {2: "value '3;0' is no point of the grid 3 x 4, such as '2;3'"})
-
-    Args:
-        domain: as the job file says.
-        slots: the most items of a user.
     """
 
     initial = 0
@@ -55,7 +52,6 @@ class SetDomain(ValueDomain):
     asks: tuple[str, ...] = ("--item", "--top", "--range")
 
     def __new__(cls, domain: ItemDomain = (), slots: int = 1) -> SetDomain:
-        """Of the class for such a domain."""
         return super().__new__(_KINDS.get(type(domain), cls))
 
     def __init__(self, domain: ItemDomain, slots: int) -> None:
@@ -66,35 +62,31 @@ class SetDomain(ValueDomain):
 
     @property
     def identity(self) -> object:
-        """The domain of the job file."""
         return self.domain
 
     @cached_property
     def items(self) -> tuple[str, ...] | None:
-        """A label for every item of a domain that can be listed; None for one that cannot."""
+        """Labels of all items, if the domain can be listed."""
         return self.every_label if self.size <= MOST_LABELLED else None
 
     @property
     def nameable(self) -> tuple[str, ...] | None:
-        """Those of which all are published; None where the items most held are."""
+        """Items of a fully published domain; None if only the most frequent are published."""
         return self.every_label if self.kind == "items" else None
 
     @cached_property
     def every_label(self) -> tuple[str, ...]:
-        """A label for every item, however many there are."""
+        """Labels of all items, in domains of any size."""
         assert isinstance(self.domain, tuple)
         return self.domain
 
     def label(self, item: int) -> str:
-        """See `ValueDomain`."""
         return self.every_label[item - 1]
 
     def parse(self, texts: Sequence[str]) -> Parsed:
-        """See `ValueDomain`."""
         return self.named(texts)
 
     def named(self, names: Sequence[str]) -> Parsed:
-        """See `ValueDomain`."""
         values, problems = self._by_label.parse(names)
         return values.astype(np.int64), problems
 
@@ -106,7 +98,7 @@ class SetDomain(ValueDomain):
         """See `ValueDomain`; both ends are included."""
         two_ends(text, option)
         labels = set(self.every_label)
-        # Labels may have colons themselves.
+        # Labels may contain colons themselves.
         places = [place for place, letter in enumerate(text) if letter == ":"]
         pairs = [(text[:place].strip(), text[place + 1 :].strip()) for place in places]
         ends = next((pair for pair in pairs if labels.issuperset(pair)), pairs[0])
@@ -116,7 +108,7 @@ class SetDomain(ValueDomain):
         return Box(" to ".join(ends), (first,), (last + 1,))
 
     def quantile(self, value: float, low: int, high: int) -> tuple[float, float, float]:
-        """See `ValueDomain`; a tree may have more leaves than there are values."""
+        """See `ValueDomain`; a tree may have more leaves than values."""
         last = self.size - 2
         return super().quantile(min(value, last), min(low, last), min(high, last + 1))
 
@@ -150,7 +142,7 @@ class _AttributeSets(SetDomain):
 
 
 class _NumberSets(SetDomain):
-    """Quantiles are told to a bucket: where it begins."""
+    """Number domain whose quantiles have a resolution of one bucket: its start."""
 
     domain: Numbers
     about = "numbers"
@@ -200,7 +192,7 @@ class _NumberSets(SetDomain):
 
 
 class _WrittenOut(SetDomain):
-    """Items that are known by what they are, one by one."""
+    """Items parsed individually, without a table of labels."""
 
     @cached_property
     def every_label(self) -> tuple[str, ...]:
@@ -227,7 +219,7 @@ class _WrittenOut(SetDomain):
 
     @abstractmethod
     def _number(self, text: str) -> int | str:
-        """Of the item that a text says, or what is wrong with it."""
+        """Return the item number of a text, or its problem."""
 
 
 class _PointSets(_WrittenOut):
@@ -284,7 +276,7 @@ class _NumberedSets(_OpenSets):
 
     @property
     def ends(self) -> tuple[float, float] | None:
-        # Floats hold whole numbers up to 2^53.
+        # Floats represent integers exactly up to 2^53.
         return (0.0, float((1 << self.domain.bits) - 1)) if self.domain.bits <= 53 else None
 
     @cached_property

@@ -1,6 +1,6 @@
-"""Times as other systems write them: by a pattern, in milliseconds, in a zone that is not named.
+"""Times in foreign formats: by a pattern, in milliseconds, or without a time zone.
 
-Columns of moments are int64 microseconds since 1970-01-01T00:00Z, as in `times`.
+Columns of times are int64 microseconds since 1970-01-01T00:00Z, as in `times`.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from numpy.typing import NDArray
 
 from dpstream.pipeline.values.times import iso_time, microseconds, parse_time, shown
 
-_MOST_KNOWN: Final = 1 << 16  # texts whose meaning is kept: days and hours come again and again
+_MOST_KNOWN: Final = 1 << 16  # number of cached texts: days and hours recur
 _FIRST, _LAST = microseconds(datetime.min), microseconds(datetime.max)
-# The exponent is bounded: 1e999999999 would otherwise be worked out to the last digit.
+# The exponent is bounded: 1e999999999 would otherwise be computed to the last digit.
 _NUMBER = re.compile(r"[+-]?[0-9]{1,20}(\.[0-9]{0,30})?([eE][+-]?[0-9]{1,2})?")
-# As unix seconds these are of the first years after 1970.
+# As Unix seconds these are in the first years after 1970.
 _DATE_OF_DIGITS = re.compile(r"(19|20|21)[0-9]{2}(0[1-9]|1[0-2])(0[1-9]|[12][0-9]|3[01])")
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """A column of moments, and what there is to say of it.
+    """A column of times with its problems.
 
     Attributes:
-        moments: int64 (texts,), 0 where something is wrong.
-        problems: what, by index.
-        zoneless: how many texts name no zone, and were taken in that of the reader.
-        unclear: how many of these lie where clocks were set back, and may mean an hour later, or
-            where they were set forward, and mean no moment at all.
+        moments: int64 (texts,), 0 for problems.
+        problems: Descriptions by index.
+        zoneless: Number of texts without a zone, parsed in the reader's zone.
+        unclear: Number of these at which clocks were set back, so they may mean an hour later, or
+            forward, so they do not exist.
     """
 
     moments: NDArray[np.int64]
@@ -46,7 +46,7 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class TimeReader:
-    """Reads texts of one format.
+    """Parser of times in one format.
 
     >>> from zoneinfo import ZoneInfo
     >>> german = TimeReader("%d.%m.%Y %H:%M", ZoneInfo("Europe/Berlin"))
@@ -55,9 +55,9 @@ class TimeReader:
     ([0, 0], {1: "time '1970-01-01' is not like %d.%m.%Y %H:%M"}, 1)
 
     Attributes:
-        pattern: as of `datetime.strptime`; or "iso", "unix" for seconds, "unix_ms" for
-            milliseconds; None: ISO 8601 or unix seconds.
-        zone: of times that name none.
+        pattern: Pattern of `datetime.strptime`; or "iso", "unix" for seconds, "unix_ms" for
+            milliseconds; None: ISO 8601 or Unix seconds.
+        zone: Zone of times that name none.
     """
 
     pattern: str | None = None
@@ -67,7 +67,6 @@ class TimeReader:
     )
 
     def parse(self, texts: Sequence[str]) -> Times:
-        """A column of texts."""
         known, problems = self._known, {}
         moments, zoneless, unclear = [], 0, 0
         for index, text in enumerate(texts):
@@ -88,7 +87,7 @@ class TimeReader:
         return Times(np.array(moments, np.int64), problems, zoneless, unclear)
 
     def _read(self, text: str) -> tuple[int, bool, bool]:
-        """The moment of a text, whether it names no zone, and whether it is unclear then."""
+        """Return the time of a text, whether it names no zone, and whether it is ambiguous."""
         is_number = _NUMBER.fullmatch(text) is not None and text[4:5] != "-"
         match self.pattern:
             case None:
@@ -133,7 +132,6 @@ class TimeReader:
 
 
 def _stated(text: str) -> datetime | None:
-    """What ISO 8601 says; None for what is not that."""
     try:
         return iso_time(text)
     except ValueError:

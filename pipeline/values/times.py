@@ -1,7 +1,7 @@
-"""Which epoch a moment lies in.
+"""Mapping of times to epochs.
 
-A column of moments is int64 microseconds since 1970-01-01T00:00Z. Placing it is integer arithmetic,
-so no row on a boundary falls to the wrong side of it by rounding.
+A column of times is int64 microseconds since 1970-01-01T00:00Z. The mapping is integer arithmetic,
+so rounding moves no row across a boundary.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def iso(milliseconds: int) -> str:
-    """A moment given in milliseconds since 1970, as ISO 8601.
+    """Format milliseconds since 1970 as ISO 8601.
 
     >>> iso(1_700_000_000_123)
     '2023-11-14T22:13:20.123Z'
@@ -31,12 +31,11 @@ def iso(milliseconds: int) -> str:
 
 
 def moment_of(milliseconds: int) -> datetime:
-    """A moment given in milliseconds since 1970, in UTC."""
     return _EPOCH + timedelta(milliseconds=milliseconds)
 
 
 def iso_moment(moment: datetime, timespec: str = "auto") -> str:
-    """A moment with a zone as ISO 8601, to the second unless it has parts of one.
+    """Format a time with zone as ISO 8601, without fractions of a second if they are 0.
 
     >>> iso_moment(datetime(2024, 6, 3, tzinfo=UTC))
     '2024-06-03T00:00:00Z'
@@ -54,7 +53,7 @@ _FIRST = (datetime.min - _NAIVE_ORIGIN) // _MICROSECOND
 _LAST = (datetime.max - _NAIVE_ORIGIN) // _MICROSECOND
 
 _ZONE = r"(?:Z|[+-]\d\d(?::?\d\d)?)?"
-# Times that clocks do not show: the form, what stands for it, and how much earlier that is.
+# Times that clocks do not show: format, replacement, and difference to the replacement.
 _BEYOND_CLOCKS = (
     (re.compile(rf"([\d-]+[T ])24((?::?00(?::?00(?:\.0+)?)?)?{_ZONE})"), r"\g<1>00\g<2>", _DAY),
     (
@@ -63,31 +62,29 @@ _BEYOND_CLOCKS = (
         timedelta(seconds=1),
     ),
 )
-# The exponent is bounded: 1e999999999 would otherwise be worked out to the last digit.
+# The exponent is bounded: 1e999999999 would otherwise be computed to the last digit.
 _NUMBER = re.compile(r"[+-]?[0-9]{1,20}(\.[0-9]{0,30})?([eE][+-]?[0-9]{1,2})?")
 
 
 def shown(text: str) -> str:
-    """A text from outside as it may stand in a message: quoted, escaped, not too long."""
+    """Quote, escape and shorten untrusted text for a message."""
     return ascii(text if len(text) <= 40 else text[:37] + "...")
 
 
 def microseconds(moment: datetime) -> int:
-    """Microseconds since 1970-01-01T00:00Z; a moment that names no zone is UTC."""
+    """Return microseconds since 1970-01-01T00:00Z; a time without a zone is UTC."""
     return (moment - (_NAIVE_ORIGIN if moment.tzinfo is None else _ORIGIN)) // _MICROSECOND
 
 
 def parse_time(text: str) -> int:
-    """Microseconds since 1970-01-01T00:00Z of an ISO 8601 or unix time.
+    """Parse an ISO 8601 or Unix time to microseconds since 1970-01-01T00:00Z.
 
-    A plain number is unix seconds; anything else is ISO 8601, in UTC where it names no zone.
-    Digits finer than a microsecond are cut.
+    A plain number is Unix seconds; anything else is ISO 8601, in UTC if it names no zone. Digits
+    beyond microseconds are truncated. Raises `ValueError` for other text, or outside the years 1 to
+    9999.
 
     >>> parse_time("1970-01-01T00:00:01"), parse_time("1970-01-01T02:00+02:00"), parse_time("0.5")
     (1000000, 0, 500000)
-
-    Raises:
-        ValueError: it is neither, or lies outside the years 1 to 9999.
     """
     text = text.strip()
     number = None if text[4:5] == "-" else _unix_time(text)
@@ -107,13 +104,10 @@ def parse_time(text: str) -> int:
 
 
 def iso_time(text: str) -> datetime:
-    """Read ISO 8601, which also has 24:00 for the end of a day and :60 for a leap second.
+    """Parse ISO 8601, including 24:00 for the end of a day and :60 for a leap second.
 
     >>> str(iso_time("2024-05-01T24:00")), str(iso_time("2016-12-31T23:59:60Z"))
     ('2024-05-02 00:00:00', '2017-01-01 00:00:00+00:00')
-
-    Raises:
-        ValueError: it is not ISO 8601, or lies outside the years 1 to 9999.
     """
     try:
         return datetime.fromisoformat(text)
@@ -139,25 +133,20 @@ def _unix_time(text: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class EpochCalendar:
-    """Places moments in the epochs of a job: epoch 1 is from `start` to before `start + length`.
+    """Mapping of times to a job's epochs: epoch 1 is from `start` to before `start + length`.
 
     >>> weeks = EpochCalendar(datetime(2024, 1, 1, tzinfo=UTC), Duration(exact=timedelta(days=7)))
     >>> days = [parse_time(day) for day in ("2023-12-31", "2024-01-07", "2024-01-08")]
     >>> weeks.epochs_of(np.array(days)).tolist()
     [0, 1, 2]
 
-    In a time zone, days, weeks, months and years are those of its clocks: a day may have 23 hours,
-    or 25. What is shorter than a day lasts as long as it says.
+    With a `zone`, days, weeks, months and years are those of its clocks: a day may have 23 or 25
+    hours. Shorter units have their exact length. Without one, days are those of UTC.
 
     >>> days = EpochCalendar(datetime(2024, 3, 30, 23, tzinfo=UTC), Duration(exact=timedelta(1)),
     ...                      ZoneInfo("Europe/Berlin"))
     >>> [str(days.start_of(epoch)) for epoch in (1, 2)]
     ['2024-03-30 23:00:00+00:00', '2024-03-31 22:00:00+00:00']
-
-    Args:
-        start: of epoch 1.
-        length: of every epoch.
-        zone: whose days they are; None: those of UTC.
     """
 
     start: datetime
@@ -165,13 +154,11 @@ class EpochCalendar:
     zone: ZoneInfo | None = None
 
     def start_of(self, epoch: int) -> datetime:
-        """When an epoch begins, in UTC, which is when the one before it ends.
+        """Return the start of an epoch in UTC, which is the end of the previous one.
 
-        Where clocks skip the time of day at which it would begin, it begins as much later; where
-        they show it twice it is the first time, unless the start is such a second time.
-
-        Raises:
-            OverflowError: that is beyond the years 1 to 9999.
+        If clocks skip its time of day, it starts later by the same amount. If they show it twice,
+        it starts at the first time, unless `start` is such a second time. Raises `OverflowError`
+        outside the years 1 to 9999.
         """
         days, rest = divmod(self.length.exact, _DAY)
         if self.zone is None or not (days or self.length.months):
@@ -179,33 +166,31 @@ class EpochCalendar:
         clocks = self.start.astimezone(self.zone)
         whole = Duration(self.length.months, days * _DAY)
         wall = whole.epoch_start(clocks.replace(tzinfo=UTC, fold=0), epoch)
-        # Of a time that clocks show twice the second one, if the start is; a time that they skip
-        # is never made earlier, as fold=1 by itself would.
+        # Of a time that clocks show twice, the second if the start is a second one. A skipped time
+        # is
+        # never made earlier, as fold=1 alone would.
         moment = max(
             wall.replace(tzinfo=self.zone, fold=fold).astimezone(UTC) for fold in {0, clocks.fold}
         )
         return moment + (epoch - 1) * rest
 
     def epoch_of(self, moment: datetime) -> int:
-        """The epoch a moment lies in; 0 or below before the start."""
+        """Return the epoch of a time; at most 0 before the start."""
         if self.zone is None:
             return self.length.epoch_of(self.start, moment)
         return self.length.epoch_by(self.start, moment, self.start_of)
 
     def local(self, moment: datetime) -> datetime:
-        """A moment as clocks there show it."""
+        """Convert a time to the calendar's zone."""
         return moment.astimezone(self.zone or UTC)
 
     def shown(self, epoch: int) -> str:
-        """When an epoch begins, by the clocks there, as short as its length allows.
+        """Format the start of an epoch in the zone, as briefly as the length permits.
 
         >>> weeks = EpochCalendar(datetime(2024, 1, 1, tzinfo=UTC), Duration(exact=timedelta(7)))
         >>> hours = EpochCalendar(weeks.start, Duration(exact=timedelta(hours=1)))
         >>> weeks.shown(2), hours.shown(2)
         ('2024-01-08', '2024-01-01 01:00')
-
-        Raises:
-            OverflowError: that is beyond the years 1 to 9999.
         """
         begins = self.local(self.start_of(epoch))
         first = self.local(self.start)
@@ -216,7 +201,7 @@ class EpochCalendar:
         return f"{begins:%Y-%m-%d %H:%M}"
 
     def epochs_of(self, moments: NDArray[np.int64]) -> NDArray[np.int64]:
-        """`epoch_of` for int64 microseconds (n,); int64 (n,)."""
+        """Return `epoch_of` of int64 microseconds (n,), as int64 (n,)."""
         if not self.length.months and (self.zone is None or self.length.exact < _DAY):
             length = self.length.exact // _MICROSECOND
             return np.asarray((moments - microseconds(self.start)) // length + 1, dtype=np.int64)
@@ -227,7 +212,7 @@ class EpochCalendar:
             for moment in (moments.min(), moments.max())
         )
         if last - first > len(moments):
-            # A moment in the year 9999 must not cost the beginnings of all epochs until then.
+            # A time in the year 9999 must not cost the starts of all epochs until then.
             each = [self.epoch_of(_ORIGIN + moment * _MICROSECOND) for moment in moments.tolist()]
             return np.array(each, dtype=np.int64)
         boundaries = [microseconds(self.start_of(epoch)) for epoch in range(first + 1, last + 1)]

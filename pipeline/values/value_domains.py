@@ -1,7 +1,7 @@
-"""What a row's value may be.
+"""Domains of a row's value.
 
-A domain turns the texts of a column into numbers from 0 on. Readers know values only through it, so
-a protocol over item labels or measurements reads the same files as a Boolean one.
+A domain converts a column's texts to integers from 0. Readers access values only through it, so a
+protocol over item labels or measurements reads the same files as a Boolean one.
 """
 
 from __future__ import annotations
@@ -35,24 +35,23 @@ _ABOUT = {
 
 
 class ValueDomain(ABC):
-    """The values a protocol takes, and what can be asked about them.
+    """Values that a protocol accepts, and the valid queries about them.
 
     Attributes:
-        initial: the value of a user before its first row.
-        size: values are 0 to this one, exclusive.
-        slots: how many values a user has at most at an epoch: a set of items, new at each; None:
-            exactly one, which holds until it changes.
-        columns: how many whole numbers a value is made of, 0 throughout before a user's first row;
-            None: it is one number.
-        width: of a bucket, where values are numbers; numbers are shown to a tenth of it.
-        kind: what is published.
-        measured: What the one value published is, and its unit, where it is no number of users.
-        about: the values, in words.
-        asks: the options that ask about them; none where a single value is counted.
-        step: how far apart quantiles can be told; None where values are spread evenly between.
-        numeric: whether texts are numbers, of which a comma may be meant as the decimal point.
-        column: of the crowd that a user is in, which is public; None where there are no crowds.
-        crowds: their labels.
+        initial: Value of a user before its first row.
+        size: Values are from 0 to below this.
+        slots: Maximum number of values per user and epoch, for sets that are new at each epoch;
+            None: exactly one, which holds until it changes.
+        columns: Number of integers per value, all 0 before a user's first row; None: one number.
+        width: Width of a bucket of numbers, which are displayed to a tenth of it.
+        kind: Kind of publication.
+        measured: Name and unit of the single published value, if it is not a number of users.
+        about: Description of the values.
+        asks: Query options; empty if a single value is counted.
+        step: Resolution of quantiles; None if values are interpolated evenly.
+        numeric: Whether texts are numbers, in which a comma may be a decimal point.
+        column: Public column with the user's crowd; None without crowds.
+        crowds: Labels of the crowds.
     """
 
     initial: int
@@ -71,78 +70,71 @@ class ValueDomain(ABC):
 
     @property
     def measure(self) -> str | None:
-        """`measured` in words."""
         return None if self.measured is None else ", ".join(self.measured)
 
     @property
     @abstractmethod
     def items(self) -> tuple[str, ...] | None:
-        """Labels of the values 1, 2, ... that are counted each; None: 1 alone, or too many."""
+        """Labels of the separately counted values 1, 2, ...; None: only 1, or too many."""
 
     @property
     def nameable(self) -> tuple[str, ...] | None:
-        """The values that a job may have words of its own for; None: any, of too many to list."""
+        """Values for which a job may set display texts; None: any, in domains too large to list."""
         return ()
 
     @abstractmethod
     def parse(self, texts: Sequence[str]) -> tuple[NDArray[Any], dict[int, str]]:
-        """A column's values (len(texts),) in one fixed dtype, and what is wrong by index.
+        """Return a column's values (len(texts),) in one fixed dtype, and problems by index.
 
-        Of sets the shape may be (len(texts), items): a text may stand for several, 0 for none.
-        Where something is wrong any value may stand.
+        For sets the shape may be (len(texts), items), padded with 0. Values with problems are
+        arbitrary.
         """
 
     @property
     def ends(self) -> tuple[float, float] | None:
-        """The lowest and the highest number that is a value; None where values have no such."""
+        """Smallest and largest number; None if values are not in a numeric range."""
         return None
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of what a user has at an epoch."""
+        """Shape of a user's value at an epoch."""
         numbers = self.columns if self.slots is None else self.slots
         return () if numbers is None else (numbers,)
 
     @property
     def identity(self) -> object:
-        """What tells its values from those of other domains."""
+        """Key that distinguishes its values from those of other domains."""
         return self.items
 
     def text_of(self, crowd: str, value: str) -> str:
-        """What `parse` reads, of the columns of a row; without crowds the value alone."""
+        """Return the text for `parse` from a row's columns; the value alone without crowds."""
         return value
 
     def crowds_of(self, values: NDArray[np.int64]) -> NDArray[np.int64] | None:
-        """The crowd of each value, of the same shape; None where there are no crowds."""
+        """Return the crowd of each value, same shape; None without crowds."""
         return None
 
     def numbers_in(self, crowd: str, option: str = "--crowd") -> range:
-        """The numbers of a crowd and the items in it, by its label.
-
-        Raises:
-            QueryError: there is no such crowd, or there are no crowds.
-        """
+        """Return the numbers of a crowd and its items by label; raise `QueryError` if unknown."""
         raise QueryError(f"{option} is for jobs with crowds, this one has none")
 
     @property
     def grid(self) -> tuple[int, ...]:
-        """How many values there are along each axis."""
+        """Number of values along each axis."""
         return (self.size - 1,)
 
     def label(self, item: int) -> str:
-        """The name of an item, from 1 on; empty where a single value is counted."""
         return "" if self.items is None else self.items[item - 1]
 
     def labels(self, items: NDArray[np.int64]) -> list[str]:
-        """The names of items."""
         return [self.label(item) for item in items.tolist()]
 
     def named(self, names: Sequence[str]) -> tuple[NDArray[Any], dict[int, str]]:
-        """Items by what `label` calls them, as `parse` has them."""
+        """Return items by their `label`, in the format of `parse`."""
         return self.parse(names)
 
     def check_asks(self, option: str) -> None:
-        """Raise `QueryError` unless an option asks about such values."""
+        """Raise `QueryError` unless these values support a query option."""
         if option not in self.asks:
             others, last = ", ".join(self.asks[:-1]), "".join(self.asks[-1:])
             instead = f"of {self.about} give {others} or {last}"
@@ -152,10 +144,9 @@ class ValueDomain(ABC):
             )
 
     def numbers_of(self, names: Sequence[str], option: str = "--item") -> tuple[int, ...]:
-        """The numbers of items by their names, each once.
+        """Return the distinct numbers of items by name.
 
-        Raises:
-            QueryError: one is not of the domain; the message may guess what was meant.
+        Raises `QueryError` for unknown names; the message may suggest a similar one.
         """
         numbers, problems = self.named(names)
         for problem in problems.values():
@@ -165,35 +156,20 @@ class ValueDomain(ABC):
         return tuple(dict.fromkeys(numbers.tolist()))
 
     def range(self, text: str, option: str = "--range") -> Box:
-        """A range ``LOW:HIGH``; an end that is left out is that of all values.
-
-        Raises:
-            QueryError: there is no such range.
-        """
+        """Parse a range ``LOW:HIGH``; an omitted end is that of all values."""
         return whole_range(text, self.size - 1, option)
 
     def box(self, text: str, option: str = "--box") -> Box:
-        """A box ``A1:B1,A2:B2``, both ends included.
-
-        Raises:
-            QueryError: there is no such box.
-        """
         return grid_box(text, self.grid, option)
 
     def quantile(self, value: float, low: int, high: int) -> tuple[float, float, float]:
-        """A quantile and its interval as values, from places along the axis: `high` is after it."""
+        """Convert a quantile and its interval from axis positions; `high` is exclusive."""
         return value, low, high - 1
 
     def true_quantile(
         self, items: NDArray[np.integer], counts: NDArray[np.number[Any]], share: float
     ) -> float | None:
-        """The quantile of what users have; None where no user has a value.
-
-        Args:
-            items: that users have, ascending.
-            counts: of users with each of them.
-            share: above 0 and below 1.
-        """
+        """Return the quantile of users' values; None without any. `items` are ascending."""
         if not counts.any():
             return None
         below = np.cumsum(counts)
@@ -203,7 +179,7 @@ class ValueDomain(ABC):
         return self.value_within(int(items[place]) - 1, part)
 
     def value_within(self, index: int, part: float) -> float:
-        """The value at so large a part of a value or bucket, counted from 0."""
+        """Return the value at a fraction `part` of a value or bucket, counted from 0."""
         return float(index)
 
 
@@ -230,11 +206,9 @@ class BooleanDomain(ValueDomain):
 
     @property
     def nameable(self) -> tuple[str, ...]:
-        """Both."""
         return "0", "1"
 
     def parse(self, texts: Sequence[str]) -> tuple[NDArray[Any], dict[int, str]]:
-        """See `ValueDomain.parse`."""
         values = np.fromiter(map(_BOOLEANS.get, texts, repeat(-1)), np.int8, len(texts))
         problems: dict[int, str] = {}
         for index in np.flatnonzero(values < 0).tolist():
@@ -250,14 +224,12 @@ BOOLEAN = BooleanDomain()
 
 
 class CategoryDomain(ValueDomain):
-    """Items of a list of labels, numbered from 1; an empty value is 0, no item. int16, or
-    int32 for more than 2^15 - 1.
+    """Items of a list of distinct labels, numbered from 1; an empty value is 0, no item.
+
+    The dtype is int16, or int32 for more than 2^15 - 1 values.
 
     >>> CategoryDomain(["walk", "bus", "car"]).parse(["car", "", "buss"])[0]
     array([3, 0, 0], dtype=int16)
-
-    Args:
-        labels: distinct.
     """
 
     initial = 0
@@ -273,16 +245,13 @@ class CategoryDomain(ValueDomain):
 
     @property
     def items(self) -> tuple[str, ...]:
-        """The labels."""
         return self._labels
 
     @property
     def nameable(self) -> tuple[str, ...]:
-        """All of them."""
         return self._labels
 
     def parse(self, texts: Sequence[str]) -> tuple[NDArray[Any], dict[int, str]]:
-        """See `ValueDomain.parse`."""
         dtype = np.int16 if self.size <= np.iinfo(np.int16).max else np.int32
         values: NDArray[np.integer] = np.fromiter(
             map(self._numbers.get, texts, repeat(-1)), dtype, len(texts)
@@ -291,7 +260,7 @@ class CategoryDomain(ValueDomain):
         problems: dict[int, str] = {}
         for index in np.flatnonzero(values < 0).tolist():
             text = texts[index].strip()
-            # Labels of jobs have their accents composed.
+            # Labels of jobs have composed accents (NFC).
             number = self._numbers.get(text, self._numbers.get(normalize("NFC", text)))
             if number is None:
                 if text not in reasons:
@@ -311,6 +280,6 @@ class CategoryDomain(ValueDomain):
         )
 
 
-# Guessing what was meant is slow: in a file of many wrong values nobody reads more of it.
+# Guessing is slow, and in a file of many wrong values the first few guesses suffice.
 _GUESSES = 10
 _LONGEST_GUESSED = 100
