@@ -1,24 +1,24 @@
-"""Shuffle, aggregate, publish, sans I/O: a stage takes records and asks for actions.
+"""Shuffler, aggregator and publisher, sans I/O: stages take records and yield actions.
 
-Begin with `stage`, what all stages have in common, and `stage_builder`, which builds the stages of
-a job; `environment` is what they are given from outside. Who drives them lies in `kafka`: Faust's
+Start with `stage`, the interface of all stages, and `stage_builder`, which builds the stages of a
+job. `environment` is their injected clock, randomness and listeners. Drivers are in `kafka`: Faust
 workers, and topics in memory.
 
-* Deciding windows: `shuffle_stage`, a `raw_stage`; `window_states` has the life of a window as a
-  table, `windows` what has arrived of it, `window_source` who reports (`producer_source`),
-  `window_decision` when it is decided (`shuffle_decision`, `timeline`, `latest_windows`),
-  `decision_log` what was decided. `admission` reads single records.
-* Writing words: `window_writer`, from `multisets` (`sorted_runs`, `ordered_pieces`,
+* Closing windows: `shuffle_stage`, a `raw_stage`; `window_states` has the life of a window as a
+  table, `windows` the records received, `window_source` the senders (`producer_source`),
+  `window_decision` the closing rules (`shuffle_decision`, `timeline`, `latest_windows`),
+  `decision_log` the manifests. `admission` validates single records.
+* Writing messages: `window_writer`, from `multisets` (`sorted_runs`, `ordered_pieces`,
   `random_order`).
-* Reading what is released: `chunk_stage` (`attempts`, `complete_partials`), which has a
-  `window_transform` add it up.
+* Reading released windows: `chunk_stage` (`attempts`, `complete_partials`), which aggregates them
+  with a `window_transform`.
 * Publishing: `publish_stage`, a `single_writer`: `partial_log` and `epoch_log` read, `estimation`
   estimates, `estimate_records` and `result_documents` are written, `checkpoints` shorten starts.
-* Options, imported for jobs that ask for them: sealed reports (`sealed_admission`, `opened_layers`,
+* Options, imported only by jobs that use them: sealed reports (`sealed_admission`, `opened_layers`,
   `boxes_of_windows`, `added_boxes`), shares (`added_shares`, `sum_stage`), both with
   `added_devices`; `instance_stage`; noise, random order and crowds (`stage_noise`,
   `crowd_deletion`); devices that report themselves (`device_source`, `device_admission`,
   `device_decision`, `device_windows`, `tagged_contents`, `populations`).
-* What others ask of stages: `idle_condition`, `deleted_records`, `topic_uses`, `tallies`,
+* Queries about stages: `idle_condition`, `deleted_records`, `topic_uses`, `tallies`,
   `published_epochs`.
 """

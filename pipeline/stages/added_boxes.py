@@ -1,4 +1,4 @@
-"""The sum of a window's sealed reports: one partial per epoch, with devices of this party's own."""
+"""Aggregate a window's sealed reports and this party's added devices into one partial per epoch."""
 
 from __future__ import annotations
 
@@ -23,13 +23,12 @@ from dpstream.topics.words import Words
 
 @dataclass(slots=True)
 class Total:
-    """What the chunks of an attempt add up to.
+    """Running sum of the chunks of an attempt.
 
     Attributes:
-        aggregator: of their words, unless they wait for those of other parts.
-        opened: of a part of a window, what its boxes hold; see `ReportReader.add_named`.
-        order: of boxes.
-        boxes: how many there were, of a part.
+        aggregator: State of its messages, unless they wait for other partial windows.
+        opened: Decrypted contents of a partial window; see `ReportReader.add_named`.
+        boxes: Number of ciphertexts in a partial window.
     """
 
     aggregator: Aggregator
@@ -39,15 +38,10 @@ class Total:
 
 
 class AddedBoxes(WindowTransform[Total]):
-    """Turns the boxes of ``<job>.shuffled`` into the partials of ``<job>.partials``.
+    """Turn the ciphertexts of ``<job>.shuffled`` into the partials of ``<job>.partials``.
 
-    Args:
-        job: whose reports are sealed.
-        keys: of the aggregator.
-        scratch: opens scratch files for large windows, where instances seal.
-
-    Raises:
-        WrongKeyError: the private keys are not there.
+    Spill files serve large windows where parallel shufflers seal. Raises `WrongKeyError` if the
+    aggregator's private keys are missing.
     """
 
     def __init__(self, job: DeployedJob, keys: KeyRing, scratch: Scratch) -> None:
@@ -58,14 +52,12 @@ class AddedBoxes(WindowTransform[Total]):
         self._scratch = scratch
 
     def begin(self) -> Total:
-        """See `WindowTransform.begin`."""
         opened = None
         if self._job.window_parts > 1:
             opened = WordMultiset(self._reader.named_form, self._scratch)
         return Total(self._job.aggregator(), opened)
 
     def add(self, content: Total, chunk: Chunk) -> None:
-        """See `WindowTransform.add`."""
         content.order.add(chunk.index, chunk.words, self._job.form_of(self.role))
         if content.opened is not None:
             content.opened.add(self._reader.open_named(chunk.epoch, chunk.words))
@@ -75,12 +67,10 @@ class AddedBoxes(WindowTransform[Total]):
         self._count(reports, chunk.words.messages)
 
     def end(self, content: Total) -> None:
-        """See `WindowTransform.end`."""
         if content.opened is not None:
             content.opened.close()
 
     def write(self, chunk: Chunk, parts: Sequence[Total]) -> Steps[None]:
-        """See `WindowTransform.write`."""
         total = merged(self._job, [part.aggregator for part in parts])
         if opened := [part.opened for part in parts if part.opened is not None]:
             reports = yield from self._reader.add_named(total, chunk.epoch, opened)
@@ -100,7 +90,6 @@ class AddedBoxes(WindowTransform[Total]):
 
 
 def added_to(job: DeployedJob, total: Aggregator, epoch: int, added: Words) -> Aggregator:
-    """A state with the reports of added devices, too; the one given stays as it is."""
     both = job.aggregator()
     both.merge(total)
     both.add(job.epochs.local(epoch), added.values, added.counts)
@@ -108,11 +97,7 @@ def added_to(job: DeployedJob, total: Aggregator, epoch: int, added: Words) -> A
 
 
 def box_adder(job: DeployedJob, keys: KeyRing) -> Callable[[Manifest, Iterable[Words]], bytes]:
-    """Return what adds up windows as `AddedBoxes` does, for who looks at them again.
-
-    Raises:
-        WrongKeyError: the private keys are not there.
-    """
+    """Return a function that aggregates windows as `AddedBoxes` does; raises `WrongKeyError`."""
     reader = ReportReader(job, keys)
     added = AddedDevices(job, AGGREGATE, keys)
 

@@ -1,10 +1,10 @@
-"""Devices of its own that each later party of a sealed job adds to every window.
+"""Draw the reports of devices that each later party of a sealed job adds to every window.
 
-A stage that replaces reports can leave one device among its own: then nothing of the noise of the
-others is left. So every party behind the first stage adds the reports of as many devices that hold
-nothing as the guarantee needs honest contributors. Among these the one device is as safe as among
-the people whom it was promised, whatever any one stage or party replaces or withholds. Estimators
-know how many devices were added, and that they hold nothing.
+A stage that replaces reports can leave one genuine device among its own reports. The noise of the
+other devices is then lost. Every party after the first stage therefore adds the reports of devices
+that hold nothing, as many as the guarantee needs honest users. Among these, the one device is as
+safe as among the users it was promised, whatever any one stage or party replaces or suppresses.
+Estimators know the number of added devices, and that they hold nothing.
 """
 
 from __future__ import annotations
@@ -30,15 +30,11 @@ _SEALED_AT_ONCE: Final = 1 << 10
 
 
 class AddedDevices:
-    """What a party adds: a function of its private key, the deployment and the epoch.
+    """Reports a party adds: a function of its private key, the deployment and the epoch.
 
-    Two noisy versions of the same counts could be averaged. A window that is written again, by
-    whichever worker of the party, or replayed, has the same reports added.
-
-    Args:
-        job: whose reports are sealed.
-        party: one of `DeployedJob.later_parties`.
-        keys: of the party.
+    Two noisy versions of the same counts could be averaged. A window that any worker of the party
+    writes again, or that is replayed, therefore receives the same added reports. `party` is one of
+    `DeployedJob.later_parties`.
     """
 
     def __init__(self, job: DeployedJob, party: str, keys: KeyRing) -> None:
@@ -48,10 +44,9 @@ class AddedDevices:
         self._count = job.added_by_each(job.law)
 
     def words(self, epoch: int) -> Words | None:
-        """Reports that are added to the window of an epoch; None where none are.
+        """Return the reports to add to a window, or None if the party adds none.
 
-        Raises:
-            WrongKeyError: the key whose turn it was is not here any more.
+        Raises `WrongKeyError` if the key of that epoch's key period is gone.
         """
         if not self._count:
             return None
@@ -65,9 +60,9 @@ class AddedDevices:
         return Words(drawn)
 
     def boxes(self, epoch: int, role: Role) -> Iterator[WordArray]:
-        """The same in boxes for the parties behind a topic, some at a time.
+        """Yield the added reports as ciphertexts for the parties after a topic, in blocks.
 
-        Chaff hides how many there are. Raises as `words` does.
+        Cover traffic hides their number. Raises as `words` does.
         """
         words = self.words(epoch)
         if words is None:

@@ -1,10 +1,10 @@
-"""What each of two parties does who add up a share: one partial of its own for every window.
+"""Aggregate one party's shares: one partial of its own for every window.
 
-A party opens the boxes that are for it, and adds their shares up modulo 2^32, with a table of
-devices of its own (`added_devices`). What it opens is uniformly random, and so is what it writes,
-to whoever does not have the other party's. It hands nothing on of a window whose shares are, by
-what they say themselves, of fewer devices than the job asks for: so a shuffle stage that passes on
-the shares of some few alone learns nothing of them.
+A party opens the ciphertexts addressed to it and sums their shares modulo 2^32, with a table of its
+own devices (`added_devices`). The shares it opens, and so its partial, are uniformly random to
+anyone without the other party's. It suppresses the sum of a window whose shares state fewer devices
+than the job requires. A shuffler that forwards only the shares of a few devices therefore learns
+nothing about them.
 """
 
 from __future__ import annotations
@@ -31,22 +31,15 @@ from dpstream.topics.words import Words
 
 @dataclass(slots=True)
 class OpenedShares:
-    """What the chunks of an attempt add up to."""
-
     sum: ShareSum
     order: IncreasingBoxes = field(default_factory=IncreasingBoxes)
 
 
 class AddedShares(WindowTransform[OpenedShares]):
-    """Turns the chunks of ``<job>.shuffled`` into ``<job>.partials-a``, or ``-b``.
+    """Turn the chunks of ``<job>.shuffled`` into ``<job>.partials-a``, or ``-b``.
 
-    Args:
-        job: whose reports are in two shares.
-        party: 0 for ``aggregate-a``, who gets seeds, 1 for ``aggregate-b``.
-        keys: of this party.
-
-    Raises:
-        WrongKeyError: the party's private keys are not there.
+    Party 0, ``aggregate-a``, receives seeds; party 1 is ``aggregate-b``. Raises `WrongKeyError` if
+    the party's private keys are missing.
     """
 
     def __init__(self, job: DeployedJob, party: int, keys: KeyRing) -> None:
@@ -58,11 +51,9 @@ class AddedShares(WindowTransform[OpenedShares]):
         self._added = AddedDevices(job, SHARERS[party], keys)
 
     def begin(self) -> OpenedShares:
-        """See `WindowTransform.begin`."""
         return OpenedShares(ShareSum.empty(self._job.table_form, self._party))
 
     def add(self, content: OpenedShares, chunk: Chunk) -> None:
-        """See `WindowTransform.add`."""
         content.order.add(chunk.index, chunk.words, self._job.form_of(self.role))
         before = content.sum.closed
         add_shares(content.sum, self._opener, chunk.epoch, chunk.words)
@@ -71,7 +62,6 @@ class AddedShares(WindowTransform[OpenedShares]):
         self.counts["shares that do not open"] += closed
 
     def write(self, chunk: Chunk, parts: Sequence[OpenedShares]) -> Steps[None]:
-        """See `WindowTransform.write`."""
         # Shares pass through one shuffle stage, which opens nothing.
         (content,) = parts
         payload = partial_of(self._job, content.sum, self._added.words(chunk.epoch))
@@ -82,17 +72,13 @@ class AddedShares(WindowTransform[OpenedShares]):
 
 
 def add_shares(total: ShareSum, opener: BoxOpener, epoch: int, words: Words) -> None:
-    """Open a party's boxes among the words of a window, and add the shares in them."""
     total.add(opener.open_all(epoch, boxes_of(words.values, total.party)))
 
 
 def partial_of(job: DeployedJob, total: ShareSum, added: Words | None) -> bytes:
-    """What a party hands on: not the sum itself if it is of too few devices.
+    """Return a party's partial of a window, without the sum if it covers too few devices.
 
-    Args:
-        job: whose reports are in two shares.
-        total: of the shares that it opened.
-        added: reports of the devices that it adds.
+    `total` sums the opened shares; `added` are the reports of the devices the party adds.
     """
     withheld = total.of_fewer_than(job.shuffle.minimum)
     if added is not None and not withheld:
@@ -102,15 +88,11 @@ def partial_of(job: DeployedJob, total: ShareSum, added: Words | None) -> bytes:
 
 
 def window_payload(job: DeployedJob, manifest: Manifest, sums: tuple[bytes, bytes]) -> bytes:
-    """The partial of a window from those of both parties: its counts, or why they are not known.
+    """Combine both parties' partials into the window's, or state why its counts are unknown.
 
-    The sum is that of the window only if both parties added the shares of the same producers, and
-    these are of all devices that were counted when the window was decided.
-
-    Args:
-        job: whose reports are in two shares.
-        manifest: of the window.
-        sums: the partials of aggregate-a and aggregate-b.
+    The sum is that of the window only if both parties added the shares of the same producers. These
+    must cover all devices counted when the window was finalized. `sums` are the partials of
+    aggregate-a and aggregate-b.
     """
     form = job.table_form
     first, second = (PartialSum.from_bytes(form, each) for each in sums)
@@ -131,7 +113,7 @@ def window_payload(job: DeployedJob, manifest: Manifest, sums: tuple[bytes, byte
 def _problem(
     job: DeployedJob, manifest: Manifest, first: PartialSum, second: PartialSum
 ) -> str | None:
-    """Why two sums do not add up to the counts of a window; None if they do."""
+    """Return why two sums do not give the counts of a window, or None if they do."""
     if first.digest != second.digest:
         opened = " and ".join(
             f"{name} could open {each.shares:,} shares and {each.closed:,} not"
@@ -155,7 +137,7 @@ def _problem(
 
 
 def _most_alike(job: DeployedJob, manifest: Manifest) -> int:
-    """The most reports of a window that say the same; of each producer all devices may be in."""
+    """Return the maximum number of equal reports; each producer may cover all devices."""
     law, epoch = job.law, job.epochs.local(manifest.epoch)
     senders = Counter(manifest.populations)
     senders[job.added_by_each(job.law)] += len(job.later_parties)
@@ -166,11 +148,7 @@ def _most_alike(job: DeployedJob, manifest: Manifest) -> int:
 
 
 def share_adder(job: DeployedJob, keys: KeyRing) -> Callable[[Manifest, Iterable[Words]], bytes]:
-    """Return what adds up windows as both parties do, for who looks at them again.
-
-    Raises:
-        WrongKeyError: the private keys are not there.
-    """
+    """Return a function that aggregates windows as both parties do; raises `WrongKeyError`."""
     openers = [BoxOpener(job, party, keys) for party in SHARERS]
     added = [AddedDevices(job, party, keys) for party in SHARERS]
 

@@ -1,4 +1,4 @@
-"""Which records of the raw topic belong to a job, and why the others do not."""
+"""Validate records of the raw topic, and state why a record is rejected."""
 
 from __future__ import annotations
 
@@ -23,20 +23,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a record goes to the dead letters."""
-
     reason: Reason
     detail: str
 
 
-# A record of a few bytes may stand for 2^40 messages, which `order: random` would write out.
+# A record of a few bytes may represent 2^40 messages, which `order: random` would write out.
 WRITTEN_OUT_MAX = 1 << 24
 
 
 def dead_letter(
     job: DeployedJob, role: Role, partition: int, offset: int, value: bytes, refusal: Refusal
 ) -> Append:
-    """The record that keeps a refused one, and says why."""
     letter = DeadLetter(job.topic(role), partition, offset, refusal.reason, refusal.detail, value)
     body, headers = letter.to_record()
     return Append(Role.DEAD_LETTERS, 0, body, headers=tuple(headers))
@@ -46,21 +43,21 @@ Record = TypeVar("Record")
 
 
 class Addressed(Protocol):
-    """Anything on the wire that names its deployment and the job's fingerprint."""
+    """Wire record that names its deployment and the job's fingerprint."""
 
     @property
     def deployment(self) -> bytes:
-        """16 bytes."""
+        """Deployment id, 16 bytes."""
         ...
 
     @property
     def fingerprint(self) -> bytes:
-        """16 bytes."""
+        """Job fingerprint, 16 bytes."""
         ...
 
 
 def readable(decode: Callable[[bytes], Record], value: bytes) -> Record | Refusal:
-    """What a record says, or why nobody can read it."""
+    """Decode a record, or return why it is unreadable."""
     try:
         return decode(value)
     except VersionError as error:
@@ -72,7 +69,7 @@ def readable(decode: Callable[[bytes], Record], value: bytes) -> Record | Refusa
 
 
 def identity_refusal(job: DeployedJob, record: Addressed) -> Refusal | None:
-    """Why a record of another deployment or another job is refused."""
+    """Return the rejection of a record of another deployment or job, or None."""
     if record.deployment != job.deployment:
         return Refusal(
             Reason.DEPLOYMENT,
@@ -88,12 +85,11 @@ def identity_refusal(job: DeployedJob, record: Addressed) -> Refusal | None:
 
 
 def decode_raw(value: bytes) -> Batch | SealedBatch | Punctuation:
-    """A record of the raw topic."""
     kind = kind_of(value)
     if kind is RecordType.BATCH:
         return decode_batch(value)
     if kind is RecordType.SEALED_BATCH:
-        # Few jobs have any.
+        # Imported late because few jobs seal reports.
         from dpstream.topics.sealed_batches import decode_sealed_batch
 
         return decode_sealed_batch(value)
@@ -103,22 +99,17 @@ def decode_raw(value: bytes) -> Batch | SealedBatch | Punctuation:
 
 
 class WordCheck:
-    """Which words the reports of a job can have, at an epoch.
-
-    Args:
-        job: the deployed job.
-        role: of the topic that reports are in.
-    """
+    """Check the messages of a job's reports in the topic of a role."""
 
     def __init__(self, job: DeployedJob, role: Role = Role.REPORTS) -> None:
         self._job = job
         self._form = job.form_of(role)
-        # What a stage that adds up releases are no reports.
+        # An aggregating stage releases sums instead of reports.
         checks = job.aggregator() if job.stage_sum is None else job.stage_sum
         self._check_words = checks.check_words
 
     def form_problem(self, values: NDArray[np.unsignedinteger]) -> str | None:
-        """What is wrong with the type and number of words of a report; None if nothing is."""
+        """Describe a wrong dtype or width of reports, or return None if both are right."""
         if values.dtype != self._form.dtype or values.shape[1] != self._form.width:
             return (
                 f"reports of {values.shape[1]} x {values.dtype}, {self._job.protocol} has "
@@ -127,7 +118,7 @@ class WordCheck:
         return None
 
     def word_problem(self, epoch: int, values: NDArray[np.unsignedinteger]) -> str | None:
-        """What is wrong with words of the right type, shape (reports, width); None: nothing."""
+        """Describe the first invalid message in values (reports, width), or return None."""
         distinct = self._form.distinct
         if distinct is not None and values.size and int(values.max()) >= distinct:
             return f"word {int(values.max())}, {self._job.protocol} has words below {distinct}"
@@ -139,11 +130,9 @@ class WordCheck:
 
 
 class Admission:
-    """Reads and checks single records of a raw topic: pure, and the same on every worker.
+    """Read and validate single records of a raw topic: pure, and the same on every worker.
 
-    Args:
-        job: whose reports are not sealed, see `sealed_admission`.
-        role: of the topic.
+    Jobs with sealed reports use `sealed_admission`.
     """
 
     def __init__(self, job: DeployedJob, role: Role = Role.REPORTS) -> None:
@@ -151,7 +140,7 @@ class Admission:
         self._words = WordCheck(job, role)
 
     def admit(self, partition: int, value: bytes) -> Batch | Punctuation | Refusal:
-        """A batch or punctuation of this job and partition, or the reason to refuse it."""
+        """Return a batch or punctuation of this job and partition, or the reason to reject it."""
         record = self.addressed(partition, value)
         if isinstance(record, Refusal | Punctuation):
             return record
@@ -161,7 +150,7 @@ class Admission:
     def addressed(
         self, partition: int, value: bytes
     ) -> Batch | SealedBatch | Punctuation | Refusal:
-        """The same, of what can be said without a key, or without a look at the reports."""
+        """Validate a record as `admit` does, but without keys and without reading its reports."""
         record = readable(decode_raw, value)
         if isinstance(record, Refusal):
             return record

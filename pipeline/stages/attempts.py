@@ -1,8 +1,8 @@
-"""Windows as they are written to ``<job>.shuffled``: in chunks, and possibly more than once.
+"""Read and write windows in ``<job>.shuffled``: in chunks, possibly more than once.
 
-An attempt is one writing of a window by a shuffle worker. Chunks of two attempts never mix, and the
-first attempt that is complete is the window. What a killed or paused worker left behind is another
-attempt at the same window, or a part of one.
+An attempt is one writing of a window by a shuffler worker. Chunks of two attempts never mix. The
+first complete attempt is the window. Records left behind by a killed or paused worker are another
+attempt at the same window, whole or partial.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Content = TypeVar("Content")
 
 
 def read_chunk(job: DeployedJob, partition: int, value: bytes) -> Chunk | Refusal:
-    """The chunk of a record in a partition, or why it is none of the job there."""
+    """Return the chunk of a record, or the reason it does not belong in the partition."""
     chunk = readable(decode_chunk, value)
     if isinstance(chunk, Refusal):
         return chunk
@@ -42,7 +42,7 @@ def chunks_of_attempt(
     pieces: Pieces,
     instance: int = 1,
 ) -> Iterator[Append]:
-    """The records of one writing of a window: a chunk for every piece."""
+    """Yield the records of one writing of a window: one chunk per element of `pieces`."""
     for index, piece in enumerate(pieces.words):
         chunk = Chunk(
             fingerprint=job.fingerprint,
@@ -63,11 +63,8 @@ class Attempt(Generic[Content]):
     """One writing of a window, as far as it has been read.
 
     Attributes:
-        first_offset: of the first of its chunks that was read.
-        began: when that was, in seconds.
-        content: what its chunks add up to.
-        total: chunks of it, as the first one says.
-        indices: of its chunks.
+        began: Time when the first chunk was read, in seconds.
+        total: Number of chunks, as the first chunk states.
     """
 
     first_offset: int
@@ -78,12 +75,12 @@ class Attempt(Generic[Content]):
 
 
 class Attempts(Generic[Content]):
-    """The attempts in one partition.
+    """Attempts in one partition.
 
     Args:
-        begin: makes what chunks are added to.
-        add: adds a chunk; `ValueError` if the protocol has no such words.
-        end: gives back what an attempt holds when it is forgotten.
+        begin: Creates the content to which chunks are added.
+        add: Adds a chunk; raises `ValueError` if the protocol has no such messages.
+        end: Releases the resources of a dropped attempt.
     """
 
     def __init__(
@@ -99,20 +96,18 @@ class Attempts(Generic[Content]):
 
     @property
     def epochs(self) -> set[int]:
-        """The epochs that they are about."""
         return {epoch for epoch, _ in self._open}
 
     @property
     def began(self) -> float | None:
-        """When the oldest of them was begun, in seconds; None where there is none."""
+        """Start time of the oldest attempt, in seconds; None if there are no attempts."""
         return min((attempt.began for attempt in self._open.values()), default=None)
 
     def take_in(self, offset: int, chunk: Chunk, now: float = 0.0) -> Attempt[Content] | None:
-        """Take a chunk in; returns its attempt once that is complete.
+        """Add a chunk, and return its attempt once that is complete.
 
-        Raises:
-            ValueError: the protocol has no such words, or the chunk says of how many it is one and
-                the first one said otherwise; the chunk is as if it had never been.
+        Raises `ValueError` without any effect if the protocol has no such messages, or if the chunk
+        and the first chunk state different totals.
         """
         attempt = self._open.get((chunk.epoch, chunk.attempt))
         if attempt is None:
@@ -126,11 +121,10 @@ class Attempts(Generic[Content]):
         return attempt if len(attempt.indices) == attempt.total else None
 
     def drop(self, finished: Callable[[int], bool]) -> None:
-        """Forget all attempts at epochs that are finished."""
         for epoch, attempt in list(self._open):
             if finished(epoch):
                 self._end(self._open.pop((epoch, attempt)).content)
 
     def floor(self, position: int) -> int:
-        """Below this offset nothing is needed any more, when all before `position` was read."""
+        """Return the offset below which no record is needed; all before `position` are read."""
         return min((each.first_offset for each in self._open.values()), default=position)

@@ -1,7 +1,8 @@
-"""Opening the boxes of a window's reports: a layer at each stage, the innermost at the last.
+"""Open the ciphertexts of a window's reports: one layer per stage, the innermost at the last.
 
-A window of sealed reports is a set of boxes in increasing order. Every box has a key of its own, so
-the order says nothing, and a box that is there twice was copied on its way: it counts once.
+A window of sealed reports is a set of ciphertexts in increasing order. Every ciphertext has its own
+key, so the order reveals nothing. A ciphertext that occurs twice was copied on its way and counts
+once.
 """
 
 from __future__ import annotations
@@ -36,20 +37,15 @@ from dpstream.topics.words import WordArray, Words, split_words
 
 @dataclass(slots=True)
 class IncreasingBoxes:
-    """The chunks of an attempt, as far as they are there, increase from first to last.
+    """Check that the received chunks of an attempt increase from first to last.
 
-    Attributes:
-        ends: the first and the last row of each chunk, by its index.
+    `ends` has the first and last row of each chunk, by index.
     """
 
     ends: dict[int, tuple[list[int], list[int]]] = field(default_factory=dict)
 
     def add(self, index: int, words: Words, form: WordForm) -> None:
-        """Note a chunk.
-
-        Raises:
-            ValueError: its words are of another form, or it does not fit the others.
-        """
+        """Add a chunk; raises `ValueError` for another format, or if it does not fit the others."""
         rows = words.values
         if words.counts is not None or rows.dtype != form.dtype or rows.shape[1] != form.width:
             raise ValueError(f"words of {rows.shape[1]} x {rows.dtype}, boxes here are {form}")
@@ -68,7 +64,6 @@ class IncreasingBoxes:
 
 
 def distinct(words: Words) -> Words:
-    """Sorted boxes, each of them once."""
     rows = words.values
     first = np.ones(len(rows), np.bool_)
     first[1:] = (rows[1:] != rows[:-1]).any(axis=1)
@@ -76,30 +71,23 @@ def distinct(words: Words) -> Words:
 
 
 class SealedRelease(WindowRelease):
-    """The boxes of a window in increasing order, each of them once."""
-
     def pieces(self, words: WordMultiset) -> Steps[Pieces]:
-        """See `WindowRelease.pieces`."""
         return (yield from boxes_in_order(words))
 
 
 def boxes_in_order(words: WordMultiset) -> Steps[Pieces]:
-    """Boxes in increasing order, each of them once, cut for chunks; in little memory if many."""
+    """Return distinct ciphertexts in increasing order, cut for chunks, in little memory."""
     if words.in_files:
         return (yield from words.once())
     return Pieces.of(split_words(distinct(words.sorted())))
 
 
 class BoxOpener:
-    """Opens the outermost boxes of reports with a party's private keys.
+    """Decrypt the outermost layer of reports with a party's private keys.
 
-    Args:
-        job: whose reports are sealed.
-        party: as of `dpstream.pipeline.jobs.sealed.Sealed.parties`.
-        keys: of this process.
-
-    Raises:
-        WrongKeyError: it has none of the party's keys, or an earlier one and not the last.
+    `party` is a key of `dpstream.pipeline.jobs.sealed.Sealed.parties`. Raises `WrongKeyError` if
+    `keys` has no key of the party, or an earlier one without the last. All methods raise it if the
+    key of an epoch's key period is gone.
     """
 
     def __init__(self, job: DeployedJob, party: str, keys: KeyRing) -> None:
@@ -109,21 +97,17 @@ class BoxOpener:
         self._keys = keys
 
     def open(self, epoch: int, rows: WordArray) -> WordArray:
-        """What boxes hold; those that do not open are left out.
-
-        Raises:
-            WrongKeyError: the key whose turn it was is not here any more.
-        """
+        """Return the contents of ciphertexts, without those that do not open."""
         private_key, context = self._turn(epoch)
         return open_rows(rows, private_key, context)
 
     def open_named(self, epoch: int, rows: WordArray) -> WordArray:
-        """The same, each after the name of its box, see `open_named_rows`."""
+        """Decrypt as `open` does, with names before the contents; see `open_named_rows`."""
         private_key, context = self._turn(epoch)
         return open_named_rows(rows, private_key, context)
 
     def open_all(self, epoch: int, boxes: list[bytes]) -> list[bytes | None]:
-        """What each box holds; None for those that do not open. Raises as `open` does."""
+        """Return the content of each ciphertext, None for those that do not open."""
         private_key, context = self._turn(epoch)
         return unseal_all(boxes, private_key, context)
 
@@ -140,14 +124,9 @@ class BoxOpener:
 
 
 class ReportReader:
-    """Opens the innermost boxes of released windows, and adds the reports in them.
+    """Open the innermost ciphertexts of released windows, and aggregate their reports.
 
-    Args:
-        job: whose reports are sealed.
-        keys: of the aggregator.
-
-    Raises:
-        WrongKeyError: the private keys are not there.
+    Raises `WrongKeyError` if the aggregator's private keys are missing.
     """
 
     def __init__(self, job: DeployedJob, keys: KeyRing) -> None:
@@ -155,26 +134,25 @@ class ReportReader:
         self._opener = BoxOpener(job, AGGREGATE, keys)
 
     def add(self, aggregator: Aggregator, epoch: int, words: Words) -> int:
-        """Add the reports in boxes of an epoch; returns how many they were."""
+        """Add the reports in an epoch's ciphertexts, and return their number."""
         return self._add_opened(aggregator, epoch, self._opener.open(epoch, words.values))
 
     @property
     def named_form(self) -> WordForm:
-        """Of what `open_named` returns."""
         packed = sealed_form(self._job.word_form, 0)
         return WordForm(packed.dtype, NAME_WORDS + packed.width)
 
     def open_named(self, epoch: int, words: Words) -> Words:
-        """What boxes of an epoch hold, each after the name of its box; nothing is added."""
+        """Return the contents of an epoch's ciphertexts, each after its name; add nothing."""
         return Words(self._opener.open_named(epoch, words.values))
 
     def add_named(
         self, aggregator: Aggregator, epoch: int, parts: Sequence[WordMultiset]
     ) -> Steps[int]:
-        """Add what the boxes of several parts of a window hold, each of them once.
+        """Add the distinct contents of several partial windows, and return their number of reports.
 
-        A stage drops what it is sent twice, but of what others were sent it knows nothing. Returns
-        how many reports they were; the parts are as before.
+        A shuffler drops its own duplicates, but does not know what other shufflers received.
+        `parts` stay unchanged.
         """
         reports = 0
         for block in distinct_of_all(parts):
@@ -191,11 +169,7 @@ class ReportReader:
 
 
 def check_keys(job: DeployedJob, party: str, keys: KeyRing) -> None:
-    """See that a process has the keys of a party that are still to be used.
-
-    Raises:
-        WrongKeyError: it has not.
-    """
+    """Raise `WrongKeyError` if a process lacks a key of a party that will still be used."""
     assert job.sealed is not None
     public_keys = job.sealed.parties[party]
     held = [keys.find(public_key) is not None for public_key in public_keys]
@@ -211,13 +185,9 @@ def check_keys(job: DeployedJob, party: str, keys: KeyRing) -> None:
 
 
 def reports_in(rows: WordArray, form: WordForm, aggregator: Aggregator, epoch: int) -> WordArray:
-    """The reports among opened boxes that the protocol has; what else there is, is left out.
+    """Return the valid reports among opened ciphertexts, without all others.
 
-    Args:
-        rows: opened.
-        form: of reports.
-        aggregator: checks what they say.
-        epoch: within its horizon.
+    `form` is the format of reports, and `epoch` is numbered within its horizon.
     """
     reports = unpack_reports(rows, form)
     if form.distinct is not None:

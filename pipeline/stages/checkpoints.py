@@ -1,11 +1,13 @@
-"""Checkpoints of a publisher: what it knew after an epoch, and where it read on.
+"""Checkpoints of a publisher: its state after an epoch, and the offsets where reading resumes.
 
-They lie in ``<job>.estimates`` among the estimates, which nobody else may write, under a key of
-their own; whoever reads estimates passes them over. The logs stay the truth: a checkpoint is
-believed only if its epoch is published, was decided by the very record that it names, and if what
-it says gives the estimate that was published of the epoch, byte for byte. One that is not is passed
-over, and so is all of them where none is right: then the logs are read from their beginning, or
-that of the horizon.
+Checkpoints are in ``<job>.estimates``, which only the publisher may write, under a key of their
+own. Readers of estimates skip them. The logs remain authoritative: a checkpoint is used only if
+
+* its epoch is published,
+* the record it names decided that epoch,
+* its state gives the published estimate of the epoch, byte for byte.
+
+Without a valid one, the logs are read from their beginning, or from that of the horizon.
 """
 
 from __future__ import annotations
@@ -37,13 +39,13 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What a publisher knew after an epoch.
+    """State of a publisher after an epoch.
 
     Attributes:
         deployment: 16 bytes.
         fingerprint: 16 bytes.
-        place: where the logs are read on.
-        state: of `Estimation.state`.
+        place: Offsets from which the logs are read.
+        state: Result of `Estimation.state`.
     """
 
     deployment: bytes
@@ -53,11 +55,10 @@ class Checkpoint:
 
     @property
     def epoch(self) -> int:
-        """After which it was made."""
         return self.place.epoch
 
     def append(self) -> Append | None:
-        """The action that writes it; None if it is too large, or has numbers that are none."""
+        """Return the action that writes it, or None if it is too large or not valid JSON."""
         place = self.place
         body = {
             "checkpoint": _VERSION,
@@ -80,11 +81,7 @@ class Checkpoint:
 
     @classmethod
     def from_bytes(cls, value: bytes) -> Checkpoint:
-        """Read a record's value.
-
-        Raises:
-            CodecError: it is no checkpoint of a version that this software knows.
-        """
+        """Decode a record's value; raises `CodecError` unless it is of a supported version."""
         try:
             body = json.loads(value)
             if body["checkpoint"] != _VERSION:
@@ -117,7 +114,7 @@ class Checkpoint:
 
 
 def own_checkpoint(job: DeployedJob, key: bytes | None, value: bytes) -> Checkpoint | None:
-    """The checkpoint of a record of the topic; None if it is none of this deployment."""
+    """Return the checkpoint in a record, or None if it is not one of this deployment."""
     if key != KEY:
         return None
     try:
@@ -129,20 +126,12 @@ def own_checkpoint(job: DeployedJob, key: bytes | None, value: bytes) -> Checkpo
 
 
 def estimates_in(records: Iterable[LogRecord]) -> Iterator[EstimateRecord]:
-    """The estimates among records that a publisher of ours has written.
-
-    Raises:
-        CodecError: one is neither an estimate nor a checkpoint.
-    """
+    """Yield the estimates among a publisher's records; raises `CodecError` for unknown records."""
     return (EstimateRecord.from_bytes(each.value) for each in records if each.key != KEY)
 
 
 def resumed(job: DeployedJob, checkpoint: Checkpoint, published: EstimateRecord) -> Estimation:
-    """What a checkpoint says was known after its epoch, if that gives the published estimate.
-
-    Raises:
-        ValueError: it does not.
-    """
+    """Restore a checkpoint; raises `ValueError` unless it gives the published estimate."""
     estimation = Estimation.resumed(job, checkpoint.epoch, checkpoint.state)
     if published.epoch != checkpoint.epoch:
         raise ValueError(f"an estimate of epoch {published.epoch}, not of {checkpoint.epoch}")

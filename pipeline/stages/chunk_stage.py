@@ -1,12 +1,11 @@
-"""The stage after a shuffle stage: it reads windows in chunks, and writes what it makes of them.
+"""Read released windows in chunks, and write what a `WindowTransform` makes of them.
 
-What that is, a `WindowTransform` says: the boxes within boxes, the sum of the reports, or the sum
-of the shares of one party.
+The transform removes an encryption layer, aggregates the reports, or sums one party's shares.
 
-Chunks are added up per attempt, an attempt being one writing of a window by the stage before. The
-first attempt that is complete is the window; all others of the epoch are dropped, so that what a
-killed or paused writer left behind never holds the floor. Where several shuffle instances work side
-by side, the window is the first complete attempts of all of them.
+Chunks are added per attempt, which is one writing of a window by the stage before. The first
+complete attempt is the window. All other attempts at the epoch are dropped, so that leftovers of a
+killed or paused writer never hold the floor. With parallel shufflers, the window is the first
+complete attempt of each of them.
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ from dpstream.topics.chunks import Chunk
 from dpstream.topics.manifests import Fate
 from dpstream.topics.records import Reason
 
-# So long a window may take to come without being looked for among older partials.
+# Seconds a window may stay incomplete before older partials are searched for it.
 _LONG_SECONDS = 30.0
 
 
 @dataclass(slots=True)
 class _ChunkPartition(Generic[Content]):
-    """What the stage knows of a partition it owns.
+    """State of an owned partition.
 
-    `parts` holds the first complete attempt of every shuffle instance, of epochs that are not
-    through; `written` are windows that are.
+    `parts` has the first complete attempt of each parallel shuffler, for epochs in progress;
+    `written` has the finished windows.
     """
 
     number: int
@@ -49,12 +48,9 @@ class _ChunkPartition(Generic[Content]):
 
 
 class ChunkStage(Generic[Content]):
-    """Reads the chunks of one topic, and writes every window that is complete.
+    """Read the chunks of one topic, and write every complete window.
 
-    Args:
-        job: the deployed job.
-        transform: what is made of windows.
-        listener: is told of every window that this worker has written.
+    `listener` is called with every window this worker has written.
     """
 
     def __init__(
@@ -71,7 +67,7 @@ class ChunkStage(Generic[Content]):
         self.counts = transform.counts
 
     def assign(self, partition: int, committed: int | None, now: float) -> Steps[int]:
-        """Take a partition over; returns the offset from which its records are to be shown."""
+        """Take over a partition, and return the offset from which to read it."""
         self.revoke(partition)
         start = self._job.start_offset(self.role, partition)
         floor = start if committed is None else max(start, committed)
@@ -84,11 +80,9 @@ class ChunkStage(Generic[Content]):
         return floor
 
     def needs(self, partition: int, below: int) -> Steps[bool]:
-        """See `Stage.needs`."""
         return (yield from needs_below(self._job, self.role, partition, below))
 
     def revoke(self, partition: int) -> None:
-        """Forget a partition."""
         state = self._partitions.pop(partition, None)
         if state is not None:
             state.attempts.drop(lambda epoch: True)
@@ -96,7 +90,7 @@ class ChunkStage(Generic[Content]):
     def record(
         self, partition: int, offset: int, value: bytes, now: float, written: int | None = None
     ) -> Steps[None]:
-        """Take in one chunk; with the last one of an attempt the window is written."""
+        """Process one chunk; the last chunk of the last missing attempt writes the window."""
         state = self._partitions[partition]
         state.position = offset + 1
         chunk = read_chunk(self._job, partition, value)
@@ -131,7 +125,6 @@ class ChunkStage(Generic[Content]):
         yield from self._commit_floor(state)
 
     def tick(self, now: float) -> Steps[None]:
-        """Drop the attempts at epochs that others finished; commit the floor."""
         if not self._partitions:
             return
         yield from self._partials.catch_up()
@@ -142,13 +135,12 @@ class ChunkStage(Generic[Content]):
             yield from self._commit_floor(state)
 
     def rests(self) -> float | None:
-        """See `Stage.rests`: what is not complete yet holds the floor, and no clock takes part."""
+        """See `Stage.rests`: incomplete windows hold the floor, and no clock takes part."""
         states = self._partitions.values()
         idle = states and all(state.floor == state.position for state in states)
         return math.inf if idle else None
 
     def unfinished(self, partition: int) -> str:
-        """Epochs without a partial."""
         complete = self._partials.complete
         first = self._first_complete(partition)
         if first is None or self._partials.whole:
@@ -158,12 +150,10 @@ class ChunkStage(Generic[Content]):
         return f"epoch {first} and later ones of its partition"
 
     def heartbeat(self) -> dict[str, object]:
-        """What has been counted so far, and the windows that are not complete yet."""
         epochs = set().union(*(state.attempts.epochs for state in self._partitions.values()))
         return {"open_windows": len(epochs), "counts": dict(self.counts)}
 
     def _first_complete(self, partition: int) -> int | None:
-        """The lowest epoch that is known to be complete of a partition's."""
         complete = self._partials.complete
         for epoch in range(complete.lowest, complete.highest + 1):
             if self._job.topics.partition_of(epoch) == partition and epoch in complete:
@@ -171,7 +161,7 @@ class ChunkStage(Generic[Content]):
         return None
 
     def _waits(self, state: _ChunkPartition[Content], now: float) -> bool:
-        """Whether a window has been incomplete for long: perhaps it has a partial since long."""
+        """Return whether a window is incomplete for so long that an older partial may exist."""
         began = state.attempts.began
         return began is not None and now - began >= _LONG_SECONDS
 
@@ -187,7 +177,7 @@ class ChunkStage(Generic[Content]):
         yield dead_letter(self._job, self.role, state.number, offset, value, refusal)
 
     def _commit_floor(self, state: _ChunkPartition[Content]) -> Steps[None]:
-        """Commit the first offset of the oldest attempt that may still be the window."""
+        """Commit the first offset of the oldest attempt that may still become the window."""
         state.attempts.drop(lambda epoch: self._through(state, epoch))
         for epoch in [each for each in state.parts if self._through(state, each)]:
             del state.parts[epoch]

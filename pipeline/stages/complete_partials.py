@@ -1,11 +1,13 @@
-"""Which windows have a partial, as far back as somebody has to look.
+"""Track the windows that have a partial, reading the log only as far back as needed.
 
-A job that has lived long has very many partials, and each may be large. Who adds windows up need
-know only of those that chunks still come of, and begins near the end of the log. Not to know of an
-older one is no harm: its window would be added up again, and of an epoch the first partial counts.
-But what a paused writer has left of it would hold the floor for ever, and what lies in the topic
-since long would be written a second time. So before anything is taken in of an epoch older than
-what was read, and as long as a window does not become complete, more is read, from further back.
+A long-lived job has very many partials, and each may be large. Aggregators need only those of
+windows whose chunks still arrive, so they start near the end of the log. Missing an older one is
+harmless for correctness: its window would be aggregated again, and the first partial of an epoch
+counts. But leftovers of a paused writer would then hold the floor forever, and old windows in the
+topic would be written a second time. More is therefore read, from further back, in two cases:
+
+* before accepting a chunk of an epoch older than the partials read,
+* as long as a window stays incomplete.
 """
 
 from __future__ import annotations
@@ -20,14 +22,9 @@ from dpstream.topics.names import Role
 
 
 class CompletePartials:
-    """The epochs of which a complete partial was read.
+    """Epochs with a complete partial among those read.
 
-    Args:
-        job: the deployed job.
-        role: of the topic of partials.
-
-    Attributes:
-        whole: whether all of the topic was read: what is not complete then has no partial.
+    `whole` is True if the whole topic was read. An incomplete epoch then has no partial.
     """
 
     def __init__(self, job: DeployedJob, role: Role) -> None:
@@ -39,18 +36,17 @@ class CompletePartials:
 
     @property
     def complete(self) -> EpochSet:
-        """The epochs that are complete, of what was read."""
         return self._log.complete
 
     def reach(self, epoch: int) -> bool:
-        """Whether a partial of an epoch would have been read, unless it came out of order."""
+        """Return whether an epoch's partial would have been read, unless it is out of order."""
         return self.whole or 0 < self.complete.lowest <= epoch
 
     def catch_up(self) -> Steps[None]:
-        """Read what is new; at first, the end of what there is.
+        """Read new partials; at first, those at the end of the topic.
 
-        Where reports are sealed all is read: of an epoch whose keys are erased nothing can be taken
-        in any more.
+        Sealed jobs read the whole topic, because an epoch whose keys are erased can no longer be
+        processed.
         """
         if self._places is not None:
             yield from self._cursor.catch_up()
@@ -63,11 +59,11 @@ class CompletePartials:
         yield from self.read_back()
 
     def flush(self) -> Steps[None]:
-        """Have every append so far acknowledged, and read up to what was appended here."""
+        """Wait until every append so far is acknowledged, and read up to the own appends."""
         yield from self._cursor.flush()
 
     def read_back(self) -> Steps[None]:
-        """Read from further back than before, up to the present end."""
+        """Read from further back than before, up to the current end."""
         assert self._places is not None, "the end is read first"
         place = next(self._places, None)
         if place is not None:

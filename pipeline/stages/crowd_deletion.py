@@ -1,7 +1,7 @@
-"""Deletion: what the shuffle stage leaves of the messages of every crowd.
+"""Delete messages of every crowd at random in the shuffler.
 
-All of it is a function of the messages and of a generator that is itself one of noise key,
-deployment and epoch: a window that is written again, by whomever, is the same.
+The result is a function of the messages and of a generator derived from noise key, deployment and
+epoch. A window that is written again, by any worker, is the same.
 """
 
 from __future__ import annotations
@@ -18,19 +18,13 @@ from dpstream.topics.words import Words
 
 
 def left_of_crowds(law: CrowdsLaw, words: Words, generator: np.random.Generator) -> Words:
-    """The messages that are left, of the crowds that are large enough.
+    """Return the remaining messages of the crowds that are large enough.
 
-    The numbers of all crowds are drawn first, those without a message included: what is drawn for a
-    crowd does not depend on others. Messages of no crowd go.
+    The numbers of all crowds are drawn first, including those without a message. The draw of a
+    crowd therefore does not depend on others. Messages without a crowd are deleted.
 
-    Args:
-        law: the constants of the job.
-        words: all messages of a window, in canonical order.
-        generator: of the window.
-
-    Returns:
-        Some of the rows, in the same order. Counted if they were; which encoding is the canonical
-        one of what is left is for the caller to see.
+    `words` are all messages of a window, in canonical order. The result has some of the rows, in
+    the same order, counted if `words` are. The caller chooses its canonical encoding.
     """
     crowds = law.crowds_of(words.values)
     counts = np.ones(words.rows, np.int64) if words.counts is None else words.counts
@@ -55,7 +49,7 @@ def left_of_crowds(law: CrowdsLaw, words: Words, generator: np.random.Generator)
 def numbers_left(
     counts: CrowdCounts, sizes: NDArray[np.int64], generator: np.random.Generator
 ) -> NDArray[np.int64]:
-    """How many messages are to be left of crowds of these sizes, int64 of the same shape."""
+    """Draw the number of messages to leave of crowds of these sizes, int64 of the same shape."""
     drawn = noise_table(counts).draw(len(sizes), generator)
     left: NDArray[np.int64] = np.clip(sizes + drawn - counts.shift, 0, sizes)
     return left
@@ -63,27 +57,23 @@ def numbers_left(
 
 @lru_cache(maxsize=16)
 def noise_table(counts: CrowdCounts) -> NoiseTable:
-    """What the noise of a crowd's number is drawn from."""
     return discrete_laplace_table(counts.ratio)
 
 
 def uniform_choice(
     counts: NDArray[np.int64], chosen: int, generator: np.random.Generator
 ) -> NDArray[np.int64]:
-    """How many are chosen of each kind, when so many of all are drawn without replacement.
+    """Draw a sample without replacement, and return the number chosen of each kind.
 
-    Every set of so many is equally likely (Floyd's algorithm; Bentley and Floyd, "A Sample of
-    Brilliance", 1987). It is drawn as numbers of places, one after the other, and of the smaller
+    Every set of size `chosen` is equally likely. `counts` has the number of each kind, int64
+    (kinds,), of which at most all are chosen. Places are drawn one after the other, for the smaller
     part: the chosen or the others.
-
-    Args:
-        counts: how many there are of each kind, int64 (kinds,).
-        chosen: how many are chosen, at most all.
-        generator: the randomness.
 
     >>> from dpstream.randomizers.randomness import seeded_generator
     >>> uniform_choice(np.array([5, 0, 1]), 6, seeded_generator(1)).tolist()
     [5, 0, 1]
+
+    Reference: Bentley and Floyd, *A Sample of Brilliance*, 1987 (Floyd's algorithm).
     """
     ends = np.cumsum(counts)
     total = int(ends[-1]) if len(ends) else 0

@@ -1,7 +1,7 @@
-"""What has been decided: the manifest log of a deployment, the first manifest of an epoch counting.
+"""Read the manifest log of a deployment; the first manifest of an epoch decides it.
 
-The shuffle workers of a job share nothing but this log. Each of them reads it up to what it has
-written there, so that all of them go on under the same decision, whoever made it.
+The shuffler workers of a job share only this log. Each worker reads it up to its own manifest, so
+that all continue under the same decision, whichever worker made it.
 """
 
 from __future__ import annotations
@@ -31,30 +31,28 @@ from dpstream.topics.manifests import (
 from dpstream.topics.names import Role
 from dpstream.topics.short_manifests import BASES, ManifestReader, base_of
 
-# A producer that missed this many decided epochs in a row is not waited for until it is back.
+# A producer that missed this many consecutive decided epochs is not awaited until it returns.
 PATIENCE = 3
-# So many are read together at most: of a longer row few could be remembered. Of a few it is no use.
+# Maximum number of manifests read together: few of a longer row could be stored. Fewer than
+# `_FEW_ROWS` are read one by one, which is as fast.
 _ROWS, _FEW_ROWS = 1024, 8
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A manifest and its offset in the manifest log."""
-
     manifest: Manifest
     offset: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RememberedDecision:
-    """What is remembered of a decision: a bit for each producer, however many devices they have.
+    """Compact form of a decision: one bit per producer, however many devices it has.
 
     Attributes:
-        fate: of the window.
-        first_offset: of the epoch's first record in the raw topic.
-        cut_offset: first offset that no longer belongs to the window.
-        bits: whether each producer is in, in order of registration, lowest bit first; those that
-            are not named are not.
+        first_offset: Offset of the epoch's first record in the raw topic.
+        cut_offset: First offset that no longer belongs to the window.
+        bits: One bit per producer in order of registration, lowest bit first: set if it is in the
+            window. Producers beyond the last bit are not in.
     """
 
     fate: Fate
@@ -63,46 +61,33 @@ class RememberedDecision:
     bits: bytes
 
     def has(self, index: int) -> bool:
-        """Whether a producer was in the window."""
         return has_bit(self.bits, index)
 
     def inside(self, producers: int) -> NDArray[np.bool_]:
-        """Whether each of so many producers was in the window."""
-        # Of no bytes at all `np.unpackbits` makes bits of whatever memory held before.
+        """Return whether each of the first `producers` is in the window."""
+        # For empty input, `np.unpackbits` returns uninitialized memory.
         packed = np.frombuffer(self.bits or b"\0", np.uint8)
         return np.unpackbits(packed, count=producers, bitorder="little").view(np.bool_)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decisions:
-    """Several decisions in a row, each the first of its epoch.
-
-    Attributes:
-        rows: what they say.
-        offsets: of the manifests, in their log.
-    """
+    """Consecutive decisions, each the first of its epoch; `offsets` are those of the manifests."""
 
     rows: ManifestRows
     offsets: tuple[int, ...]
 
     def decision(self, row: int) -> Decision:
-        """One of them."""
         return Decision(self.rows.manifest(row), self.offsets[row])
 
 
 def manifest_reader(job: DeployedJob) -> ManifestReader:
-    """Reads the manifests of a deployment."""
     bases = BASES if job.short_manifests else 0
     return ManifestReader(job.fingerprint, job.deployment, bases)
 
 
 def manifest_at(job: DeployedJob, offset: int) -> Steps[Manifest]:
-    """Read a manifest again: of those with many producers only the offsets are kept.
-
-    Args:
-        job: the deployed job.
-        offset: of the manifest, which a reader of the log has read.
-    """
+    """Read a manifest again: with many producers, only the offsets are stored."""
     reader = manifest_reader(job)
     record = yield from record_at(Role.MANIFESTS, 0, offset)
     base = base_of(record.value)
@@ -112,12 +97,9 @@ def manifest_at(job: DeployedJob, offset: int) -> Steps[Manifest]:
 
 
 def own_part(job: DeployedJob, instance: int, record: LogRecord) -> Manifest | None:
-    """Read what a further shuffle instance says of its part of a window; None: it says nothing.
+    """Read a further shuffler's manifest of its partial window, or return None for other records.
 
-    Args:
-        job: the deployed job.
-        instance: of the shuffle stage, from 2 on; manifests of the first are decisions.
-        record: of the manifest log.
+    Shufflers are numbered from 2 on; manifests of the first are decisions.
     """
     if instance == 1:
         return None
@@ -130,18 +112,17 @@ def own_part(job: DeployedJob, instance: int, record: LogRecord) -> Manifest | N
 
 
 class DecisionLog:
-    """The decided epochs, who was in lately, and how many devices each producer stands for.
+    """Finalized epochs, recent membership, and the number of devices behind each producer.
 
-    Manifests of epochs that the job does not have are passed over, and so are those more than
-    `EPOCHS_AHEAD` beyond the oldest epoch that no earlier manifest decides: no worker decides so
-    far ahead, and what is between is due work for all who read. Every reader passes over the same,
-    since what an earlier manifest decides is a matter of the log alone.
+    Manifests of epochs the job does not have are skipped. So are those of epochs more than
+    `EPOCHS_AHEAD` beyond the oldest epoch without an earlier manifest. No worker decides that far
+    ahead, and all epochs in between are pending work for all readers. Every reader skips the same
+    manifests, because the epochs decided by earlier manifests depend on the log alone.
 
     Args:
-        job: the deployed job.
-        on_decision: is shown every decision.
-        on_decisions: is shown several at once in its place, where they are read together.
-        after: all epochs up to this one are known to be decided, by records that are not read.
+        on_decision: Called with every decision.
+        on_decisions: Called instead with several at once, where they are read together.
+        after: All epochs up to this one are decided, by records that are not read.
     """
 
     def __init__(
@@ -156,7 +137,8 @@ class DecisionLog:
         self._identity = (job.deployment, job.fingerprint)
         self._on_decision = on_decision
         self._on_decisions = on_decisions
-        # Others have to be kept, or looked for; who is shown one by one reads one by one.
+        # Short manifests refer to others, which must be stored or looked up. Without `on_decisions`
+        # the caller gets single decisions. Both are read one by one.
         by_rows = on_decision is None or on_decisions is not None
         self._by_rows = by_rows and not job.short_manifests
         self._reader = manifest_reader(job)
@@ -169,7 +151,6 @@ class DecisionLog:
         self.decided = EpochSet.up_to(after)
 
     def apply(self, record: LogRecord) -> None:
-        """Take in one record of the manifest log."""
         try:
             manifest = self._reader.decode(record.offset, record.value)
         except CodecError:
@@ -177,7 +158,7 @@ class DecisionLog:
         if (manifest.deployment, manifest.fingerprint) != self._identity:
             return
         if manifest.instance > 1:
-            # Of several shuffle instances the first one decides.
+            # With parallel shufflers, only the first one decides.
             return
         if self._out_of_range(manifest) or not self.exists(manifest.epoch):
             return
@@ -191,10 +172,7 @@ class DecisionLog:
             self._on_decision(decision)
 
     def apply_all(self, records: Iterable[LogRecord]) -> None:
-        """Take in records of the manifest log: the same as `apply` of each, in less time.
-
-        Where reading fails midway, what was read before is taken in all the same.
-        """
+        """Process records as `apply` does, faster; those before a read failure are processed."""
         unread, more = iter(records), True
         while more:
             part: list[LogRecord] = []
@@ -206,7 +184,7 @@ class DecisionLog:
                     self._apply_alike(tuple(alike))
 
     def _apply_alike(self, records: Sequence[LogRecord]) -> None:
-        """Take in records that may be alike; where one stands in the way, the others about it."""
+        """Process records that may be alike; bisect around those that prevent it."""
         if not self._by_rows or self.first_epoch is None or len(records) < _FEW_ROWS:
             for record in records:
                 self.apply(record)
@@ -216,7 +194,7 @@ class DecisionLog:
             self._apply_alike(records[middle:])
 
     def _apply_rows(self, records: Sequence[LogRecord]) -> bool:
-        """Take in records that all decide, each another epoch; False, and nothing is taken in."""
+        """Process records that decide distinct epochs, or return False without any effect."""
         assert self.first_epoch is not None
         rows = read_rows([record.value for record in records])
         if rows is None:
@@ -241,7 +219,7 @@ class DecisionLog:
         offsets = tuple(record.offset for record in records)
         for epoch, fate, first, cut in zip(*(each.tolist() for each in numbers), strict=True):
             self._note(epoch, RememberedDecision(DECIDED_FATES[fate], first, cut, bits))
-        # The same are in with all of them.
+        # All of these manifests have the same members.
         self._latest.note(latest)
         if self._on_decisions is not None:
             self._on_decisions(Decisions(rows, offsets))
@@ -249,21 +227,17 @@ class DecisionLog:
 
     @property
     def whole_manifests(self) -> tuple[int, ...]:
-        """Offsets of earlier manifests from which later ones may say differences, rising."""
+        """Offsets of earlier manifests to which later ones may refer by difference, ascending."""
         return self._reader.bases
 
     def recall(self, record: LogRecord) -> Manifest:
-        """Know an earlier manifest that is decided, and from which others say differences.
-
-        Raises:
-            CodecError: it is none.
-        """
+        """Read an earlier decided manifest to which others refer; raises `CodecError`."""
         return self._reader.decode(record.offset, record.value)
 
     def encode(self, manifest: Manifest) -> bytes:
-        """The record of a decision that follows on what was read.
+        """Encode a decision that follows the manifests read.
 
-        One that names an earlier manifest is passed over if too many whole ones come between.
+        Readers skip a manifest that refers to an earlier one if too many whole ones come between.
         """
         return self._reader.encode(manifest)
 
@@ -288,7 +262,7 @@ class DecisionLog:
             self._inside = manifest.producers if len(manifest.producers) <= FEW else None
             inside = np.asarray(manifest.producers, np.bool_)
             bits = np.packbits(inside, bitorder="little").tobytes()
-            # Mostly the same are in: then there is one object for all these decisions.
+            # Membership rarely changes: share one object among equal decisions.
             self._bits = self._bits if bits == self._bits else bits
         return self._bits
 
@@ -299,37 +273,36 @@ class DecisionLog:
             del self._recent[self._order.popleft()]
 
     def exists(self, epoch: int) -> bool:
-        """Whether the deployment has an epoch: the first manifest says with which it begins."""
+        """Return whether the deployment has an epoch; the first manifest states the first epoch."""
         return self.first_epoch is None or epoch >= self.first_epoch
 
     def recent(self, epoch: int) -> RememberedDecision | None:
-        """What was decided of an epoch, if it is among the last `EPOCHS_AHEAD` decisions."""
+        """Return the decision of an epoch, if it is among the last `EPOCHS_AHEAD` decisions."""
         return self._recent.get(epoch)
 
     def population(self, index: int) -> int:
-        """Devices of a producer, as of the last epoch it was in with; 0 before."""
+        """Return the devices of a producer in the last epoch it was in; 0 before the first."""
         populations = self._latest.populations()
         return int(populations[index]) if index < len(populations) else 0
 
     def last_in(self, index: int) -> int:
-        """The latest epoch whose window a producer was in; 0 before the first."""
+        """Return the latest epoch whose window a producer was in; 0 before the first."""
         epochs = self._latest.epochs()
         return int(epochs[index]) if index < len(epochs) else 0
 
     def last_in_of(self, producers: int) -> NDArray[np.int64]:
-        """`last_in` of each of so many producers."""
+        """Return `last_in` of each of the first `producers`."""
         epochs = self._latest.epochs()
         return np.pad(epochs[:producers], (0, max(0, producers - len(epochs))))
 
     def oldest_undecided(self, roster_first_epoch: int) -> int:
-        """The lowest epoch that exists and has no manifest."""
         first = roster_first_epoch if self.first_epoch is None else self.first_epoch
         return self.decided.first_missing(first)
 
     def missed(self, index: int, first_epoch: int, epoch: int) -> bool:
-        """Whether a producer was in none of the last `PATIENCE` decided epochs before `epoch`.
+        """Return whether a producer missed the last `PATIENCE` decided epochs before `epoch`.
 
-        `first_epoch` is the producer's own: what was decided before it came does not count.
+        Decisions before `first_epoch`, its first one, do not count.
         """
         latest = self.latest_before(epoch)
         return (
@@ -339,7 +312,7 @@ class DecisionLog:
         )
 
     def absent(self, epoch: int, first_epochs: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """`missed` of every producer, whose first epochs are given in order of registration."""
+        """Evaluate `missed` for every producer; `first_epochs` is in order of registration."""
         latest, producers = self.latest_before(epoch), len(first_epochs)
         seen = np.zeros(producers, np.bool_)
         for _, outcome in latest:
@@ -349,9 +322,9 @@ class DecisionLog:
         return ~seen & (first_epochs <= latest[-1][0])
 
     def latest_before(self, epoch: int) -> tuple[tuple[int, RememberedDecision | None], ...]:
-        """The last `PATIENCE` decided epochs before `epoch`, latest first, and what was decided.
+        """Return the last `PATIENCE` decided epochs before `epoch`, latest first, with decisions.
 
-        Of what is not remembered everybody is taken to have been in.
+        A decision that is no longer stored becomes None; every producer then counts as in.
         """
         earlier = islice(self.decided.below(epoch), PATIENCE)
         return tuple((each, self._recent.get(each)) for each in earlier)

@@ -1,9 +1,9 @@
-"""Decide whether a stage still needs records that its topic no longer holds.
+"""Decide whether a stage still needs records that its topic no longer has.
 
-Kafka forgets the offsets of a group after a week without members, and a restored cluster may have
-older ones: a stage then finds its offset below the beginning of its topic. Nothing is lost by that
-where all that was deleted belongs to windows that are published. Reads estimates and manifests, and
-is asked only where offsets and topics do not fit.
+Kafka drops the offsets of a group after a week without members, and a restored cluster may have
+older ones. A stage then finds its offset below the start of its topic. Nothing is lost if all
+deleted records belong to published windows. This module reads estimates and manifests, and runs
+only when offsets and topics do not fit.
 """
 
 from __future__ import annotations
@@ -22,11 +22,8 @@ from dpstream.topics.names import Role
 def needs_below(job: DeployedJob, role: Role, partition: int, offset: int) -> Steps[bool]:
     """Return whether records below an offset of a partition may still be needed.
 
-    Args:
-        job: the deployed job.
-        role: of a topic of raw reports, or of chunks.
-        partition: of that topic.
-        offset: at which it begins now.
+    `role` is that of a topic of raw reports, or of chunks. `offset` is the partition's current
+    start.
     """
     published = yield from latest_published(job)
     instance = 1 + job.report_roles.index(role) if role in job.report_roles else 1
@@ -56,12 +53,12 @@ def needs_below(job: DeployedJob, role: Role, partition: int, offset: int) -> St
         return not pending.keys() <= (yield from _epochs_begun(job, role, partition, offset))
     if instance > 1:
         if not pending.keys() <= parts.keys():
-            # It is not said yet where the reports of a released epoch begin.
+            # The first offset of a released epoch's reports is not known yet.
             return True
         own = [part for part in parts.values() if job.topics.partition_of(part.epoch) == partition]
         cut = max((part.cut_offset for part in own), default=0)
         pending = {epoch: parts[epoch].first_offset for epoch in pending}
-    # Beyond the last window lie reports of epochs that are not decided.
+    # Records beyond the last window belong to undecided epochs.
     return offset > cut or any(first < offset for first in pending.values())
 
 
@@ -77,7 +74,7 @@ def latest_published(job: DeployedJob) -> Steps[int]:
 
 
 def _epochs_begun(job: DeployedJob, role: Role, partition: int, start: int) -> Steps[set[int]]:
-    """Epochs of which a topic of chunks still holds a first chunk."""
+    """Collect the epochs whose first chunk is still in a topic of chunks."""
     begun: set[int] = set()
 
     def take(record: LogRecord) -> None:

@@ -1,4 +1,4 @@
-"""Which records of collectors belong to a job, and which reports in them are any."""
+"""Validate records of collectors, and the reports in them."""
 
 from __future__ import annotations
 
@@ -28,15 +28,14 @@ from dpstream.topics.sealing import BOX_BYTES, device_context, key_id, unseal_ea
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AdmittedReports:
-    """The reports of a batch that are any: they open, and say what the protocol knows.
+    """Valid reports of a batch: they open, and the protocol has their messages.
 
     Attributes:
-        epoch: of all of them.
-        tags: whose they are, uint64 of shape (reports,).
-        contents: uint8 of shape (reports, bytes of a content), open.
-        left_out: how many other reports the batch has.
-        boxes: what tells sealed reports apart that are no copies, uint64 of shape (reports,): 8
-            bytes of the random ids that they are bound to. None where they are not sealed.
+        tags: Tags of their devices, uint64 of shape (reports,).
+        contents: Opened contents, uint8 of shape (reports, bytes of a content).
+        left_out: Number of invalid reports in the batch.
+        boxes: Identities that tell sealed reports from copies, uint64 of shape (reports,): 8 bytes
+            of the random ids the ciphertexts are bound to. None if reports are not sealed.
     """
 
     epoch: int
@@ -47,7 +46,6 @@ class AdmittedReports:
 
 
 def decode_collected(value: bytes) -> LooseBatch | Watermark:
-    """A record of the raw topic of a job whose devices report for themselves."""
     kind = kind_of(value)
     if kind is RecordType.LOOSE_BATCH:
         return decode_loose_batch(value)
@@ -57,13 +55,9 @@ def decode_collected(value: bytes) -> LooseBatch | Watermark:
 
 
 class DeviceAdmission:
-    """Reads and checks single records: pure, and the same on every worker.
+    """Read and validate single records: pure, and the same on every worker.
 
-    One device that sends what nobody understands spoils no report of another.
-
-    Args:
-        job: the deployed job, whose devices report for themselves.
-        keys: that open reports, if they are sealed.
+    An invalid report of one device affects no report of another.
     """
 
     def __init__(self, job: DeployedJob, keys: KeyRing = NO_KEYS) -> None:
@@ -76,11 +70,7 @@ class DeviceAdmission:
         self._check_words = checks.check_words
 
     def check_keys(self) -> None:
-        """See that the private keys are here that are still to be used.
-
-        Raises:
-            WrongKeyError: they are not.
-        """
+        """Raise `WrongKeyError` if a private key that will still be used is missing."""
         held = [self._keys.find(key) is not None for key in self._devices.keys]
         if held and (not held[-1] or held != sorted(held)):
             missing = [
@@ -95,12 +85,12 @@ class DeviceAdmission:
             )
 
     def admit(self, partition: int, value: bytes) -> AdmittedReports | Watermark | Refusal:
-        """What a record holds, if it is of this job and partition, or the reason to refuse it."""
+        """Return the content of a record of this job and partition, or the reason to reject it."""
         record = self.addressed(partition, value)
         return self._reports(record) if isinstance(record, LooseBatch) else record
 
     def addressed(self, partition: int, value: bytes) -> LooseBatch | Watermark | Refusal:
-        """The same, of what can be said without a key, or without a look at the reports."""
+        """Validate a record as `admit` does, but without keys and without reading its reports."""
         record = readable(decode_collected, value)
         if isinstance(record, Refusal):
             return record
@@ -159,15 +149,7 @@ class DeviceAdmission:
         return unseal_each(boxes, private_key, contexts)
 
     def known(self, epoch: int, contents: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        """Which contents, open and of the right size, hold reports that the protocol has.
-
-        Args:
-            epoch: of the job.
-            contents: shape (n, bytes of one).
-
-        Returns:
-            shape (n,).
-        """
+        """Return which opened contents, shape (n, bytes of one), hold valid reports; shape (n,)."""
         slots, counts, known = self._form.unpack(contents)
         self._leave_out_unknown(self._job.epochs.local(epoch), slots, counts, known)
         return known
@@ -179,7 +161,7 @@ class DeviceAdmission:
         counts: NDArray[np.uint16],
         known: NDArray[np.bool_],
     ) -> None:
-        """Strike out, in `known`, those with a word that the protocol does not have."""
+        """Clear, in `known`, the contents with a message that the protocol does not have."""
         candidates = np.flatnonzero(known)
         if not len(candidates) or self._all_known(local_epoch, slots[known], counts[known]):
             return
@@ -208,7 +190,6 @@ class DeviceAdmission:
 
 
 def _identities(batch: LooseBatch) -> NDArray[np.uint64]:
-    """See `AdmittedReports.boxes`."""
     return np.ascontiguousarray(batch.reports[:, -8:]).view("<u8")[:, 0]
 
 
@@ -219,10 +200,8 @@ RawRecord: TypeAlias = Batch | SealedBatch | Punctuation | LooseBatch | Watermar
 def used_words(
     slots: NDArray[np.unsignedinteger], counts: NDArray[np.uint16]
 ) -> NDArray[np.unsignedinteger]:
-    """The words of contents, shape (words, width).
+    """Return the messages of contents, shape (messages, width).
 
-    Args:
-        slots: shape (n, slots, width).
-        counts: how many of them are used, shape (n,).
+    `slots` has shape (n, slots, width). `counts`, shape (n,), are the numbers of used slots.
     """
     return slots[np.arange(slots.shape[1]) < counts[:, None]]

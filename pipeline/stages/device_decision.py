@@ -1,8 +1,7 @@
-"""The shuffle stage's decision where devices report for themselves, through collectors.
+"""Close windows of device jobs, whose reports arrive through collectors.
 
-A window closes when its grace period is over, which begins with the end of its epoch by the
-broker's clock; or earlier, when every collector that is alive has said that it takes no more
-reports of the epoch.
+A window closes when its grace period is over, which starts at the end of its epoch by the broker's
+clock. It closes earlier when every live collector has written its watermark for the epoch.
 """
 
 from __future__ import annotations
@@ -31,18 +30,12 @@ COLLECT: Final = "collect"
 
 
 class Collectors:
-    """The collectors that say they are alive, from ``<job>.status``.
-
-    Args:
-        job: the deployed job.
-    """
-
     def __init__(self, job: DeployedJob) -> None:
         self._deployment = job.deployment.hex()
         self._heard: dict[bytes, tuple[int, bytes]] = {}
 
     def apply(self, record: LogRecord) -> None:
-        """Take in a record of the topic; what nobody can read is passed over."""
+        """Process a record of the topic; unreadable records are skipped."""
         try:
             body = json.loads(record.value)
             if body.get("deployment") != self._deployment:
@@ -55,23 +48,14 @@ class Collectors:
             return
 
     def alive(self, now: int) -> set[bytes]:
-        """Ids of those heard of lately; `now` in milliseconds by the broker's clock."""
+        """Return the ids of live collectors; `now` is in milliseconds by the broker's clock."""
         return {
             collector for written, collector in self._heard.values() if now - written <= ALIVE_MS
         }
 
 
 class DeviceDecision(WindowDecision[DeviceWindow]):
-    """Waits for the collectors that are alive.
-
-    Args:
-        job: the deployed job.
-        roster: what an operator drains.
-        log: what has been decided.
-        timeline: whether the time of an epoch has come.
-        collectors: who takes reports.
-        population: who has enrolled.
-    """
+    """Decide windows of device jobs by live collectors and the calendar."""
 
     def __init__(
         self,
@@ -88,11 +72,10 @@ class DeviceDecision(WindowDecision[DeviceWindow]):
 
     @property
     def first_epoch(self) -> int:
-        """The epoch in which the deployment began."""
         return self._job.first_epoch
 
     def complete(self, window: DeviceWindow) -> bool:
-        """Whether there are collectors, and none of them takes reports of the epoch any more."""
+        """Return whether there are live collectors and all have written their watermark."""
         now = self._timeline.now
         if now is None or not self.time_has_come(window.epoch, window):
             return False
@@ -100,21 +83,20 @@ class DeviceDecision(WindowDecision[DeviceWindow]):
         return bool(alive) and alive <= window.watermarks
 
     def missing(self, window: DeviceWindow) -> Iterator[str]:
-        """The collectors that still take reports: what their ids begin with."""
+        """Yield the first characters of the ids of collectors that still accept reports."""
         alive = self._collectors.alive(self._timeline.now or 0)
         for collector in sorted(alive - window.watermarks):
             yield f"collector {collector.hex()[:8]}"
 
     def time_has_come(self, epoch: int, window: DeviceWindow | None) -> bool:
-        """Whether an epoch has ended by the broker's clock."""
         return self._timeline.has_ended(epoch) is True
 
     def due_silent_epochs(
         self, partition: int, position: int, windows: Container[int]
     ) -> Iterator[int]:
-        """See `WindowDecision`; here the calendar alone says that an epoch is over.
+        """See `WindowDecision`; for device jobs the calendar alone ends an epoch.
 
-        After a long silence the oldest come first, some at a time.
+        After a long pause the oldest epochs come first, in batches.
         """
         running = self._timeline.running_epoch
         if running is None:
@@ -128,9 +110,9 @@ class DeviceDecision(WindowDecision[DeviceWindow]):
                 yield epoch
 
     def manifest(self, window: DeviceWindow, position: int, timestamp: int) -> Manifest:
-        """See `WindowDecision.manifest`; all devices together stand as one producer."""
+        """See `WindowDecision.manifest`; all devices together are listed as one producer."""
         contributors = window.devices
-        # Who says that it has enrolled before, and has not, is no less there.
+        # A device that falsely claims an earlier enrollment is present nevertheless.
         population = max(contributors, self._population.count(window.epoch))
         first_epoch = self._log.first_epoch
         return Manifest(

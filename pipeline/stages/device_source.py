@@ -1,7 +1,4 @@
-"""Windows of what devices report for themselves: one report for each device and epoch.
-
-Here tags are dropped and seals opened.
-"""
+"""Windows of device jobs: one report per device and epoch. Drops tags and opens sealed reports."""
 
 from __future__ import annotations
 
@@ -31,15 +28,9 @@ _STATUS_SECONDS: Final = 1.0
 
 
 class DeviceSource(WindowSource[DeviceWindow, AdmittedReports | Watermark]):
-    """Reports and watermarks that collectors wrote.
+    """Reports and watermarks written by collectors.
 
-    Args:
-        job: the deployed job, whose devices report for themselves.
-        keys: of this stage, where reports are sealed.
-        scratch: opens scratch files for what is not held in memory.
-
-    Raises:
-        WrongKeyError: reports are sealed, and the stage's private keys are not there.
+    Raises `WrongKeyError` if reports are sealed and the stage's private keys are missing.
     """
 
     _timeline: Timeline
@@ -60,7 +51,6 @@ class DeviceSource(WindowSource[DeviceWindow, AdmittedReports | Watermark]):
         self._enrolment_log = job.cursor(Role.DEVICES, self._population.apply)
 
     def begin(self, roster: Roster, log: DecisionLog, timeline: Timeline) -> DeviceDecision:
-        """See `WindowSource.begin`."""
         self._log, self._timeline = log, timeline
         self._decision = DeviceDecision(
             self._job, roster, log, timeline, self._collectors, self._population
@@ -68,13 +58,11 @@ class DeviceSource(WindowSource[DeviceWindow, AdmittedReports | Watermark]):
         return self._decision
 
     def admit(self, partition: int, value: bytes) -> AdmittedReports | Watermark | Refusal:
-        """See `WindowSource.admit`."""
         return self._admission.admit(partition, value)
 
     def new_window(
         self, epoch: int, now: float, multiset: Callable[[], WordMultiset]
     ) -> DeviceWindow:
-        """See `WindowSource.new_window`."""
         return DeviceWindow(
             epoch,
             now,
@@ -85,7 +73,6 @@ class DeviceSource(WindowSource[DeviceWindow, AdmittedReports | Watermark]):
         )
 
     def windows_again(self, roster: Roster, multiset: Callable[[], WordMultiset]) -> DeviceWindows:
-        """See `WindowSource.windows_again`."""
         return DeviceWindows(
             self._job,
             self._admission,
@@ -93,7 +80,6 @@ class DeviceSource(WindowSource[DeviceWindow, AdmittedReports | Watermark]):
         )
 
     def add(self, window: DeviceWindow, record: AdmittedReports | Watermark) -> Mapping[str, int]:
-        """See `WindowSource.add`."""
         if isinstance(record, Watermark):
             window.watermarks.add(record.collector)
             return {}
@@ -101,38 +87,33 @@ class DeviceSource(WindowSource[DeviceWindow, AdmittedReports | Watermark]):
         return {"reports": len(record.tags), "unusable_reports": record.left_out}
 
     def may_complete(self, window: DeviceWindow, record: AdmittedReports | Watermark) -> bool:
-        """See `WindowSource.may_complete`."""
         return isinstance(record, Watermark)
 
     def size(self, record: AdmittedReports | Watermark) -> int:
-        """See `WindowSource.size`."""
         return 0 if isinstance(record, Watermark) else len(record.tags)
 
     def arrived(self, window: DeviceWindow) -> Mapping[str, int]:
-        """See `WindowSource.arrived`; a device that sends again counts again until it closes."""
+        """See `WindowSource.arrived`; a device's repeated reports count until the window closes."""
         return {"reports": window.contributors}
 
     def awaited(self, window: DeviceWindow) -> Iterator[str]:
-        """See `WindowSource.awaited`."""
         return self._decision.missing(window)
 
     def look(self, now: float) -> Steps[None]:
-        """See `WindowSource.look`: which collectors are alive."""
         if now >= self._next_look:
             self._next_look = now + _STATUS_SECONDS
             yield from self._status_log.catch_up()
             self._population.forget_before(self._decision.oldest_undecided)
 
     def before_decision(self) -> Steps[None]:
-        """See `WindowSource.before_decision`: who has enrolled, and who takes reports."""
+        """See `WindowSource.before_decision`; reads enrollments and collector status."""
         yield from catch_up((self._enrolment_log, self._status_log))
 
     def counts(self, window: DeviceWindow) -> Mapping[str, int]:
-        """See `WindowSource.counts`."""
         return {"contradicting_reports": window.contradicting}
 
     def seconds_of_rest(self) -> float | None:
-        """See `WindowSource.seconds_of_rest`; the calendar alone says that an epoch is over."""
+        """See `WindowSource.seconds_of_rest`; the calendar alone ends an epoch."""
         oldest, last = self._decision.oldest_undecided, self._job.last_epoch
         if last is not None and oldest > last:
             return math.inf

@@ -1,8 +1,8 @@
-"""Windows of devices that report for themselves: one report of each tag, the first in the log.
+"""Windows of device jobs: one report of each tag, the first in the log.
 
-A sealed report is also counted once under whatever tags it comes. Whoever hands reports on cannot
-read them, but could send copies of one in the names of devices that do not exist, and see by how
-much the estimate moves. Of copies the one with the lowest tag counts.
+A sealed report also counts once, whatever tags it carries. A party that forwards reports cannot
+read them. It could otherwise send copies of one under the names of nonexistent devices, and observe
+by how much the estimate moves. Of several copies, the one with the lowest tag counts.
 """
 
 from __future__ import annotations
@@ -28,20 +28,12 @@ _BOX = np.dtype("<u8")
 
 
 class DeviceWindow(OpenWindow):
-    """What devices reported of one epoch, as collectors took it in.
-
-    Args:
-        epoch: of the window.
-        opened_at: see `OpenWindow`.
-        form: of contents.
-        multiset: makes an empty multiset of words.
-        scratch: opens a scratch file.
-        sealed: whether the reports were.
+    """Reports of one epoch, as received from collectors.
 
     Attributes:
-        watermarks: ids of the collectors that take no more reports of the epoch.
-        contradicting: number of reports that differ from the first one of their tag, as counted
-            with the devices.
+        watermarks: Ids of the collectors that accept no more reports of the epoch.
+        contradicting: Number of reports that differ from the first one of their tag, counted with
+            the devices.
     """
 
     def __init__(
@@ -65,7 +57,7 @@ class DeviceWindow(OpenWindow):
         self._counted: tuple[int, WordMultiset] | None = None
 
     def add(self, reports: AdmittedReports) -> None:
-        """Take reports in; of two with one tag the first is in."""
+        """Add reports; of two with one tag, the first counts."""
         self._uncount()
         contents = reports.contents
         if self._sealed:
@@ -76,47 +68,40 @@ class DeviceWindow(OpenWindow):
 
     @property
     def held_bytes(self) -> int:
-        """See `OpenWindow.held_bytes`."""
         return self._contents.held_bytes
 
     @property
     def messages(self) -> int:
-        """Reports that have arrived, those that came twice included."""
         return len(self._contents)
 
     @property
     def contributors(self) -> int:
-        """The same: every device sends one, whether or not something is due."""
+        """Number of reports received: every device sends one, whether or not something is due."""
         return len(self._contents)
 
     @property
     def version(self) -> int:
-        """See `OpenWindow.version`."""
         return len(self.watermarks)
 
     @property
     def words(self) -> WordMultiset:
-        """The words of the devices that are in."""
         return self._count()[1]
 
     @property
     def devices(self) -> int:
-        """The devices that are in."""
         return self._count()[0]
 
     def drop_words(self) -> None:
-        """Hold as little in memory as can be: it is in the scratch file."""
         self._contents.spill()
 
     def take_words(self) -> WordMultiset:
-        """The words, which are the caller's from now on; the window is closed."""
+        """Return the messages, which the caller then owns, and close the window."""
         _, words = self._count()
         self._counted = None
         self.close()
         return words
 
     def close(self) -> None:
-        """Give back scratch files."""
         self._uncount()
         self._contents.close()
 
@@ -151,13 +136,7 @@ class DeviceWindow(OpenWindow):
 
 
 class DeviceWindows:
-    """Collects the words of a decided window from what the raw topic holds.
-
-    Args:
-        job: the deployed job.
-        admission: the checks that records have passed.
-        new_window: makes a window of which nothing has arrived.
-    """
+    """Collector of decided windows from the raw topic, for records that `admission` accepts."""
 
     def __init__(
         self,
@@ -170,7 +149,7 @@ class DeviceWindows:
         self._new_window = new_window
 
     def read(self, manifest: Manifest) -> Steps[WordMultiset]:
-        """The words of the devices whose reports lie before the manifest's cut."""
+        """Return the messages of the devices whose reports are before the manifest's cut."""
         partition = self._job.topics.partition_of(manifest.epoch)
         window = self._new_window(manifest.epoch, 0.0)
 

@@ -1,4 +1,4 @@
-"""What a stage is given from outside: clocks, randomness, keys and scratch files."""
+"""Inputs injected into a stage: clocks, randomness, keys and spill files."""
 
 from __future__ import annotations
 
@@ -22,17 +22,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FinishedWindow:
-    """A window that a stage is done with.
+    """Summary of a window that a stage has finished.
 
-    Which devices take part is public, so that `contributors` is no secret of anybody.
+    Which devices participate is public, so `contributors` is not secret.
 
     Attributes:
-        epoch: of the window.
-        fate: what was decided; who aggregates sees released windows only.
-        contributors: devices present; None where the stage does not learn it.
-        began: when the stage saw the window's first record, on the clock of its driver.
-        decided_at: when the window was decided, in milliseconds since 1970 by the broker's clock;
-            for a stage that waits for that decision.
+        contributors: Number of devices present; None if the stage does not learn it.
+        began: Time of the window's first record, on the clock of the stage's driver.
+        decided_at: Time the window was finalized, in milliseconds since 1970 by the broker's clock;
+            set by stages that wait for that decision.
     """
 
     epoch: int
@@ -42,7 +40,7 @@ class FinishedWindow:
     decided_at: int | None = None
 
     def seconds(self, clock: float, wall_clock: int) -> float:
-        """How long the stage took, at a moment given on its driver's clock and the broker's.
+        """Return the stage's processing time, given the times of its driver and of the broker.
 
         >>> FinishedWindow(7, Fate.RELEASED, 100, began=20.0).seconds(22.5, 0)
         2.5
@@ -58,7 +56,7 @@ WindowListener: TypeAlias = Callable[[FinishedWindow], None]
 
 
 def ignore_window(window: FinishedWindow) -> None:
-    """Listen to none."""
+    """Ignore a finished window."""
 
 
 Scratch: TypeAlias = Callable[[], BinaryIO]
@@ -71,7 +69,7 @@ BLOCK_BYTES: Final = 1 << 22
 
 
 def temporary_file() -> BinaryIO:
-    """Scratch space in the system's temporary folder; it vanishes with the process."""
+    """Open a spill file in the system's temporary folder; it is deleted with the process."""
     return tempfile.TemporaryFile()
 
 
@@ -85,18 +83,16 @@ def _milliseconds() -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """The edge of a stage, which does no input or output of its own.
+    """External dependencies of a stage, which does no input or output of its own.
 
     Attributes:
-        identifiers: makes the random 16-byte ids of attempts.
-        wall_clock: milliseconds since 1970, for the timestamps of manifests.
-        broker_time: milliseconds since 1970 by the broker's clock; None while it is not known, and
-            then no calendar decides a window.
-        generator: cryptographic generator for ``order: random``.
-        scratch: opens scratch files for windows whose words do not fit a table of counts.
-        noise_key: of a job whose shuffle stage adds noise.
-        keys: of this stage, where reports are sealed.
-        listener: is told of every window that this worker has decided or written.
+        identifiers: Generates the random 16-byte ids of attempts.
+        wall_clock: Milliseconds since 1970, for the timestamps of manifests.
+        broker_time: Milliseconds since 1970 by the broker's clock; None while unknown, and then no
+            calendar decides a window.
+        generator: Cryptographic generator for ``order: random``.
+        scratch: Opens spill files for windows whose messages do not fit a table of counts.
+        listener: Called with every window this worker has decided or written.
     """
 
     identifiers: Callable[[], bytes] = _identifier

@@ -1,8 +1,8 @@
-"""The epochs of a deployment in order: what was decided, counted and published of each.
+"""Read the epochs of a deployment in order: decision, counts and published estimate.
 
-Manifests, partials and estimates are kept for ever and have one partition each, so what can be said
-of an epoch is a function of three logs, whoever reads them: the publisher as they grow, or anybody
-who looks back. Of each log the first complete record of an epoch counts.
+Manifests, partials and estimates are kept forever, in one partition each. The content of an epoch
+is therefore a function of three logs, for the publisher as they grow and for every later reader. In
+each log, the first complete record of an epoch counts.
 """
 
 from __future__ import annotations
@@ -26,20 +26,19 @@ from dpstream.topics.partials import spoiled_reason
 
 
 class LostEpochError(DpstreamError):
-    """What a published epoch rests on is gone."""
+    """The records behind a published epoch are gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class EpochPlace:
-    """Where to go on reading the logs after an epoch, without what lies before.
+    """Offsets at which reading continues after an epoch, without earlier records.
 
     Attributes:
-        epoch: it, up to which all epochs are decided by the manifests up to its own, and no other.
-        first_epoch: of the deployment.
-        manifest_offset: where the epoch was decided.
+        epoch: The manifests up to its own decide exactly the epochs up to it.
+        manifest_offset: Offset of the epoch's manifest.
         manifest_digest: SHA-256 of that record.
-        whole_manifests: offsets of those from which later ones may say differences.
-        partials_offset: before which lies no part of a partial of a later epoch.
+        whole_manifests: Offsets of manifests to which later ones may refer by difference.
+        partials_offset: Offset before which there is no part of a partial of a later epoch.
     """
 
     epoch: int
@@ -52,12 +51,11 @@ class EpochPlace:
 
 @dataclass(frozen=True, slots=True)
 class DecidedEpoch:
-    """What the topics say of an epoch.
+    """Content of the topics for one epoch.
 
     Attributes:
-        manifest: the one that counts.
-        payload: of its partial; None for a window that was not released.
-        estimate: as published; None where only what is decided is read.
+        payload: Content of its partial; None for a window that was not released.
+        estimate: Published estimate; None if only decisions are read.
     """
 
     manifest: Manifest
@@ -66,35 +64,33 @@ class DecidedEpoch:
 
     @property
     def epoch(self) -> int:
-        """Of the job."""
         return self.manifest.epoch
 
     @property
     def spoiled(self) -> str | None:
-        """Why the counts of a released window are not known; None if they are, or it was not."""
+        """Reason why the counts of a released window are unknown; None otherwise."""
         return None if self.payload is None else spoiled_reason(self.payload)
 
     @property
     def counts(self) -> bytes | None:
-        """The state of the job's aggregator; None where there are no counts."""
+        """State of the job's aggregator; None if there are no counts."""
         return None if self.spoiled is not None else self.payload
 
 
 class EpochLog:
-    """Reads what there is of every epoch in step, a few MiB at a time.
+    """Read the logs of every epoch in step, a few MiB at a time.
 
-    What is held does not grow with the number of epochs. Of manifests that were read and whose turn
-    has not come, as little is held as can be, since each may be of ten thousand producers: of what
-    lies next in the log its bytes, of what was decided out of turn the offset.
+    Memory does not grow with the number of epochs. Each manifest may cover ten thousand producers,
+    so pending ones are stored compactly. Of those next in the log only the bytes are stored, and of
+    those decided out of order only the offset.
 
     Args:
-        job: as deployed.
-        first: the first epoch that is wanted.
-        published: whether only published epochs are wanted, with their estimates.
-        after: all epochs up to this one are known to be decided, by manifests that are not read.
+        first: First epoch to return.
+        published: True to return only published epochs, with their estimates.
+        after: All epochs up to this one are decided, by manifests that are not read.
 
     Attributes:
-        next_epoch: the epoch that comes next; None before it is known with which one it begins.
+        next_epoch: Next epoch; None until the deployment's first epoch is known.
     """
 
     def __init__(
@@ -121,29 +117,27 @@ class EpochLog:
 
     @property
     def partials_position(self) -> int:
-        """The offset at which partials are read on."""
         return self._partial_log.position
 
     @property
     def partials_wait(self) -> bool:
-        """Whether partials have been read whose epoch has not come yet."""
+        """True if partials have been read whose epoch has not come yet."""
         return bool(self._payloads)
 
     @property
     def logs(self) -> tuple[LogCursor, ...]:
-        """Of manifests and partials: `next` reads them up to their ends, as these were found."""
+        """Logs of manifests and partials; `next` reads them up to the ends found last."""
         return self._manifest_log, self._partial_log
 
     @property
     def complete(self) -> bool:
-        """Whether the last epoch of the job has been read."""
         last, following = self._job.last_epoch, self.next_epoch
         return last is not None and following is not None and following > last
 
     def place(self) -> EpochPlace | None:
-        """Where to go on after the epoch that `next` has returned last; None: nowhere else.
+        """Return the place after the epoch last returned by `next`, or None without one.
 
-        There is a place where epochs were decided in order.
+        A place exists where epochs were decided in order.
         """
         if self._decided_in_order is None or self.next_epoch is None:
             return None
@@ -161,13 +155,7 @@ class EpochLog:
 
     @classmethod
     def going_on(cls, job: DeployedJob, place: EpochPlace, first: int) -> Steps[Self | None]:
-        """What comes after a place; None where the logs do not hold what it says they do.
-
-        Args:
-            job: as deployed.
-            place: of another reader of the same logs.
-            first: the first epoch that is wanted, later than that of the place.
-        """
+        """Return a log that continues after a place, or None if the logs contradict the place."""
         log = cls(job, first, after=place.epoch)
         manifests, partials = log._manifest_log, log._partial_log
         yield from find_ends(log.logs)
@@ -199,23 +187,22 @@ class EpochLog:
         return log
 
     def read(self, run: Run) -> Iterator[DecidedEpoch]:
-        """What there is by now and was not read before; `run` carries the reading out."""
+        """Yield the epochs available now and not read before; `run` executes the steps."""
         run(self.find_end())
         while (epoch := run(self.next())) is not None:
             yield epoch
 
     def find_end(self) -> Steps[None]:
-        """See how far the logs go by now: `next` reads up to there."""
-        # In this order: an epoch is published after its manifest and partial were written.
+        """Find the current ends of the logs: `next` reads up to them."""
+        # Order matters: an epoch is published after its manifest and partial are written.
         if self._only_published:
             yield from self._estimate_log.find_end()
         yield from find_ends(self.logs)
 
     def next(self) -> Steps[DecidedEpoch | None]:
-        """The next epoch that is wanted; None if it is not there yet.
+        """Return the next requested epoch, or None if it is not available yet.
 
-        Raises:
-            LostEpochError: it is published, and what it rests on is gone.
+        Raises `LostEpochError` if it is published and the records behind it are gone.
         """
         estimate, wanted = None, self._first
         if self._only_published:
@@ -240,7 +227,7 @@ class EpochLog:
         return DecidedEpoch(manifest, self._pass_over(manifest.epoch), estimate)
 
     def read_partials(self) -> Steps[None]:
-        """Read the partials to their end, as `find_end` found it, also of epochs not wanted."""
+        """Read the partials to the end found by `find_end`, including unrequested epochs."""
         while (yield from self._read_partials()):
             pass
 
@@ -249,12 +236,12 @@ class EpochLog:
         return (yield from self._partial_log.read_some())
 
     def _partials_begin(self) -> int:
-        """Before this offset lies no part of a partial whose epoch has not come yet."""
+        """Return an offset before which there is no part of a partial still to come."""
         waits = bool(self._payloads) or self._partials.has_parts
         return self._nothing_waited_at if waits else self._partial_log.position
 
     def _next_manifest(self) -> Steps[Manifest | None]:
-        """The manifest that comes next, once its partial is there if it has one."""
+        """Return the next manifest, once its partial is available if it has one."""
         while True:
             if self._turn is None and self.next_epoch in self._waiting:
                 self._turn = yield from manifest_at(self._job, self._waiting[self.next_epoch])

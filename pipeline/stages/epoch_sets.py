@@ -1,4 +1,4 @@
-"""Sets of epochs that stay small however many epochs a job has lived."""
+"""Sets of epochs that stay small however many epochs a job has."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Self
 
 
 class EpochSet:
-    """A set of epochs as disjoint, sorted runs.
+    """Set of epochs as disjoint, sorted runs.
 
-    Epochs are decided nearly in order, so a job of a million epochs is one run and a few strays.
-    Every log that may repeat itself is read through `add`, which says whether an epoch is new: the
-    first record of an epoch counts, every later one is skipped.
+    Epochs are decided nearly in order, so a million epochs form one run and a few outliers. Every
+    log that may repeat itself is read through `add`, which returns whether an epoch is new. The
+    first record of an epoch counts, and later ones are skipped.
 
     >>> decided = EpochSet()
     >>> [decided.add(epoch) for epoch in (1, 2, 4, 2)]
@@ -29,7 +29,7 @@ class EpochSet:
 
     @classmethod
     def up_to(cls, last: int) -> Self:
-        """The epochs 1 to `last`; none of them where that is 0."""
+        """Return the set of epochs 1 to `last`, empty if that is 0."""
         epochs = cls()
         if last:
             epochs._starts, epochs._ends = [1], [last]
@@ -44,16 +44,15 @@ class EpochSet:
 
     @property
     def lowest(self) -> int:
-        """The first epoch of the set, 0 when it is empty."""
+        """First epoch of the set, 0 if it is empty."""
         return self._starts[0] if self._starts else 0
 
     @property
     def highest(self) -> int:
-        """The latest epoch of the set, 0 when it is empty."""
+        """Last epoch of the set, 0 if it is empty."""
         return self._ends[-1] if self._ends else 0
 
     def add(self, epoch: int) -> bool:
-        """Add an epoch; False when it was in the set already."""
         if self._ends and epoch == self._ends[-1] + 1:
             self._ends[-1] = epoch
             return True
@@ -75,7 +74,6 @@ class EpochSet:
         return True
 
     def missing(self, first: int, last: int) -> Iterator[int]:
-        """The epochs from `first` to `last` that are not in the set, in order."""
         epoch = first
         for start, end in zip(self._starts, self._ends, strict=True):
             if end < epoch:
@@ -85,11 +83,10 @@ class EpochSet:
         yield from range(epoch, last + 1)
 
     def below(self, epoch: int) -> Iterator[int]:
-        """The epochs of the set before an epoch, latest first."""
+        """Yield the epochs of the set before an epoch, latest first."""
         for run in range(bisect_right(self._starts, epoch - 1) - 1, -1, -1):
             yield from range(min(self._ends[run], epoch - 1), self._starts[run] - 1, -1)
 
     def first_missing(self, first: int) -> int:
-        """The lowest epoch from `first` on that is not in the set."""
         run = bisect_right(self._starts, first) - 1
         return self._ends[run] + 1 if run >= 0 and first <= self._ends[run] else first

@@ -1,4 +1,4 @@
-"""The records of ``<job>.estimates``: what is published of every epoch, for ever."""
+"""Records of ``<job>.estimates``: one published result per epoch, kept forever."""
 
 from __future__ import annotations
 
@@ -19,26 +19,25 @@ from dpstream.topics.frames import CodecError
 from dpstream.topics.manifests import Fate
 
 VERSION = 1
-# Made once, and without a look at what the encoding may be: there are many records.
+# Created once, and without detecting the encoding: there are many records.
 _READER = json.JSONDecoder()
 
 
 @dataclass(frozen=True, slots=True)
 class EstimateRecord:
-    """The final word on one epoch.
+    """Final published record of one epoch.
 
     Attributes:
         deployment: 16 bytes.
-        epoch: from 1 on.
-        fate: what became of the epoch's window.
-        closed_at: when the window was decided, milliseconds since 1970.
-        contributors: devices in the window.
-        population: devices enrolled.
-        estimate: None for protocols that cannot say anything about an epoch not released.
-        guarantee: the `Guarantee` of the job, as JSON.
-        reason: why a window is spoiled; None for others.
-        assumes_changes: the most changes of one person for which intervals hold; None if they hold
-            for any stream of values.
+        epoch: Epoch, from 1 on.
+        closed_at: Time the window was finalized, in milliseconds since 1970.
+        contributors: Number of devices in the window.
+        population: Number of devices enrolled.
+        estimate: None for protocols that cannot estimate an epoch that is not released.
+        guarantee: `Guarantee` of the job, as JSON.
+        reason: Why a window is corrupt; None for others.
+        assumes_changes: Maximum number of changes of one user for which intervals hold; None if
+            they hold for any stream of values.
     """
 
     deployment: bytes
@@ -54,27 +53,25 @@ class EstimateRecord:
 
     @property
     def headline(self) -> Estimate | None:
-        """The estimate, or that of the item with the largest one."""
+        """Estimate, or the largest one among items."""
         return None if self.estimate is None else self.estimate.headline
 
     @property
     def summary(self) -> Estimate:
-        """The same; without any numbers where there is none."""
+        """Headline estimate, or an estimate without numbers."""
         return self.headline or Estimate(None, None, None, None, 0, self.population)
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """Of the estimate."""
         return () if self.estimate is None else self.estimate.flags
 
     @property
     def notes(self) -> list[str]:
-        """What a reader has to know: the fate of a window that was not released, flags."""
+        """Warnings for readers: status of a window that was not released, and flags."""
         fate = self.fate.value if self.reason is None else f"{self.fate.value}: {self.reason}"
         return [*([] if self.fate is Fate.RELEASED else [fate]), *self.flags]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values."""
         return {
             "version": VERSION,
             "deployment": self.deployment.hex(),
@@ -90,17 +87,13 @@ class EstimateRecord:
         }
 
     def to_bytes(self) -> bytes:
-        """The record's value: JSON, keys sorted, no spaces; equal records have equal bytes."""
+        """Encode as JSON with sorted keys and no spaces; equal records have equal bytes."""
         text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"), allow_nan=False)
         return text.encode()
 
     @classmethod
     def from_bytes(cls, value: bytes) -> EstimateRecord:
-        """Read a record's value.
-
-        Raises:
-            CodecError: it is not a record of a version that this software knows.
-        """
+        """Decode a record's value; raises `CodecError` unless it is of a supported version."""
         try:
             body = _READER.decode(value.decode())
             if body["version"] != VERSION:
@@ -127,11 +120,7 @@ class EstimateRecord:
             raise CodecError(f"not an estimate record: {error!r}") from error
 
     def _check(self) -> None:
-        """See that whoever tells of it can: others may have written it.
-
-        Raises:
-            ValueError: it has no moment, or numbers or texts that are none.
-        """
+        """Raise `ValueError` for invalid content, which another program may have written."""
         if not 0 <= self.closed_at <= LAST_MOMENT:
             raise ValueError("closed_at is no moment until the year 9999")
         if min(self.contributors, self.population) < 0:
@@ -172,24 +161,22 @@ def _several(module: str, kind: str) -> Any:
 
 
 class EstimateListener(Protocol):
-    """Is shown what is published, in the order of epochs: at first the latest ones."""
+    """Receives published records in the order of epochs, starting with the latest ones."""
 
     @property
     def looks_back(self) -> bool:
-        """Whether it has to be shown a horizon from its first epoch on."""
+        """True if it needs a horizon from its first epoch on."""
         ...
 
     def start_over(self) -> None:
-        """Know nothing: what was published is shown again."""
+        """Reset: published records are passed to `next` again."""
         ...
 
-    def next(self, record: EstimateRecord) -> None:
-        """Take in what was published of an epoch."""
-        ...
+    def next(self, record: EstimateRecord) -> None: ...
 
 
 def own_estimate(job: DeployedJob, value: bytes) -> EstimateRecord | None:
-    """A record of the topic; None if it is of another deployment, or of no epoch of the job."""
+    """Decode a record, or return None if deployment or epoch does not belong to the job."""
     try:
         record = EstimateRecord.from_bytes(value)
     except CodecError:
@@ -199,14 +186,11 @@ def own_estimate(job: DeployedJob, value: bytes) -> EstimateRecord | None:
 
 
 class FirstEstimates:
-    """The estimates of one deployment: the first record of an epoch is the estimate.
+    """Estimates of one deployment: the first record of an epoch is the estimate.
 
-    Records of other deployments are passed over, and so are those of epochs that the job does not
-    have, or that lie more than `EPOCHS_AHEAD` beyond the first gap: they are published in order.
-
-    Args:
-        job: as deployed.
-        before: all epochs up to this one are known to be published, by records that are not read.
+    Records of other deployments, and of epochs the job does not have, are skipped. Epochs are
+    published in order, so records more than `EPOCHS_AHEAD` beyond the first gap are skipped, too.
+    All epochs up to `before` are published, by records that are not read.
     """
 
     def __init__(self, job: DeployedJob, before: int = 0) -> None:
@@ -214,7 +198,7 @@ class FirstEstimates:
         self.epochs = EpochSet.up_to(before)
 
     def apply(self, value: bytes) -> EstimateRecord | None:
-        """Take in one record of the topic; returns it if it is the first of its epoch."""
+        """Process one record, and return it if it is the first of its epoch."""
         record = own_estimate(self._job, value)
         if record is None or self._too_far(record.epoch) or not self.epochs.add(record.epoch):
             return None

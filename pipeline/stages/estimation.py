@@ -1,8 +1,9 @@
-"""What a publisher knows: the merged counts and the head counts of a horizon.
+"""State of a publisher: the merged counts and participation of a horizon.
 
-Everything is a function of the manifests and partials, taken in by epoch. Horizons stand alone: at
-the first epoch of a new one, nothing of the one before is left. Job epochs count on for ever;
-counts, head counts and estimators know the epochs of their horizon, from 1 on.
+* The state is a function of the manifests and partials, added in epoch order.
+* Horizons are independent: the first epoch of a new horizon discards the state of the previous one.
+* Job epochs count on forever; counts, participation and estimators number the epochs of their
+  horizon from 1.
 """
 
 from __future__ import annotations
@@ -21,17 +22,16 @@ from dpstream.topics.manifests import Fate, Manifest
 
 
 class Estimation:
-    """Estimates of a job, from what its manifests and partials say.
+    """Estimate a job from its manifests and partials.
 
-    Only one horizon is known at a time, whose epochs are taken in in increasing order. Whoever
-    wants one that is over takes in its epochs and no later ones.
+    Only one horizon is stored at a time, and its epochs must be added in increasing order. To
+    estimate a past horizon, add its epochs and no later ones.
 
     Attributes:
-        horizon: the one being estimated, from 0 on.
-        aggregator: the counts of its epochs taken in so far.
-        attendance: the head counts of its epochs, numbered from 1 within the horizon.
-        last_epoch: the latest epoch taken in, numbered within the horizon; 0 before the first.
-        received: Whether reports of that epoch were released.
+        horizon: Index of the horizon being estimated, from 0.
+        attendance: Participation per epoch, numbered from 1 within the horizon.
+        last_epoch: Latest epoch added, numbered within the horizon; 0 before the first.
+        received: True if reports of that epoch were released.
     """
 
     aggregator: Aggregator
@@ -42,11 +42,9 @@ class Estimation:
         self._begin(0)
 
     def take_in(self, manifest: Manifest, counts: bytes | None) -> None:
-        """Merge an epoch of the present horizon, or the first one of a later horizon.
+        """Merge an epoch of the current horizon, or the first one of a later horizon.
 
-        Args:
-            manifest: of the epoch.
-            counts: state of the job's aggregator; None for a window without.
+        `counts` is the state of the job's aggregator, or None for a window without counts.
         """
         horizon = self._job.epochs.horizon_of(manifest.epoch)
         if horizon != self.horizon:
@@ -58,15 +56,15 @@ class Estimation:
         if counts is not None:
             self.aggregator.merge(self._job.aggregator_from_bytes(counts))
         elif manifest.fate is Fate.RELEASED:
-            # Nobody's reports are known, which is to say nothing about their values.
+            # No reports are known, and this must imply nothing about their values.
             contributors = 0
         self.last_epoch = self._job.epochs.local(manifest.epoch)
         self.attendance.set(self.last_epoch, contributors, manifest.population)
 
     def estimate(self) -> Published | None:
-        """Estimate the epoch taken in last; None if none of its reports were released.
+        """Estimate the epoch added last, or return None if none of its reports were released.
 
-        What is known of earlier epochs is no estimate of this one.
+        Counts of earlier epochs alone are not an estimate of this one.
         """
         if not self.received:
             return None
@@ -78,17 +76,17 @@ class Estimation:
         return estimate
 
     def state(self) -> dict[str, Any] | None:
-        """What the estimates of later epochs need of those taken in, as JSON; None: all of them.
+        """Return the JSON state needed to estimate later epochs, or None if all epochs are needed.
 
-        Between two horizons, or where epochs stand alone, they need nothing. After an epoch without
-        reports there is no estimate that a state could be compared with.
+        Between two horizons, or where epochs are independent, nothing is needed. After an epoch
+        without reports there is no estimate to compare a state with.
         """
         last, job = self.last_epoch, self._job
         if job.protocol_entry.per_epoch or last in (0, job.epochs.count):
             return {}
         if not (self.received and isinstance(self.aggregator, ResumableAggregator)):
             return None
-        # Intervals that end later begin after one of these epochs, or with the horizon.
+        # Intervals that end later start after one of these epochs, or with the horizon.
         begins = sorted({last >> order << order for order in range(last.bit_length())})
         heads = self.attendance
         return {
@@ -101,11 +99,7 @@ class Estimation:
 
     @classmethod
     def resumed(cls, job: DeployedJob, epoch: int, state: Mapping[str, Any]) -> Self:
-        """As if all epochs up to one had been taken in, of which `state` was made.
-
-        Raises:
-            ValueError: it is no state of the job after this epoch.
-        """
+        """Restore the state after an epoch, from a result of `state`; raises `ValueError`."""
         estimation = cls(job)
         estimation._begin(job.epochs.horizon_of(epoch))
         estimation.last_epoch = job.epochs.local(epoch)
@@ -127,7 +121,6 @@ class Estimation:
         return estimation
 
     def model(self) -> NDArray[np.float64]:
-        """Of a protocol that learns, the model after the epoch taken in last."""
         assert isinstance(self.aggregator, LearningAggregator)
         return self.aggregator.model(self.last_epoch)
 

@@ -1,10 +1,10 @@
-"""When the workers of a stage may rest, and what wakes them.
+"""Conditions under which the workers of a stage may idle, and the events that wake them.
 
-Whatever a stage does follows from the topics that it reads, and from clocks. Where all of it is
-done (`Stage.rests`, and every record of its topic is finished with), nothing is left to do before
-one of these topics grows, or the time that the stage has said is up: no worker needs to run till
-then. What a rest stands on are the ends of these topics, taken before the stage was asked: whatever
-is written later, also in between, makes an end differ.
+The actions of a stage follow from the topics it reads and from clocks. A stage is idle when
+`Stage.rests` says so and every record of its topic is processed. Nothing is then left to do before
+one of these topics grows, or before the stage's timer expires, and no worker needs to run. The
+condition records the ends of these topics, read before the stage was queried. Any later write,
+including one in between, therefore changes an end.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ from dpstream.topics.names import Role
 
 
 def waking_roles(job: DeployedJob, stage: str) -> tuple[Role, ...]:
-    """The topics that wake a stage: all that it reads, but for what workers say of themselves.
+    """Return the topics that wake a stage: all it reads except the workers' status.
 
-    Raises:
-        KeyError: the job has no such stage.
+    Raises `KeyError` if the job has no such stage.
     """
     reads = topic_uses(job, stage).reads - {Role.STATUS}
     return tuple(role for role in Role if role in reads & job.start_offsets.keys())
@@ -30,11 +29,11 @@ def waking_roles(job: DeployedJob, stage: str) -> tuple[Role, ...]:
 
 @dataclass(frozen=True, slots=True)
 class IdleCondition:
-    """Nothing is left to do for a stage, unless a topic ends elsewhere, or the time is up.
+    """Idle condition of a stage: end offsets unchanged and timer not expired.
 
     Attributes:
-        ends: of the topics that wake it, by partition; those of the deployment's partitions.
-        seconds: for which it lasts from when it was begun; infinite where no clock takes part.
+        ends: End offsets of the topics that wake it, for the deployment's partitions.
+        seconds: Duration from its start; infinite if no clock takes part.
 
     >>> rest = IdleCondition({Role.PARTIALS: (7,), Role.MANIFESTS: (9,)}, 60.0)
     >>> rest.holds({Role.PARTIALS: [7], Role.MANIFESTS: [9]})
@@ -49,17 +48,16 @@ class IdleCondition:
     seconds: float = math.inf
 
     def holds(self, ends: Mapping[Role, Sequence[int]]) -> bool:
-        """Whether topics end where they did; partitions that were added later are nobody's."""
+        """Return whether the ends are unchanged, ignoring partitions that were added later."""
         return all(
             tuple(ends.get(role, ()))[: len(known)] == known for role, known in self.ends.items()
         )
 
 
 def rest_before_all(job: DeployedJob, stage: str) -> IdleCondition | None:
-    """The rest of a stage as long as nothing has been written since its job was deployed.
+    """Return the idle condition of a stage while nothing was written since deployment.
 
-    None where a clock alone may say that there is something to do: epochs of devices end also when
-    nobody reports.
+    None if a clock alone can create work: epochs of devices also end when none reports.
     """
     if job.devices is not None and job.stages[stage] is Role.REPORTS:
         return None

@@ -1,17 +1,17 @@
-"""A shuffle instance beside the first one: it decides nothing, and writes its part of each window.
+"""Parallel shuffler after the first: it decides nothing, and writes its partial windows.
 
-Every message of an epoch goes to one of several shuffle instances, at random; each has a topic of
-its own, and who runs one sees a share of what a device sends. `ShuffleStage` is the first of them,
-and its manifest is the decision for all: which producers are in, and by which drawing. A producer
-sends the first instance its part when the others have theirs. So whoever is in has everything
-in the topic of every instance when the manifest is in the log; an instance that has read its topic
-up to where it ended then has all there is to wait for.
+Every message of an epoch goes to one of several shufflers, at random. Each has its own topic, and
+its operator sees a share of what a device sends. `ShuffleStage` is the first of them. Its manifest
+is the decision for all: the producers in, and the drawing of each.
 
-What the others wait for may not depend on that: if somebody sends one instance less than the other,
-what is missing is missing. Then it must at least be the same whenever a part is written. Therefore
-an instance writes a manifest of its own before its part, a copy of the decision with the offsets of
-its own topic; it goes on under the first one of its kind, and everything after that is a function
-of the log.
+* A producer sends the first shuffler its part after the others have theirs. Every producer in the
+  window therefore has all its records in every topic when the manifest is in the log. A shuffler
+  that then reads its topic to the end has all records to wait for.
+* The other shufflers must not depend on this: a producer may send one of them less. Missing records
+  stay missing, but every writing of a partial window must then be the same.
+* A shuffler therefore writes its own manifest before its partial window: a copy of the decision
+  with the offsets of its own topic. It continues under the first such manifest, and everything
+  after that is a function of the log.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ from dpstream.topics.manifests import Fate, Manifest, encode_manifest
 from dpstream.topics.names import Role
 from dpstream.topics.records import Reason
 
-# The first instance refuses what is further ahead than `EPOCHS_AHEAD`, by what is decided when it
-# looks. This one may look earlier, and must not refuse what the first one takes.
+# The first shuffler rejects epochs more than `EPOCHS_AHEAD` ahead of the decisions it has read.
+# This one may have read fewer, and must not reject what the first one accepts.
 _EPOCHS_AHEAD = 2 * EPOCHS_AHEAD
 
 
 @dataclass(slots=True)
 class _InstancePartition(RawPartition[Window]):
-    """What the stage knows of a partition it owns; what is owed are manifests of this instance.
+    """State of an owned partition; pending writes are manifests of this shuffler.
 
     Attributes:
-        decided: released epochs of which this instance has no manifest yet, and where it is said.
-        ends: where the partition ended when that was known of an epoch of `decided`.
+        decided: Released epochs without a manifest of this shuffler; offsets of their decisions.
+        ends: End offset of the partition, read once the decision of an epoch in `decided` is known.
     """
 
     decided: dict[int, int] = field(default_factory=dict)
@@ -59,14 +59,9 @@ class _InstancePartition(RawPartition[Window]):
 
 
 class InstanceStage(RawStage[_InstancePartition, Window]):
-    """Turns the batches of ``<job>.reports-2`` and so on into chunks of ``<job>.shuffled``.
+    """Turn the batches of ``<job>.reports-2`` and so on into chunks of ``<job>.shuffled``.
 
-    Args:
-        job: with several shuffle instances.
-        instance: which one, from 2 on.
-        admission: reads the records of its topic.
-        release: what is released of windows.
-        environment: see there.
+    `instance` is the number of this shuffler, from 2 on.
     """
 
     def __init__(
@@ -87,7 +82,6 @@ class InstanceStage(RawStage[_InstancePartition, Window]):
     def record(
         self, partition: int, offset: int, value: bytes, now: float, written: int | None = None
     ) -> Steps[None]:
-        """Take in one record of the instance's topic."""
         state = self._partitions[partition]
         state.position = offset + 1
         admitted = self._admission.admit(partition, value)
@@ -101,14 +95,14 @@ class InstanceStage(RawStage[_InstancePartition, Window]):
         yield from self._write_what_is_read(state)
 
     def tick(self, now: float) -> Steps[None]:
-        """Notice what was decided; write what is read, and commit the floor."""
         if not self._partitions:
             return
         yield from self._catch_up()
         self._bound_memory()
         for state in list(self._partitions.values()):
             for epoch in state.decided.keys() - state.ends.keys():
-                # Whoever is in has been acknowledged before it was decided: it lies below.
+                # Records of producers in the window were acknowledged before the decision, and so
+                # are below this end.
                 state.ends[epoch] = yield from end_offset(self.role, state.number)
             yield from self._write_what_is_read(state)
             yield from self._write_owed(state)
@@ -118,11 +112,10 @@ class InstanceStage(RawStage[_InstancePartition, Window]):
             yield from self._commit_floor(state)
 
     def rests(self) -> float | None:
-        """See `Stage.rests`; also of partitions of others every part has a manifest."""
+        """See `Stage.rests`; all partial windows need a manifest, also in other partitions."""
         return None if self._released > self._said else super().rests()
 
     def unfinished(self, partition: int) -> str:
-        """Epochs whose part is not written, or not decided."""
         first = self._oldest_undecided
         while first in self._decisions.decided or self._job.topics.partition_of(first) != partition:
             first += 1
@@ -134,7 +127,6 @@ class InstanceStage(RawStage[_InstancePartition, Window]):
         return ProducerWindows(self._job, self._admission, self._roster, self._multiset, self.role)
 
     def heartbeat(self) -> dict[str, object]:
-        """What has been counted so far, and how many windows are not written yet."""
         return {
             "hides_messages": self._hides_messages,
             "open_windows": sum(len(state.windows) for state in self._partitions.values()),
@@ -157,7 +149,6 @@ class InstanceStage(RawStage[_InstancePartition, Window]):
             self._owe(part, record.offset)
 
     def _decide(self, decision: Decision) -> None:
-        """A window was decided: if it is released, this instance has a part to write."""
         epoch = decision.manifest.epoch
         if decision.manifest.fate is not Fate.RELEASED:
             return
@@ -167,10 +158,10 @@ class InstanceStage(RawStage[_InstancePartition, Window]):
             state.decided[epoch] = decision.offset
 
     def _owe(self, part: Manifest, offset: int) -> None:
-        """It was said what a part is, and the first word counts: the partition's owner owes it.
+        """Schedule a partial window for its partition's owner; the first manifest counts.
 
-        The floor never passes the first offset of an unfinished part, so what begins below it is
-        finished.
+        The floor never passes the first offset of an unfinished partial window, so one that starts
+        below it is finished.
         """
         epoch = part.epoch
         if epoch not in self._decisions.decided or not self._parts.add(epoch):
@@ -193,10 +184,10 @@ class InstanceStage(RawStage[_InstancePartition, Window]):
     def _place(
         self, state: _InstancePartition, offset: int, record: Batch | Punctuation, now: float
     ) -> Steps[Refusal | None]:
-        """Put a record into its window, or say why it has none.
+        """Add a record to its window, or return the reason it has none.
 
-        What the first instance takes must not be refused here, where it is seen at another time: so
-        nothing is asked of calendars, nor whether a producer has been retired.
+        A record the first shuffler accepts must not be rejected here, where it may be read at
+        another time. Calendars and retirement of producers are therefore not checked.
         """
         if self._roster.find(record.enrolment) is None:
             yield from self._producer_log.catch_up()
@@ -220,7 +211,7 @@ class InstanceStage(RawStage[_InstancePartition, Window]):
         return None
 
     def _through(self, state: _InstancePartition, epoch: int) -> bool:
-        """Whether an epoch's records are not collected: decided, and its part has a manifest."""
+        """Return whether an epoch is decided and its partial window has a manifest."""
         return epoch in self._decisions.decided and epoch not in state.decided
 
     def _unexpected(self, record: Batch | Punctuation) -> Refusal | None:
@@ -244,7 +235,7 @@ class InstanceStage(RawStage[_InstancePartition, Window]):
         return None
 
     def _write_what_is_read(self, state: _InstancePartition) -> Steps[None]:
-        """Say what the part is of windows that are all there, and write it."""
+        """Write the manifest and the partial window of every window that is read completely."""
         for epoch in sorted(each for each, end in state.ends.items() if state.position >= end):
             if epoch in state.ends:
                 yield from self._write_part(state, epoch)

@@ -1,4 +1,4 @@
-"""The latest window that each producer was in, and how many devices it stood for then."""
+"""Latest window of each producer, and its number of devices then."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ FEW = 256
 
 
 class LatestWindows:
-    """Of every producer, in order of registration, the latest decided window that it was in.
+    """Latest decided window of every producer, in order of registration.
 
-    Mostly the same are in as in the window before, with as many devices. Of such a row of manifests
-    the one of the latest epoch alone matters, and it is looked at when somebody asks.
+    Membership and device counts rarely change between windows. Of such a row of manifests only the
+    one of the latest epoch matters, and it is evaluated on demand.
     """
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class LatestWindows:
         self._alike: Manifest | None = None
 
     def note(self, manifest: Manifest) -> None:
-        """Take in a decision, in whatever order of epochs."""
+        """Add a decision, in any order of epochs."""
         alike = self._alike
         if alike is not None and (
             manifest.producers is not alike.producers
@@ -38,12 +38,12 @@ class LatestWindows:
             self._alike = manifest
 
     def epochs(self) -> NDArray[np.int64]:
-        """The epochs of these windows, of those producers that any manifest names; 0: of none."""
+        """Return the latest epoch of each producer that any manifest names; 0 for no window."""
         self._settle()
         return self._epochs
 
     def populations(self) -> NDArray[np.uint32]:
-        """How many devices each of them stood for then."""
+        """Return the number of devices of each producer in that epoch."""
         self._settle()
         return self._populations
 
@@ -60,7 +60,7 @@ class LatestWindows:
             self._populations = np.pad(self._populations, (0, more))
         populations = np.asarray(manifest.populations, np.uint32)
         latest = inside & (self._epochs[: len(inside)] < manifest.epoch)
-        # Epochs are decided nearly in order: seldom somebody was in with a later one.
+        # Epochs are decided nearly in order: a producer is rarely in a later window already.
         if np.count_nonzero(latest) < len(populations):
             populations = populations[latest[inside]]
         self._epochs[: len(inside)][latest] = manifest.epoch

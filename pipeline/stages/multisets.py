@@ -1,4 +1,4 @@
-"""Multisets of report words: what an open window holds of the reports it was sent."""
+"""Multisets of report messages: the buffered reports of an open window."""
 
 from __future__ import annotations
 
@@ -24,23 +24,20 @@ from dpstream.topics.words import WordArray, Words, pairs_are_smaller, rows_of_a
 if TYPE_CHECKING:
     from dpstream.pipeline.stages.sorted_runs import SortedRuns
 
-# There are few words of one or two bytes, whatever a protocol says of them.
+# There are few distinct messages of one or two bytes, whatever the protocol.
 _TABLE_WORD_SIZE = 2
-# Words wait in memory up to this many bytes: plain ones then become a sorted run in a scratch file,
-# counted ones are added up. A table takes their place once it is the smaller thing.
+# Messages are buffered up to this many bytes. Plain ones then become a sorted run in a spill file,
+# and counted ones are summed. A table replaces them once it is smaller.
 _MEMORY_LIMIT = 1 << 22
 
 
 class WordMultiset:
-    """Words of one form, added in any order, released in one that says nothing.
+    """Messages of one format, added in any order, released in an order independent of arrival.
 
-    Single words of which there are few become a table of counts, whose size does not depend on how
-    many are added. Others are kept as they came, in a scratch file beyond a few MiB; counted ones
-    are never written out as often as they count.
-
-    Args:
-        form: of the words. Where it says how many different ones there are, no others are added.
-        scratch: opens a scratch file.
+    Single-word messages with few distinct values become a table of counts, whose size does not
+    depend on the number added. Others are stored as received, in a spill file beyond a few MiB.
+    Counted ones are never expanded. If `form` states the number of distinct messages, no others are
+    added.
     """
 
     def __init__(self, form: WordForm, scratch: Scratch = temporary_file) -> None:
@@ -57,7 +54,6 @@ class WordMultiset:
         self._forget()
 
     def close(self) -> None:
-        """Forget everything and give the scratch files back."""
         self._close_runs()
         self._forget()
 
@@ -72,14 +68,14 @@ class WordMultiset:
 
     @property
     def held_bytes(self) -> int:
-        """Memory that is held, see `SortedRuns.held_bytes` for scratch files."""
+        """Memory in use, in bytes; see `SortedRuns.held_bytes` for spill files."""
         table = 0 if self._table is None else self._table.nbytes
         waiting = self._plain_bytes + self._counted_bytes + self._summed_bytes
         runs = 0 if self._runs is None else self._runs.held_bytes
         return table + runs + waiting
 
     def add(self, words: Words) -> None:
-        """Add words, plain or counted; they are kept, so they must not be written to later."""
+        """Add messages, plain or counted; they are stored, so they must not be modified later."""
         self.messages += words.messages
         if words.counts is None:
             self._plain.append(words.values)
@@ -93,11 +89,11 @@ class WordMultiset:
             self._spill()
         if self._counted_bytes >= _MEMORY_LIMIT and len(self._counted) > 1:
             self._counted = [_sum(self._counted)]
-            # Counts from 0 again: adding up costs as much as there are distinct words.
+            # Start again from 0, because summing costs as much as there are distinct messages.
             self._counted_bytes, self._summed_bytes = 0, self._counted[0].nbytes
 
     def merge(self, other: WordMultiset) -> None:
-        """Add everything that another multiset of the same form holds; it ends empty."""
+        """Add everything in another multiset of the same format, which ends empty."""
         if other._table is not None:
             self._tabulate()
             assert self._table is not None
@@ -113,9 +109,9 @@ class WordMultiset:
         other.close()
 
     def sorted(self) -> Words:
-        """The whole multiset in canonical order, counted where that is smaller.
+        """Return the whole multiset in canonical order, counted where that is smaller.
 
-        Of what is `in_files` it takes memory by its different words, and not by how many there are.
+        If `in_files`, memory grows with the number of distinct messages, not with the total.
         """
         if self._tabular:
             return Words.from_counts(self._tabulate(), self._dtype)
@@ -133,24 +129,24 @@ class WordMultiset:
 
     @property
     def in_files(self) -> bool:
-        """Whether it is too large to be sorted in memory; `ordered` and `once` take little."""
+        """True if it is too large to sort in memory; `ordered` and `once` need little."""
         return self._runs is not None and self._runs.rows > 0
 
     def ordered(self, payload_bytes: int = PAYLOAD_TARGET) -> Steps[Pieces]:
-        """What `split_words` makes of `sorted`; in little memory, of what is `in_files`."""
+        """Return the result of `split_words` on `sorted`, in little memory if `in_files`."""
         if not self.in_files:
             return Pieces.of(split_words(self.sorted(), payload_bytes))
         distinct = self._distinct()
         return (yield from ordered_pieces(distinct, self.messages, self._row_bytes, payload_bytes))
 
     def once(self, payload_bytes: int = PAYLOAD_TARGET) -> Steps[Pieces]:
-        """Distinct words in increasing order, in little memory, of what is `in_files`."""
+        """Return distinct messages in increasing order, in little memory; requires `in_files`."""
         return (yield from pieces_once(self._distinct(), self._row_bytes, payload_bytes))
 
     def permuted(
         self, generator: np.random.Generator, payload_bytes: int = PAYLOAD_TARGET
     ) -> Steps[Pieces]:
-        """The multiset, message by message, in a random order; in little memory if it is large."""
+        """Return every message in a random order, in little memory if there are many."""
         from dpstream.pipeline.stages.random_order import in_random_order, permutation
 
         shares = -(-self.messages * self._row_bytes // BLOCK_BYTES)
@@ -166,7 +162,7 @@ class WordMultiset:
         return lambda: distinct_of_all([self])
 
     def _one_by_one(self) -> Iterator[WordArray]:
-        """All words, as often as they are there, a few MiB at a time."""
+        """Yield every message as often as it occurs, a few MiB at a time."""
         counted = self._counted
         if self._tabular:
             table = self._tabulate()
@@ -214,7 +210,7 @@ class WordMultiset:
         if self._runs is not None:
             yield from self._runs.blocks()
         if self._plain:
-            # At once: tallying a block costs at least as much as there are different words.
+            # Yielded at once: tallying a block costs at least the number of distinct messages.
             yield np.concatenate(self._plain)
 
     def _all_plain(self) -> WordArray:
@@ -223,9 +219,9 @@ class WordMultiset:
 
 
 def distinct_of_all(parts: Sequence[WordMultiset]) -> Iterator[Words]:
-    """The distinct words of several multisets of one form, none a table, in increasing order.
+    """Yield the distinct messages of several multisets of one format, in increasing order.
 
-    In blocks, with counts, and in little memory; the multisets are as before.
+    None may be a table. Yields blocks with counts, in little memory, and leaves all unchanged.
     """
     counted = []
     for part in parts:
@@ -245,7 +241,7 @@ def _written_out(words: Words) -> WordArray:
 
 
 def _sum(parts: list[Words]) -> Words:
-    """Counted and plain words added up: distinct, in increasing order, with their counts."""
+    """Sum counted and plain messages: distinct, in increasing order, with their counts."""
     values = np.concatenate([part.values for part in parts])
     counts = np.concatenate([part.occurrences.astype(np.uint64) for part in parts])
     order = np.lexsort(values.T[::-1])

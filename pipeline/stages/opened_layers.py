@@ -1,9 +1,9 @@
-"""A further shuffle stage in series: opens a layer of every report, and forgets the order again.
+"""Chained shuffler after the first: opens a layer of every report, and drops the order again.
 
-It adds devices of its own (`added_devices`). It decides nothing: windows are those of the first
-stage. What goes in and what comes out are boxes of other keys, each in the order of its bytes. So
-who holds the keys of all other stages, and the aggregate key, still cannot say which report is
-whose.
+It adds its own devices (`added_devices`). It decides nothing: windows are those of the first
+shuffler. Its input and output are ciphertexts under different keys, each in the order of its bytes.
+A holder of the keys of all other stages and of the aggregate key therefore still cannot tell which
+report is whose.
 """
 
 from __future__ import annotations
@@ -26,26 +26,17 @@ from dpstream.topics.words import Words
 
 @dataclass(slots=True)
 class Opened:
-    """What the chunks of an attempt hold, without their outermost boxes."""
-
     words: WordMultiset
     order: IncreasingBoxes = field(default_factory=IncreasingBoxes)
 
 
 class OpenedLayers(WindowTransform[Opened]):
-    """Turns the chunks of one shuffle stage into those of the next, or of ``<job>.shuffled``.
+    """Turn the chunks of one shuffler into those of the next, or of ``<job>.shuffled``.
 
-    A window that is complete is opened, sorted and written, as an attempt of this stage. When a
-    partition is taken over, windows that were not committed are written again: another attempt, and
-    whoever reads it takes the first one that is complete.
-
-    Args:
-        job: whose reports are sealed, by more than one stage.
-        index: of the stage, 1 for the second one.
-        environment: see there.
-
-    Raises:
-        WrongKeyError: the stage's private keys are not there.
+    A complete window is opened, sorted and written, as an attempt of this stage. After a takeover
+    of a partition, uncommitted windows are written again as another attempt, and readers use the
+    first complete one. `index` is 1 for the second stage. Raises `WrongKeyError` if the stage's
+    private keys are missing.
     """
 
     writes_once = True
@@ -61,11 +52,9 @@ class OpenedLayers(WindowTransform[Opened]):
         self._environment = environment
 
     def begin(self) -> Opened:
-        """See `WindowTransform.begin`."""
         return Opened(WordMultiset(self._job.form_of(self._output), self._environment.scratch))
 
     def add(self, content: Opened, chunk: Chunk) -> None:
-        """See `WindowTransform.add`."""
         content.order.add(chunk.index, chunk.words, self._job.form_of(self.role))
         inner = self._opener.open(chunk.epoch, chunk.words.values)
         content.words.add(Words(inner))
@@ -73,12 +62,10 @@ class OpenedLayers(WindowTransform[Opened]):
         self.counts["boxes that do not open"] += chunk.words.rows - len(inner)
 
     def end(self, content: Opened) -> None:
-        """See `WindowTransform.end`."""
         content.words.close()
 
     def write(self, chunk: Chunk, parts: Sequence[Opened]) -> Steps[None]:
-        """See `WindowTransform.write`."""
-        # Stages in series pass on what one stage has decided: there are no instances.
+        # Chained shufflers forward one shuffler's decision: there are no parallel shufflers.
         (content,) = parts
         for added in self._added.boxes(chunk.epoch, self._output):
             content.words.add(Words(added))

@@ -1,4 +1,4 @@
-"""A large multiset cut into pieces, in canonical order, without ever being in memory as a whole."""
+"""Cut a large multiset into chunks, in canonical order, without loading it as a whole."""
 
 from __future__ import annotations
 
@@ -20,19 +20,13 @@ from dpstream.topics.words import (
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """What a window is written as.
-
-    Attributes:
-        total: how many pieces there are, at least 1.
-        words: one after the other; to be read once.
-    """
+    """Contents of a window's chunks: their number, at least 1, and an iterator of messages."""
 
     total: int
     words: Iterator[Words]
 
     @classmethod
     def of(cls, pieces: Sequence[Words]) -> Pieces:
-        """Pieces that are all there, as `split_words` cuts them."""
         return cls(len(pieces), iter(pieces))
 
 
@@ -42,16 +36,11 @@ def ordered_pieces(
     row_bytes: int,
     payload_bytes: int = PAYLOAD_TARGET,
 ) -> Steps[Pieces]:
-    """The pieces that `split_words` makes of the canonical form of a multiset.
+    """Cut the canonical encoding of a multiset into the chunks that `split_words` makes.
 
-    The multiset is gone through twice: how it is encoded, and in how many pieces, follows from how
-    many distinct rows there are, and stands in each of them.
-
-    Args:
-        distinct: the multiset: distinct rows in increasing order with their counts, in blocks.
-        messages: how many rows there are, at least 1.
-        row_bytes: of one.
-        payload_bytes: of a piece, at most.
+    The multiset is read twice: its encoding and number of chunks, which every chunk states, follow
+    from its number of distinct rows. `distinct` yields these in increasing order with counts, in
+    blocks. `messages` is the number of rows, at least 1.
     """
     rows = rows_of_a_piece(row_bytes, payload_bytes, counted=True)
     found, frequent = 0, []
@@ -71,12 +60,9 @@ def ordered_pieces(
 def pieces_once(
     distinct: Callable[[], Iterator[Words]], row_bytes: int, payload_bytes: int = PAYLOAD_TARGET
 ) -> Steps[Pieces]:
-    """The pieces that `split_words` makes of the distinct rows of a multiset, each of them once.
+    """Cut the distinct rows of a multiset into the chunks that `split_words` makes.
 
-    Args:
-        distinct: distinct rows in increasing order, in blocks; at least one row.
-        row_bytes: of one.
-        payload_bytes: of a piece, at most.
+    `distinct` yields at least one row, in increasing order, in blocks.
     """
     found = 0
     for block in distinct():
@@ -87,7 +73,7 @@ def pieces_once(
 
 
 def _further_pieces(frequent: Iterable[Words], largest: int, rows: int) -> Iterator[Words]:
-    """The pieces of what is left where rows occur more often than a piece can say."""
+    """Yield chunks for the remaining occurrences of rows too frequent for one chunk's counts."""
     words = _joined(list(frequent))
     for number, layer in enumerate(layers(words, largest)):
         if number:
@@ -102,7 +88,7 @@ def _counted(
 
 
 def written_out(counted: Iterable[Words], most: int) -> Iterator[Words]:
-    """Rows as often as they occur, at most so many at a time."""
+    """Yield rows as often as they occur, at most `most` at a time."""
     for block in counted:
         ends = np.cumsum(block.occurrences, dtype=np.int64)
         for start in range(0, int(ends[-1]), most):
@@ -114,7 +100,7 @@ def written_out(counted: Iterable[Words], most: int) -> Iterator[Words]:
 
 
 def recut(blocks: Iterable[Words], rows: int) -> Iterator[Words]:
-    """The same rows, so many at a time; the last time as many as are left."""
+    """Yield the same rows, `rows` at a time; the last block has the remainder."""
     held: list[Words] = []
     count = 0
     for block in blocks:

@@ -1,4 +1,4 @@
-"""The partials of a deployment: the first complete one of every epoch."""
+"""Read the partials of a deployment: the first complete one of every epoch."""
 
 from __future__ import annotations
 
@@ -21,17 +21,15 @@ from dpstream.topics.partials import (
 
 
 class PartialLog:
-    """Puts the parts of partials together, in log order.
+    """Assemble the parts of partials, in log order.
 
-    A partial that is complete and whose payload is no state of the job's aggregator is passed over
-    by everybody, as if it had never been complete; so are epochs that the job does not have.
+    Every reader skips epochs the job does not have. A complete partial whose payload is not a state
+    of the job's aggregator counts as incomplete.
 
     Args:
-        job: the deployed job.
-        on_partial: is shown the epoch and the payload of every epoch's first complete partial.
-        role: of the topic: the partials of one of two parties that add up a share each are read in
-            the same way.
-        first: of epochs before it nothing is wanted, and nothing is looked at.
+        on_partial: Called with the epoch and payload of every epoch's first complete partial.
+        role: Role of the topic; partials of one of the two aggregators are read alike.
+        first: Earlier epochs are ignored.
     """
 
     def __init__(
@@ -52,11 +50,10 @@ class PartialLog:
 
     @property
     def has_parts(self) -> bool:
-        """Whether some was read of an epoch that is not complete."""
+        """True if parts of an incomplete epoch were read."""
         return any(self._parts.values())
 
     def apply(self, record: LogRecord) -> None:
-        """Take in one record of the topic."""
         try:
             part = decode_partial(record.value)
         except CodecError:
@@ -76,7 +73,7 @@ class PartialLog:
             self._on_partial(part.epoch, payload)
 
     def _whole(self, part: PartialPart) -> bytes | None:
-        """The payload of the partial that a part completes; None if it completes none."""
+        """Return the payload of the partial that a part completes, or None."""
         if part.total == 1:
             return part.payload
         partial = (part.attempt, part.total, part.manifest_offset)
@@ -112,15 +109,10 @@ def append_partial(
     attempt: bytes,
     payload: bytes,
 ) -> Steps[None]:
-    """Append the partial of a window, in as many records as it takes.
+    """Append the partial of a window, in as many records as needed.
 
-    Args:
-        job: the deployed job.
-        role: of a topic of partials.
-        epoch: of the window.
-        manifest_offset: where in the manifest log the window was decided.
-        attempt: 16 bytes; parts of two attempts never mix.
-        payload: state of the job's aggregator, or a party's sum of shares.
+    `payload` is a state of the job's aggregator, or a party's sum of shares. Parts of two attempts
+    never mix.
     """
     parts = split_partial(
         fingerprint=job.fingerprint,

@@ -1,7 +1,7 @@
-"""How many devices there are that report for themselves: tags of those that have enrolled.
+"""Count the enrolled devices of a device job by their tags.
 
-A device says with its first envelope of a horizon that it enrols, and its collector writes a tag of
-it to ``<job>.devices``. Of two enrolments with one tag the first in the log counts.
+A device enrolls with its first envelope of a horizon, and its collector writes a tag of it to
+``<job>.devices``. Of two enrollments with one tag, the first in the log counts.
 """
 
 from __future__ import annotations
@@ -24,12 +24,9 @@ _DIVISION_SHIFT: Final = np.uint64(64 - 8)
 
 
 class Population:
-    """The devices of a deployment, built up from the records of ``<job>.devices`` in log order.
+    """Devices of a deployment, from the records of ``<job>.devices`` in log order.
 
-    Passed over are records of other deployments, what nobody can read, and horizons that are over.
-
-    Args:
-        job: the deployed job.
+    Unreadable records, other deployments and past horizons are skipped.
     """
 
     def __init__(self, job: DeployedJob) -> None:
@@ -38,7 +35,6 @@ class Population:
         self._first_horizon = 0
 
     def apply(self, record: LogRecord) -> None:
-        """Take in one record of the topic."""
         try:
             enrolments = decode_enrolments(record.value)
         except CodecError:
@@ -52,19 +48,18 @@ class Population:
         self._horizons.setdefault(horizon, _Enrolled()).add(epoch, enrolments.tags)
 
     def count(self, epoch: int) -> int:
-        """Devices that enrolled in the horizon of an epoch, with this epoch or an earlier one."""
+        """Return the devices enrolled in an epoch's horizon, at that epoch or earlier."""
         enrolled = self._horizons.get(self._job.epochs.horizon_of(epoch))
         return 0 if enrolled is None else enrolled.count(epoch)
 
     def forget_before(self, epoch: int) -> None:
-        """Forget the horizons before that of an epoch, of which nothing will be asked any more."""
         self._first_horizon = max(self._first_horizon, self._job.epochs.horizon_of(epoch))
         for horizon in [each for each in self._horizons if each < self._first_horizon]:
             del self._horizons[horizon]
 
 
 class _Enrolled:
-    """The tags of one horizon: sorted, in divisions by their first bits, 8 bytes each."""
+    """Tags of one horizon: sorted, in divisions by their first bits, 8 bytes each."""
 
     def __init__(self) -> None:
         empty = np.empty(0, np.uint64)
@@ -103,7 +98,7 @@ class _Enrolled:
         self._waiting, self._waiting_tags = [], 0
 
     def _merge_division(self, division: int, tags: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Merge sorted tags into a division; returns which of them are new."""
+        """Merge sorted tags into a division, and return which of them are new."""
         held = self._divisions[division]
         places = np.searchsorted(held, tags)
         known = np.zeros(len(tags), np.bool_)

@@ -1,4 +1,4 @@
-"""Windows of what producers send: they register, and punctuate every epoch."""
+"""Windows of producer jobs: producers register, and punctuate every epoch."""
 
 from __future__ import annotations
 
@@ -25,12 +25,7 @@ at most ten times a second."""
 
 
 class ProducerSource(WindowSource[Window, Batch | Punctuation]):
-    """Batches and punctuation of registered producers.
-
-    Args:
-        job: the deployed job.
-        admission: reads their records.
-    """
+    """Batches and punctuation of registered producers."""
 
     _roster: Roster
     _timeline: Timeline
@@ -42,64 +37,51 @@ class ProducerSource(WindowSource[Window, Batch | Punctuation]):
         self._admission = admission
 
     def begin(self, roster: Roster, log: DecisionLog, timeline: Timeline) -> ShuffleDecision:
-        """See `WindowSource.begin`."""
         self._roster, self._timeline = roster, timeline
         self._decision = ShuffleDecision(self._job, roster, log, timeline)
         return self._decision
 
     @property
     def seconds_of_a_time_check(self) -> float:
-        """See `WindowSource.seconds_of_a_time_check`."""
         return _SECONDS_PER_PRODUCER * len(self._roster)
 
     @property
     def known(self) -> object:
-        """See `WindowSource.known`."""
         return self._roster.version, self._timeline.version
 
     def admit(self, partition: int, value: bytes) -> Batch | Punctuation | Refusal:
-        """See `WindowSource.admit`."""
         return self._admission.admit(partition, value)
 
     def new_window(self, epoch: int, now: float, multiset: Callable[[], WordMultiset]) -> Window:
-        """See `WindowSource.new_window`."""
         return Window(epoch, now, multiset)
 
     def windows_again(
         self, roster: Roster, multiset: Callable[[], WordMultiset]
     ) -> ProducerWindows:
-        """See `WindowSource.windows_again`."""
         return ProducerWindows(self._job, self._admission, roster, multiset, Role.REPORTS)
 
     def add(self, window: Window, record: Batch | Punctuation) -> Mapping[str, int]:
-        """See `WindowSource.add`."""
         if window.add(record):
             return {"reports": self.size(record)}
         return {} if self._hides_messages else {"duplicates": 1}
 
     def may_complete(self, window: Window, record: Batch | Punctuation) -> bool:
-        """See `WindowSource.may_complete`."""
         return window.complete(record.enrolment) is not None
 
     def size(self, record: Batch | Punctuation) -> int:
-        """See `WindowSource.size`."""
         return public_size(record, hides_messages=self._hides_messages)
 
     def arrived(self, window: Window) -> Mapping[str, int]:
-        """See `WindowSource.arrived`."""
         messages = {} if self._hides_messages else {"reports": window.messages}
         return {**messages, "devices": window.contributors}
 
     def awaited(self, window: Window) -> Iterator[str]:
-        """See `WindowSource.awaited`."""
         return (producer.name for producer in self._decision.missing(window))
 
     def knows_sender(self, record: Batch | Punctuation) -> bool:
-        """See `WindowSource.knows_sender`."""
         return self._roster.find(record.enrolment) is not None
 
     def refusal(self, record: Batch | Punctuation) -> Refusal | None:
-        """See `WindowSource.refusal`."""
         producer = self._roster.find(record.enrolment)
         if producer is None:
             return Refusal(Reason.ENROLMENT, "nobody registered (first) under this enrolment id")
@@ -112,13 +94,11 @@ class ProducerSource(WindowSource[Window, Batch | Punctuation]):
         return None
 
     def ahead_of_time(self, record: Batch | Punctuation, problem: str) -> Refusal:
-        """See `WindowSource.ahead_of_time`."""
         producer = self._roster.find(record.enrolment)
         assert producer is not None
         self._timeline.note_refusal(producer.enrolment, record.epoch)
         return Refusal(Reason.EPOCH, f"producer {producer.name} is ahead of time: {problem}")
 
     def note(self, record: Batch | Punctuation) -> None:
-        """See `WindowSource.note`."""
         if isinstance(record, Punctuation):
             self._timeline.note_punctuation(record.enrolment, record.epoch)

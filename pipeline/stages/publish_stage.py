@@ -1,13 +1,15 @@
-"""The publish stage: one final record for every epoch, in order.
+"""Publish one final record for every epoch, in order.
 
-Manifests and partials are kept for ever and each has one partition, so the publisher's whole state
-is a function of two logs: it merges the partials in epoch order, and goes on after the last record
-of the estimates topic. One that takes over reads the end of that topic, goes on from a checkpoint
-that agrees with what it finds there (`dpstream.pipeline.stages.checkpoints`), or merges all the
-partials that what is not published rests on. Where a protocol learns, the model after an epoch is
-written before the estimate of it. The document of an epoch is written after its estimate, from the
-record in the topic that counts: so every writer of it writes the same bytes. Owning the one
-partition of ``<job>.partials`` makes a worker the active publisher.
+* Manifests and partials are kept forever, in one partition each. The publisher's state is a
+  function of these two logs. It merges the partials in epoch order, and continues after the last
+  record of the estimates topic.
+* A publisher that takes over reads the end of that topic. It continues from a checkpoint that
+  agrees with the estimates there (`dpstream.pipeline.stages.checkpoints`), or merges all partials
+  on which unpublished epochs depend.
+* In a learning protocol, the model after an epoch is written before the estimate of it.
+* The document of an epoch is written after its estimate, from the record in the topic that counts.
+  Every writer therefore writes the same bytes.
+* The worker that owns the one partition of ``<job>.partials`` is the active publisher.
 """
 
 from __future__ import annotations
@@ -37,12 +39,10 @@ if TYPE_CHECKING:
 
 
 class PublishStage(SingleWriter):
-    """Turns manifests and partials into the records of ``<job>.estimates`` and ``<job>.results``.
+    """Turn manifests and partials into the records of ``<job>.estimates`` and ``<job>.results``.
 
-    Args:
-        job: the deployed job.
-        listener: is told of every window whose estimate this worker has published.
-        watcher: is shown all that is published, by whichever worker.
+    `listener` is called with every window whose estimate this worker has published. `watcher`
+    receives all published records, of any worker.
     """
 
     role = Role.PARTIALS
@@ -67,19 +67,17 @@ class PublishStage(SingleWriter):
             self._watcher.start_over()
         self._models = _models_of(job)
         self._epochs: EpochLog | None = None
-        # What is written here, and read on with the logs of what there is to say of epochs.
+        # Topics written here, which are read along with manifests and partials.
         self._logs: tuple[LogCursor, ...] = ()
-        # Of what is read at first: estimates that a checkpoint may be of, and checkpoints.
+        # From the first reading: estimates that a checkpoint may belong to, and checkpoints.
         self._latest: dict[int, EstimateRecord] | None = {}
         self._checkpoints: list[Checkpoint] = []
         self._checkpointed = self._condensed = 0
 
     def unfinished(self, partition: int) -> str:
-        """Epochs that are not published."""
         return f"epoch {self._next_epoch or 1} and later ones"
 
     def heartbeat(self) -> dict[str, object]:
-        """What has been counted so far, and the epoch that is published next."""
         return {"next_epoch": self._next_epoch, "counts": dict(self.counts)}
 
     @property
@@ -87,28 +85,21 @@ class PublishStage(SingleWriter):
         return None if self._epochs is None else self._epochs.next_epoch
 
     def _read_on(self) -> Steps[EpochLog]:
-        """See what is published by now, and how far the logs go of what there is to say of epochs.
-
-        Returns the latter, which is read epoch by epoch.
-        """
+        """Read the published records, and return the log of epochs with its current ends."""
         epochs = self._epochs
         if epochs is None:
             epochs = self._epochs = yield from self._read_first()
-        # All ends are asked for at once, since none has to be found before another: whoever
-        # publishes meanwhile says of an epoch what is said here.
+        # All ends are requested at once. Their order does not matter, because another publisher
+        # writes the same content for an epoch.
         yield from find_ends((*self._logs, *epochs.logs))
         for log in self._logs:
             yield from log.read()
         return epochs
 
     def _read_first(self) -> Steps[EpochLog]:
-        """Read nothing of what is through.
-
-        Of the estimates none but the latest, and of the epochs none before those that a later
-        estimate rests on, or none before a checkpoint.
-        """
+        """Read the latest estimates, and locate the first epoch to read, or a checkpoint."""
         job = self._job
-        # Before the estimates are read: those that have a document are not held.
+        # Read before the estimates: those that have a document are not stored.
         documents = yield from self._documented.near_the_end()
         place = yield from place_of_latest(job, self._first_shown, after_checkpoint=True)
         self._published = FirstEstimates(job, place.before)
@@ -125,11 +116,7 @@ class PublishStage(SingleWriter):
         return epochs
 
     def _after_checkpoint(self, first: int) -> Steps[EpochLog | None]:
-        """Go on from the latest checkpoint that can be believed; None: there is none.
-
-        Args:
-            first: the first epoch that what is not published rests on.
-        """
+        """Resume from the latest valid checkpoint to read epochs from `first`, or return None."""
         assert self._latest is not None
         published = self._published.epochs
         through = published.first_missing(published.lowest or 1) - 1
@@ -150,16 +137,16 @@ class PublishStage(SingleWriter):
         return None
 
     def _first_shown(self, latest: int) -> int:
-        """The first epoch whose estimate has to be read, where `latest` is the last published."""
+        """Return the first epoch whose estimate must be read, given the last published one."""
         first = min(latest, self._documented.latest + 1)
         if self._watcher is None:
             return first
-        # With the epoch before, there is a change of the latest one.
+        # The watcher needs the previous epoch for the change to the latest one.
         looks_back = self._watcher.looks_back
         return min(first, self._job.epochs.first_of_horizon(latest) if looks_back else latest - 1)
 
     def _rests_on(self, epoch: int) -> int:
-        """The first epoch that the estimate of an epoch rests on."""
+        """Return the first epoch on which the estimate of an epoch depends."""
         alone = self._job.protocol_entry.per_epoch
         return epoch if alone else self._job.epochs.first_of_horizon(epoch)
 
@@ -171,7 +158,7 @@ class PublishStage(SingleWriter):
             self._estimation.take_in(manifest, found.counts)
             self._condense(manifest.epoch)
             if self._models is not None and manifest.epoch not in self._models.epochs:
-                # Before its estimate: so there is a model of every epoch that is published.
+                # Written before the estimate, so that every published epoch has a model.
                 from dpstream.topics.models import ModelRecord
 
                 model = ModelRecord(self._job.deployment, manifest.epoch, self._estimation.model())
@@ -181,7 +168,7 @@ class PublishStage(SingleWriter):
                 yield self._publication(found)
                 written.append(_finished(found))
                 yield from self._checkpoint()
-        # Of what is through, or has come twice, nobody waits for the rest.
+        # Remaining parts of finished or repeated partials are not needed by any epoch.
         yield from epochs.read_partials()
         yield from self._checkpoint()
         if written:
@@ -191,7 +178,7 @@ class PublishStage(SingleWriter):
             self._listener(window)
 
     def _condense(self, epoch: int) -> None:
-        """Now and then forget what later estimates do not need: a horizon may be long."""
+        """Periodically drop the state that later estimates do not need: a horizon may be long."""
         if epoch - self._condensed < checkpoints.INTERVAL:
             return
         state = self._estimation.state()
@@ -215,7 +202,6 @@ class PublishStage(SingleWriter):
             yield record
 
     def _document(self) -> Steps[None]:
-        """Write the documents that are missing of what is published."""
         if not self._undocumented:
             return
         for record in self._undocumented.values():
@@ -228,7 +214,7 @@ class PublishStage(SingleWriter):
         estimate = self._published.apply(record.value)
         if estimate is None:
             if self._latest is None:
-                # Nobody goes on from checkpoints that come later.
+                # Later checkpoints are only for publishers that take over.
                 return
             checkpoint = own_checkpoint(self._job, record.key, record.value)
             if checkpoint is not None:

@@ -1,9 +1,8 @@
-"""Where to begin reading the estimates of a deployment, of whoever needs the latest ones alone.
+"""Find the offset from which to read the latest estimates of a deployment.
 
-Estimates are published in the order of epochs, and no publisher passes one over: so what is read
-near the end of the topic says of all that lies before that it is there. That is seen, and not
-taken for granted: where what is read is no unbroken row of epochs, more of the topic is read, and
-in the end all of it.
+Estimates are published in the order of epochs, without gaps. Records near the end of the topic
+therefore prove that all earlier epochs are published. This is verified: if the records read are not
+consecutive epochs, more of the topic is read, and finally all of it.
 """
 
 from __future__ import annotations
@@ -21,11 +20,9 @@ from dpstream.topics.names import Role
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where to begin.
+    """Start of reading in the topic of estimates.
 
-    Attributes:
-        offset: in the topic of estimates.
-        before: all epochs up to this one are published by what lies before it; 0: none need be.
+    All epochs up to `before` are published before the offset; 0 if none need be.
     """
 
     offset: int
@@ -35,13 +32,11 @@ class Place:
 def place_of_latest(
     job: DeployedJob, wanted: Callable[[int], int], *, after_checkpoint: bool = False
 ) -> Steps[Place]:
-    """Find where to begin.
+    """Find the offset from which to read.
 
-    Args:
-        job: as deployed.
-        wanted: the first epoch whose record is needed, given the latest that is published.
-        after_checkpoint: whether a checkpoint, too, and the estimate of its epoch, are needed, if
-            there is one as near to the end as publishers write them.
+    `wanted` maps the latest published epoch to the first epoch whose record is needed. With
+    `after_checkpoint`, a checkpoint and the estimate of its epoch are included, if there is one as
+    near to the end as publishers write them.
     """
     begin = job.start_offset(Role.ESTIMATES)
     end = yield from end_offset(Role.ESTIMATES, 0)
@@ -57,10 +52,10 @@ def place_of_latest(
 
 
 def published_before(job: DeployedJob, records: Sequence[LogRecord]) -> int:
-    """The last epoch that was published before some records of the topic; 0: there is none.
+    """Return the last epoch published before some records of the topic, or 0.
 
-    Those that lie in the midst of the topic may begin with what a publisher has repeated: what
-    counts is the last row of epochs that goes beyond those before it.
+    The records may start with epochs that a publisher has repeated. The last consecutive run that
+    exceeds all earlier epochs counts.
     """
     if not records or records[0].offset <= job.start_offset(Role.ESTIMATES):
         return 0
@@ -74,7 +69,7 @@ def published_before(job: DeployedJob, records: Sequence[LogRecord]) -> int:
 
 
 class _Row:
-    """Epochs as they follow on each other in the log; those that repeat earlier ones do no harm."""
+    """Consecutive epochs in the log; repetitions of earlier ones are harmless."""
 
     def __init__(self, job: DeployedJob) -> None:
         self._estimates = FirstEstimates(job)

@@ -1,4 +1,4 @@
-"""A large multiset in a random order, without ever being in memory as a whole."""
+"""Permute a large multiset at random without loading it as a whole."""
 
 from __future__ import annotations
 
@@ -16,22 +16,16 @@ from dpstream.topics.words import WordArray
 def in_random_order(
     blocks: Iterable[WordArray], shares: int, scratch: Scratch, generator: np.random.Generator
 ) -> Steps[Iterator[WordArray]]:
-    """Rows in an order that is as likely as any other.
+    """Return the rows in a uniformly random order: one share after the other, to be read once.
 
-    Every row draws one of some shares, which then follow each other, each permuted in memory (Rao,
-    "Generation of random permutations of given number of elements using random sampling numbers",
-    Sankhya A 23, 1961; Sandelius, "A simple randomization procedure", 1962).
+    Every row draws one of `shares` shares, which follow each other, each permuted in memory. Their
+    number must be large enough that one fits in memory. A spill file buffers them. Only integers
+    are drawn.
 
-    Args:
-        blocks: the rows, a few MiB of them at a time.
-        shares: so many that one fits in memory.
-        scratch: opens the scratch file in which the shares wait.
-        generator: the randomness; whole numbers only are drawn.
-
-    Returns:
-        One share after the other, to be read once.
+    Reference: Rao, *Generation of random permutations of given number of elements using random
+    sampling numbers*, Sankhya A 23, 1961; Sandelius, *A simple randomization procedure*, 1962.
     """
-    # NumPy sorts the narrowest numbers in a time that is linear.
+    # NumPy sorts the narrowest numbers in linear time.
     narrow = np.min_scalar_type(shares - 1)
     file, begins = scratch(), []
     row_bytes = 0
@@ -53,7 +47,7 @@ def _permuted(
     form: tuple[np.dtype[np.unsignedinteger], int],
     generator: np.random.Generator,
 ) -> Iterator[WordArray]:
-    """The shares, of which each block has some bytes from `begins` on."""
+    """Yield the shares; each block holds bytes of every share, from `begins` on."""
     dtype, width = form
     with file:
         for first, end in zip(begins.T, begins.T[1:], strict=False):
@@ -67,7 +61,7 @@ def _permuted(
 
 
 def permutation(values: WordArray, generator: np.random.Generator) -> WordArray:
-    """Rows in an order that is as likely as any other, in memory."""
+    """Return the rows in a uniformly random order, in memory."""
     # NumPy swaps numbers faster than rows of one number.
     rows = values[:, 0] if values.shape[1] == 1 else values
     return generator.permutation(rows).reshape(values.shape)

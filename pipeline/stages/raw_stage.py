@@ -1,8 +1,9 @@
-"""What stages do that read raw reports: the shuffle stage, and the instances beside it.
+"""Common part of stages that read raw reports: the shuffler, and parallel shufflers.
 
-Records of an epoch are collected in a window. Under a manifest in the log the window's words are
-owed, and written as a multiset, from the window or from what the topic holds; only then does the
-committed offset pass its first record. When and by whom that manifest is made, a subclass says.
+Records of an epoch are collected in a window. A manifest in the log makes the window's messages a
+pending write. They are written as a multiset, from the window or from the topic, and only then does
+the committed offset pass its first record. A subclass decides when, and from which worker, a
+manifest is made.
 """
 
 from __future__ import annotations
@@ -36,12 +37,15 @@ WindowT = TypeVar("WindowT", bound=OpenWindow)
 
 @dataclass(frozen=True, slots=True)
 class Owed:
-    """Where it is said what is to be written of an epoch; of ten thousand producers, too.
+    """Log offsets of a window that is released but not yet written.
+
+    Compact, because a manifest may list ten thousand producers.
 
     Attributes:
-        first_offset: of the epoch's first record in the raw topic.
-        manifest: offset of the manifest that says it, in the manifest log.
-        decision: offset of the manifest that decides the epoch: the same, but for instances.
+        first_offset: Offset of the epoch's first record in the raw topic.
+        manifest: Offset of the manifest to write under.
+        decision: Offset of the deciding manifest; differs only in parallel shufflers after the
+            first.
     """
 
     first_offset: int
@@ -51,15 +55,14 @@ class Owed:
 
 @dataclass(slots=True)
 class RawPartition(Generic[WindowT]):
-    """What a stage knows of a partition it owns.
+    """State of an owned partition.
 
     Attributes:
-        number: of the partition.
-        position: offset up to which it was read.
-        floor: offset below which nothing is needed any more.
-        windows: what was read of epochs that are not through.
-        owed: manifests under which this owner has words to write, whoever wrote them.
-        written: epochs of which it has.
+        position: Offset up to which it was read.
+        floor: Offset below which no record is needed.
+        windows: Records read of epochs in progress.
+        owed: Manifests, of any worker, under which this owner has messages to write.
+        written: Epochs this owner has written.
     """
 
     number: int
@@ -70,7 +73,6 @@ class RawPartition(Generic[WindowT]):
     written: EpochSet = field(default_factory=EpochSet)
 
     def unfinished_offsets(self) -> Iterator[int]:
-        """First offsets of what is still to be decided or written."""
         for window in self.windows.values():
             if window.first_offset is not None:
                 yield window.first_offset
@@ -82,14 +84,7 @@ Partition = TypeVar("Partition", bound=RawPartition[Any])
 
 
 class RawStage(ABC, Generic[Partition, WindowT]):
-    """The shuffle stage, or an instance beside it.
-
-    Args:
-        job: the deployed job.
-        instance: of the shuffle stage, where several work side by side, from 1 on.
-        release: what this stage releases of windows.
-        environment: see there.
-    """
+    """The shuffler, or one of several parallel shufflers, numbered from 1 by `instance`."""
 
     _manifest_log: LogCursor
 
@@ -116,25 +111,25 @@ class RawStage(ABC, Generic[Partition, WindowT]):
 
     @abstractmethod
     def _begin_logs(self) -> None:
-        """Read what was decided from the beginning."""
+        """Reset, to read the decisions from the beginning."""
 
     def _tells(self, partition: int, floor: int) -> bool:
-        """Whether what was read of the logs for other partitions is all there is to this one."""
+        """Return whether the logs read for other partitions suffice for this one."""
         return False
 
     @abstractmethod
     def _windows_again(self) -> WindowsAgain:
-        """Collects windows that are decided from what the topic holds."""
+        """Return a collector of decided windows from the topic."""
 
     @abstractmethod
     def _own(self, partition: int, floor: int) -> Partition:
-        """A partition of which nothing is known yet."""
+        """Return an empty partition."""
 
     def assign(self, partition: int, committed: int | None, now: float) -> Steps[int]:
-        """Take a partition over; returns the offset from which its records are to be shown.
+        """Take over a partition, and return the offset from which to read it.
 
-        What was begun under a manifest and perhaps not written in full is written again, whole,
-        under the same manifest.
+        A window that has a manifest but may not be written in full is written again, whole, under
+        the same manifest.
         """
         self.revoke(partition)
         start = self._job.start_offset(self.role, partition)
@@ -147,19 +142,17 @@ class RawStage(ABC, Generic[Partition, WindowT]):
         return floor
 
     def needs(self, partition: int, below: int) -> Steps[bool]:
-        """See `Stage.needs`."""
         return (yield from needs_below(self._job, self.role, partition, below))
 
     def revoke(self, partition: int) -> None:
-        """Forget a partition."""
         state = self._partitions.pop(partition, None)
         for window in state.windows.values() if state is not None else ():
             window.close()
 
     def rests(self) -> float | None:
-        """See `Stage.rests`: what is collected or owed holds the floor.
+        """See `Stage.rests`: collected or pending windows hold the floor.
 
-        What clocks or decisions have left to do without any record, a subclass knows.
+        A subclass adds what clocks or decisions may require without any record.
         """
         states = self._partitions.values()
         idle = states and all(state.floor == state.position for state in states)
@@ -172,7 +165,7 @@ class RawStage(ABC, Generic[Partition, WindowT]):
         return WordMultiset(self._form, self._scratch)
 
     def _bound_memory(self) -> None:
-        """Drop the words of the windows that are furthest ahead; they are read again in time."""
+        """Drop the messages of the windows furthest ahead; they are read again when needed."""
         held = sorted(
             (w for state in self._partitions.values() for w in state.windows.values()),
             key=lambda window: window.epoch,
@@ -185,7 +178,6 @@ class RawStage(ABC, Generic[Partition, WindowT]):
                 furthest.drop_words()
 
     def _write_owed(self, state: Partition) -> Steps[None]:
-        """Write what is owed from what the raw topic holds of it."""
         for epoch in sorted(state.owed):
             owed = state.owed[epoch]
             yield from self._producer_log.catch_up()
@@ -206,7 +198,7 @@ class RawStage(ABC, Generic[Partition, WindowT]):
         yield dead_letter(self._job, self.role, state.number, offset, value, refusal)
 
     def _commit_floor(self, state: Partition) -> Steps[None]:
-        """When the first offset of the oldest unfinished window has moved: commit, and delete."""
+        """Commit and delete once the first offset of the oldest unfinished window has moved."""
         floor = min(state.unfinished_offsets(), default=state.position)
         if floor <= state.floor:
             return

@@ -1,9 +1,8 @@
-"""The documents of ``<job>.results``: what was published of an epoch, as JSON for other software.
+"""Documents of ``<job>.results``: the published result of an epoch, as JSON for other software.
 
-A document is a function of the deployed job and of the record in ``<job>.estimates`` that counts,
-and says nothing else: whoever writes it again, at whatever time, writes the same bytes under the
-same key. Of the words that readers are told, which may change while a job runs, it has those that
-its writer knows. ``result_document.schema.json`` beside this module describes it.
+A document is a function of the deployed job and of the record in ``<job>.estimates`` that counts.
+Every later writing has the same bytes under the same key. Descriptions that may change while a job
+runs appear as its writer knows them. ``result_document.schema.json`` in this folder describes it.
 """
 
 from __future__ import annotations
@@ -39,25 +38,18 @@ _QUARTILES = (0.25, 0.5, 0.75)
 
 
 class ResultDocuments:
-    """Makes the documents of a job.
-
-    Args:
-        job: as deployed.
-    """
-
     def __init__(self, job: DeployedJob) -> None:
         self._job = job
         self._spans = EpochSpans(job)
 
     def append(self, record: EstimateRecord) -> Append:
-        """Write the document of an epoch."""
         return Append(Role.RESULTS, 0, self.document(record), document_key(record))
 
     def document(self, record: EstimateRecord) -> bytes:
-        """The document: JSON, keys sorted; at most `LARGEST_DOCUMENT` bytes.
+        """Encode the document as JSON with sorted keys, at most `LARGEST_DOCUMENT` bytes.
 
-        It holds the `MOST_ESTIMATES` largest estimates, or half as many, and so on, where names
-        are so long that these are too many bytes.
+        It contains the `MOST_ESTIMATES` largest estimates, halved repeatedly while long names make
+        it too large.
         """
         estimate = record.estimate
         if estimate is not None and not estimate.may_be_of(self._job.domain.size - 1):
@@ -69,7 +61,7 @@ class ResultDocuments:
                 if len(document) <= LARGEST_DOCUMENT:
                     return document
                 most //= 2
-        # Numbers that are none, or texts without end: somebody else wrote the record, and may have
+        # Invalid numbers or oversized texts: the record is from another writer, which may have
         # written anything.
         return _dumped(self._body(replace(record, guarantee={}, reason=None), None, 0))
 
@@ -104,7 +96,7 @@ class ResultDocuments:
         }
 
     def _estimates(self, estimate: Published, most: int) -> Iterator[dict[str, Any]]:
-        """Of the largest ones, in the order of the domain; found items, the largest first."""
+        """Yield the largest estimates in domain order; found items, the largest first."""
         numbers, values = estimate.numbers, estimate.intervals[0]
         if len(numbers) > most:
             largest = np.argsort(-values, kind="stable")[:most]
@@ -139,13 +131,10 @@ class ResultDocuments:
 
 
 class WrittenDocuments:
-    """The latest epoch of a deployment that has a document, by the keys of their records.
+    """Find the latest epoch of a deployment with a document, by the keys of their records.
 
-    Whoever writes documents has written, or seen, those of all that was published before: so those
-    of earlier epochs are there, too.
-
-    Attributes:
-        latest: that epoch; 0 before the first.
+    A writer of documents has written, or read, those of all earlier published epochs, so these
+    exist, too. `latest` is 0 before the first.
     """
 
     def __init__(self, job: DeployedJob) -> None:
@@ -154,7 +143,6 @@ class WrittenDocuments:
         self.latest = 0
 
     def note(self, key: bytes | None) -> None:
-        """Take in the key of a record of the topic; others' keys are passed over."""
         try:
             body = json.loads(key or b"")
             deployment, epoch = body["deployment"], body["epoch"]
@@ -165,7 +153,7 @@ class WrittenDocuments:
             self.latest = max(epoch, self.latest)
 
     def near_the_end(self) -> Steps[LogCursor]:
-        """A cursor at the present end, with a document of ours noted, if there is any at all."""
+        """Return a cursor at the current end, after noting one own document if there is any."""
         cursor: LogCursor = self._job.cursor(Role.RESULTS, lambda record: self.note(record.key))
         begin = cursor.position
         yield from cursor.find_end()
@@ -178,14 +166,13 @@ class WrittenDocuments:
 
 
 def document_schema() -> str:
-    """The JSON Schema of the documents."""
     return _SCHEMA.read_text()
 
 
 def document_key(record: EstimateRecord) -> bytes:
-    """The key of a document: JSON that names deployment and epoch.
+    """Return the key of a document: JSON with deployment and epoch.
 
-    Compaction keeps one document for each: a late one of an earlier deployment replaces none.
+    Compaction keeps one document per key, so a late one of an earlier deployment replaces none.
     """
     return _dumped({"deployment": record.deployment.hex(), "epoch": record.epoch})
 

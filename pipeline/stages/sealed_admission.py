@@ -1,4 +1,4 @@
-"""Which records of a raw topic belong to a job whose reports are sealed, and what is in them."""
+"""Validate the records of a raw topic of a sealed job, and open them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,9 @@ from dpstream.topics.sealing import key_id
 
 
 class SealedAdmission(Admission):
-    """Reads single records of reports that are sealed, by themselves or in batches.
+    """Validate records whose reports are sealed, individually or in batches.
 
-    What reports say is for the party that adds them up.
-
-    Args:
-        job: the deployed job.
-        keys: that open its batches, if they are sealed.
-        role: of the topic.
+    The aggregator checks the contents of reports. `keys` open sealed batches.
     """
 
     def __init__(self, job: DeployedJob, keys: KeyRing, role: Role = Role.REPORTS) -> None:

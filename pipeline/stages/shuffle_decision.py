@@ -1,7 +1,8 @@
-"""The shuffle stage's decision where producers report, who register and punctuate.
+"""Close windows of producer jobs, whose producers register and punctuate.
 
-A window is decided when every expected producer is in with everything it has, when an operator
-drains the job, or when its grace period is over, which begins when its time has come.
+A window is decided when every expected producer is in with all its records, or when an operator
+drains the job. Otherwise it is decided when its grace period is over, which starts when its time
+has come.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from dpstream.topics.manifests import Manifest
 
 @dataclass(slots=True)
 class _Awaited:
-    """Who is still to come into a window; a record that completes nobody changes nothing here.
+    """Producers a window still waits for; a record that completes none changes nothing here.
 
     Attributes:
-        inside: whether each producer of the roster is in, in order of registration.
-        taken: how many of the window's enrolments that are in have been looked up.
-        known: what `standing` was made of.
-        standing: who is waited for, also if nothing has arrived of it.
-        missing: how many of those are not in.
+        inside: True for each producer in the window, in order of registration.
+        taken: Number of the window's complete enrollments looked up so far.
+        known: State from which `standing` was computed.
+        standing: True for producers expected even if none of their records has arrived.
+        missing: Number of those not in the window.
     """
 
     inside: NDArray[np.bool_]
@@ -42,11 +43,11 @@ class _Awaited:
 
 
 class ShuffleDecision(WindowDecision[Window]):
-    """Waits for the producers that are on the roster.
+    """Decide windows by the registered producers.
 
-    A producer is expected that reports for the epoch and was in one of the last windows; or of
-    which anything has arrived. How many of the first are missing is counted as they come in, and
-    counted anew only when the roster or the last decisions have changed.
+    A producer is expected if it reports for the epoch and was in one of the last windows, or if any
+    of its records has arrived. The missing ones of the first kind are counted down as they
+    complete. They are counted again only if the registry or the last decisions change.
     """
 
     def __init__(
@@ -58,17 +59,15 @@ class ShuffleDecision(WindowDecision[Window]):
 
     @property
     def first_epoch(self) -> int:
-        """The smallest registered first epoch."""
         return self._roster.first_epoch
 
     def missing(self, window: Window) -> Iterator[EnrolledProducer]:
-        """Who is expected and not in."""
         expected = self._expected(window.epoch, window) & ~self._awaited(window).inside
         for index in np.flatnonzero(expected).tolist():
             yield self._roster[index]
 
     def complete(self, window: Window) -> bool:
-        """Whether enough producers have registered, and all that are expected are in."""
+        """Return whether enough producers have registered and all expected ones are in."""
         if len(self._roster) < self._job.shuffle.producers:
             return False
         if any(True for _ in self._unfinished(window)):
@@ -79,7 +78,6 @@ class ShuffleDecision(WindowDecision[Window]):
         return bool((awaited.inside & self._roster.reporting(window.epoch)).any())
 
     def time_has_come(self, epoch: int, window: Window | None) -> bool:
-        """Whether the grace period of an epoch may run; its window is None while there is none."""
         ended = self._timeline.has_ended(epoch)
         if ended is not None:
             return ended
@@ -89,13 +87,6 @@ class ShuffleDecision(WindowDecision[Window]):
         return through > waiting or not (through or waiting)
 
     def manifest(self, window: Window, position: int, timestamp: int) -> Manifest:
-        """What is decided of a window as it is now.
-
-        Args:
-            window: whose epoch is not decided.
-            position: offset up to which its partition was read: what comes later is late.
-            timestamp: milliseconds since 1970.
-        """
         inside: list[bool] = []
         populations: list[int] = []
         drawings: list[bytes] = []
@@ -128,7 +119,6 @@ class ShuffleDecision(WindowDecision[Window]):
         )
 
     def _expected(self, epoch: int, window: Window | None) -> NDArray[np.bool_]:
-        """Who must be in before the window of an epoch closes by completeness, as registered."""
         if window is None:
             return self._standing(epoch)
         awaited = self._awaited(window)
@@ -164,9 +154,9 @@ class ShuffleDecision(WindowDecision[Window]):
         return awaited
 
     def _abandoned(self, window: Window) -> bool:
-        """Whether all that arrived is of producers that report for the epoch no more.
+        """Return whether all records are of producers that no longer report for the epoch.
 
-        An operator has retired them, and what they sent for it before is refused from now on.
+        An operator has retired them, and their earlier records for it are now rejected.
         """
         holders = map(self._roster.find, window.contributions)
         return window.first_offset is not None and not any(
@@ -174,6 +164,6 @@ class ShuffleDecision(WindowDecision[Window]):
         )
 
     def _left_before_horizon(self, producer: EnrolledProducer, epoch: int) -> bool:
-        """Whether a producer's devices are no part of the horizon of an epoch any more."""
+        """Return whether a producer's devices have left before the horizon of an epoch."""
         job, last = self._job, producer.last_epoch
         return last is not None and job.epochs.horizon_of(last) < job.epochs.horizon_of(epoch)

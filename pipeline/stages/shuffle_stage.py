@@ -1,14 +1,16 @@
-"""The stage that decides windows: it collects an epoch's reports, decides once, forgets the order.
+"""Decide windows: collect an epoch's reports, decide once, drop the order.
 
-Raw records of epoch e lie in partition e mod P. The stage collects them until its `WindowDecision`
-says that the window is decided; writes a manifest; reads the manifest log (`decision_log`), and
-goes on under the first manifest of the epoch, its own or another worker's; has `window_writer`
-write the window's words as a multiset, without key, headers, time or order; and only then lets the
-committed offset pass the window's first record. `window_states` has the states of a window.
+Raw records of epoch e are in partition e mod P. For each window the stage
 
-The committed offset stays below the first record of every epoch that is not finished. A partition
-that is taken over starts there: its epochs are collected again, or owed, by what the logs say
-alone.
+* collects records until its `WindowDecision` closes the window,
+* writes a manifest, and reads the manifest log (`decision_log`),
+* continues under the first manifest of the epoch, its own or another worker's,
+* has `window_writer` write the messages as a multiset, without key, headers, time or order,
+* and only then lets the committed offset pass the window's first record.
+
+`window_states` has the states of a window. The committed offset stays below the first record of
+every unfinished epoch. A partition that is taken over starts there: its epochs are collected again,
+or pending, according to the logs alone.
 """
 
 from __future__ import annotations
@@ -47,24 +49,13 @@ NAMES_SHOWN: Final = 8
 
 @dataclass(slots=True)
 class DecidingPartition(RawPartition[WindowT]):
-    """What the shuffle stage knows of a partition it owns.
-
-    Attributes:
-        checked_with: what was known when silent epochs were last looked for.
-    """
+    """Partition with the state known when epochs without records were last searched."""
 
     checked_with: object = None
 
 
 class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[WindowT, RecordT]):
-    """Turns the records of ``<job>.reports`` into the chunks of ``<job>.shuffled``.
-
-    Args:
-        job: the deployed job.
-        source: who reports: producers, or devices for themselves.
-        release: what is released of windows.
-        environment: see there.
-    """
+    """Turn the records of ``<job>.reports`` into the chunks of ``<job>.shuffled``."""
 
     _log: DecisionLog
     _decision: WindowDecision[WindowT]
@@ -89,7 +80,6 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
     def record(
         self, partition: int, offset: int, value: bytes, now: float, written: int | None = None
     ) -> Steps[None]:
-        """Take in one record of the raw topic."""
         self._now = now
         self._timeline.note_written(written)
         state = self._partitions[partition]
@@ -106,7 +96,7 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
             yield from self._decide_if_read(state, window)
 
     def tick(self, now: float) -> Steps[None]:
-        """Notice what the other workers decided and whose time is up; commit the floor."""
+        """Read the other workers' decisions, close windows whose time is up, commit the floor."""
         self._now = now
         if not self._partitions:
             return
@@ -126,9 +116,9 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
             yield from self._commit_floor(state)
 
     def rests(self) -> float | None:
-        """See `Stage.rests`; also of partitions of others no epoch is left out before a later one.
+        """See `Stage.rests`; no epoch of any partition may be undecided before a decided one.
 
-        Such an epoch is decided when its time has come, though no record of it may ever come.
+        Such an epoch is decided when its time has come, even if no record of it ever arrives.
         """
         log, decided = self._log, self._log.decided
         left_out = log.first_epoch is not None and (
@@ -139,7 +129,6 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
         return self._source.seconds_of_rest()
 
     def unfinished(self, partition: int) -> str:
-        """Epochs that are decided and not written, or not decided."""
         first = self._decision.oldest_undecided
         while first in self._log.decided or self._job.topics.partition_of(first) != partition:
             first += 1
@@ -148,14 +137,14 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
         return f"epoch {min([first, *owed])} and later ones of its partition"
 
     def heartbeat(self) -> dict[str, object]:
-        """Open windows (oldest first), whom they wait for, and what has been counted so far.
+        """Return open windows (oldest first), the senders they wait for, and the counters so far.
 
-        ``grace_left`` is None as long as a window's time has not come. ``ahead`` names the
-        producers that send epochs whose time has not come, and by how many.
+        ``grace_left`` stays None until a window's time has come. ``ahead`` names the producers that
+        send epochs whose time has not come, and by how many.
 
-        Where devices rely on this stage to hide their messages (``hides_messages``), how many they
-        are is not for all to see before a window is released: devices are counted instead, who are
-        no secret, also as ``reports`` and ``late_reports`` of ``counts``.
+        Where devices rely on this stage to hide their messages (``hides_messages``), their number
+        must not be visible before a window is released. Devices, which are public, are counted
+        instead, also as ``reports`` and ``late_reports`` of ``counts``.
         """
         open_windows = [w for state in self._partitions.values() for w in state.windows.values()]
         windows = sorted(open_windows, key=lambda window: window.epoch)
@@ -185,7 +174,6 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
         return self._source.windows_again(self._roster, self._multiset)
 
     def _grace_left(self, window: WindowT) -> float | None:
-        """Seconds until a window is decided without those it waits for."""
         ends = window.grace_ends(self._job.shuffle.grace)
         return None if ends is None else max(0.0, round(ends - self._now, 1))
 
@@ -215,7 +203,7 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
         self._log.apply_all(records)
 
     def _owe_all(self, decisions: Decisions) -> None:
-        """Many decisions were made: nearly all are finished, or lie in partitions of others."""
+        """Process many decisions: most are finished, or in partitions of other workers."""
         rows = decisions.rows
         floor = min((state.floor for state in self._partitions.values()), default=INTEGER_MAX)
         released = rows.fates == DECIDED_FATES.index(Fate.RELEASED)
@@ -235,10 +223,10 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
             self._owe(decisions.decision(row))
 
     def _owe(self, decision: Decision) -> None:
-        """A decision was made: the owner of its partition owes the words.
+        """Schedule the window of a decision if this worker owns its partition.
 
-        The floor never passes the first offset of an unfinished window, so what begins below it is
-        finished.
+        The floor never passes the first offset of an unfinished window, so one that starts below it
+        is finished.
         """
         manifest = decision.manifest
         self._fates[manifest.fate.value] += 1
@@ -258,7 +246,6 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
             state.owed[manifest.epoch] = Owed(manifest.first_offset, offset, offset)
 
     def _note_first(self, partition: int, first_offset: int) -> None:
-        """A window of a partition was released that begins at an offset."""
         self._furthest[partition] = max(first_offset, self._furthest.get(partition, -1))
 
     def _place(
@@ -269,12 +256,12 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
         now: float,
         written: int | None,
     ) -> Steps[Refusal | None]:
-        """Put a record into its window, or say why it has none."""
+        """Add a record to its window, or return the reason it has none."""
         source, epoch = self._source, record.epoch
         if not source.knows_sender(record):
             yield from self._producer_log.catch_up()
         if self._decision.too_far_ahead(epoch) is not None:
-            # Only as far as this worker knows: the others may have decided more.
+            # Other workers may have decided more than this one has read.
             yield from self._manifest_log.catch_up()
         if epoch in self._log.decided:
             source.note(record)
@@ -316,14 +303,13 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
         return window
 
     def _count_late(self, epoch: int, reports: int, offset: int) -> None:
-        """Count the reports of a record of an epoch that is decided, unless it is in."""
+        """Count the reports of a record of a decided epoch, unless it is in the window."""
         outcome = self._log.recent(epoch)
         within = outcome is not None and offset < outcome.cut_offset
         if not within:
             self.counts["late_reports"] += reports
 
     def _check_time(self, window: WindowT, now: float) -> None:
-        """Note when the time of a window has come; it is checked when anything has changed."""
         known = self._known, window.version
         if self._timeline.by_calendar or (window.due_at is None and window.checked_with != known):
             window.checked_with = known
@@ -336,13 +322,13 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
 
     @property
     def _known(self) -> object:
-        """Changes with all that says, without a calendar, whether an epoch's time has come."""
+        """State that changes with everything that decides, without a calendar, an epoch's time."""
         return self._manifest_log.position, self._source.known
 
     def _open_silent_epochs(self, state: DecidingPartition[WindowT], now: float) -> None:
-        """Open the epochs of this partition without a record that are due.
+        """Open this partition's due epochs without a record.
 
-        Those before a decided one, once their time has come or an operator drains them.
+        These precede a decided one, and their time has come or an operator drains them.
         """
         known = self._known, state.position
         unchanged = state.checked_with == known and not self._timeline.by_calendar
@@ -353,7 +339,6 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
             self._open(state, epoch, now)
 
     def _react(self, state: DecidingPartition[WindowT], window: WindowT, now: float) -> Steps[None]:
-        """Do what is to be done about a window now."""
         event = self._decision.event(window, state.position, now)
         match None if event is None else window.happens(event):
             case Reaction.DECIDE:
@@ -368,7 +353,7 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
                 yield from self._decide_if_read(state, window)
 
     def _decide_if_read(self, state: DecidingPartition[WindowT], window: WindowT) -> Steps[None]:
-        """Decide a window that is closing, once everything up to its end is read."""
+        """Decide a closing window once everything up to its end is read."""
         if window.closing_end is not None and state.position >= window.closing_end:
             window.happens(Event.READ_TO_END)
             yield from self._decide(state, window)
@@ -376,10 +361,10 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
     def _decide(
         self, state: DecidingPartition[WindowT], window: WindowT, *, as_complete: bool = False
     ) -> Steps[None]:
-        """Settle an epoch for good, and write its window.
+        """Finalize an epoch, and write its window.
 
-        Who is expected is read to its end first: a window that is decided `as_complete` stays open
-        if somebody has registered meanwhile.
+        The producer registry is read to its end first: a window decided `as_complete` stays open if
+        a producer has registered meanwhile.
         """
         own: Manifest | None = None
         yield from self._source.before_decision()
@@ -403,7 +388,7 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
                 if window.epoch in state.owed and not window.set_aside:
                     yield from self._write(state, accepted, window.words)
         elif self._log.exists(window.epoch) and window.epoch not in self._log.decided:
-            # So many whole ones came between that what this one names is kept by nobody any more.
+            # Too many whole manifests came between: no reader still stores the one this one names.
             assert self._job.short_manifests, "an acknowledged manifest is in the log"
             return
         del state.windows[window.epoch]

@@ -1,8 +1,8 @@
-"""What stages have in common that one worker at a time writes, from logs that are kept for ever.
+"""Common part of stages where one worker at a time writes, from logs that are kept forever.
 
-The whole state is a function of these logs: a worker that takes over reads what it needs of them,
-and goes on after what is written. Owning the one partition of a topic makes it
-the active one; the records shown to it only wake it up.
+The whole state is a function of these logs. A worker that takes over reads the part it needs, and
+continues after the records already written. The owner of the topic's one partition is the active
+worker; records shown to it only wake it.
 """
 
 from __future__ import annotations
@@ -19,12 +19,7 @@ from dpstream.topics.names import Role
 
 
 class SingleWriter(ABC):
-    """The one worker that writes a topic.
-
-    Args:
-        job: the deployed job.
-        listener: is told of every window that this worker has written.
-    """
+    """Stage with one active worker; `listener` is called with every window it has written."""
 
     role: ClassVar[Role]
     """The topic of one partition that wakes it up."""
@@ -37,21 +32,21 @@ class SingleWriter(ABC):
 
     @abstractmethod
     def _begin(self) -> None:
-        """Know nothing: logs are read anew."""
+        """Reset, to read the logs from the beginning."""
 
     @abstractmethod
     def _write_due(self) -> Steps[None]:
-        """Take in what is new, and write what is not written yet."""
+        """Process new records, and write what is not written yet."""
 
     @property
     @abstractmethod
     def _position(self) -> int:
-        """The offset at which its topic is read on."""
+        """Offset at which reading of its topic continues."""
 
     @property
     @abstractmethod
     def _waiting(self) -> bool:
-        """Whether anything that was read of its topic is not made use of yet."""
+        """True if records read of its topic are not used yet."""
 
     def assign(self, partition: int, committed: int | None, now: float) -> Steps[int]:
         """Become the active worker: rebuild the state, and write what is due."""
@@ -63,28 +58,26 @@ class SingleWriter(ABC):
         return self._committed
 
     def needs(self, partition: int, below: int) -> Steps[bool]:
-        """See `Stage.needs`: its topic is kept for ever."""
+        """See `Stage.needs`: its topic is kept forever."""
         yield from ()
         return True
 
     def revoke(self, partition: int) -> None:
-        """Another worker writes now."""
         self._start_over()
 
     def record(
         self, partition: int, offset: int, value: bytes, now: float, written: int | None = None
     ) -> Steps[None]:
-        """A record has arrived, and wakes the stage up if it has not read it yet."""
+        """Wake the stage if it has not read the record yet."""
         if offset >= self._position:
             yield from self._go_on()
 
     def tick(self, now: float) -> Steps[None]:
-        """Look for what is new in the other logs."""
         if self._active:
             yield from self._go_on()
 
     def rests(self) -> float | None:
-        """See `Stage.rests`: a function of logs, and all that was read of them is made use of."""
+        """See `Stage.rests`: idle once everything read of its logs is used."""
         return math.inf if self._active and not self._waiting else None
 
     def _start_over(self) -> None:

@@ -1,10 +1,11 @@
-"""More words than memory is to hold: sorted runs in scratch files, and their merge.
+"""Sort more messages than fit in memory: sorted runs in spill files, and their merge.
 
-Of every run the first row of each page is kept in memory. The pages of all runs, in the order of
-these rows, are the order in which a merge needs them: it reads so many at a time, and what lies
-below the first row of the next one is whole. So every page is read once, a block costs what its
-rows cost, however many runs there are, and memory holds a block and a page of each run (Knuth, "The
-Art of Computer Programming", volume 3, 5.4.9, calls it forecasting).
+The first row of each page of every run stays in memory. Sorting all pages by these rows gives the
+order in which a merge needs them. The merge reads a number of pages at a time, and everything below
+the first row of the next page is then complete. Every page is read once, and a block costs what its
+rows cost for any number of runs. Memory holds a block and a page of each run.
+
+Reference: Knuth, *The Art of Computer Programming*, volume 3, Section 5.4.9 ("forecasting").
 """
 
 from __future__ import annotations
@@ -21,20 +22,14 @@ from dpstream.topics.words import WordArray, Words, first_of_equal_rows, sorted_
 
 PAGE_BYTES: Final = 1 << 14
 """What it reads of a run at least."""
-# Files beyond this change hands when runs join others; smaller ones are copied, so that few are
-# open however many producers a window has.
+# Larger files change owner when runs are merged; smaller ones are copied, so that few are open
+# however many producers a window has.
 _COPIED_BYTES = 1 << 26
 
 
 @dataclass(frozen=True, slots=True)
 class _SortedRun:
-    """Sorted rows in a file.
-
-    Attributes:
-        start: where they begin, in bytes.
-        rows: how many they are.
-        firsts: (pages, width), the first row of each page.
-    """
+    """Sorted rows in a file, from byte `start` on; `firsts` (pages, width) starts each page."""
 
     start: int
     rows: int
@@ -43,8 +38,6 @@ class _SortedRun:
 
 @dataclass(slots=True)
 class _ScratchFile:
-    """Sorted runs, one after the other."""
-
     file: BinaryIO
     runs: list[_SortedRun] = field(default_factory=list)
 
@@ -54,13 +47,7 @@ class _ScratchFile:
 
 
 class SortedRuns:
-    """Rows of words in scratch files, in runs each of which is sorted.
-
-    Args:
-        dtype: of the words.
-        width: words of a row.
-        scratch: opens a scratch file.
-    """
+    """Rows of messages in spill files, in sorted runs."""
 
     def __init__(self, dtype: np.dtype[np.unsignedinteger], width: int, scratch: Scratch) -> None:
         self._dtype = dtype
@@ -72,17 +59,15 @@ class SortedRuns:
 
     @property
     def held_bytes(self) -> int:
-        """Memory that is held; a scratch file counts as `SCRATCH_FILE_BYTES`, for there are few."""
+        """Memory in use, in bytes; each of the few spill files counts as `SCRATCH_FILE_BYTES`."""
         firsts = sum(run.firsts.nbytes for held in self._files for run in held.runs)
         return len(self._files) * SCRATCH_FILE_BYTES + firsts
 
     @property
     def rows(self) -> int:
-        """How many rows all runs have together."""
         return sum(held.rows for held in self._files)
 
     def add(self, values: WordArray) -> None:
-        """Write rows, in any order, as one more run."""
         if not self._files:
             self._files.append(_ScratchFile(self._scratch()))
         held = self._files[0]
@@ -92,7 +77,7 @@ class SortedRuns:
         held.runs.append(_SortedRun(start, len(ordered), ordered[:: self._page_rows].copy()))
 
     def take(self, other: SortedRuns) -> None:
-        """Take over all runs of another over the same words; it ends empty."""
+        """Take over all runs of another instance over the same messages, which ends empty."""
         for held in other._files:
             if not self._files or held.rows * self._row_bytes > _COPIED_BYTES:
                 self._files.append(held)
@@ -103,30 +88,27 @@ class SortedRuns:
         other._files = []
 
     def with_those_of(self, others: Iterable[SortedRuns]) -> SortedRuns:
-        """All runs of this and others over the same words, to be read; each keeps its own."""
+        """Return a readable view of all runs of this and others; each keeps its own."""
         together = SortedRuns(self._dtype, self._width, self._scratch)
         together._files = [held for runs in (self, *others) for held in runs._files]
         return together
 
     def close(self) -> None:
-        """Forget everything and give the scratch files back."""
         for held in self._files:
             held.file.close()
         self._files = []
 
     def blocks(self) -> Iterator[WordArray]:
-        """All rows, a run or a part of it at a time."""
         rows = max(1, BLOCK_BYTES // self._row_bytes)
         for reader in self._readers():
             while reader.left:
                 yield reader.read(rows)
 
     def distinct(self, others: Iterable[Words]) -> Iterator[Words]:
-        """Distinct rows in increasing order with their counts, block by block; nothing is lost.
+        """Yield distinct rows in increasing order with their counts, block by block.
 
-        Args:
-            others: further rows, which are merged with those of the files: distinct ones in
-                increasing order, counted.
+        `others`, which are distinct, increasing and counted, are merged in. The files stay
+        unchanged.
         """
         waiting: _Counted | None = None
         for block in self._merged([_Counted.of(words) for words in others]):
@@ -135,7 +117,7 @@ class SortedRuns:
                 counts[0] += waiting.counts[0]
             elif waiting is not None:
                 yield Words(waiting.values, waiting.counts)
-            # The next block may begin with more of the last row.
+            # The next block may start with more of the last row.
             waiting = _Counted(values[-1:], counts[-1:])
             if len(values) > 1:
                 yield Words(values[:-1], counts[:-1])
@@ -143,7 +125,7 @@ class SortedRuns:
             yield Words(waiting.values, waiting.counts)
 
     def _merged(self, others: list[_Counted]) -> Iterator[_Counted]:
-        """Distinct rows in increasing order; only the last row of a block may go on in the next."""
+        """Yield distinct rows in increasing order; a block's last row may continue in the next."""
         readers = self._readers()
         for pages, limit in self._forecast():
             for run in np.flatnonzero(pages).tolist():
@@ -156,17 +138,17 @@ class SortedRuns:
             yield _added_up(others)
 
     def _forecast(self) -> Iterator[tuple[NDArray[np.intp], Any]]:
-        """How many pages are read next of each run, and up to which row all is in memory then.
+        """Yield the number of pages to read next of each run, and a limit below which all are read.
 
-        Nothing that is still in a file is below the row; there may be more that equals it. It is
-        None when nothing is left in the files.
+        The limit is a row: no row still in a file is below it, but some may equal it. None once the
+        files are read.
         """
         runs = [run for held in self._files for run in held.runs]
         if not runs:
             return
         keys = _keys(np.concatenate([run.firsts for run in runs]))
         owners = np.repeat(np.arange(len(runs)), [len(run.firsts) for run in runs])
-        # Of equal ones those of a run stay in their order.
+        # A stable sort keeps equal pages of a run in order.
         order = np.argsort(keys, kind="stable")
         step = max(1, BLOCK_BYTES // (self._page_rows * self._row_bytes))
         for start in range(0, len(order), step):
@@ -183,7 +165,7 @@ class SortedRuns:
 
 @dataclass(slots=True)
 class _Counted:
-    """Rows in increasing order, each with how often it occurs (uint64)."""
+    """Rows in increasing order, each with its number of occurrences (uint64)."""
 
     values: WordArray
     counts: NDArray[np.uint64]
@@ -193,7 +175,7 @@ class _Counted:
         return cls(words.values, words.occurrences.astype(np.uint64))
 
     def split(self, limit: Any) -> _Counted:
-        """Take away and return the rows up to a key; all of them if it is None."""
+        """Remove and return the rows up to a key; None means all."""
         end = _rows_up_to(self.values, limit)
         taken = _Counted(self.values[:end], self.counts[:end])
         self.values, self.counts = self.values[end:], self.counts[end:]
@@ -201,12 +183,7 @@ class _Counted:
 
 
 class _Reader:
-    """Reads a run from its beginning.
-
-    Attributes:
-        left: rows that were not read yet.
-        values: rows that were read and not taken away.
-    """
+    """Sequential reader of a run, with `left` unread rows and `values` read but not removed."""
 
     def __init__(
         self, file: BinaryIO, run: _SortedRun, dtype: np.dtype[np.unsignedinteger], width: int
@@ -219,7 +196,6 @@ class _Reader:
         self.values: WordArray = np.empty((0, width), dtype)
 
     def read(self, rows: int) -> WordArray:
-        """The next rows, at most so many."""
         rows = min(self.left, rows)
         self._file.seek(self._position)
         data = self._file.read(rows * self._width * self._dtype.itemsize)
@@ -228,14 +204,13 @@ class _Reader:
         return np.frombuffer(data, self._dtype).reshape(rows, self._width)
 
     def hold(self, rows: int) -> None:
-        """Have so many more rows in memory, or all that are left."""
         read = self.read(rows)
         self.values = np.concatenate([self.values, read]) if len(self.values) else read
 
     def split(self, limit: Any) -> WordArray:
-        """Take away and return the rows in memory up to a key; all of them if it is None."""
+        """Remove and return the rows in memory up to a key; None means all."""
         end = _rows_up_to(self.values, limit)
-        # A copy of what is left, less than a page, lets go of what was read.
+        # Copying the rest, less than a page, frees the memory of the rows read.
         taken, self.values = self.values[:end], self.values[end:].copy()
         return taken
 
@@ -247,7 +222,7 @@ def _rows_up_to(values: WordArray, limit: Any) -> int:
 
 
 def _keys(values: WordArray) -> NDArray[Any]:
-    """(rows,), what orders and compares as rows do."""
+    """Return keys, shape (rows,), that sort and compare as the rows do."""
     if values.shape[1] == 1:
         return values[:, 0]
     big_endian = np.ascontiguousarray(values.astype(values.dtype.newbyteorder(">")))

@@ -1,4 +1,4 @@
-"""What every stage offers to whoever drives it."""
+"""Interface between a stage and its driver."""
 
 from __future__ import annotations
 
@@ -10,45 +10,40 @@ from dpstream.topics.names import Role
 
 
 class Stage(Protocol):
-    """A stage, sans I/O; see `dpstream.pipeline.actions` for what its steps are.
+    """Stage, sans I/O; see `dpstream.pipeline.actions` for its steps.
 
-    Times are seconds of any origin. Steps are carried out one at a time. A stage may be assigned a
-    partition again at any moment, and then starts over with what the topics hold.
+    Times are seconds of any origin. Steps are executed one at a time. A stage may be assigned a
+    partition again at any moment, and then starts again from the topics.
     """
 
     @property
-    def role(self) -> Role:
-        """The topic whose records the stage is shown."""
-        ...
+    def role(self) -> Role: ...
 
     def assign(self, partition: int, committed: int | None, now: float) -> Steps[int]:
-        """Take a partition over; returns the offset from which its records are to be shown."""
+        """Take over a partition, and return the offset from which to read it."""
         ...
 
-    def revoke(self, partition: int) -> None:
-        """Forget a partition."""
-        ...
+    def revoke(self, partition: int) -> None: ...
 
     def record(
         self, partition: int, offset: int, value: bytes, now: float, written: int | None = None
     ) -> Steps[None]:
-        """Take in the next record of a partition.
+        """Process the next record of a partition.
 
-        `written` is when the broker wrote it, in milliseconds since 1970 by the broker's clock;
-        None where the topic leaves that to its writers.
+        `written` is the time of writing in milliseconds since 1970 by the broker's clock, or None
+        if the topic takes its writers' times.
         """
         ...
 
-    def tick(self, now: float) -> Steps[None]:
-        """Let time pass."""
-        ...
+    def tick(self, now: float) -> Steps[None]: ...
 
     def rests(self) -> float | None:
-        """For how many seconds there is nothing left to do, unless a topic that it reads grows.
+        """Return the seconds for which the stage is idle unless a topic that it reads grows.
 
-        That holds of the whole stage, whoever owns which partition, if moreover every record of its
-        topic is finished with: what is committed is where each partition ends. Infinite where no
-        clock takes part; None where there is something left, or nothing is owned that would tell.
+        This holds for the whole stage and any assignment of partitions, provided that every record
+        of its topic is finished. Each partition then ends at its committed offset. Infinite if no
+        clock takes part. None if work is left, or if the worker owns no partition that would show
+        it.
         """
         ...
 
@@ -57,9 +52,9 @@ class Stage(Protocol):
         ...
 
     def unfinished(self, partition: int) -> str:
-        """Which epochs of a partition are not finished, in words for an error."""
+        """Describe the unfinished epochs of a partition, for an error message."""
         ...
 
     def heartbeat(self) -> Mapping[str, object]:
-        """What ``<job>.status`` is to say about the stage, ready for JSON."""
+        """Return the stage's entry in ``<job>.status``, ready for JSON."""
         ...

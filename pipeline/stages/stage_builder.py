@@ -1,8 +1,9 @@
-"""Builds the stages of a job: here it is chosen what a stage does of all that jobs may ask.
+"""Build the stages of a job, with the strategies for its options.
 
-What a job asks for (sealed reports, stages in series or side by side, shares, devices that report
-for themselves, noise) is a strategy given to a stage. Modules of what a job does not ask for are
-not even imported. What a strategy would only wrap is a value that a stage takes from its job once.
+* Sealed reports, chained or parallel shufflers, shares, device jobs and noise are strategies given
+  to a stage.
+* Modules of options that a job does not use are not imported.
+* Where a strategy would only wrap a value, the stage reads the value from its job once.
 """
 
 from __future__ import annotations
@@ -36,18 +37,14 @@ def build_stage(
     environment: Environment,
     watcher: EstimateListener | None = None,
 ) -> Stage:
-    """Build one stage of a job.
+    """Build one of `DeployedJob.stages`.
 
-    Args:
-        job: the deployed job.
-        name: one of `DeployedJob.stages`.
-        environment: what the stage is given from outside.
-        watcher: is shown every estimate, where the stage publishes them.
+    `watcher` receives every estimate, if the stage publishes them.
 
     Raises:
-        KeyError: the job has no such stage.
-        WrongKeyError: the stage adds noise, and the noise key is not the job's; or it opens
-            reports, and its private keys are not there.
+        KeyError: If the job has no such stage.
+        WrongKeyError: If the stage adds noise and the noise key is not the job's, or if it opens
+            reports and its private keys are missing.
     """
     role = job.stages[name]
     if name == "shuffle":
@@ -64,7 +61,7 @@ def build_stage(
 
 
 def stages_after_release(job: DeployedJob) -> list[str]:
-    """Names of the stages that turn released windows into estimates, in the order of the data."""
+    """Return the stages that turn released windows into estimates, in the order of the data."""
     return [name for name in job.stages if name == "publish" or name.startswith("aggregate")]
 
 
@@ -84,7 +81,7 @@ def shuffle_stage(job: DeployedJob, environment: Environment) -> ShuffleStage[An
 def producer_admission(
     job: DeployedJob, keys: KeyRing = NO_KEYS, role: Role = Role.REPORTS
 ) -> Admission:
-    """What reads the records that producers write to a topic, with keys that open them."""
+    """Return a validator of producers' records in a topic, with keys to open them."""
     if job.sealed is None:
         return Admission(job, role)
     from dpstream.pipeline.stages.sealed_admission import SealedAdmission
@@ -93,7 +90,7 @@ def producer_admission(
 
 
 def admission_of(job: DeployedJob, role: Role = Role.REPORTS) -> Admission | DeviceAdmission:
-    """What says which records of a topic belong to a job, without a key to open them."""
+    """Return a validator of a topic's records that needs no key to open them."""
     if job.devices is None:
         return producer_admission(job, role=role)
     from dpstream.pipeline.stages.device_admission import DeviceAdmission
@@ -102,12 +99,10 @@ def admission_of(job: DeployedJob, role: Role = Role.REPORTS) -> Admission | Dev
 
 
 def adder(job: DeployedJob, keys: KeyRing) -> Callable[[Manifest, Iterable[Words]], bytes]:
-    """What the stages make of a window, for who looks at it again: the payload of its partial.
+    """Return a function that computes the payload of a window's partial, for verification.
 
-    Its words raise `ValueError` if the protocol has no such ones.
-
-    Raises:
-        WrongKeyError: reports are sealed, and the private keys of who adds up are not there.
+    The function raises `ValueError` for messages that the protocol does not have. Raises
+    `WrongKeyError` if reports are sealed and the aggregators' private keys are missing.
     """
     if job.shared:
         from dpstream.pipeline.stages.added_shares import share_adder
@@ -130,7 +125,6 @@ def adder(job: DeployedJob, keys: KeyRing) -> Callable[[Manifest, Iterable[Words
 def _transform(
     job: DeployedJob, name: str, role: Role, environment: Environment
 ) -> WindowTransform[Any]:
-    """What a stage makes of the windows that it reads in chunks."""
     if job.sealed is None:
         return AddedReports(job)
     if role in job.hops:
@@ -148,7 +142,6 @@ def _transform(
 
 
 def _release(job: DeployedJob, environment: Environment) -> WindowRelease:
-    """What is released of the windows of a job, and in which order."""
     if job.sealed is not None:
         from dpstream.pipeline.stages.boxes_of_windows import SealedRelease
 

@@ -1,7 +1,4 @@
-"""What the shuffle stage adds to the windows it releases, or deletes, where a job asks for it.
-
-Or it releases one word for all of them: their sum, with noise.
-"""
+"""Noise of the shuffler: dummy messages, deletions, or one noisy sum in place of all messages."""
 
 from __future__ import annotations
 
@@ -20,30 +17,19 @@ from dpstream.topics.words import Words
 
 
 class RandomOrder(WindowRelease):
-    """The words of a window in a random order.
-
-    Args:
-        generator: cryptographic.
-    """
+    """Release the messages of a window in a random order, drawn from a cryptographic generator."""
 
     def __init__(self, generator: np.random.Generator) -> None:
         self._generator = generator
 
     def pieces(self, words: WordMultiset) -> Steps[Pieces]:
-        """See `WindowRelease.pieces`."""
         return (yield from words.permuted(self._generator))
 
 
 class NoisyRelease(WindowRelease):
-    """The words of a window with dummies, less deleted ones, or their noisy sum in place of them.
+    """Release a window's messages with dummies, without deleted ones, or as a noisy sum.
 
-    Args:
-        job: whose shuffle stage adds noise.
-        environment: has its noise key.
-        order: of what is released.
-
-    Raises:
-        WrongKeyError: see `StageNoise`.
+    `order` arranges the released messages. Raises `WrongKeyError` as `StageNoise` does.
     """
 
     def __init__(self, job: DeployedJob, environment: Environment, order: WindowRelease) -> None:
@@ -53,19 +39,17 @@ class NoisyRelease(WindowRelease):
         self._order = order
 
     def released(self, epoch: int, words: WordMultiset) -> WordMultiset:
-        """See `WindowRelease.released`."""
         dummies = self._noise.dummies(epoch)
         if dummies is not None:
             words.add(dummies)
         if self._job.crowds_law is not None:
-            # How the words are encoded must tell of those that are left alone.
+            # The encoding must depend only on the remaining messages.
             words = self._only(self._noise.left(epoch, words.sorted()), Role.REPORTS)
         if self._job.stage_sum is not None:
             words = self._only(self._noise.sum(epoch, words.sorted()), Role.SHUFFLED)
         return words
 
     def pieces(self, words: WordMultiset) -> Steps[Pieces]:
-        """See `WindowRelease.pieces`."""
         return (yield from self._order.pieces(words))
 
     def _only(self, words: Words, role: Role) -> WordMultiset:
@@ -75,18 +59,11 @@ class NoisyRelease(WindowRelease):
 
 
 class StageNoise:
-    """The noise of a job's windows: a function of noise key, deployment and epoch.
+    """Noise of a job's windows: a function of noise key, deployment and epoch.
 
-    Nothing is remembered and nothing is written down. A window that is written again, by whomever,
-    has the same dummies, or the same sum, and the same messages are deleted: no second noise of the
-    same counts ever exists.
-
-    Args:
-        job: the deployed job.
-        key: the one it was deployed with; of no use to a job that needs none.
-
-    Raises:
-        WrongKeyError: the job needs a key and this is not the one.
+    Nothing is stored. A window that any worker writes again has the same dummies, the same sum and
+    the same deletions. No second noise of the same counts ever exists. Raises `WrongKeyError` if
+    the job needs a key and this is not the one it was deployed with.
     """
 
     def __init__(self, job: DeployedJob, key: NoiseKey | None) -> None:
@@ -107,7 +84,6 @@ class StageNoise:
             )
 
     def dummies(self, epoch: int) -> Words | None:
-        """The dummies of a window; None where there are none."""
         draw = self._job.stage_dummies
         if draw is None:
             return None
@@ -117,7 +93,7 @@ class StageNoise:
         return Words(drawn.values, drawn.counts)
 
     def sum(self, epoch: int, words: Words) -> Words:
-        """The one word that is released instead of those of a window."""
+        """Return the one message released in place of a window's messages."""
         summed = self._job.stage_sum
         assert summed is not None
         assert self._key is not None
@@ -125,7 +101,7 @@ class StageNoise:
         return Words(summed.release(words.values, words.counts, generator))
 
     def left(self, epoch: int, words: Words) -> Words:
-        """What is left of the messages of a window, which are in canonical order."""
+        """Return the remaining messages of a window; `words` are in canonical order."""
         law = self._job.crowds_law
         assert law is not None
         assert self._key is not None

@@ -1,8 +1,8 @@
-"""Adds what two parties have added up of a share each: the partial of every window.
+"""Combine the partials of the two aggregators into the partial of every window.
 
-Its whole state is a function of four logs: it writes the partials that are missing. A partial is a
-function of the manifest and of the parties' partials, so what is repeated is repeated identically.
-Owning the one partition of ``<job>.partials-a`` makes a worker the active one.
+The state is a function of four logs, and the stage writes the missing partials. A partial is a
+function of the manifest and of both parties' partials, so repetitions are identical. The worker
+that owns the one partition of ``<job>.partials-a`` is the active one.
 """
 
 from __future__ import annotations
@@ -23,12 +23,7 @@ from dpstream.topics.partials import spoiled_reason
 
 
 class SumStage(SingleWriter):
-    """Turns ``<job>.partials-a`` and ``<job>.partials-b`` into ``<job>.partials``.
-
-    Args:
-        job: whose reports are in two shares.
-        listener: is told of every window whose partial this worker has written.
-    """
+    """Turn ``<job>.partials-a`` and ``<job>.partials-b`` into ``<job>.partials``."""
 
     role = SUMS[0]
 
@@ -50,12 +45,10 @@ class SumStage(SingleWriter):
         self._sum_logs = [job.cursor(role, log.apply) for role, log in zip(SUMS, logs, strict=True)]
 
     def unfinished(self, partition: int) -> str:
-        """Epochs without a partial."""
         complete = self._written.complete
         return f"epoch {complete.first_missing(complete.lowest or 1)} and later ones"
 
     def heartbeat(self) -> dict[str, object]:
-        """What has been counted so far, and the windows of which one party's partial is missing."""
         waiting = set(self._sums[0]) ^ set(self._sums[1])
         return {"open_windows": len(waiting), "counts": dict(self.counts)}
 
@@ -95,7 +88,7 @@ class SumStage(SingleWriter):
         manifest = yield from manifest_at(self._job, offset)
         sums = self._sums[0].pop(epoch), self._sums[1].pop(epoch)
         payload = window_payload(self._job, manifest, sums)
-        # Whoever writes it writes the same parts.
+        # Every worker writes the same parts.
         attempt = hashlib.sha256(payload).digest()[:IDENTIFIER_BYTES]
         yield from append_partial(self._job, Role.PARTIALS, epoch, offset, attempt, payload)
         self.counts["partials"] += 1

@@ -1,7 +1,7 @@
-"""What devices sent for an open window: contents with tags, one of each tag in the end.
+"""Tagged contents of an open window of devices, of which one per tag counts.
 
-Ten million of them need no more memory than a few: what is beyond some MiB goes to a scratch file,
-divided by tag, and is gone through division by division.
+Memory stays bounded for ten million contents. Beyond some MiB they go to a spill file, divided by
+tag, and are read division by division.
 """
 
 from __future__ import annotations
@@ -23,23 +23,19 @@ _TAG_TYPE = np.dtype("<u8")
 
 
 class TaggedContents:
-    """Rows of a tag and a content each, in the order in which they came; the first of a tag counts.
+    """Rows of a tag and a content, in order of arrival; the first of a tag counts.
 
-    Tags are digests, so that divisions by their first bits are of a size. Should somebody write
-    others, a division takes more memory, and no result changes.
+    Tags are digests, so divisions by their first bits have similar sizes. With other tags a
+    division takes more memory, and no result changes.
 
     >>> contents = TaggedContents(content_bytes=1)
     >>> contents.add(np.array([7, 9, 7], np.uint64), np.array([[1], [2], [3]], np.uint8))
     >>> sorted(np.concatenate(list(contents.first_of_each())).tolist()), len(contents)
     ([[1], [2]], 3)
 
-    Args:
-        content_bytes: of every content.
-        scratch: opens a scratch file.
-
     Attributes:
-        contradicting: number of rows that differ from the first one of their tag, once all that
-            `first_of_each` returns has been taken.
+        contradicting: Number of rows that differ from the first one of their tag, once the result
+            of `first_of_each` is exhausted.
     """
 
     def __init__(self, content_bytes: int, scratch: Scratch = temporary_file) -> None:
@@ -55,11 +51,11 @@ class TaggedContents:
 
     @property
     def held_bytes(self) -> int:
-        """Memory that is held; a scratch file counts as `SCRATCH_FILE_BYTES`."""
+        """Memory in use, in bytes; a spill file counts as `SCRATCH_FILE_BYTES`."""
         return self._waiting_bytes + (0 if self._file is None else SCRATCH_FILE_BYTES)
 
     def add(self, tags: NDArray[np.uint64], contents: NDArray[np.uint8]) -> None:
-        """Take rows in: tags of shape (n,), contents of shape (n, bytes of one)."""
+        """Add rows: tags of shape (n,), contents of shape (n, bytes of one)."""
         rows = np.empty((len(tags), self._row_bytes), np.uint8)
         rows[:, :TAG_BYTES] = tags.astype(_TAG_TYPE)[:, None].view(np.uint8)
         rows[:, TAG_BYTES:] = contents
@@ -70,7 +66,6 @@ class TaggedContents:
             self.spill()
 
     def spill(self) -> None:
-        """Have the scratch file hold everything."""
         if not self._waiting:
             return
         if self._file is None:
@@ -89,9 +84,9 @@ class TaggedContents:
         self._waiting_bytes = 0
 
     def first_of_each(self) -> Iterator[NDArray[np.uint8]]:
-        """The first content of every tag, in pieces of shape (n, bytes of one), by ascending tags.
+        """Yield the first content of every tag, by ascending tag, in blocks (n, bytes of one).
 
-        Nothing is forgotten by it; `contradicting` is counted anew.
+        No rows are dropped; `contradicting` is counted again.
         """
         self.contradicting = 0
         if self._file is None:
@@ -103,14 +98,13 @@ class TaggedContents:
             yield self._first_of_each(self._read(division))
 
     def _first_of_each(self, rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        # The index that NumPy returns of equal ones is the first.
+        # Among equal tags, NumPy returns the index of the first.
         _, first, of = np.unique(_tags(rows), return_index=True, return_inverse=True)
         if len(first) < len(rows):
             self.contradicting += int((rows != rows[first[of]]).any(axis=1).sum())
         return rows[first, TAG_BYTES:]
 
     def close(self) -> None:
-        """Forget everything and give the scratch file back."""
         if self._file is not None:
             self._file.close()
         self._file = None
@@ -123,7 +117,6 @@ class TaggedContents:
         self._segments: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
 
     def _read(self, division: int) -> NDArray[np.uint8]:
-        """The rows of a division, in the order in which they came."""
         assert self._file is not None
         pieces = []
         for place, length in self._segments[division]:

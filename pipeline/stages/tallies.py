@@ -1,9 +1,9 @@
-"""What has been decided of a deployment in a few numbers, which shuffle workers tell.
+"""Counts of a deployment's decided windows, as published by shuffler workers.
 
-A tally is of all manifests before an offset of their log, and names the record right before it by
-its checksum. A reader that begins some way before that offset sees whether it is of this log, and
-then knows as much as if it had read everything. Without a tally, the end of the log says as much,
-except for how many windows were decided before it.
+A tally covers all manifests before an offset of their log, and names the last of them by its
+checksum. A reader that starts some way before that offset can verify that the tally is of this log.
+It then knows as much as after reading everything. Without a tally, the end of the log gives the
+same, except for the number of windows decided before it.
 """
 
 from __future__ import annotations
@@ -26,12 +26,9 @@ from dpstream.topics.manifests import DECIDED_FATES, read_head
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """How many windows were decided by the manifests before an offset.
+    """Number of windows, by status, decided by the manifests before an offset of their log.
 
-    Attributes:
-        offset: in the log of manifests.
-        checksum: CRC-32C of the record right before it.
-        windows: how many there are, by fate.
+    `checksum` is the CRC-32C of the record right before the offset.
     """
 
     offset: int
@@ -40,20 +37,17 @@ class Tally:
 
     @classmethod
     def after(cls, offset: int, last: bytes, windows: Mapping[str, int]) -> Self:
-        """Of what lies before an offset: the last record, and how many windows, by fate."""
         return cls(offset, crc32c(last), windows)
 
     def ends_with(self, record: LogRecord) -> bool:
-        """Whether a record is the last one before the offset."""
         return (record.offset, crc32c(record.value)) == (self.offset - 1, self.checksum)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values."""
         return {"offset": self.offset, "checksum": self.checksum, "windows": dict(self.windows)}
 
     @classmethod
     def from_json(cls, body: Any) -> Self | None:
-        """Read `to_json`; None if it is something else."""
+        """Decode the result of `to_json`, or return None for other content."""
         try:
             windows = {fate.value: int(body["windows"].get(fate, 0)) for fate in DECIDED_FATES}
             tally = cls(int(body["offset"]), int(body["checksum"]), windows)
@@ -63,12 +57,12 @@ class Tally:
 
 
 class TalliedDecisions:
-    """A `DecisionLog`, and how many windows were decided, by fate.
+    """`DecisionLog` with the number of decided windows by status.
 
     Attributes:
-        log: of all that was read, or of the last `EPOCHS_AHEAD` decisions at least.
-        windows: how many there are, by fate; of those that were read if not `counted`.
-        counted: whether those before them are counted, too.
+        log: All decisions read, or at least the last `EPOCHS_AHEAD` ones.
+        windows: Number of windows by status; covers only the records read if not `counted`.
+        counted: True if earlier windows are counted, too.
     """
 
     def __init__(self, job: DeployedJob) -> None:
@@ -78,27 +72,24 @@ class TalliedDecisions:
         self.log = DecisionLog(job, self._note, self._note_all)
 
     def apply_all(self, records: Iterable[LogRecord]) -> None:
-        """Take in records of the manifest log, in less time than one by one."""
         self.log.apply_all(records)
 
     @property
     def enough(self) -> int:
-        """How many records right before an offset say what was decided up to there."""
+        """Number of records before an offset that suffice to know all decisions up to it."""
         return 4 * EPOCHS_AHEAD * self._job.window_parts
 
     def begin(
         self, records: Sequence[LogRecord], earlier: Iterable[LogRecord], tally: Tally | None
     ) -> bool:
-        """Begin near the end of the log, if that says enough; else nothing is changed.
+        """Start near the end of the log, or return False without any effect if that is not enough.
 
-        No epoch is decided that lies more than `EPOCHS_AHEAD` beyond the oldest that is not. So
-        where one is that lies twice as far beyond another, all before the middle are.
+        No decided epoch is more than `EPOCHS_AHEAD` beyond the oldest undecided one. Therefore, if
+        a decided epoch is twice as far beyond another, all epochs before the middle are decided.
 
-        Args:
-            records: `enough` of the log.
-            earlier: manifests that these name; see `dpstream.topics.short_manifests`.
-            tally: of all up to the last of them, which must be of this log; None: how many windows
-                were decided before them is not known.
+        `records` are `enough` of the log, and `earlier` the manifests to which these refer; see
+        `dpstream.topics.short_manifests`. `tally` is up to the last record, and must be of this
+        log. None leaves the number of windows decided earlier unknown.
         """
         if not records or (tally is not None and not tally.ends_with(records[-1])):
             return False

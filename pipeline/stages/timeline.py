@@ -1,14 +1,14 @@
-"""Whose word it is that an epoch's time has come, and who runs ahead of it.
+"""Decide when an epoch's time has come, and find producers ahead of it.
 
-No epoch is decided without those who are still to send it on the word of one producer:
+No epoch is decided on the word of a single producer while others still have to send it:
 
 * With a calendar, the time of an epoch has come when it has ended by the broker's clock.
-* Without one, and while the broker's clock is not known, it has come when more than half of the
-  producers that are expected for it have punctuated it or a later epoch. As long as fewer than
-  ``shuffle.producers`` have registered, the others are expected too.
+* Without one, and while the broker's clock is unknown, a majority decides. The time has come when
+  more than half of the producers expected for it have punctuated it or a later epoch. While fewer
+  than ``shuffle.producers`` have registered, the others are expected too.
 
-What a worker knows of punctuations is what it has read in its own partitions, late ones included,
-and the producers that any manifest names.
+A worker knows the punctuations in its own partitions, late ones included, and the producers named
+in any manifest.
 """
 
 from __future__ import annotations
@@ -28,23 +28,16 @@ from dpstream.pipeline.stages.decision_log import PATIENCE, DecisionLog
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """A producer that sends epochs whose time has not come.
-
-    Attributes:
-        producer: its name.
-        epochs: by how many.
-    """
+    """Producer whose epochs' time has not come, and the number of epochs by which it is ahead."""
 
     producer: str
     epochs: int
 
 
 class Timeline:
-    """The punctuations a worker has seen, and the broker's clock, as far as it knows them.
+    """Punctuations read by a worker, and the broker's clock as far as it is known.
 
-    Args:
-        job: the deployed job.
-        broker_time: the broker's clock in milliseconds since 1970; None while it is not known.
+    `broker_time` returns milliseconds since 1970, or None while unknown.
     """
 
     def __init__(self, job: DeployedJob, broker_time: Callable[[], int | None]) -> None:
@@ -57,42 +50,40 @@ class Timeline:
         self.version = 0
 
     def note_written(self, written: int | None) -> None:
-        """A record was written at a moment by the broker's clock, which is no earlier now."""
+        """Advance the known broker's clock to the time a record was written."""
         if written is not None and written > (self._latest_written or -1):
             self._latest_written = written
 
     def note_punctuation(self, enrolment: bytes, epoch: int) -> None:
-        """A producer is done with an epoch, and so with all before it."""
+        """Note that a producer has finished an epoch, and so all before it."""
         if epoch > self._punctuated.get(enrolment, 0):
             self._punctuated[enrolment] = epoch
             self.version += 1
 
     def note_refusal(self, enrolment: bytes, epoch: int) -> None:
-        """What a producer sent for an epoch was refused, since it lies too far ahead."""
+        """Note that a producer's record was rejected because its epoch is too far ahead."""
         self._refused[enrolment] = max(epoch, self._refused.get(enrolment, 0))
 
     @property
     def now(self) -> int | None:
-        """The broker's clock, as far as it is known; None where no promise can rest on it."""
+        """Broker's clock as far as it is known; None if no guarantee can depend on it."""
         known = [t for t in (self._broker_time(), self._latest_written) if t is not None]
         return max(known, default=None)
 
     @property
     def by_calendar(self) -> bool:
-        """Whether the calendar says when an epoch's time has come."""
         return self._times is not None and self.now is not None
 
     @property
     def running_epoch(self) -> int | None:
-        """The epoch that is running by the calendar; None where there is none, or no clock yet."""
+        """Current epoch by the calendar; None without a calendar or a known clock."""
         now = self.now
         return None if self._times is None or now is None else self._times.epoch_of(now)
 
     def early(self, epoch: int, written: int | None) -> str | None:
-        """Why an epoch is refused that the calendar has not begun; None if there is no reason.
+        """Return why an epoch is rejected that has not started by the calendar, or None.
 
-        `written` is when the record was, by the broker's clock; None where its topic does not say,
-        and the present moment stands in for it.
+        `written` is the record's time by the broker's clock. If None, the current time is used.
         """
         if self._times is None:
             return None
@@ -100,14 +91,14 @@ class Timeline:
         return None if moment is None else self._times.refusal(epoch, moment)
 
     def has_ended(self, epoch: int) -> bool | None:
-        """Whether an epoch has ended by the calendar; None while that does not say."""
+        """Return whether an epoch has ended by the calendar, or None if that is unknown."""
         now = self.now
         return None if self._times is None or now is None else self._times.has_ended(epoch, now)
 
     def seconds_until_end(self, epoch: int) -> float | None:
-        """Seconds until an epoch ends by the calendar, infinite after the year 9999; None: unknown.
+        """Return the seconds until an epoch ends by the calendar, or None if unknown.
 
-        Zero for one that has ended.
+        Zero after its end; infinite for an end after the year 9999.
         """
         now = self.now
         if self._times is None or now is None:
@@ -116,7 +107,7 @@ class Timeline:
         return math.inf if end is None else max(0.0, (end - now) / 1000)
 
     def reached(self, roster: Roster, decisions: DecisionLog) -> NDArray[np.int64]:
-        """The latest epoch that each producer is known to have punctuated, as registered."""
+        """Return each producer's latest known punctuated epoch, in order of registration."""
         known = roster, len(roster), self.version
         if self._sent[0] != known:
             sent = (self._punctuated.get(producer.enrolment, 0) for producer in roster)
@@ -124,7 +115,7 @@ class Timeline:
         return np.maximum(self._sent[1], decisions.last_in_of(len(roster)))
 
     def ahead(self, roster: Roster, decisions: DecisionLog) -> Iterator[Ahead]:
-        """Who is ahead of the running epoch, by the calendar or by what the majority has sent."""
+        """Yield producers ahead of the current epoch, by the calendar or by the majority."""
         present = self._running_epoch(roster, decisions)
         refused = {
             producer.index: epoch
@@ -143,6 +134,6 @@ class Timeline:
             return self._times.epoch_of(now)
         next_epoch = decisions.oldest_undecided(roster.first_epoch)
         reached = np.sort(self.reached(roster, decisions)[roster.reporting(next_epoch)])
-        # More than half have reached this one.
+        # More than half of the producers have reached this epoch.
         half = int(reached[(len(reached) - 1) // 2]) if len(reached) else 0
         return max(next_epoch - 1, half)

@@ -1,4 +1,4 @@
-"""Which stages a job has, and which topics each reads and writes: the data flow, as a table."""
+"""Data flow of a job as a table: its stages, and the topics each reads and writes."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from dpstream.topics.names import SUMS, Role
 
 
 def stages_of(job: DeployedJob) -> Mapping[str, Role]:
-    """The stages of a job and what they read, in the order of the data flow.
+    """Return the stages of a job and their input topics, in the order of the data flow.
 
-    A replay has no shuffle stage: its windows were decided by the original.
+    A replay has no shuffler: its windows were decided by the original.
     """
     return {
         stage: role
@@ -24,19 +24,16 @@ def stages_of(job: DeployedJob) -> Mapping[str, Role]:
 
 
 def hides_messages(job: DeployedJob, stage: str) -> bool:
-    """Whether devices are told of in place of the messages that a stage sees."""
+    """Return whether a stage reports numbers of devices in place of messages."""
     return stages_of(job).get(stage) in job.report_roles and job.counts_devices
 
 
 @dataclass(frozen=True, slots=True)
 class TopicUses:
-    """What one stage does with the topics of its job.
+    """Topics used by one stage.
 
-    Attributes:
-        reads: topics of which it reads records.
-        writes: topics to which it writes.
-        checks: topics of which it reads records only where offsets do not fit its topic.
-        deletes: the topic of which it deletes what it has finished with; None: it deletes nothing.
+    `checks` are read only if offsets do not fit the stage's topic. `deletes` is the topic whose
+    finished records are deleted, or None.
     """
 
     reads: frozenset[Role]
@@ -46,24 +43,19 @@ class TopicUses:
 
     @property
     def topics(self) -> tuple[Role, ...]:
-        """All of them, in the order of the data flow."""
         return tuple(role for role in Role if role in self.reads | self.writes)
 
 
 def topic_uses(job: Job, stage: str) -> TopicUses:
-    """What a stage of a job reads and writes.
-
-    Raises:
-        KeyError: the job has no such stage.
-    """
+    """Return the topics of a stage; raises `KeyError` if the job has no such stage."""
     role = job.stages[stage]
-    # Every worker says what it does.
+    # Every worker writes heartbeats.
     said = {Role.STATUS}
     if role in job.report_roles:
         decides = role is Role.REPORTS
         reads = {role, Role.PRODUCERS, Role.MANIFESTS}
         if job.devices is not None and decides:
-            # Who is enrolled, and which collectors are alive.
+            # For the enrolled devices and the live collectors.
             reads |= {Role.DEVICES, Role.STATUS}
         output = job.decided_role if decides else Role.SHUFFLED
         said |= {Role.MANIFESTS, output, Role.DEAD_LETTERS}

@@ -1,8 +1,8 @@
-"""When a window is decided, and what its manifest says, whoever reports in it.
+"""Decide when a window closes, and compute its manifest, for every kind of sender.
 
-Here nothing is written, and nothing changed: all is a matter of what has arrived in the window, who
-is expected, what was decided before (`decision_log`), whether its time has come (`timeline`), and
-how far the worker has read.
+This module writes and changes nothing. Its results depend on the records in the window, the
+expected senders, earlier decisions (`decision_log`), whether the epoch's time has come
+(`timeline`), and the worker's read position.
 """
 
 from __future__ import annotations
@@ -24,14 +24,7 @@ WindowT = TypeVar("WindowT", bound=OpenWindow)
 
 
 class WindowDecision(ABC, Generic[WindowT]):
-    """Says when the windows of a worker are decided, and what their manifests say.
-
-    Args:
-        job: the deployed job.
-        roster: who is registered, and what an operator drains.
-        log: what has been decided.
-        timeline: whether the time of an epoch has come.
-    """
+    """Closing rules and manifests of a worker's windows, given registry, decisions and timeline."""
 
     def __init__(
         self, job: DeployedJob, roster: Roster, log: DecisionLog, timeline: Timeline
@@ -44,37 +37,34 @@ class WindowDecision(ABC, Generic[WindowT]):
     @property
     @abstractmethod
     def first_epoch(self) -> int:
-        """The smallest epoch of the deployment, as long as no manifest says it."""
+        """Smallest epoch of the deployment, until a manifest states it."""
 
     @abstractmethod
     def complete(self, window: WindowT) -> bool:
-        """Whether everybody who is waited for is in."""
+        """Return whether every expected sender is in."""
 
     @abstractmethod
     def time_has_come(self, epoch: int, window: WindowT | None) -> bool:
-        """Whether the grace period of an epoch may run; its window is None while there is none."""
+        """Return whether the grace period may run; an epoch without a window yet passes None."""
 
     @abstractmethod
     def manifest(self, window: WindowT, position: int, timestamp: int) -> Manifest:
-        """What is decided of a window as it is now.
+        """Return the manifest that decides an undecided window in its current state.
 
-        Args:
-            window: whose epoch is not decided.
-            position: offset up to which its partition was read: what comes later is late.
-            timestamp: milliseconds since 1970.
+        Records from `position` on, up to which the partition was read, are late. `timestamp` is in
+        milliseconds since 1970.
         """
 
     def _abandoned(self, window: WindowT) -> bool:
-        """Whether all that arrived is of those who report for the epoch no more."""
+        """Return whether all records are of senders that no longer report for the epoch."""
         return False
 
     @property
     def oldest_undecided(self) -> int:
-        """The lowest epoch that exists and has no manifest."""
         return self._log.oldest_undecided(self.first_epoch)
 
     def too_far_ahead(self, epoch: int) -> str | None:
-        """Why an epoch lies so far ahead that no window of it is opened; None if it does not."""
+        """Return why an epoch is too far ahead to open its window, or None if it is not."""
         oldest = self.oldest_undecided
         if epoch <= oldest + EPOCHS_AHEAD:
             return None
@@ -84,12 +74,10 @@ class WindowDecision(ABC, Generic[WindowT]):
         )
 
     def event(self, window: WindowT, position: int, now: float) -> Event | None:
-        """What happens to an open window now; of several events the one that comes first.
+        """Return the current event of an open window, or the first of several.
 
-        Args:
-            window: that is open.
-            position: offset up to which its partition was read.
-            now: in seconds, by the clock that the window's moments are of.
+        `position` is the offset up to which its partition was read, and `now` the time in seconds,
+        by the clock of the window's times.
         """
         if window.epoch in self._log.decided:
             return Event.SETTLED
@@ -107,14 +95,10 @@ class WindowDecision(ABC, Generic[WindowT]):
     def due_silent_epochs(
         self, partition: int, position: int, windows: Container[int]
     ) -> Iterator[int]:
-        """The epochs of a partition that are to be decided though no record of them has come.
+        """Yield the epochs of a partition to decide although no record of them has arrived.
 
-        Those before a decided one, once their time has come or an operator drains them.
-
-        Args:
-            partition: of the reports.
-            position: offset up to which it was read.
-            windows: the epochs that are open already.
+        These precede a decided one, and their time has come or an operator drains them. The
+        partition was read up to `position`, and the epochs in `windows` are already open.
         """
         if self._log.first_epoch is None:
             return
@@ -133,9 +117,10 @@ class WindowDecision(ABC, Generic[WindowT]):
         return Fate.TOO_SMALL if contributors < self._job.shuffle.minimum else Fate.RELEASED
 
     def _drained(self, epoch: int, first_offset: int | None, position: int) -> bool:
-        """Whether an operator's drain closes an epoch: it began before, or a later one did.
+        """Return whether an operator's drain closes an epoch that started before it.
 
-        Estimates are published in the order of epochs: whoever drains a later one needs this too.
+        A drain also closes an epoch if a later one started before it. Estimates are published in
+        the order of epochs, so draining the later one requires this one.
         """
         end = self._roster.drains.get(self._job.topics.partition_of(epoch))
         if end is None or position < end:

@@ -1,4 +1,4 @@
-"""Who reports: what the shuffle stage leaves to producers and to devices that report themselves."""
+"""Interface of the senders of a window: producers, or devices that report themselves."""
 
 from __future__ import annotations
 
@@ -29,87 +29,84 @@ RecordT = TypeVar("RecordT", bound=_OfAnEpoch)
 
 
 class WindowSource(ABC, Generic[WindowT, RecordT]):
-    """The records of one kind of sender, and what is known of the senders."""
+    """Records of one kind of sender, and the state of these senders."""
 
     @property
     def seconds_of_a_time_check(self) -> float:
-        """How long looking whether windows' time has come takes, at most a tenth of the time."""
+        """Minimum seconds between checks of windows' time, which bounds their cost."""
         return 0.0
 
     @property
     def known(self) -> object:
-        """Changes with all that the source knows of whether an epoch's time has come."""
+        """State that changes with everything the source knows about epochs' times."""
         return None
 
     @abstractmethod
     def begin(
         self, roster: Roster, log: DecisionLog, timeline: Timeline
     ) -> WindowDecision[WindowT]:
-        """Know nothing of what was decided; returns what says when windows are decided."""
+        """Reset, and return the decision rules of windows."""
 
     @abstractmethod
     def admit(self, partition: int, value: bytes) -> RecordT | Refusal:
-        """Read a record of this job and partition, or return the reason to refuse it."""
+        """Return a record of this job and partition, or the reason to reject it."""
 
     @abstractmethod
     def new_window(self, epoch: int, now: float, multiset: Callable[[], WordMultiset]) -> WindowT:
-        """Open a window of which nothing has arrived."""
+        """Open an empty window."""
 
     @abstractmethod
     def windows_again(self, roster: Roster, multiset: Callable[[], WordMultiset]) -> WindowsAgain:
-        """Return what collects windows that are decided from what the topic holds."""
+        """Return a collector of decided windows from the topic."""
 
     @abstractmethod
     def add(self, window: WindowT, record: RecordT) -> Mapping[str, int]:
-        """Add a record to its window; returns what a heartbeat counts of it.
+        """Add a record to its window, and return its contribution to the heartbeat's counters.
 
-        Raises:
-            PunctuationError: it contradicts what its sender sent before.
+        Raises `PunctuationError` if it contradicts earlier records of its sender.
         """
 
     @abstractmethod
     def may_complete(self, window: WindowT, record: RecordT) -> bool:
-        """Whether the window may be complete with this record."""
+        """Return whether this record may have completed the window."""
 
     @abstractmethod
     def size(self, record: RecordT) -> int:
-        """Number of reports of a record that a heartbeat may tell."""
+        """Return the number of reports of a record that a heartbeat may publish."""
 
     @abstractmethod
     def arrived(self, window: WindowT) -> Mapping[str, int]:
-        """What a heartbeat tells of an open window."""
+        """Return the heartbeat's numbers for an open window."""
 
     @abstractmethod
     def awaited(self, window: WindowT) -> Iterator[str]:
-        """Names of those whom a window waits for."""
+        """Yield the names of the senders a window waits for."""
 
     def knows_sender(self, record: RecordT) -> bool:
-        """Whether the sender is known, or need not be."""
+        """Return whether the sender is known, or need not be."""
         return True
 
     def refusal(self, record: RecordT) -> Refusal | None:
-        """Why the sender cannot report for this epoch; None where it can."""
+        """Return why the sender cannot report for this epoch, or None if it can."""
         return None
 
     def ahead_of_time(self, record: RecordT, problem: str) -> Refusal:
-        """Refuse a record of an epoch whose time has not come."""
         return Refusal(Reason.EPOCH, problem)
 
     def note(self, record: RecordT) -> None:
-        """Learn from a record how far its sender is."""
+        """Update the sender's progress from a record."""
 
     def look(self, now: float) -> Steps[None]:
-        """See from time to time who there is."""
+        """Refresh the known senders periodically."""
         yield from ()
 
     def before_decision(self) -> Steps[None]:
-        """Read to its end who there is, before a window is decided."""
+        """Read the known senders to the end, before a window is decided."""
         yield from ()
 
     def counts(self, window: WindowT) -> Mapping[str, int]:
-        """What a heartbeat counts of a window that is decided."""
         return {}
 
     def seconds_of_rest(self) -> float | None:
-        """For how long nothing has to be decided without a record; None: something has to."""
+        """Return the seconds until a decision is due without a record; None if one is due now."""
         return math.inf

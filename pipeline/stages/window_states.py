@@ -1,13 +1,13 @@
-"""The life of a window at the worker that owns its partition, as one table.
+"""Life of a window at the worker that owns its partition, as one table.
 
-Raw records of an epoch join its window until the window is decided by a manifest. The first
-manifest in the log decides, this worker's or another's. If it releases the window, the owner owes
-its words; once they are written, the committed offset may pass the window's first record. An
-epoch that is not released is finished with its manifest.
-
-A window is opened by its first record, or without one where later epochs are decided. Everything
-after the manifest is a function of it, so that a worker may be killed, paused or doubled in any
-state: what is repeated is repeated identically.
+* A window is opened by its first record, or without one where later epochs are decided.
+* Raw records of an epoch join its window until a manifest decides the window. The first manifest in
+  the log decides, this worker's or another's.
+* If it releases the window, writing its messages is pending at the owner. Once they are written,
+  the committed offset may pass the window's first record.
+* An epoch that is not released is finished with its manifest.
+* Everything after the manifest is a function of it. A worker may therefore be killed, paused or
+  doubled in any state: repetitions are identical.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dpstream.topics.manifests import Fate
 
 
 class State(Enum):
-    """Where an epoch stands."""
+    """State of an epoch."""
 
     COLLECTING = auto()
     """Records join its window, and its time has not come."""
@@ -45,7 +45,7 @@ class State(Enum):
 
 
 class Event(Enum):
-    """What happens to an epoch."""
+    """Event of an epoch."""
 
     FIRST_RECORD = auto()
     """The first record of a window that was opened without one."""
@@ -88,7 +88,7 @@ class Event(Enum):
 
 
 class Reaction(Enum):
-    """What a worker does about it."""
+    """Action of a worker in response."""
 
     NOTHING = auto()
     START_GRACE = auto()
@@ -112,7 +112,7 @@ _DECISIONS: Final[Mapping[Event, tuple[State, Reaction]]] = {
 
 
 def _open(state: State) -> Mapping[Event, tuple[State, Reaction]]:
-    """What ends the collecting of a window in whichever state it is."""
+    """Return the transitions that end collecting, in any open state."""
     return {
         Event.COMPLETE: (state, Reaction.DECIDE_IF_COMPLETE),
         Event.DRAINED: (state, Reaction.DECIDE),
@@ -137,7 +137,7 @@ TRANSITIONS: Final[Mapping[State, Mapping[Event, tuple[State, Reaction]]]] = {
         **_open(State.IN_GRACE),
     },
     State.CLOSING: {
-        # The grace period begins anew with it.
+        # The first record restarts the grace period.
         Event.FIRST_RECORD: (State.IN_GRACE, Reaction.NOTHING),
         Event.TIME_HAS_COME: (State.CLOSING, Reaction.NOTHING),
         Event.TIME_WITHDRAWN: (State.CLOSING, Reaction.NOTHING),
@@ -158,10 +158,7 @@ OPEN: Final = frozenset({State.COLLECTING, State.IN_GRACE, State.CLOSING})
 
 
 def next_state(state: State, event: Event) -> tuple[State, Reaction]:
-    """Look up what follows.
-
-    Raises:
-        ValueError: the event cannot happen in this state.
+    """Return the next state and the reaction; raises `ValueError` for an impossible event.
 
     >>> next_state(State.IN_GRACE, Event.GRACE_OVER)
     (<State.CLOSING: 3>, <Reaction.FIND_END: 4>)
@@ -173,5 +170,5 @@ def next_state(state: State, event: Event) -> tuple[State, Reaction]:
 
 
 def after_decision(fate: Fate) -> Reaction:
-    """Look up what the owner does about an epoch whose first manifest says this fate."""
+    """Return the owner's reaction to the status in an epoch's first manifest."""
     return _DECISIONS[Event[fate.name]][1]

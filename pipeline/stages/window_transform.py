@@ -1,4 +1,4 @@
-"""What a stage makes of the windows that it reads in chunks."""
+"""Transform the windows that a stage reads in chunks."""
 
 from __future__ import annotations
 
@@ -18,14 +18,13 @@ Content = TypeVar("Content")
 
 
 class WindowTransform(ABC, Generic[Content]):
-    """Makes something of windows, attempt by attempt.
+    """Aggregate or transform windows, attempt by attempt.
 
     Attributes:
-        role: the topic whose chunks it reads.
-        partials: the topic whose complete partials say which windows are finished.
-        writes_once: whether a window that this worker has written is finished at once, and not only
-            when its partial is complete.
-        counts: what a heartbeat tells of it.
+        role: Topic whose chunks it reads.
+        partials: Topic whose complete partials mark windows as finished.
+        writes_once: True if a window is finished once this worker has written it, and not only when
+            its partial is complete.
     """
 
     role: Role = Role.SHUFFLED
@@ -37,45 +36,38 @@ class WindowTransform(ABC, Generic[Content]):
 
     @abstractmethod
     def begin(self) -> Content:
-        """What the chunks of an attempt are added to."""
+        """Create the content to which an attempt's chunks are added."""
 
     @abstractmethod
     def add(self, content: Content, chunk: Chunk) -> None:
-        """Add a chunk; raises `ValueError` for one that is refused, and then leaves all as is."""
+        """Add a chunk; raises `ValueError` without any effect if it is rejected."""
 
     def end(self, content: Content) -> None:
-        """Release what an attempt holds, which is not needed any more."""
+        """Release the resources of an attempt that is no longer needed."""
 
     @abstractmethod
     def write(self, chunk: Chunk, parts: Sequence[Content]) -> Steps[None]:
-        """Write a window that is complete with this chunk, up to what is to be flushed.
+        """Write a window that this chunk completes, except for the final flush.
 
-        Its parts are what the shuffle instances wrote of it, first the first one's.
+        `parts` are the partial windows of all parallel shufflers, in their order.
         """
 
 
 class AddedReports(WindowTransform[Aggregator]):
-    """Turns the chunks of ``<job>.shuffled`` into the partials of ``<job>.partials``.
-
-    Args:
-        job: whose reports are not sealed.
-    """
+    """Turn unsealed chunks of ``<job>.shuffled`` into partials of ``<job>.partials``."""
 
     def __init__(self, job: DeployedJob) -> None:
         super().__init__()
         self._job = job
 
     def begin(self) -> Aggregator:
-        """See `WindowTransform.begin`."""
         return self._job.aggregator()
 
     def add(self, content: Aggregator, chunk: Chunk) -> None:
-        """See `WindowTransform.add`."""
         content.add(self._job.epochs.local(chunk.epoch), chunk.words.values, chunk.words.counts)
         self.counts["reports"] += chunk.words.messages
 
     def write(self, chunk: Chunk, parts: Sequence[Aggregator]) -> Steps[None]:
-        """See `WindowTransform.write`."""
         payload = merged(self._job, parts).to_bytes()
         yield from append_partial(
             self._job, self.partials, chunk.epoch, chunk.manifest_offset, chunk.attempt, payload
@@ -84,10 +76,10 @@ class AddedReports(WindowTransform[Aggregator]):
 
 
 def merged(job: DeployedJob, parts: Sequence[Aggregator]) -> Aggregator:
-    """Return the state of all parts of a window; those stay as they are."""
+    """Return the state of all partial windows, which stay unchanged."""
     if len(parts) == 1:
         return parts[0]
-    # Into a new state: those of the parts are needed again if this one does not arrive.
+    # Merged into a new state: the partial windows' states are needed again if a write fails.
     total = job.aggregator()
     for part in parts:
         total.merge(part)

@@ -1,7 +1,7 @@
-"""The words of decided windows: read again from the raw topic, and written without their origin.
+"""Read the messages of decided windows from the raw topic, and write them without their origin.
 
-All of it is a function of the manifest, so that whatever is repeated is repeated identically, but
-for the id of the attempt and a random order.
+The result is a function of the manifest. Repetitions are identical except for the id of the attempt
+and a random order.
 """
 
 from __future__ import annotations
@@ -25,23 +25,13 @@ from dpstream.topics.names import Role
 
 
 class WindowsAgain(Protocol):
-    """Collects the words of a window that is decided from what the raw topic holds."""
+    """Collector of a decided window's messages from the raw topic."""
 
-    def read(self, manifest: Manifest, /) -> Steps[WordMultiset]:
-        """The words of those that a manifest says are in."""
-        ...
+    def read(self, manifest: Manifest, /) -> Steps[WordMultiset]: ...
 
 
 class ProducerWindows:
-    """Windows of what producers sent.
-
-    Args:
-        job: the deployed job.
-        admission: the checks that records have passed.
-        roster: who is registered.
-        multiset: makes an empty multiset of words.
-        role: of the topic of raw reports.
-    """
+    """Collector of producers' windows, for records that `admission` accepts."""
 
     def __init__(
         self,
@@ -58,7 +48,7 @@ class ProducerWindows:
         self._role = role
 
     def read(self, manifest: Manifest) -> Steps[WordMultiset]:
-        """See `WindowsAgain`; the roster has all producers of the manifest."""
+        """See `WindowsAgain`; the registry has all producers of the manifest."""
         partition = self._job.topics.partition_of(manifest.epoch)
         window = Window(manifest.epoch, 0.0, self._multiset)
         inside = drawings_in(manifest, self._roster)
@@ -81,29 +71,22 @@ class ProducerWindows:
 
 
 class WindowRelease:
-    """What is released of a window, and in which order: its words, in canonical order.
+    """Release all messages of a window, in canonical order.
 
-    What else jobs may ask for is said by subclasses, see `release_of`.
+    Subclasses implement the options of jobs; see `dpstream.pipeline.stages.stage_builder`.
     """
 
     def released(self, epoch: int, words: WordMultiset) -> WordMultiset:
-        """Return what is released of a window's words, which may change."""
+        """Return the multiset to release; `words` may change."""
         return words
 
     def pieces(self, words: WordMultiset) -> Steps[Pieces]:
-        """Cut what is released for chunks, in the order in which it is written."""
+        """Cut the released messages for chunks, in the order of writing."""
         return (yield from words.ordered())
 
 
 class WindowWriter:
-    """Reads and writes the words of windows that a manifest releases.
-
-    Args:
-        job: the deployed job.
-        windows: collects the words of a window.
-        release: what is released of them.
-        identifiers: makes the random 16-byte ids of attempts.
-    """
+    """Read and write the messages of released windows."""
 
     def __init__(
         self,
@@ -119,11 +102,10 @@ class WindowWriter:
         self._identifiers = identifiers
 
     def read(self, manifest: Manifest) -> Steps[WordMultiset]:
-        """Collect the window of a manifest from the raw topic."""
         return (yield from self._windows.read(manifest))
 
     def write(self, decision: Decision, words: WordMultiset) -> Steps[None]:
-        """Write what is released of a window: a new attempt, in equal pieces."""
+        """Write a released window: a new attempt, in chunks of equal size."""
         manifest = decision.manifest
         released = self._release.released(manifest.epoch, words)
         pieces = yield from self._release.pieces(released)
@@ -137,7 +119,7 @@ class WindowWriter:
 
 
 def drawings_in(manifest: Manifest, roster: Roster) -> dict[bytes, bytes | None]:
-    """The enrolments that a manifest says are in, each with its drawing, if that is said."""
+    """Return the enrollment ids in a manifest, each with its drawing or None."""
     enrolments = [
         producer.enrolment
         for producer, included in zip(roster, manifest.producers, strict=False)

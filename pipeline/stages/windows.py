@@ -1,4 +1,4 @@
-"""Open windows: what has arrived of an epoch, producer by producer."""
+"""Open windows: the records received for an epoch, by producer."""
 
 from __future__ import annotations
 
@@ -11,16 +11,14 @@ from dpstream.pipeline.stages.window_states import Event, Reaction, State, next_
 from dpstream.topics.batches import Batch, Punctuation, drawing_of
 from dpstream.topics.frames import U4_MAX
 
-# Of one producer for one epoch: the counts of all producers together stay below 2^53.
+# Maximum of one producer for one epoch, so that the counts of all producers stay below 2^53.
 REPORTS_MAX = U4_MAX
 
 
 def public_size(record: Batch | Punctuation, *, hides_messages: bool) -> int:
-    """What a record adds to the numbers that a heartbeat tells.
+    """Return the contribution of a producer's record to the public counters of a heartbeat.
 
-    Args:
-        record: of a producer.
-        hides_messages: whether devices are counted, since how many messages they send is a secret.
+    With `hides_messages`, devices are counted, because their number of messages is secret.
     """
     if hides_messages:
         return record.contributors if isinstance(record, Punctuation) else 0
@@ -28,18 +26,14 @@ def public_size(record: Batch | Punctuation, *, hides_messages: bool) -> int:
 
 
 class PunctuationError(ValueError):
-    """What a producer sends for an epoch contradicts itself, or is more than can be."""
+    """A producer's records for an epoch contradict each other, or exceed a limit."""
 
 
 @dataclass(slots=True)
 class Drawing:
-    """What one drawing of an epoch's reports sent: never put together with what another did.
+    """Records of one drawing of an epoch's reports, never combined with another drawing's.
 
-    Attributes:
-        words: of its batches.
-        batches: their ids.
-        messages: how many they are of.
-        punctuation: the one that names this drawing; None until it has arrived.
+    `punctuation` names this drawing; None until it has arrived.
     """
 
     words: WordMultiset
@@ -49,21 +43,21 @@ class Drawing:
 
     @property
     def whole(self) -> bool:
-        """Whether its punctuation and all its batches are there."""
+        """True if its punctuation and all its batches have arrived."""
         said = self.punctuation
         return said is not None and len(self.batches) == said.batches
 
 
 @dataclass(slots=True)
 class Contribution:
-    """What one producer sent for one epoch, until it is complete.
+    """Records of one producer for one epoch, until it is complete.
 
-    There is one drawing, unless its folder was copied and the copy draws too.
+    There is one drawing, unless the producer's folder was copied and the copy draws too.
 
     Attributes:
-        drawings: by what their batches and punctuation say, in the order of their first records;
-            none once it is complete.
-        complete: the punctuation of the drawing that has joined the window; None before.
+        drawings: Drawings by the name in their batches and punctuation, in the order of their first
+            records; empty once it is complete.
+        complete: Punctuation of the drawing that has joined the window; None before.
     """
 
     drawings: dict[bytes, Drawing] = field(default_factory=dict)
@@ -71,38 +65,34 @@ class Contribution:
 
     @property
     def punctuation(self) -> Punctuation | None:
-        """The one that is in, or the first that has arrived; None without any."""
+        """Punctuation that is in, or else the first that has arrived; None without any."""
         said = (drawing.punctuation for drawing in self.drawings.values())
         return self.complete or next((each for each in said if each is not None), None)
 
     @property
     def contributors(self) -> int:
-        """Devices, as far as it has been said."""
         return 0 if self.punctuation is None else self.punctuation.contributors
 
     def said_before(self, name: bytes) -> Punctuation | None:
-        """What makes another punctuation of a drawing of no use: its own, or the one that is in."""
+        """Return the punctuation that makes another of a drawing redundant, or None."""
         drawing = self.drawings.get(name)
         return self.complete or (None if drawing is None else drawing.punctuation)
 
     def close(self) -> None:
-        """Give back scratch files."""
         for drawing in self.drawings.values():
             drawing.words.close()
 
 
 class OpenWindow(ABC):
-    """The window of one epoch as long as it is not decided, whoever reports in it.
+    """Window of an undecided epoch, for every kind of sender.
 
     Attributes:
-        epoch: of the window.
-        state: see `dpstream.pipeline.stages.window_states`.
-        opened_at: when its first record was read, or when it was found to have none.
-        due_at: when its time was found to have come; None before.
-        checked_with: what was known when its time was last checked.
-        first_offset: of its first record; None while it has none.
-        closing_end: the end of the partition when its grace was over; None before.
-        set_aside: whether its words were dropped, to be read again when it is written.
+        opened_at: Time its first record was read, or its absence was noticed.
+        due_at: Time at which its epoch was first known to be due; None before.
+        checked_with: State known when its time was last checked.
+        first_offset: Offset of its first record; None without records.
+        closing_end: End of the partition when its grace period was over; None before.
+        set_aside: True if its messages were dropped, to be read again when it is written.
     """
 
     def __init__(self, epoch: int, opened_at: float) -> None:
@@ -118,47 +108,47 @@ class OpenWindow(ABC):
     @property
     @abstractmethod
     def held_bytes(self) -> int:
-        """Memory that its words hold."""
+        """Memory of its messages, in bytes."""
 
     @property
     @abstractmethod
     def messages(self) -> int:
-        """Messages that have arrived, whether or not they will be in."""
+        """Number of messages received, whether or not they will be in the window."""
 
     @property
     @abstractmethod
     def contributors(self) -> int:
-        """Devices of which anything has arrived, as far as that is known."""
+        """Number of devices with any record, as far as known."""
 
     @property
     @abstractmethod
     def version(self) -> int:
-        """Changes with what is known of who is in."""
+        """Counter that changes with the knowledge of the senders in the window."""
 
     @property
     @abstractmethod
     def words(self) -> WordMultiset:
-        """The words of those who are in."""
+        """Messages of the senders in the window."""
 
     @abstractmethod
     def drop_words(self) -> None:
-        """Hold as little in memory as can be: the topic has it all."""
+        """Free as much memory as possible; the topic still has all messages."""
 
     @abstractmethod
     def close(self) -> None:
-        """Give back scratch files."""
+        """Release spill files."""
 
     def happens(self, event: Event) -> Reaction:
-        """Enter the state that follows an event; returns what is to be done about it."""
+        """Enter the state that follows an event, and return the reaction."""
         self.state, reaction = next_state(self.state, event)
         return reaction
 
     def grace_ends(self, grace: float) -> float | None:
-        """When the window need not wait any longer; None while its time has not come."""
+        """Return the end of the grace period, or None until the window's time has come."""
         return None if self.due_at is None else max(self.opened_at, self.due_at) + grace
 
     def note_record(self, offset: int, now: float) -> None:
-        """A record of the epoch was read; the first one starts the grace period."""
+        """Note a record of the epoch; the first one starts the grace period."""
         if self.first_offset is None:
             self.happens(Event.FIRST_RECORD)
             self.first_offset = offset
@@ -167,16 +157,16 @@ class OpenWindow(ABC):
 
 
 class Window(OpenWindow):
-    """The records of one epoch that producers have sent.
+    """Records of one epoch sent by producers.
 
-    A producer's words join the window's own only when its punctuation and all its batches are
-    there: a producer is in a window with everything it has or with nothing. Of several drawings,
-    which copies of one folder make, the first that is whole is in, and the others are duplicates.
+    A producer's messages join the window only when its punctuation and all its batches have
+    arrived. It is in a window with all its records or with none. Copies of one folder make several
+    drawings. The first complete one is in, and the others are duplicates.
 
     Attributes:
-        contributions: what has arrived, by enrolment.
-        inside: the enrolments that are complete, as they came in.
-        unfinished: those of which something has arrived, and that are not.
+        contributions: Records received, by enrollment id.
+        inside: Complete enrollment ids, in order of completion.
+        unfinished: Enrollment ids with records that are not complete.
     """
 
     def __init__(self, epoch: int, opened_at: float, multiset: Callable[[], WordMultiset]) -> None:
@@ -192,29 +182,24 @@ class Window(OpenWindow):
 
     @property
     def held_bytes(self) -> int:
-        """See `OpenWindow.held_bytes`."""
         return self._held_bytes
 
     @property
     def words(self) -> WordMultiset:
-        """The words of the producers that are complete."""
         return self._words
 
     @property
     def version(self) -> int:
-        """See `OpenWindow.version`."""
         return len(self.contributions)
 
     def add(self, record: Batch | Punctuation) -> bool:
-        """Take a record in; False when it is a duplicate, or a copy of what is in.
+        """Add a record, and return False if it is a duplicate or a copy of one that is in.
 
-        Raises:
-            PunctuationError: what the producer sends contradicts itself, or is more than can be.
+        Raises `PunctuationError` if the producer's records contradict each other or exceed a limit.
         """
         return self._add_batch(record) if isinstance(record, Batch) else self._punctuate(record)
 
     def drop_words(self) -> None:
-        """Hold no words any more, and none of those to come."""
         self.set_aside = True
         self._held_bytes = 0
         self.close()
@@ -267,22 +252,18 @@ class Window(OpenWindow):
         return True
 
     def complete(self, enrolment: bytes) -> Punctuation | None:
-        """The punctuation of the drawing that is in, of a producer that is complete."""
         contribution = self.contributions.get(enrolment)
         return None if contribution is None else contribution.complete
 
     @property
     def messages(self) -> int:
-        """Messages that have arrived, of producers that are complete or not."""
         return self._messages
 
     @property
     def contributors(self) -> int:
-        """Devices of the producers whose punctuation has arrived."""
         return self._contributors
 
     def close(self) -> None:
-        """Give back scratch files."""
         self.words.close()
         for contribution in self.contributions.values():
             contribution.close()
@@ -301,9 +282,9 @@ class Window(OpenWindow):
         return drawing
 
     def _complete(self, enrolment: bytes, changed: Drawing) -> None:
-        """Have a drawing join the window if it is whole now: the first, and no other.
+        """Let a drawing join the window if it is now complete: the first one, and no other.
 
-        Only the one that has changed is looked at: one that had been whole before would be in.
+        Only the changed drawing is checked: an earlier complete one would already be in.
         """
         contribution = self.contributions[enrolment]
         if not changed.whole:
