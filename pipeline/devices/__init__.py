@@ -1,8 +1,8 @@
-"""Producers, which stand for devices, and what they read: change logs, item logs, live rows.
+"""Producers, which report for many devices, and their inputs: change logs, item logs, live rows.
 
-Begin with `producer`: enrol, report, close. What it has drawn `epoch_records` turns into records,
-open or sealed, and `producer_store` keeps. `producer_input` feeds it from a file or from rows as
-they come, `produce_topic` from a topic of events (`topic_input`). `record_files` reads files of
-every format, `row_reader` says what their texts mean; `rows` and `tables` are what `change_log`,
-`item_log` and `live` share. A value goes no further than this package.
+Start with `producer`: enroll, report, close. `epoch_records` turns its drawings into records, open
+or sealed, and `producer_store` saves them. `producer_input` feeds it from a file or from live rows,
+`produce_topic` from a topic of events (`topic_input`). `record_files` reads files of every format,
+`row_reader` interprets their texts; `rows` and `tables` are shared by `change_log`, `item_log` and
+`live`. Values never leave this package.
 """

@@ -1,4 +1,4 @@
-"""What is wrong with rows, and the account that is kept of it."""
+"""Record which rows of an input are bad, and why."""
 
 from __future__ import annotations
 
@@ -10,31 +10,28 @@ from dpstream.pipeline.errors import WRONG_INPUT, DpstreamError
 
 SHOWN_BAD_ROWS = 10
 _MOST_REASONS = 20
-# What of a reason belongs to one row: quoted text, the line it contradicts, and guesses after it.
+# Parts of a reason specific to one row: quoted text, the line it contradicts, and suggestions.
 _OF_ONE_ROW = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
 _PLACE = re.compile(r"\b(line|row|event) [0-9@\[\]]+")
 _GUESS = re.compile(r" \(partition [0-9]+\)|; did you mean .*|, whose [0-9,]+ labels .*")
 
 
 def counted(count: int, noun: str = "row") -> str:
-    """``1 row``, ``2,000 rows``."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 class InputError(DpstreamError, ValueError):
-    """Input that cannot be used: says which file, what is wrong and what to do."""
+    """Unusable input; the message names the file, the problem and the fix."""
 
     exit_code = WRONG_INPUT
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class BadRow:
-    """A row that cannot be used, and why; the reason shows the row, or what of it is wrong.
+    """Row that cannot be used, with a reason that shows the row or its wrong part.
 
-    Attributes:
-        line: the physical line it begins on, counted from 1; the number of a row or the offset of
-            an event, where there are no lines.
-        anonymous: whether it does not tell whose it is.
+    `line` is the first physical line, counted from 1; without lines, the number of a row or the
+    offset of an event. `anonymous` rows do not identify their user.
     """
 
     line: int
@@ -43,7 +40,7 @@ class BadRow:
 
     @property
     def kind(self) -> str:
-        """The reason, without what belongs to this row alone.
+        """Reason without the parts specific to this row.
 
         >>> BadRow(3, "value 'x' is not 0 or 1").kind
         'value ... is not 0 or 1'
@@ -54,8 +51,6 @@ class BadRow:
 
 @dataclass(frozen=True, slots=True)
 class BadRowReason:
-    """How many rows are bad for one reason, and the first of them."""
-
     kind: str
     count: int
     first: BadRow
@@ -63,13 +58,11 @@ class BadRowReason:
 
 @dataclass(frozen=True, slots=True)
 class BadRows:
-    """How many rows of an input are bad, and the first of them in the order of the file.
+    """Number of bad rows of an input, and the first of them in the order of the file.
 
     Attributes:
-        anonymous: how many of them do not tell whose they are.
-        reasons: they are bad for, in the order in which they were met; beyond a number of them,
-            others are counted with the last one.
-        place: what stands before the number of a row, where it is not the line of a file.
+        reasons: Reasons in the order met; beyond a maximum, further ones are counted with the last.
+        place: Text before the number of a row, if that is not the line of a file.
     """
 
     name: str
@@ -80,10 +73,7 @@ class BadRows:
     place: str = ""
 
     def plus(self, rows: Sequence[BadRow], untold: int = 0) -> BadRows:
-        """This account with more rows in it, and the number of others that come after those.
-
-        The others are bad for the reason of the last of the rows.
-        """
+        """Return this summary with more rows and `untold` others, bad for the last one's reason."""
         if not rows:
             return replace(self, total=self.total + untold)
         first = sorted((*self.first, *rows))[:SHOWN_BAD_ROWS]
@@ -122,10 +112,7 @@ class BadRows:
 
 
 class BadRowsError(InputError):
-    """Bad rows where none were allowed; ``bad_rows`` holds the account.
-
-    The message does not say how to skip them where that cannot be.
-    """
+    """Bad rows where none are allowed; the message mentions skipping only if it is possible."""
 
     def __init__(self, bad_rows: BadRows, *, skippable: bool = True) -> None:
         otherwise = ", or go on without them by --skip-bad-rows" if skippable else ""

@@ -1,7 +1,7 @@
-"""Lines of which no record is held whole that is too long to be one.
+"""Read lines without buffering a record that is too long.
 
-A file of one endless line, a quote that is never closed, or a few kilobytes of gzip that unpack to
-gigabytes are read through, or refused, within a few megabytes of memory.
+Hostile files are read through, or rejected, within a few megabytes of memory. Examples are one
+endless line, a quote that is never closed, and a few kilobytes of gzip that unpack to gigabytes.
 """
 
 from __future__ import annotations
@@ -18,19 +18,18 @@ LINE_CAP = 1 << 30
 
 
 class EndlessLineError(ValueError):
-    """A line does not end; the message says so."""
+    """A line does not end."""
 
 
 class BoundedLines:
-    """Hands on lines, and refuses those that would make a record too long.
+    """Yield lines, and reject those that make a record too long.
 
-    Args:
-        lines: of a file, which is read no further than is needed, or in memory.
+    A file is read no further than needed.
 
     Attributes:
-        taken: how many lines, whole ones.
-        record: characters of the record that is being read; who has read one sets it to 0.
-        batch: characters since it was last set to 0.
+        taken: Number of whole lines read.
+        record: Characters of the current record; readers reset it to 0 after each record.
+        batch: Characters since it was last reset to 0.
     """
 
     def __init__(self, lines: Iterable[str] | TextIO) -> None:
@@ -43,11 +42,10 @@ class BoundedLines:
         return self
 
     def __next__(self) -> str:
-        """The next line.
+        """Return the next line.
 
-        Raises:
-            csv.Error: the record is too long; the line that makes it so has been passed over.
-            EndlessLineError: and does not end.
+        Raises `csv.Error` if the record is too long; the line that makes it so has been skipped.
+        Raises `EndlessLineError` if that line does not end.
         """
         line = self._next()
         self.taken += 1
@@ -60,7 +58,6 @@ class BoundedLines:
         return line
 
     def _pass_over(self, piece: str) -> None:
-        """Read on to the end of the line that a piece belongs to."""
         length = len(piece)
         while len(piece) > RECORD_CAP and not piece.endswith("\n"):
             length += len(piece)

@@ -1,6 +1,6 @@
-"""Change logs: who has which value from which epoch on.
+"""Change logs: the values of each user over time.
 
-A file holds one row per change, in any order: ``user,epoch,value`` or ``user,time,value``. A value
+A file has one row per change, in any order: ``user,epoch,value`` or ``user,time,value``. A value
 holds until it changes, and the value of an epoch is the one that holds at its end.
 """
 
@@ -26,22 +26,20 @@ from dpstream.pipeline.values.value_domains import BOOLEAN, ValueDomain
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChangeLog:
-    """Every change of every user, sorted by epoch and then by user.
+    """Changes of all users, sorted by epoch and then by user.
 
-    Only changes are kept: a row that repeats the value its user has already is none.
+    A row that repeats its user's current value is not a change and is not stored.
 
     Attributes:
-        users: sorted; an index below is a position in it. A user who never changes is one too.
+        users: Sorted; includes users without changes. Indices below are positions in it.
         epochs: int32 (changes,), from 1 to `last_epoch`, ascending.
         user_indices: int32 (changes,).
         values: (changes,) in the domain's dtype, int8 for 0 and 1.
-        last_epoch: the last epoch the log is about.
-        initial: the value of every user before its first change.
-        bad_rows: the rows that were skipped.
-        notices: sentences about rows and columns that were not used as they stand.
-        rostered: whether `users` are those of a roster; otherwise they are all who have a row,
-            wherever it is placed and whatever its value.
-        strangers: how many users have rows, which are not used, and are not on the roster.
+        initial: Value of every user before its first change.
+        notices: Sentences about rows and columns that were not used as written.
+        rostered: True if `users` are those of a user list; otherwise they are all users with a row,
+            at any position and with any value.
+        strangers: Number of users with rows who are not on the user list; their rows are not used.
     """
 
     users: tuple[str, ...]
@@ -56,21 +54,21 @@ class ChangeLog:
     strangers: int = 0
 
     def changes_at(self, epoch: int) -> tuple[NDArray[np.int32], NDArray[Any]]:
-        """Who changes in an epoch (ascending, each once) and to what: views (m,) and (m,)."""
+        """Return views (m,) and (m,): users who change in an epoch, ascending, and their values."""
         first, stop = np.searchsorted(self.epochs, [epoch, epoch + 1])
         return self.user_indices[first:stop], self.values[first:stop]
 
     def values_at(self, epoch: int) -> NDArray[Any]:
-        """The value of every user (users,) at the end of an epoch; at 0, the initial ones."""
+        """Return all values (users,) at the end of an epoch; at 0, the initial ones."""
         values = np.full(len(self.users), self.initial, dtype=self.values.dtype)
         stop = np.searchsorted(self.epochs, epoch, side="right")
-        # Backwards, the first change met of a user is its last one.
+        # In reverse order, the first change of a user is its last one.
         users, last = np.unique(self.user_indices[:stop][::-1], return_index=True)
         values[users] = self.values[:stop][::-1][last]
         return values
 
     def values_by_epoch(self) -> Iterator[NDArray[Any]]:
-        """The values of all users at epochs 1, 2, ...; the array is changed in place."""
+        """Yield the values of all users at epochs 1, 2, ...; the array is changed in place."""
         values = np.full(len(self.users), self.initial, self.values.dtype)
         for epoch in range(1, self.last_epoch + 1):
             users, changed = self.changes_at(epoch)
@@ -78,13 +76,10 @@ class ChangeLog:
             yield values
 
     def truth(self, domain: ValueDomain = BOOLEAN) -> NDArray[np.int64]:
-        """How many users have value 1, or each of the items, epoch 1 first.
+        """Count the users with value 1, or with each of the items, per epoch.
 
-        Args:
-            domain: the one the log was read with.
-
-        Returns:
-            int64, shape (last_epoch,), or (last_epoch, items) for a domain of items.
+        Returns int64, shape (last_epoch,), or (last_epoch, items) for a domain of items, which must
+        be the domain the log was read with.
         """
         order = np.lexsort((self.epochs, self.user_indices))
         users, values = self.user_indices[order], self.values[order].astype(np.intp)
@@ -98,7 +93,6 @@ class ChangeLog:
         return counts[:, 1] if domain.items is None else counts[:, 1:]
 
     def truths(self, domain: ValueDomain) -> Truths:
-        """The truth about every estimate, from `truth`."""
         return CountedTruths(self.truth(domain))
 
 
@@ -113,31 +107,27 @@ def load_change_log(
     users: Collection[str] | None = None,
     form: InputForm = AS_IT_IS,
 ) -> ChangeLog:
-    """Read a change log, plain or gzip whatever its name.
+    """Read a change log, plain or gzip, independent of its name.
 
-    Without another `form` it is CSV, and the first line names the columns: ``user``, ``value`` and
-    either ``epoch`` (numbered from 1) or ``time`` (ISO 8601 or unix seconds), in any order; others
-    are not used. The last row placed in an epoch gives its value. Rows before epoch 1 give the
-    value to begin with, and need no value if all they say is that there is such a user; rows after
-    `last_epoch` are not used. Rows that repeat each other are harmless. A row that contradicts an
-    earlier line, for the same user and epoch (in a log with times: user and time), is bad, unless
-    ``form.duplicates`` says which of them counts; as is one that cannot be read.
+    The file is CSV unless `form` says otherwise. Its first line names the columns in any order:
+    ``user``, ``value`` and either ``epoch`` or ``time``. Epochs are numbered from 1. Times are ISO
+    8601 or unix seconds, and require a `calendar`. Other columns are not used.
 
-    Args:
-        path: of the file.
-        domain: what a value may be.
-        calendar: places times; a log with times needs one.
-        last_epoch: the horizon; without one, the last epoch of a row.
-        to_last_row: the log ends with the epoch of its last row, if that is before `last_epoch`.
-        skip_bad_rows: go on without bad rows instead of raising.
-        users: the roster: who there is, with a row or without. None: whoever has a row, be it bad
-            or outside the horizon.
-        form: how rows are written.
+    * The last row placed in an epoch gives its value.
+    * Rows before epoch 1 give the initial value. Without a value, they only list their user.
+    * Rows after `last_epoch`, by default the last epoch of a row, are not used. With `to_last_row`,
+      the log ends with its last row if that is earlier.
+    * Rows that repeat each other are harmless. Unreadable rows are bad. So are rows that contradict
+      an earlier line for the same user and epoch, unless ``form.duplicates`` selects one of them.
+      In a log with times, this is the same user and time.
+    * `users` is the user list, with or without rows. If None, it is all users with a row, including
+      bad rows and rows outside the horizon.
 
     Raises:
-        BadRowsError: there are bad rows. All have been counted; the first ten are shown.
-        InputError: the file cannot be read or lacks a header. Or, without a roster, it holds no row
-            to use, or skipped rows that do not tell whose they are.
+        BadRowsError: If there are bad rows and `skip_bad_rows` is false. All are counted; the first
+            ten are shown.
+        InputError: If the file cannot be read or lacks a header. Without a user list, also if no
+            row is usable, or if skipped rows do not identify their users.
     """
     reader = RowReader(domain, calendar, form)
     read = read_table(path, reader, last_epoch, to_last_row=to_last_row, users=users)
@@ -173,7 +163,10 @@ def load_change_log(
 
 
 def _without_contradictions(table: Table, read: InputTable) -> tuple[Table, BadRows]:
-    """The first line for each user and position, of a table sorted by them and then by line."""
+    """Return the first line of each user and position, and the bad rows.
+
+    The table must be sorted by user, position and line.
+    """
     is_first = starts(table.users) | starts(table.positions)
     first = np.maximum.accumulate(np.where(is_first, np.arange(len(is_first)), 0))
     bad = np.flatnonzero(table.values != table.values[first])
@@ -191,10 +184,7 @@ def _without_contradictions(table: Table, read: InputTable) -> tuple[Table, BadR
 
 
 def _one_of_each(table: Table, rule: str) -> tuple[Table, int]:
-    """The row that counts for each user and position, and how many others say something else.
-
-    Sorted by user and position.
-    """
+    """Return the rows that count, by user and position, and the number of differing rows."""
     order = np.lexsort((precedence(table.lines, table.values, rule), table.positions, table.users))
     table = table.where(order)
     is_first = starts(table.users) | starts(table.positions)
@@ -204,7 +194,7 @@ def _one_of_each(table: Table, rule: str) -> tuple[Table, int]:
 
 
 def _changes(table: Table, initial: int) -> Table:
-    """The last row of each user and epoch, unless it repeats the value the user has already."""
+    """Return the last row of each user and epoch, unless it repeats the user's current value."""
     epochs = np.maximum(table.epochs, 1)
     is_last = np.roll(starts(table.users) | starts(epochs), -1)
     table = Table(table.users, table.positions, epochs, table.values, table.lines).where(is_last)

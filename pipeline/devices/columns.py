@@ -1,4 +1,4 @@
-"""Which columns of an input are which."""
+"""Find the columns of an input."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dpstream.pipeline.values.times import shown
 
 HEADER_NEEDS = "the columns user, value and epoch or time"
 _SEPARATORS = {";": ";", "\t": "tab", "|": "|", ",": ","}
-# What others call these columns: a guess, which the operator is asked about.
+# Common names of these columns, suggested to the operator.
 _OFTEN = {
     "user": ("user_id", "userid", "student_id", "customer_id", "id", "name", "who", "device"),
     "value": ("state", "status", "val", "amount", "label", "item"),
@@ -23,7 +23,7 @@ _NAMES_SHOWN = 20
 
 
 class Placing(StrEnum):
-    """What places a row in an epoch: a column of that name, or the moment the row arrives."""
+    """Source of a row's epoch: the column of that name, or the row's time of arrival."""
 
     EPOCH = "epoch"
     TIME = "time"
@@ -32,7 +32,7 @@ class Placing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Where the columns stand that a header names; `crowd` is -1 where there are no crowds."""
+    """Positions of the columns named in a header; `crowd` is -1 without crowds."""
 
     width: int
     user: int
@@ -44,7 +44,7 @@ class Columns:
 
     @classmethod
     def in_order(cls, placing: Placing, *, crowd: bool, unused: tuple[str, ...] = ()) -> Columns:
-        """Those of records that are taken apart as user, position, value and, if any, crowd."""
+        """Return the columns of records split into user, position, value and, if any, crowd."""
         return cls(
             width=3 + crowd,
             user=0,
@@ -66,18 +66,13 @@ class Columns:
         form: InputForm = AS_IT_IS,
         where: str = "the first line",
     ) -> Columns:
-        """The columns of a header, found by name in any order and any case.
+        """Find the columns of a header by name, in any order and any case.
 
-        Args:
-            name: of the input, for messages.
-            header: the fields of the first line.
-            live: whether a header without epoch and time is one whose rows count on arrival.
-            crowd: the column of the crowd that a user is in; None where there are no crowds.
-            form: says what columns are called.
-            where: the header stands, for messages.
+        With `live`, rows without epoch and time count on arrival. `crowd` is the column of a user's
+        crowd. `name` and `where` locate the header in messages.
 
-        Raises:
-            InputError: a column is missing or named twice, or epoch and time are both there.
+        Raises `InputError` if a column is missing or named twice, or if both epoch and time are
+        present.
         """
         names = [field.strip().casefold() for field in header]
         if "\0" in "".join(names) or not is_text("".join(names)):
@@ -135,7 +130,7 @@ class Columns:
 
 
 def is_text(text: str) -> bool:
-    """Whether a text read with errors="surrogateescape" was valid in its encoding."""
+    """Return whether text read with errors="surrogateescape" was valid in its encoding."""
     if text.isascii():
         return True
     try:
@@ -148,15 +143,7 @@ def is_text(text: str) -> bool:
 def no_such_columns(
     name: str, header: Sequence[str], missing: Sequence[str], form: InputForm, where: str
 ) -> str:
-    """What is missing, what there is, and how to say which is which.
-
-    Args:
-        name: of the input.
-        header: the columns there are.
-        missing: those of ours that are not among them.
-        form: says what columns are called.
-        where: the header stands.
-    """
+    """Return a message with the `missing` and the present columns, and how to map them."""
     needed = HEADER_NEEDS
     if form.columns != AS_IT_IS.columns:
         called = [
@@ -185,7 +172,6 @@ def _sounds_like(column: str, name: str) -> bool:
 
 
 def _guesses(header: Sequence[str], missing: Sequence[str]) -> list[tuple[str, str]]:
-    """For each column that is missing, the name of one that it may be."""
     left = [field.strip() for field in header if field.strip()]
     guesses = []
     for column in missing:

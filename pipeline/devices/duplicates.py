@@ -1,6 +1,6 @@
-"""Which of several rows of a user for the same epoch or time counts: the rules of `Duplicates`.
+"""Select one of several rows of a user for the same epoch or time, by the rules of `Duplicates`.
 
-The same rules for columns of a file, for rows that come one by one, and for items of a set.
+The same rules apply to columns of a file, to single rows, and to items of a set.
 """
 
 from __future__ import annotations
@@ -14,13 +14,7 @@ from numpy.typing import NDArray
 def precedence(
     lines: NDArray[np.int64], values: NDArray[np.integer], rule: str
 ) -> NDArray[np.int64]:
-    """What comes first by a rule has the smallest number; int64, as many as there are rows.
-
-    Args:
-        lines: where each row stands.
-        values: of each row.
-        rule: first, last, largest or smallest; any other is as first.
-    """
+    """Return int64 sort keys by the rule first, last, largest or smallest; others mean first."""
     match rule:
         case "last":
             return -lines.astype(np.int64)
@@ -32,7 +26,7 @@ def precedence(
 
 
 def ranked(items: list[int], rule: str | None) -> list[int]:
-    """Items in the order in which a rule prefers them; None is as first.
+    """Sort items by a rule's preference; None means first.
 
     >>> ranked([5, 9, 2], "largest"), ranked([5, 9, 2], "last"), ranked([5, 9, 2], None)
     ([9, 5, 2], [2, 9, 5], [5, 9, 2])
@@ -48,15 +42,15 @@ def ranked(items: list[int], rule: str | None) -> list[int]:
 
 
 class RowAction(Enum):
-    """What a row comes to that says what a user holds.
+    """Effect of a row on its user's value.
 
     Attributes:
-        NEWER: it counts.
-        SAME: it says again what is known.
-        OLDER: a later one was read before.
-        PREFERRED: of several for the same moment it counts by the rule.
-        PASSED_OVER: of several for the same moment another one does.
-        CONTRADICTS: it says something else for the same moment, and no rule says which counts.
+        NEWER: It counts.
+        SAME: It repeats the known value.
+        OLDER: A later one was read before.
+        PREFERRED: Of several for the same time, the rule selects it.
+        PASSED_OVER: Of several for the same time, the rule selects another.
+        CONTRADICTS: It differs for the same time, and no rule selects one.
     """
 
     NEWER = auto()
@@ -68,28 +62,23 @@ class RowAction(Enum):
 
     @property
     def counts(self) -> bool:
-        """Whether the user holds what the row says."""
         return self in (RowAction.NEWER, RowAction.PREFERRED)
 
     @property
     def by_rule(self) -> bool:
-        """Whether a rule has decided between several."""
         return self in (RowAction.PREFERRED, RowAction.PASSED_OVER)
 
 
 def judged(
     rule: str | None, newest: tuple[int, int] | None, position: int, value: int
 ) -> RowAction:
-    """What a row comes to after others of its user.
+    """Return the effect of a row after others of its user.
 
     >>> judged("largest", (3, 20), 3, 25), judged(None, (3, 20), 3, 25), judged(None, (3, 20), 2, 0)
     (<RowAction.PREFERRED: 4>, <RowAction.CONTRADICTS: 6>, <RowAction.OLDER: 3>)
 
-    Args:
-        rule: for rows of the same moment; None and refuse allow none that differ.
-        newest: position and value of the row that counts so far; None before the first one.
-        position: of the row in time.
-        value: of the row.
+    Positions are in time. `rule` None and refuse allow no differing rows of the same time. `newest`
+    is position and value of the row that counts so far, or None.
     """
     if newest is None or position > newest[0]:
         return RowAction.NEWER

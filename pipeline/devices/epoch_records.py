@@ -1,4 +1,4 @@
-"""The records of an epoch that a producer has drawn, for every shuffle instance."""
+"""Encode a drawn epoch of a producer as records, for every parallel shuffler."""
 
 from __future__ import annotations
 
@@ -20,16 +20,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DrawnEpoch:
-    """What a producer has drawn of an epoch.
+    """Drawing of one epoch by a producer.
 
     Attributes:
-        job: whose epoch it is.
-        epoch: of the job.
-        enrolment: 16 bytes, of the producer.
-        drawing: 8 random bytes of this drawing, which no other has.
-        contributors: devices that are present.
-        population: devices that are enrolled.
-        most: the most reports that there may be, where their number is a secret; None elsewhere.
+        enrolment: Enrollment id of the producer, 16 bytes.
+        drawing: Random bytes unique to this drawing, 8 bytes.
+        most: Maximum number of reports, where the actual number is secret; None elsewhere.
     """
 
     job: DeployedJob
@@ -43,16 +39,10 @@ class DrawnEpoch:
     def records(
         self, reports: Reports, generator: np.random.Generator
     ) -> Iterator[tuple[Role, Iterator[bytes]]]:
-        """The records with a part of the reports for every shuffle instance, and their topics.
+        """Yield the topic and records of each parallel shuffler's part of the reports.
 
-        The instance that decides windows comes last.
-
-        Args:
-            reports: of all devices, shape (n, width), or counted.
-            generator: of the drawing.
-
-        Raises:
-            CodecError: there are more reports than records can hold.
+        The shuffler that decides windows comes last. `reports` has shape (n, width), or is counted.
+        Raises `CodecError` if there are more reports than records can hold.
         """
         roles, parts, most = self.job.report_roles, [reports], self.most
         if len(roles) > 1:
@@ -66,7 +56,7 @@ class DrawnEpoch:
     def _pieces(
         self, reports: Reports, most: int | None, generator: np.random.Generator
     ) -> Sequence[tuple[Words, FixedSize | None]]:
-        """What each batch holds, and the room that it takes; None: as much as it needs."""
+        """Return the messages of each batch and its fixed size, or None for a minimal size."""
         words = self._words(reports, generator)
         if most is not None:
             from dpstream.topics.fixed_sizes import fixed_size, split_fixed
@@ -75,7 +65,7 @@ class DrawnEpoch:
         return [(piece, None) for piece in split_words(words)] if words.rows else []
 
     def _words(self, reports: Reports, generator: np.random.Generator) -> Words:
-        """What is sent; where dummies hide reports, in an order that does not tell them apart."""
+        """Return the messages to send, in an order that hides which ones are dummies."""
         if isinstance(reports, CountedWords):
             return Words(reports.values, reports.counts)
         if self.job.protocol_entry.shuffling is None:
@@ -90,7 +80,6 @@ class DrawnEpoch:
     def _records(
         self, role: Role, pieces: Sequence[tuple[Words, FixedSize | None]]
     ) -> Iterator[bytes]:
-        """Batches for one shuffle instance, and their punctuation."""
         job, epoch = self.job, self.epoch
         for index, (piece, room) in enumerate(pieces):
             batch = Batch(
@@ -118,7 +107,7 @@ class DrawnEpoch:
 
 
 def drawn_epochs(job: DeployedJob) -> type[DrawnEpoch]:
-    """What makes the records of a job's epochs, open or sealed."""
+    """Return the class that encodes a job's epochs, open or sealed."""
     if job.sealed is None:
         return DrawnEpoch
     from dpstream.pipeline.devices.sealed_records import BoxedEpoch, SharedEpoch

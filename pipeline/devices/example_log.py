@@ -1,7 +1,7 @@
-"""Example logs: each user's labelled example, which it holds at every epoch.
+"""Example logs: the labeled example of each user, the same at every epoch.
 
-A file holds one row per user, in any order. Its first line names the columns: ``user``, ``class``,
-and the features, which are all others, in the order in which they stand.
+A file has one row per user, in any order. Its first line names the columns: ``user``, ``class``,
+and the features, which are all others, in their order.
 """
 
 from __future__ import annotations
@@ -29,17 +29,12 @@ _HEADER_CAP = 1 << 20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExampleLog:
-    """The example of every user.
+    """Examples of all users; attributes not listed are those of `ChangeLog`.
 
     Attributes:
-        users: sorted.
-        examples: int16 (users, 1 + features), as `ExampleDomain` has them; zeros for a user of the
-            roster who has no row to use.
-        last_epoch: the last epoch the log is about.
-        bad_rows: the rows that were skipped.
-        notices: sentences about rows that were not used.
-        rostered: whether `users` are those of a roster; otherwise they are all who have a row.
-        strangers: how many users have rows, which are not used, and are not on the roster.
+        users: Sorted.
+        examples: int16 (users, 1 + features), as defined by `ExampleDomain`; zeros for a listed
+            user without a usable row.
     """
 
     users: tuple[str, ...]
@@ -51,16 +46,16 @@ class ExampleLog:
     strangers: int = 0
 
     def values_by_epoch(self) -> Iterator[NDArray[np.int16]]:
-        """The examples of all users at epochs 1, 2, ...: the same array at each."""
+        """Yield the examples of all users at epochs 1, 2, ...: the same array each time."""
         for _ in range(self.last_epoch):
             yield self.examples
 
     def truth(self, domain: ValueDomain) -> NDArray[np.int64]:
-        """Shape (last_epoch, 0): nothing is counted."""
+        """Return an array of shape (last_epoch, 0), as nothing is counted."""
         return np.zeros((self.last_epoch, 0), np.int64)
 
     def truths(self, domain: ValueDomain) -> Truths:
-        """That nothing is known of what is estimated."""
+        """Return an empty ground truth: the estimated model has none in the input."""
         return CountedTruths(self.truth(domain))
 
 
@@ -73,22 +68,10 @@ def load_example_log(
     users: Collection[str] | None = None,
     form: InputForm = AS_IT_IS,
 ) -> ExampleLog:
-    """Read a CSV file of examples, plain or gzip whatever its name.
+    """Read a CSV file of examples, plain or gzip, independent of its name.
 
-    Of several rows of a user the first counts, and the others are bad.
-
-    Args:
-        path: of the file.
-        domain: of the job.
-        last_epoch: the horizon.
-        skip_bad_rows: go on without bad rows instead of raising.
-        users: the roster; None for whoever has a row, be it bad.
-        form: how rows are written; ``columns.value`` is what the column of the class is called.
-
-    Raises:
-        BadRowsError: there are bad rows. All have been counted; the first ten are shown.
-        InputError: the file cannot be read, lacks a header or names other columns; or, without a
-            roster, it holds no row to use, or skipped rows that do not tell whose they are.
+    Of several rows of a user the first counts, and the others are bad. ``form.columns.value`` names
+    the column of the class. Other arguments and all errors are those of `load_change_log`.
     """
     name = fspath(path)
     if (refusal := form.refusal(domain)) is not None:

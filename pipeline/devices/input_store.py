@@ -1,8 +1,8 @@
-"""What a producer keeps of a topic that it reads, in the file that its draws are in.
+"""Persist a producer's topic input in the file of its draws.
 
-Two kinds of transactions move it on. One adds what was read and how far that is. The other takes
-the rows of an epoch away, in the same transaction in which the epoch is drawn. So at any moment the
-file says of every event whether it is still to be read, is waiting for its epoch, or is drawn.
+Two kinds of transactions change it. One adds the events read and the new offset. The other removes
+the rows of an epoch in the transaction that draws the epoch. At any moment, the file therefore
+shows of every event whether it is unread, waiting for its epoch, or drawn.
 """
 
 from __future__ import annotations
@@ -31,8 +31,6 @@ Value = int | list[int]
 
 
 class WaitingRow(NamedTuple):
-    """A row whose epoch has not been drawn yet."""
-
     epoch: int
     partition: int
     event: int
@@ -42,11 +40,7 @@ class WaitingRow(NamedTuple):
 
 
 class InputStore:
-    """The tables of a topic in the file of a producer's draws.
-
-    Raises:
-        sqlite3.Error: they cannot be read or written.
-    """
+    """Tables of a topic in the file of a producer's draws; methods raise `sqlite3.Error`."""
 
     def __init__(self, store: ProducerStore) -> None:
         self._store = store
@@ -54,28 +48,25 @@ class InputStore:
         self._connection.executescript(_SCHEMA)
 
     def transaction(self) -> AbstractContextManager[None]:
-        """All or nothing, and durable once left without an exception."""
+        """Return a context that is atomic, and durable once left without an exception."""
         return self._store.transaction()
 
     def offsets(self) -> dict[int, int]:
-        """The offset of the next event to be read, by partition."""
         return dict(self._connection.execute("SELECT partition, next FROM input_offsets"))
 
     def set_offset(self, partition: int, offset: int) -> None:
-        """Say how far a partition has been read."""
         self._connection.execute(
             "INSERT OR REPLACE INTO input_offsets VALUES (?, ?)", (partition, offset)
         )
 
     def add_rows(self, rows: Iterable[WaitingRow]) -> None:
-        """Have rows wait for their epochs."""
         self._connection.executemany(
             "INSERT INTO input_rows VALUES (?, ?, ?, ?, ?, ?)",
             (row._replace(value=_written(row.value)) for row in rows),
         )
 
     def rows_to(self, epoch: int) -> Iterator[WaitingRow]:
-        """The rows of epochs up to this one, by partition and in its order."""
+        """Yield the waiting rows up to an epoch, by partition and in its order."""
         found = self._connection.execute(
             "SELECT epoch, partition, event, user, position, value FROM input_rows "
             "WHERE epoch <= ? ORDER BY partition, event, rowid",
@@ -85,28 +76,25 @@ class InputStore:
             yield row if isinstance(row.value, int) else row._replace(value=_read(row.value))
 
     def waiting(self) -> int:
-        """How many rows wait for their epochs."""
         (count,) = self._connection.execute("SELECT count(*) FROM input_rows").fetchone()
         return int(count)
 
     def delete_rows_to(self, epoch: int) -> None:
-        """Take away the rows of epochs up to this one."""
         self._connection.execute("DELETE FROM input_rows WHERE epoch <= ?", (epoch,))
 
     def values(self) -> dict[str, tuple[int, int]]:
-        """What users hold, and the position of the row that says so."""
+        """Return position and value of each user's row that counts."""
         rows = self._connection.execute("SELECT user, position, value FROM input_values")
         return {user: (position, value) for user, position, value in rows}
 
     def set_values(self, values: Mapping[str, tuple[int, int]]) -> None:
-        """Write down what some users hold."""
         self._connection.executemany(
             "INSERT OR REPLACE INTO input_values VALUES (?, ?, ?)",
             ((user, position, value) for user, (position, value) in values.items()),
         )
 
     def add_users(self, users: Iterable[str], *, listed: bool) -> None:
-        """Note who has an event, or is listed by one that says nothing else."""
+        """Add users with an event, or `listed` by an event without a value."""
         self._connection.executemany(
             "INSERT INTO input_users VALUES (?, ?) "
             "ON CONFLICT (user) DO UPDATE SET listed = max(listed, excluded.listed)",
@@ -114,19 +102,19 @@ class InputStore:
         )
 
     def users(self, *, listed: bool) -> list[str]:
-        """Who has an event, or those of them who are listed; sorted."""
+        """Return the users with an event, or the listed ones among them, sorted."""
         found = self._connection.execute(
             "SELECT user FROM input_users WHERE listed >= ? ORDER BY user", (int(listed),)
         )
         return sorted(user for (user,) in found)
 
     def forget_users(self) -> None:
-        """Forget who has an event: from the first epoch drawn on nobody else is taken in."""
+        """Delete the candidates for enrollment: after the first epoch no user is added."""
         self._connection.execute("DELETE FROM input_users")
 
 
 def _written(value: Value) -> int:
-    # Of several items as text, which SQLite keeps beside numbers in one column.
+    # Several items are stored as text, which SQLite allows in a column of numbers.
     return value if isinstance(value, int) else json.dumps(value)  # type: ignore[return-value]
 
 

@@ -1,9 +1,8 @@
-"""Item logs: who holds which items at which epoch.
+"""Item logs: the items of each user at each epoch.
 
-A file holds one row per item, in any order: ``user,epoch,value`` or ``user,time,value``. Every
-epoch stands alone: a user holds the items of the rows of that epoch, and no others. All users are
-present at every epoch, whether they hold items or not; a row without a value says that there is
-such a user, and no more.
+A file has one row per item, in any order: ``user,epoch,value`` or ``user,time,value``. Epochs are
+independent: a user has exactly the items of the rows of that epoch. All users are present at every
+epoch, with or without items. A row without a value only lists its user.
 """
 
 from __future__ import annotations
@@ -33,20 +32,16 @@ from dpstream.pipeline.values.value_domains import ValueDomain
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ItemLog:
-    """Every item of every user, sorted by epoch and then by user; each once.
+    """Items of all users, distinct, sorted by epoch and then by user.
+
+    Attributes not listed are those of `ChangeLog`.
 
     Attributes:
-        users: sorted; an index below is a position in it.
+        users: Sorted; indices below are positions in it.
         epochs: int32 (rows,), from 1 to `last_epoch`, ascending.
         user_indices: int32 (rows,).
         values: int64 (rows,), items from 1 on.
-        slots: the most items of a user at an epoch.
-        last_epoch: the last epoch the log is about.
-        bad_rows: the rows that were skipped.
-        notices: sentences about rows and columns that were not used as they stand.
-        rostered: whether `users` are those of a roster; otherwise they are all who have a row,
-            wherever it is placed and whatever its value.
-        strangers: how many users have rows, which are not used, and are not on the roster.
+        slots: Maximum number of items of a user at an epoch.
     """
 
     users: Sequence[str]
@@ -61,10 +56,7 @@ class ItemLog:
     strangers: int = 0
 
     def values_by_epoch(self) -> Iterator[NDArray[np.int64]]:
-        """The items of all users at epochs 1, 2, ..., shape (users, slots), 0 where there are less.
-
-        The array is changed in place.
-        """
+        """Yield items at epochs 1, 2, ... in one reused array (users, slots), padded with 0."""
         values = np.zeros((len(self.users), self.slots), np.int64)
         for epoch in range(1, self.last_epoch + 1):
             users, items = self._rows_of(epoch)
@@ -74,18 +66,17 @@ class ItemLog:
             yield values
 
     def counts_at(self, epoch: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The items that somebody holds at an epoch, ascending, and how many users do."""
+        """Return the items present at an epoch, ascending, and their numbers of users."""
         items, counts = np.unique(self._rows_of(epoch)[1], return_counts=True)
         return items, counts.astype(np.int64)
 
     def truth(self, domain: ValueDomain) -> NDArray[np.int64]:
-        """How many users hold each of the items: int64, shape (last_epoch, items)."""
+        """Count the users with each of the items: int64, shape (last_epoch, items)."""
         counts = np.zeros((self.last_epoch, domain.size), np.int64)
         np.add.at(counts, (self.epochs - 1, self.values), 1)
         return counts[:, 1:]
 
     def truths(self, domain: ValueDomain) -> Truths:
-        """The truth about every estimate, of which only what was estimated is counted."""
         return _HeldTruths(self)
 
     def _rows_of(self, epoch: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
@@ -120,10 +111,7 @@ def load_value_log(
     users: Collection[str] | None = None,
     form: InputForm = AS_IT_IS,
 ) -> ValueLog:
-    """Read a file as the domain understands it: changes, items of single epochs, or examples.
-
-    Arguments and errors are those of `load_change_log`, `load_item_log` and `load_example_log`.
-    """
+    """Read a change, item or example log as the domain requires; see the loader of each."""
     if isinstance(domain, ExampleDomain):
         return load_example_log(
             path,
@@ -157,25 +145,11 @@ def load_item_log(
     users: Collection[str] | None = None,
     form: InputForm = AS_IT_IS,
 ) -> ItemLog:
-    """Read a file of items, plain or gzip whatever its name.
+    """Read a file of items, plain or gzip, independent of its name.
 
-    Columns and users are those of `load_change_log`. Rows outside the horizon are not used. Of a
-    user with more items at an epoch than `ValueDomain.slots`, those that come first in the file are
-    used, unless ``form.duplicates`` names others.
-
-    Args:
-        path: of the file.
-        domain: what an item may be, and how many a user may hold.
-        calendar: places times; a log with times needs one.
-        last_epoch: the horizon; without one, the last epoch of a row.
-        to_last_row: the log ends with the epoch of its last row, if that is before `last_epoch`.
-        skip_bad_rows: go on without bad rows instead of raising.
-        users: the roster; None for whoever has a row.
-        form: how rows are written.
-
-    Raises:
-        BadRowsError: there are bad rows. All have been counted; the first ten are shown.
-        InputError: as `load_change_log`.
+    Columns, arguments and errors are those of `load_change_log`. Rows outside the horizon are not
+    used. If a user has more items at an epoch than `ValueDomain.slots`, those first in the file are
+    used, unless ``form.duplicates`` selects others.
     """
     assert domain.slots is not None
     reader = RowReader(domain, calendar, form)
@@ -187,7 +161,7 @@ def load_item_log(
         table = table.where(table.epochs >= 1)
     table = _one_item_each(table)
     user_indices, values = table.users, table.values.astype(np.int64)
-    # The first row of each item, in the order of the file or of the rule.
+    # Keep the first row of each item, in the order of the file or of the rule.
     rank = precedence(table.lines, values, form.duplicates or "first")
     order = np.lexsort((rank, values, user_indices, table.epochs))
     new = starts(table.epochs[order]) | starts(user_indices[order]) | starts(values[order])
@@ -227,7 +201,6 @@ def load_item_log(
 
 
 def _excess(table: Table, read: InputTable) -> list[BadRow]:
-    """The rows of items that are too many."""
     return [
         BadRow(line, f"more items of user {shown(read.users[user])} at the epoch than the job has")
         for line, user in zip(table.lines.tolist(), table.users.tolist(), strict=True)

@@ -1,4 +1,4 @@
-"""How often items are held, from a file: what errors that depend on it are predicted for."""
+"""Read item frequencies from a file, for error predictions that depend on them."""
 
 from __future__ import annotations
 
@@ -19,15 +19,10 @@ _HEADER = ["item", "count"]
 
 
 def counts_in(path: str | PathLike[str]) -> NDArray[np.float64] | None:
-    """The counts of a CSV file ``item,count``, plain or gzip; None for a file of another kind.
+    """Read the counts of a CSV file ``item,count``, plain or gzip; None for other files.
 
-    Items are not looked at: how unequal the counts are is all that matters.
-
-    Returns:
-        float64, shape (rows,), all of them above 0.
-
-    Raises:
-        InputError: the file cannot be read, or a row is no item and its count.
+    Items are ignored: only the distribution of counts matters. Returns float64, shape (rows,),
+    without zeros. Raises `InputError` if the file or a row is malformed.
     """
     name = fspath(path)
     counts = []
@@ -50,13 +45,9 @@ def counts_in(path: str | PathLike[str]) -> NDArray[np.float64] | None:
 
 
 def usual_shares(log: ItemLog) -> NDArray[np.float64]:
-    """The share of the users that hold each item, on average over the epochs with any.
+    """Return the share of users with each item, averaged over the epochs with any item.
 
-    Returns:
-        float64, shape (items,), of those that anybody holds.
-
-    Raises:
-        InputError: nobody holds any.
+    Returns float64, shape (items,), for items that occur. Raises `InputError` if none does.
     """
     items, rows = np.unique(log.values, return_counts=True)
     if not len(items):

@@ -1,7 +1,7 @@
-"""Records of JSON: one object each, as lines of a file or as events of a topic.
+"""Read JSON records: one object each, as lines of a file or as events of a topic.
 
-Their fields become texts, as if they stood in a CSV file: user, what places the record in time,
-value, and the crowd where there are crowds.
+Their fields become texts as in a CSV file: user, position in time, value, and the crowd if there
+are crowds.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _EXACT: Final = 1 << 53
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Where the fields of a record are: keys, or dotted ones that lead inwards.
+    """Keys of a record's fields, dotted for nested ones.
 
     >>> Keys.of({"payload": {"user": "ann"}, "epoch": 3, "value": True},
     ...         InputForm.model_validate_json('{"columns": {"user": "payload.user"}}')).fields(
@@ -37,11 +37,9 @@ class Keys:
     ['bob', '4', '']
 
     Attributes:
-        user: of the user.
-        placing: what places a record; by arrival, that of its timestamp.
-        position: of the epoch or time; empty by arrival.
-        value: of the value.
-        crowd: of the crowd; None where there are none.
+        placing: Source of a record's epoch; by arrival, its timestamp.
+        position: Key of the epoch or time; empty by arrival.
+        crowd: Key of the crowd; None without crowds.
     """
 
     user: str
@@ -60,17 +58,10 @@ class Keys:
         stamped: bool = False,
         name: str = "",
     ) -> Keys:
-        """The keys of records, of which this is one.
+        """Derive the keys from the first of several records.
 
-        Args:
-            record: the first one.
-            form: says what keys are called.
-            crowd: that of the crowd.
-            stamped: whether records that have neither epoch nor time are placed by a timestamp.
-            name: of the input, for messages.
-
-        Raises:
-            InputError: the record lacks one.
+        `form` names the keys, and `crowd` is that of the crowd. If `stamped`, records without epoch
+        and time are placed by a timestamp. Raises `InputError` if the record lacks a key.
         """
         columns = form.columns
         stated = columns.placing
@@ -102,21 +93,18 @@ class Keys:
 
     @classmethod
     def placed(cls, placing: Placing, form: InputForm, crowd: str | None) -> Keys:
-        """The keys of records that are known to be placed so."""
         position = "" if placing is Placing.ARRIVAL else form.columns.name_of(placing)
         user, value = form.columns.name_of("user"), form.columns.name_of("value")
         return cls(user, placing, position, value, crowd)
 
     @property
     def columns(self) -> Columns:
-        """Where the texts of `fields` stand."""
         return Columns.in_order(self.placing, crowd=self.crowd is not None)
 
     def fields(self, record: dict[str, Any]) -> list[str]:
-        """The texts of a record: user, position (empty by arrival), value, crowd.
+        """Return a record's user, position (empty by arrival), value and crowd as texts.
 
-        Raises:
-            ValueError: one is missing, or is no single value.
+        Raises `ValueError` if one is missing or is not a single value.
         """
         user = _text(record, self.user)
         position = _text(record, self.position) if self.position else ""
@@ -125,11 +113,7 @@ class Keys:
 
 
 def parse_object(text: str | bytes) -> dict[str, Any]:
-    """The JSON object of a text.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Parse a JSON object; raises `ValueError` for any other text."""
     try:
         record = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -143,10 +127,9 @@ def parse_object(text: str | bytes) -> dict[str, Any]:
 def json_file(
     name: str, text: TextIO, form: InputForm, crowd: str | None
 ) -> tuple[Columns, Iterator[Records]]:
-    """The columns and the records of a file with one object a line.
+    """Return the columns and records of a file with one object per line.
 
-    Raises:
-        InputError: no line is an object, or the first one lacks a key.
+    Raises `InputError` if no line is an object, or if the first one lacks a key.
     """
     lines = enumerate(_lines(text), 1)
     bad: list[BadRow] = []
@@ -184,10 +167,7 @@ def _batches(
 def records_of(
     keys: Keys, texts: Iterable[tuple[int, str | bytes]], bad: Sequence[BadRow] = ()
 ) -> Records:
-    """Records of JSON texts, each with its number.
-
-    Texts that are blank are none; `bad` are rows that are known to be bad already.
-    """
+    """Return the records of numbered JSON texts, without blank ones; `bad` rows are prepended."""
     fields, numbers, found, named = [], [], list(bad), []
     for number, text in texts:
         if not text.strip():
@@ -239,7 +219,7 @@ def _text(record: dict[str, Any], name: str) -> str:
     if isinstance(found, float) and not math.isfinite(found):
         raise ValueError(f"{shown(name)} is {found}, which is no number in JSON")
     if isinstance(found, float) and found.is_integer() and abs(found) < _EXACT:
-        # JSON has one kind of number: 1.0 is the user, epoch or value 1.
+        # JSON has only one type of number: 1.0 is the user, epoch or value 1.
         return str(int(found))
     if isinstance(found, bool | int | float):
         return json.dumps(found)
@@ -247,7 +227,6 @@ def _text(record: dict[str, Any], name: str) -> str:
 
 
 def _names(record: dict[str, Any], prefix: str = "") -> Iterator[str]:
-    """The names of all single values, dotted."""
     for key, value in record.items():
         if isinstance(value, dict):
             yield from _names(value, f"{prefix}{key}.")
@@ -256,13 +235,13 @@ def _names(record: dict[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 def _lines(text: TextIO) -> Iterator[str]:
-    """Lines, none of which is held whole that is too long to be a record."""
+    """Yield lines without buffering one that is too long to be a record."""
     while piece := text.readline(RECORD_CAP + 1):
         if len(piece) <= RECORD_CAP:
             yield piece
             continue
         length = len(piece)
-        yield piece[: RECORD_CAP // 1024]  # no JSON any more: a bad row that shows how it begins
+        yield piece[: RECORD_CAP // 1024]  # invalid JSON: a bad row with its start
         while len(piece) > RECORD_CAP and not piece.endswith("\n"):
             piece = text.readline(RECORD_CAP + 1)
             length += len(piece)

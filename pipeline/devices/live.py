@@ -1,20 +1,20 @@
-"""A live source: rows as they come, epochs closed by the clock.
+"""Live input: rows as they arrive, epochs closed by the clock.
 
-Sans I/O: `LiveSource` is given bytes and the time, and returns events. Rows of the running epoch
-come out as changes; when the clock says that it is over it is closed, and the next one runs. Rows
-of later epochs are held until theirs runs. A row of a closed epoch is late: it cannot change that
-epoch, but where nothing newer is known of its user its value holds from the running epoch on.
-So when an epoch closes, the values at it are those of a `ChangeLog` of the rows read so far.
+Sans I/O: `LiveSource` is given bytes and the time, and returns events.
 
-Where users hold sets of items, every epoch stands alone: a row adds an item to the running epoch,
-late rows are of no use, and when an epoch closes the sets are those of an `ItemLog`.
-
-A row without a value before epoch 1 says that there is such a user. Rows that cannot be used are
-skipped and counted, whatever is wrong with them: a source that stopped at one would fall silent
-because of what a row says.
-
-At the end of the input the epochs that are over have been closed, and the running one stays open:
-whoever keeps its changes can close it in a later run.
+* Rows of the running epoch become changes. When the clock passes its end the epoch is closed, and
+  the next one runs.
+* Rows of later epochs are buffered until their epoch runs.
+* A row of a closed epoch is late and cannot change that epoch. If nothing newer is known of its
+  user, its value holds from the running epoch on. The values at a closing epoch are therefore those
+  of a `ChangeLog` of the rows read so far.
+* If users have sets of items, epochs are independent: a row adds an item to the running epoch, and
+  late rows are not used. The sets at a closing epoch are those of an `ItemLog`.
+* A row without a value before epoch 1 lists its user.
+* Unusable rows of any kind are skipped and counted: a source that stopped at one would go silent
+  because of the row's content.
+* At the end of the input, epochs that are over have been closed. The running one stays open, so
+  that a later run can close it if its changes are saved.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ LINE_CAP = 1 << 20  # bytes of one line
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A user has this value from the running epoch on (it may have had it before)."""
+    """Value of a user from the running epoch on; it may be unchanged."""
 
     epoch: int
     user: str
@@ -53,7 +53,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A user holds these items in the running epoch, beside those it was said to hold before."""
+    """New items of a user in the running epoch, in addition to earlier ones."""
 
     epoch: int
     user: str
@@ -62,14 +62,12 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """There is such a user."""
-
     user: str
 
 
 @dataclass(frozen=True, slots=True)
 class CloseEpoch:
-    """The running epoch is over; its values are final."""
+    """End of the running epoch, whose values are final."""
 
     epoch: int
 
@@ -78,26 +76,20 @@ Event: TypeAlias = Change | Held | Listed | CloseEpoch
 
 
 class LiveSource:
-    r"""Turns bytes and clock readings into events.
+    r"""Turn bytes and clock readings into events.
 
-    The rows are those of `load_change_log`: CSV, whose first line names the columns, or JSON, an
-    object a line, of which the first one does. Without an epoch or a time a row counts at the
-    moment it is received.
+    The rows are those of `load_change_log`: CSV with a header, or JSON, one object per line, of
+    which the first names the fields. A row without epoch and time counts when it is received.
 
     Args:
-        calendar: when epochs begin and end.
-        first_epoch: the first one this source closes; those the clock has passed close at once.
-        last_epoch: the source is finished when it has closed this one.
-        domain: what a value may be.
-        name: of the input, for messages.
-        lateness: how long an epoch waits for its rows after its end by the clock.
-        hold: at most so many rows of later epochs are held; more are dropped and counted.
-        form: how rows are written; JSON if it says so, or if the first line is an object.
+        first_epoch: First epoch to close; epochs that are already over close at once.
+        last_epoch: Epoch after which the source is finished.
+        lateness: Time an epoch waits for its rows after its end by the clock.
+        hold: Maximum number of buffered rows of later epochs; more are dropped and counted.
+        form: Format of the rows; JSON if it says so, or if the first line is an object.
 
     Attributes:
-        epoch: the running one.
-        deadline: when it closes; None when the source is finished.
-        bad_rows: those skipped so far.
+        deadline: Closing time of the running epoch; None when the source is finished.
 
     >>> from datetime import UTC
     >>> from dpstream.pipeline.values.durations import parse_duration
@@ -149,12 +141,12 @@ class LiveSource:
 
         self._columns: Columns | None = None
         self._json = form.format == "json"
-        self._keys: Keys | None = None  # of JSON
-        self._partial = b""  # a line whose end has not come yet
-        self._overlong = False  # it was too long, and what comes of it is dropped
-        self._open: list[str] = []  # lines of a record whose closing quote has not come yet
-        self._lines = 0  # before those
-        self._received = 0  # rows
+        self._keys: Keys | None = None  # for JSON input
+        self._partial = b""  # start of a line whose end is missing
+        self._overlong = False  # while the rest of a long line is dropped
+        self._open: list[str] = []  # lines of a record without a closing quote yet
+        self._lines = 0  # number of lines before those
+        self._received = 0  # number of rows
         self._newest: dict[str, tuple[int, int]] = {}  # position and value by user
         self._held: defaultdict[int, list[_LiveRow]] = defaultdict(list)
         self._holding = 0
@@ -164,7 +156,7 @@ class LiveSource:
         self._set_deadline()
 
     def tick(self, now: datetime) -> list[Event]:
-        """What the passing of time brings: the epochs over by now are closed, in order."""
+        """Close the epochs that are over by now, in order, and return the events."""
         events: list[Event] = []
         while self.deadline is not None and now >= self.deadline:
             events.append(CloseEpoch(self.epoch))
@@ -177,10 +169,9 @@ class LiveSource:
         return events
 
     def receive(self, data: bytes, now: datetime) -> list[Event]:
-        """What some bytes bring that have arrived now, cut anywhere; first `tick`.
+        """Call `tick`, and process newly arrived bytes, cut anywhere.
 
-        Raises:
-            InputError: the header is of no use, or longer than 1 MiB.
+        Raises `InputError` if the header is malformed, or longer than 1 MiB.
         """
         events = self.tick(now)
         data = self._as_utf8(data)
@@ -195,7 +186,7 @@ class LiveSource:
         return events
 
     def end(self, now: datetime) -> list[Event]:
-        """What the end of the input brings: `tick`, and a last line without a line end."""
+        """Call `tick`, and process a last line without a line end."""
         events = self.tick(now)
         last, self._partial = self._partial + self._as_utf8(b"", final=True), b""
         events += self._parse([last] if last else [], now, at_end=True)
@@ -221,7 +212,7 @@ class LiveSource:
             raise InputError(f"{self._name}: not {self._encoding} text: {error}") from None
 
     def notices(self) -> tuple[str, ...]:
-        """Sentences about the rows and columns so far that were not used as they stand."""
+        """Return sentences about rows and columns so far that were not used as written."""
         unused = self._columns.unused if self._columns else ()
         counts = {
             f"after epoch {self._last_epoch}: not used": self._after,
@@ -242,7 +233,7 @@ class LiveSource:
         return tuple(f"{self._name}: {notice}" for notice in told)
 
     def _drop_partial(self) -> None:
-        """Give up a line that has become too long, and the record that it belongs to."""
+        """Drop a line that has become too long, and the record it belongs to."""
         self._partial = b""
         if self._overlong:
             return
@@ -271,7 +262,7 @@ class LiveSource:
             self._lines = 1
         if self._columns is None:
             return []
-        # Only a record with an open quote reads on into the line that closes the list.
+        # Only a record with an open quote continues into the sentinel line.
         sentinel = [] if at_end else [""]
         self._open, before = [], self._lines
         events: list[Event] = []
@@ -340,7 +331,7 @@ class LiveSource:
     def _placed(self, rows: Rows, columns: Columns, now: datetime) -> Iterator[_LiveRow]:
         epochs, positions = rows.epochs.tolist(), rows.positions.tolist()
         if columns.placing is Placing.ARRIVAL:
-            # A clock that was set back does not make a row late.
+            # A clock that is set back does not make a row late.
             epochs = [max(self.epoch, self._calendar.epoch_of(now))] * len(rows.users)
             positions = range(self._received, self._received + len(rows.users))
         self._received += len(rows.users)

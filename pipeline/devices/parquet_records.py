@@ -1,4 +1,4 @@
-"""Records of Parquet files: row group after row group, as texts, as if they stood in a CSV file."""
+"""Read Parquet files, one row group at a time, as texts like those of a CSV file."""
 
 from __future__ import annotations
 
@@ -17,18 +17,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MAGIC: Final = b"PAR1"
-_BATCH: Final = 1 << 13  # rows: as texts they are large
+_BATCH: Final = 1 << 13  # rows; as texts they are large
 
 
 def parquet_file(
     name: str, file: BufferedReader, form: InputForm, crowd: str | None
 ) -> tuple[Columns, Iterator[Records]]:
-    """The columns and the records of a file; rows are numbered from 1.
+    """Return the columns and records of a file; rows are numbered from 1.
 
-    Raises:
-        InputError: it is damaged, or lacks a column.
+    Raises `InputError` if it is damaged or lacks a column.
     """
-    # It takes a quarter of a second, which those with other files need not wait.
+    # Imported late because it takes a quarter of a second, and other files do not need it.
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -103,7 +102,7 @@ def _texts(name: str, column: str, array: pa.Array) -> list[str]:
         array = array.dictionary_decode()
         kind = array.type
     if pa.types.is_timestamp(kind):
-        # Finer digits are cut, as those of texts are.
+        # Finer digits are truncated, like those of texts.
         array = array.cast(pa.timestamp("us", kind.tz and "UTC"), safe=False)
     elif pa.types.is_nested(kind):
         raise InputError(f"{name}: column {column} is of type {kind}, no single value")

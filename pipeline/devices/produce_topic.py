@@ -1,6 +1,6 @@
-"""Feeds a producer from a topic of events: up to an epoch, or by the clock.
+"""Feed a producer from a topic of events: up to an epoch, or by the clock.
 
-What was read is durable before anything rests on it, so that a run may be killed anywhere, and is
+Events are durable before anything depends on them. A run may therefore be killed anywhere, and is
 repeated with the same arguments.
 """
 
@@ -24,16 +24,10 @@ def read_on(
     ends: Mapping[int, int],
     notify: Callable[[str], None] = lambda sentence: None,
 ) -> None:
-    """Read every partition on, from where the source stands to its end.
+    """Read every partition from the current offset of the source to its end.
 
-    Args:
-        source: keeps what is read.
-        log: where it is.
-        ends: by partition.
-        notify: is told of events that were gone before they were read, and of the first bad ones.
-
-    Raises:
-        InputError: a partition ends before where the source stands.
+    `notify` is called with a sentence on events deleted before they were read, and on the first bad
+    ones. Raises `InputError` if a partition ends before the current offset.
     """
     told: set[BadRow] = set(source.bad_rows.first)
     starts, offsets = log.starts(), source.offsets
@@ -76,21 +70,11 @@ def produce_to(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Read what the topic holds now, and close every epoch up to one that is still open.
+    """Read the current events of a topic, and close every open epoch up to the last.
 
-    Args:
-        source: of the producer.
-        producer: draws.
-        log: the topic.
-        last_epoch: the topic is complete up to this one.
-        rate: at most so many epochs per second.
-        on_epoch: is told of every epoch closed.
-        notify: see `read_on`.
-        clock: seconds, of any origin.
-        sleep: waits so many seconds.
-
-    Raises:
-        InputError: see `read_on` and `TopicInput.close`.
+    The topic must be complete up to `last_epoch`. At most `rate` epochs are closed per second, by a
+    `clock` in seconds of any origin. `on_epoch` is called with every closed epoch. Raises
+    `InputError`; see `read_on` and `TopicInput.close`.
     """
     if producer.closed_epoch >= last_epoch:
         return
@@ -114,28 +98,16 @@ def produce_as_they_come(
     notify: Callable[[str], None] = lambda sentence: None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Read events as they come, and close epochs by the clock, until the job ends.
+    """Read events as they arrive, and close epochs by the clock, until the job ends.
 
-    An epoch that is over is closed when everything has been read that the topic held after its end.
-
-    Args:
-        source: of the producer.
-        producer: draws.
-        log: the topic.
-        calendar: of the job.
-        clock: the time now, with a zone.
-        on_epoch: is told of every epoch closed.
-        notify: see `read_on`.
-        sleep: waits so many seconds.
-
-    Raises:
-        InputError: see `read_on` and `TopicInput.close`.
+    An epoch that is over is closed once all events the topic had after its end are read. `clock`
+    returns the current time with a zone; other arguments and errors are those of `produce_to`.
     """
     last_epoch = producer.job.last_epoch
     while last_epoch is None or producer.closed_epoch < last_epoch:
         epoch = producer.closed_epoch + 1
         end = calendar.start_of(epoch + 1)
-        # First the time, then the ends: what is there by then was there when the epoch was over.
+        # Time first, then the ends: these cover every event present when the epoch was over.
         now = clock()
         read_on(source, log, log.ends(), notify)
         if now >= end:

@@ -1,4 +1,4 @@
-"""The producer: stands for many devices, as a gateway does; one device is a population of one.
+"""Producer, which reports for many devices as a gateway does; one device is a population of one.
 
 >>> producer = Producer(job, None, name="kitchen", transport=transport)   # doctest: +SKIP
 >>> producer.enrol(["thermostat"])                                        # doctest: +SKIP
@@ -41,7 +41,7 @@ from dpstream.topics.records import Farewell, Registration
 if TYPE_CHECKING:
     from dpstream.pipeline.jobs.model_log import ModelLog
 
-# Makes the generator of a draw from what is drawn: "enrol" and the number of devices there were,
+# Returns the generator of a draw, given its purpose: "enrol" and the previous number of devices,
 # "horizon" and its number from 1 on, or "report" and the epoch.
 Generators: TypeAlias = Callable[[str, int], np.random.Generator]
 
@@ -53,57 +53,58 @@ Value: TypeAlias = int | str
 
 
 class ProducerError(DpstreamError):
-    """A producer was asked for something it must not or cannot do."""
+    """Invalid or impossible request to a producer."""
 
 
 class ProducerTransport(Protocol):
-    """Carries out what a producer asks for."""
+    """Executor of a producer's actions."""
 
     def run(self, steps: Steps[Result], /) -> Result:
-        """Carry out all steps, or raise; of jobs that learn, reads of their models, too."""
+        """Execute all steps, or raise; in learning jobs, including reads of their models."""
         ...
 
 
 class ModelMissingError(ProducerError):
-    """The model that an epoch's reports are about is not published yet: try again later."""
+    """The model for an epoch's reports is not published yet: try again later."""
 
 
 class Producer:
-    """Randomizes the values of its devices, epoch by epoch, and sends the reports.
+    """Randomize the values of devices, epoch by epoch, and send the reports.
 
-    Enrolled devices keep what they have drawn in `state_directory`, which belongs to one producer
-    of one deployment and is locked while it is open.
+    Enrolled devices save their draws in `state_directory`, which belongs to one producer of one
+    deployment and is locked while it is open.
 
-    Devices may be enrolled at any time: before, they count as 0. One that leaves is withdrawn: the
-    value 0 is reported for it until its horizon ends, and the next one does not know it. One that
-    merely falls silent stays counted, with the value it had and as if it changed as those do who
-    report; a single 0 sent before is not enough, since longer intervals miss it.
+    Devices may be enrolled at any time; before that they count as 0. A device that leaves is
+    withdrawn: the value 0 is reported for it until its horizon ends, and the next horizon does not
+    include it. A device that merely stops reporting stays counted, with its last value, and as if
+    it changed like the devices that report. A single 0 sent before is not enough, because longer
+    intervals miss it.
 
-    Who is enrolled, from when on and until when, and who is present, is public: it is for the
-    caller to see that no call of `enrol` or `withdraw`, and nobody whom `report` names or leaves
-    out, depends on a value. Where no value came, or none that can be used, report the last one.
+    The enrolled users, from their first to their last epoch, and the users present are public. The
+    caller must ensure that no call of `enrol` or `withdraw` depends on a value. Whether `report`
+    names a user or leaves it out must not depend on a value either. If no usable value arrived,
+    report the last one.
 
-    The first epoch closed of a horizon of a job that renews draws anew for every device, from value
-    0: one whose value is 1 then spends a change of its budget.
+    In a recurring job, the first epoch closed in a horizon draws again for every device, from value
+    0. A device with value 1 then spends a change of its budget.
 
     Args:
-        job: the deployed job.
-        state_directory: where the state lives (folder mode 0700); None forgets it at the end.
-        name: of the producer, unique in the deployment.
-        transport: writes to the job's topics.
-        first_epoch: the first epoch it reports; counts when the producer is first opened.
-        group: of a job that learns, the group that all devices of this producer are in, from 0 on;
-            None: they are spread over all groups. Counts when the producer is first opened.
-        generators: randomness; cryptographic, from the operating system, by default.
-        identifiers: makes 16-byte ids.
-        clock: milliseconds since 1970, by the broker's clock where that is known. An epoch that the
-            job's calendar has not begun by it is refused before anything is drawn. None: refuse
-            none.
+        state_directory: Folder of the state (mode 0700); None discards it at the end.
+        name: Name of the producer, unique in the deployment.
+        transport: Writes to the job's topics.
+        first_epoch: First epoch it reports; fixed when the producer is first opened.
+        group: In a learning job, the group of all devices of this producer, from 0 on. None spreads
+            them over all groups. Fixed when the producer is first opened.
+        generators: Sources of randomness; by default cryptographic, from the operating system.
+        identifiers: Generates 16-byte ids.
+        clock: Milliseconds since 1970, by the broker's clock where that is known. An epoch that has
+            not started by it in the job's calendar is rejected before anything is drawn. None
+            rejects no epoch.
 
     Raises:
-        ProducerError: the directory belongs to another deployment or producer, or its state cannot
-            be read or written: its disk may be full.
-        FolderInUse: another process has it open.
+        ProducerError: If the directory belongs to another deployment or producer, or if its state
+            cannot be read or written: the disk may be full.
+        FolderInUse: If another process has it open.
     """
 
     _horizon: int
@@ -168,38 +169,38 @@ class Producer:
 
     @property
     def store(self) -> ProducerStore:
-        """What it keeps."""
+        """Stored state."""
         return self._store
 
     @property
     def closed_epoch(self) -> int:
-        """The last epoch drawn; `first_epoch` - 1 before the first."""
+        """Last epoch drawn; `first_epoch` - 1 before the first."""
         closed = self._store.fact("closed_epoch")
         return closed if isinstance(closed, int) else self.first_epoch - 1
 
     @property
     def first_epoch(self) -> int:
-        """The first epoch this producer reports."""
+        """First epoch this producer reports."""
         epoch = self._store.fact("first_epoch")
         assert isinstance(epoch, int)
         return epoch
 
     @property
     def users(self) -> Sequence[str]:
-        """The enrolled users, in the order of enrolment."""
+        """Enrolled users, in the order of enrollment."""
         return tuple(self._positions)
 
     @property
     def frozen(self) -> int:
-        """Devices that had to leave out a change in this horizon: their budget was used up."""
+        """Number of devices that dropped a change after exhausting the budget of this horizon."""
         return self._randomizer.frozen
 
     def enrol(self, users: Sequence[str]) -> None:
-        """Enrol devices: each draws, once in a horizon, what its privacy rests on.
+        """Enroll devices: each draws, once per horizon, the randomness its privacy relies on.
 
-        At any time; the next epoch closed counts them in its population, so the moment is public
-        and must not depend on a value, such as a first row of somebody who has one.
-        Users that are enrolled already are passed over, also those who leave with the horizon.
+        The next closed epoch counts them in its population, so the time of the call is public. It
+        must not depend on a value, such as the first row of a user who has one. Enrolled users are
+        skipped, including those who leave with the horizon.
         """
         new = [user for user in dict.fromkeys(users) if user not in self._positions]
         if not new:
@@ -213,19 +214,18 @@ class Producer:
         self._grow()
 
     def withdraw(self, users: Iterable[str]) -> None:
-        """Have devices leave: they have value 0 from the next epoch closed on.
+        """Withdraw enrolled devices: they have value 0 from the next closed epoch on.
 
-        It is reported for them until their horizon ends, whatever else is said of them: falling
-        silent they would stay counted. After that they are not enrolled any more. At each epoch as
-        large a share of them is present, drawn at random, as of those who stay, so that silence
-        does not depend on the value; that is right for silence that is independent over epochs.
+        The value 0 is reported for them until their horizon ends, whatever values are reported for
+        them, because absent devices would stay counted. They are then no longer enrolled. At each
+        epoch, a random share of them is present, as large as the share among the devices that stay.
+        Absence therefore does not depend on the value; this is correct for absence that is
+        independent across epochs.
 
         For a device whose value is not 0 this is a change. A guarantee for values that never
-        change, such as that of memoized_response, does not hold for it any more; the loss of its
-        whole stream does. The horizon that is their last one is public, and must not depend on it.
-
-        Raises:
-            ProducerError: a user is not enrolled.
+        change, such as that of memoized_response, then no longer holds for it; the loss of its
+        whole stream does. The last horizon of a device is public, and must not depend on its value.
+        Raises `ProducerError` if a user is not enrolled.
         """
         positions = self._positions_of(users)
         with self._storing(), self._store.transaction():
@@ -233,17 +233,17 @@ class Producer:
         self._leaving[positions] = True
 
     def report(self, epoch: int, values: Mapping[str, Value | Sequence[Value]]) -> None:
-        """Take in values of the epoch that will be closed next; who is named is present.
+        """Set values for the next epoch to be closed; the users named are present.
 
         Args:
-            epoch: not closed yet.
-            values: by user: text as it stands in a change log ("1", a label, a number); or the
-                integers that the job's domain makes of it, which is quicker for many. Where users
-                hold sets of items: one of these, or a list of them.
+            epoch: Epoch not closed yet.
+            values: By user: text as in a change log ("1", a label, a number). The integers of the
+                job's domain are faster for many. For sets of items: one of these, or a list of
+                them.
 
         Raises:
-            ProducerError: a user is not enrolled, the epoch is closed or has not begun, a text is
-                no value, or somebody holds more items than the job allows.
+            ProducerError: If a user is not enrolled or has more items than the job allows. Also if
+                a text is not a value, or the epoch is closed or has not started.
         """
         self._check_open(epoch)
         positions = self._positions_of(values)
@@ -255,10 +255,9 @@ class Producer:
         self._present[positions] = True
 
     def report_all(self, epoch: int, values: NDArray[np.integer]) -> None:
-        """Take in the value of every enrolled device, shape (devices,), in enrolment order.
+        """Set the values of all enrolled devices, shape (devices,), in enrollment order.
 
-        One-byte integers are the fastest. Where users hold sets of items: shape (devices, slots),
-        0 where there is none.
+        One-byte integers are the fastest. For sets of items: shape (devices, slots), padded with 0.
         """
         self._check_open(epoch)
         if values.shape != self._values.shape:
@@ -270,30 +269,29 @@ class Producer:
         self._present[:] = True
 
     def close(self, epoch: int) -> None:
-        """Draw the epoch's reports, once and for all, and send them.
+        """Draw the epoch's reports, only once, and send them.
 
-        Args:
-            epoch: later than every closed one; epochs may be left out, their reports are missing.
+        The epoch must be later than every closed one. Reports of skipped epochs are missing.
 
         Raises:
-            ModelMissingError: the job learns, and the epoch before is not published; see `ready`.
-            ProducerError: the epoch is closed, or has not begun by the job's calendar.
+            ModelMissingError: If the job learns and the epoch before is not published; see `ready`.
+            ProducerError: If the epoch is closed, or has not started by the job's calendar.
         """
         self._transport.run(self.close_steps(epoch))
 
     def close_together(self, epoch: int, beside: Callable[[], None]) -> None:
-        """`close`, and in the transaction of the draw what `beside` writes into the `store`."""
+        """Close an epoch; the callback writes to the `store` in the transaction of the draw."""
         self._transport.run(self.close_steps(epoch, beside))
 
     def ready(self, epoch: int) -> bool:
-        """Whether an epoch can be closed: of a job that learns, once its model is published."""
+        """Return whether an epoch can be closed: in a learning job, once its model is published."""
         return self._models is None or self._transport.run(self._models.find(epoch)) is not None
 
     def leave(self, last_epoch: int) -> None:
-        """Say that no epoch after `last_epoch` is to be waited for.
+        """Deregister after `last_epoch`, so that no later epoch waits for this producer.
 
-        The devices are silent from then on; later horizons do not know them. Those that are to
-        count as 0 in this one are withdrawn before, and reported until it ends.
+        The devices are absent from then on, and later horizons do not include them. Devices that
+        must count as 0 in this horizon are withdrawn before, and reported until it ends.
         """
         record = Farewell(self.job.deployment, self.enrolment, last_epoch)
 
@@ -310,7 +308,7 @@ class Producer:
             self._lock.release()
 
     def resume(self) -> Steps[None]:
-        """Register, and send what an earlier run had drawn and could not send."""
+        """Register, and send the drawn records that an earlier run could not send."""
         if self._store.fact("registered") is None:
             registration = Registration(
                 self.job.deployment, self.name, self.enrolment, self.first_epoch
@@ -321,7 +319,7 @@ class Producer:
         yield from self._send()
 
     def close_steps(self, epoch: int, beside: Callable[[], None] | None = None) -> Steps[None]:
-        """The actions of `close`; the draw is durable before anything is sent."""
+        """Yield the actions of `close`; the draw is durable before anything is sent."""
         self._check_open(epoch)
         model = None if self._models is None else (yield from self._find_model(epoch))
         with self._storing(), self._store.transaction():
@@ -356,10 +354,7 @@ class Producer:
         most: int | None,
         generator: np.random.Generator,
     ) -> None:
-        """Put an epoch's records into the outbox, a part of the reports for every instance.
-
-        What the instance that decides windows gets is last: see `_send`.
-        """
+        """Add an epoch's records to the outbox; the part of the deciding shuffler is last."""
         drawn = drawn_epochs(self.job)(
             job=self.job,
             epoch=epoch,
@@ -376,7 +371,6 @@ class Producer:
             raise ProducerError(f"producer {self.name}: {error}") from None
 
     def _find_model(self, epoch: int) -> Steps[NDArray[np.float64]]:
-        """The model that an epoch's reports are about: nothing is drawn before it is known."""
         assert self._models is not None
         model = yield from self._models.find(epoch)
         if model is None:
@@ -387,11 +381,11 @@ class Producer:
         return model
 
     def _at_turn(self, epoch: int) -> NDArray[np.bool_]:
-        """Which devices take part in an epoch of a job that learns, shape (devices,).
+        """Return the devices that participate in an epoch of a learning job, shape (devices,).
 
-        Group g does when the epoch, divided by the number of groups, leaves g. Devices are in a
-        group by the order of enrolment; which one begins follows from the producer's id, which is
-        random: so groups are as large where every device is a producer of its own.
+        Group g participates if the epoch modulo the number of groups is g. Devices join groups in
+        the order of enrollment. The first group follows from the producer's random id, so groups
+        have similar sizes even if every device is its own producer.
         """
         learning = self.job.protocol_entry.learning
         assert learning is not None
@@ -405,16 +399,16 @@ class Producer:
 
     @property
     def enrolment(self) -> bytes:
-        """The 16 random bytes under which this producer registered."""
+        """Random enrollment id of this producer, 16 bytes."""
         enrolment = self._store.fact("enrolment")
         assert isinstance(enrolment, bytes)
         return enrolment
 
     def _renew(self, epoch: int) -> None:
-        """At the first epoch closed of a horizon, have everybody who stays draw anew.
+        """At the first closed epoch of a horizon, draw again for all devices that stay.
 
-        Who was enrolled when the horizon began was silent at its epochs that were left out; who
-        came later had the value 0.
+        Devices enrolled when the horizon started were absent at its skipped epochs; later ones had
+        the value 0.
         """
         horizon, local_epoch = self.job.epochs.horizon_of(epoch), self.job.epochs.local(epoch)
         if horizon == self._horizon:
@@ -440,13 +434,13 @@ class Producer:
             self._leaving = self._leaving[staying]
 
     def _speak_for_leaving(self, generator: np.random.Generator) -> None:
-        """Who leaves has the initial value, and is as likely to be silent as those who stay."""
+        """Give leaving devices the initial value, and the absence rate of those that stay."""
         staying = ~self._leaving
         stayers = int(np.count_nonzero(staying))
         present = np.count_nonzero(self._present & staying)
         draws = generator.integers(0, max(stayers, 1), len(staying) - stayers)
         self._present[self._leaving] = draws < (present if stayers else 1)
-        # Values are taken in as they come, and one byte need not hold the initial one.
+        # Reported values may be one byte wide, which may not fit the initial value.
         self._values = self._values.astype(np.int64, copy=False)
         self._values[self._leaving] = self._initial
 
@@ -461,7 +455,7 @@ class Producer:
             ) from None
 
     def _numbers_of(self, values: Mapping[str, Value | Sequence[Value]]) -> list[Any]:
-        """The values as integers; where they are sets, as lists of equal length."""
+        """Return the values as integers, or sets as lists of equal length."""
         slots, columns = self.job.domain.slots, self.job.domain.columns
         if columns is not None:
             return [self._row(user, value, columns) for user, value in values.items()]
@@ -497,7 +491,7 @@ class Producer:
         return row
 
     def _parsed(self, values: Sequence[tuple[str, object]]) -> list[int | list[int]]:
-        """Numbers of values, each of a user; lists where a value may stand for several items."""
+        """Return the numbers of users' values; lists where a value may represent several items."""
         texts = [(user, value) for user, value in values if isinstance(value, str)]
         numbers, problems = self.job.domain.parse([text for _, text in texts])
         for index, problem in problems.items():
@@ -517,7 +511,6 @@ class Producer:
             ) from None
 
     def _claim_directory(self, first_epoch: int, group: int | None, directory: Path | None) -> None:
-        """Make the directory this producer's, or see that it already is."""
         learning = self.job.protocol_entry.learning
         groups = 0 if learning is None else learning.groups(self.job.law)
         if group is not None and not 0 <= group < groups:
@@ -531,7 +524,7 @@ class Producer:
         if owner == (None, None):
             enrolment = self._identifiers()
             try:
-                # What cannot be registered must not be kept either.
+                # A registration that cannot be sent must not be stored either.
                 Registration(self.job.deployment, self.name, enrolment, first_epoch)
             except CodecError as error:
                 raise ProducerError(str(error)) from None
@@ -555,7 +548,7 @@ class Producer:
 
     def _restore(self) -> None:
         arrays = self._store.arrays()
-        # Of the last epoch closed, or of the one to come where devices are only enrolled so far.
+        # Horizon of the last closed epoch, or of the next one if no epoch is closed yet.
         self._horizon = self.job.epochs.horizon_of(max(self.closed_epoch, self.first_epoch))
         self._randomizer = self.job.randomizer()
         if arrays:
@@ -593,9 +586,9 @@ class Producer:
 
     @contextmanager
     def _storing(self) -> Iterator[None]:
-        """A draw that could not be stored did not happen: go back to the stored state.
+        """Return to the stored state if a draw cannot be stored, as if it never happened.
 
-        The values taken in for the open epoch, which are not stored, stay.
+        The values set for the open epoch, which are not stored, stay.
         """
         closed, positions = self.closed_epoch, self._positions
         values, present = self._values, self._present
@@ -628,7 +621,6 @@ class Producer:
                 raise ProducerError(f"{refusal}: nothing was drawn, report it then")
 
     def _most(self, epoch: int) -> int | None:
-        """The most reports of the epoch, where their number is a secret; None elsewhere."""
         shuffling = self.job.protocol_entry.shuffling
         if shuffling is None:
             return None
@@ -636,10 +628,10 @@ class Producer:
         return shuffling.capacity(self.job.law, self.job.epochs.local(epoch), present)
 
     def _send(self) -> Steps[None]:
-        """Send the outbox; what was acknowledged goes.
+        """Send the outbox, and delete acknowledged records.
 
-        The shuffle instance that decides windows is sent its part when the others have theirs: so
-        everybody whom it finds complete is complete with all of them.
+        The shuffler that decides windows gets its part only after the others have theirs. Every
+        producer it finds complete is therefore complete at all of them.
         """
         last: int | None = None
         unflushed = False
@@ -651,13 +643,13 @@ class Producer:
             yield Append(role, partition, value)
         if last is not None:
             ends: Ends | None = yield Flush()
-            # On a full disk it stays, is sent once more, and dropped where it arrives. The next
-            # epoch, which cannot be stored either, says so.
+            # On a full disk the records stay, are sent once more, and are dropped as duplicates.
+            # The next epoch, which cannot be stored either, reports the error.
             with suppress(sqlite3.Error):
                 self._store.delete_sent(last, ends or {})
 
 
 def cryptographic_generators() -> Generators:
-    """One generator for all draws, keyed by the operating system."""
+    """Return one generator for all draws, keyed by the operating system."""
     generator = cryptographic_generator()
     return lambda purpose, number: generator

@@ -1,13 +1,16 @@
-"""Feeds a producer: from a change log, epoch by epoch, or from rows as they come.
+"""Feed a producer from a change log, epoch by epoch, or from live rows.
 
-Both go on after the last epoch that the producer has closed, so a run that was cut short is
-repeated with the same arguments.
+Both continue after the last epoch the producer has closed, so an interrupted run is repeated with
+the same arguments.
 
-Who is enrolled, and who is present, is public: it never depends on what users hold, nor on when a
-row of theirs comes. A roster says who is enrolled. Without one, those are who have a row, be it bad
-or outside the horizon, in the file that the producer begins with, all of them before its first
-epoch. Everybody enrolled is present at every epoch closed, with the value it had last. Rows of
-others, strangers, are not used; strangers are counted.
+The enrolled users and those present are public: they never depend on values, nor on when a row
+arrives.
+
+* A user list names the enrolled users.
+* Without one, they are all users with a row, including bad rows and rows outside the horizon, in
+  the file that the producer starts with. All are enrolled before its first epoch.
+* Every enrolled user is present at every closed epoch, with its last value.
+* Rows of unknown users are not used; these users are counted as `strangers`.
 """
 
 from __future__ import annotations
@@ -36,12 +39,12 @@ from dpstream.pipeline.values.numeric_values import NumericDomain
 from dpstream.pipeline.values.value_domains import ValueDomain
 from dpstream.pipeline.whole_files import naming
 
-# Waits until a moment at most; returns the bytes that came, b"" at the end of the input, None when
-# the moment came first.
+# Waits for bytes until a deadline; returns them, b"" at the end of the input, or None at the
+# deadline.
 ReadUntil: TypeAlias = Callable[[datetime], bytes | None]
 
 
-# Between two looks for a model that is not published yet.
+# Interval of polls for a model that is not published yet.
 _MODEL_SECONDS = 0.05
 
 
@@ -54,18 +57,13 @@ def load_input(
     skip_bad_rows: bool = False,
     form: InputForm | None = None,
 ) -> ValueLog:
-    """The change log or item log of a job, as it is produced.
+    """Load the change log or item log of a job, as it is produced.
 
-    Args:
-        job: says what values and epochs are.
-        path: of the file.
-        users: the roster; None for whoever has a row.
-        to_epoch: the last epoch it is about; None for the last of the job.
-        skip_bad_rows: go on without them.
-        form: how rows are written; None: as the job says.
+    The input ends with `to_epoch`, by default the last of the job. `users` is the user list; None
+    means all users with a row. `form` defaults to the format in the job.
 
-    Raises:
-        InputError: as `load_value_log`; or the job renews and there is no `to_epoch`.
+    Raises `InputError` as `load_value_log` does, or if the job is recurring and `to_epoch` is
+    missing.
     """
     if to_epoch is not None and to_epoch < 1:
         raise InputError(f"--to-epoch is {to_epoch}, must be at least 1")
@@ -88,7 +86,6 @@ def load_input(
 
 
 def input_notices(log: ValueLog) -> tuple[str, ...]:
-    """What whoever gives an input may not expect of it."""
     return (*([str(log.bad_rows)] if log.bad_rows.total else []), *log.notices)
 
 
@@ -101,9 +98,9 @@ def enrolment(log: ValueLog) -> str:
 
 
 def value_notices(log: ValueLog, domain: ValueDomain) -> Iterator[str]:
-    """Yield what the values of an input make of the estimates, for commands that read the truth.
+    """Yield warnings about how values affect estimates, for commands that read the ground truth.
 
-    It depends on values, so `produce`, of which nothing that is seen may, does not print it.
+    They depend on values. No visible output of `produce` may, so it does not print them.
     """
     if not isinstance(log, ChangeLog):
         return
@@ -140,25 +137,18 @@ def produce_change_log(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> int:
-    """Close every epoch of the log that is still open; all users are present at each.
+    """Close every open epoch of the log; all users are present at each.
 
-    Of a job that learns, each epoch waits for its model.
-
-    Args:
-        producer: the users of the log are enrolled with it, unless they are already. Once it has
-            closed an epoch only those of a roster are: whoever has a first row later shows by that
-            what it is.
-        change_log: up to the last epoch of the job, or of its own.
-        rate: at most so many epochs per second.
-        on_epoch: is told of every epoch closed.
-        clock: seconds, of any origin.
-        sleep: waits so many seconds.
+    In a learning job, each epoch waits for its model. The users of the log are enrolled. Once the
+    producer has closed an epoch only those of a user list are, because a later first row reveals
+    information about its value. At most `rate` epochs are closed per second, by a `clock` in
+    seconds of any origin.
 
     Returns:
-        how many users with rows are strangers.
+        Number of users with rows who are not enrolled.
 
     Raises:
-        InputError: somebody is enrolled whom the log does not name, or the producer reads a topic.
+        InputError: If an enrolled user is not in the log, or the producer reads a topic.
     """
     refuse_reader_of_topic(producer)
     positions = {user: position for position, user in enumerate(change_log.users)}
@@ -195,23 +185,16 @@ def _check_users(producer: Producer, users: Iterable[str], name: str) -> None:
 
 
 class LiveProducer:
-    """Closes epochs by the clock, with the values that have come until then.
+    """Close epochs by the clock, with the values received until then.
 
-    Who is enrolled is said before the first epoch is closed: by a roster, by rows without a value
-    that are placed before epoch 1, or by whoever has enrolled them with the producer. Everybody
-    enrolled is present at every epoch closed, with the value it had last; where users hold sets of
-    items, with those of the epoch, be they none. A file beside the producer's state keeps these
-    values from run to run.
-
-    Args:
-        producer: sends the reports.
-        folder: of its state; None keeps nothing.
-        on_epoch: is told of every epoch closed.
-        roster: who is enrolled, besides those who are already.
-        name: of the roster, for messages.
+    Users are enrolled before the first epoch is closed. They come from a user list, from rows
+    without a value placed before epoch 1, or directly from the producer. Every enrolled user is
+    present at every closed epoch, with its last value, or with its items of the epoch, which may be
+    none. A file in `folder`, next to the producer's state, keeps these values between runs; None
+    saves nothing.
 
     Raises:
-        InputError: there is a roster, and somebody enrolled is not on it; or the job's values
+        InputError: If an enrolled user is missing from a given user list, or if the job's values
             never change.
     """
 
@@ -253,7 +236,7 @@ class LiveProducer:
 
     @property
     def strangers(self) -> int:
-        """How many users who are not enrolled have had a row since this was opened."""
+        """Number of users with a row who are not enrolled, since this was opened."""
         return len(self._strangers | self._unlisted())
 
     @property
@@ -261,10 +244,9 @@ class LiveProducer:
         return self._producer.job.domain.slots
 
     def take(self, events: Iterable[Event]) -> None:
-        """Do what a `LiveSource` says has happened.
+        """Process events of a `LiveSource`.
 
-        Raises:
-            InputError: nobody is enrolled when the first value comes or the first epoch ends.
+        Raises `InputError` if no user is enrolled at the first value or the end of the first epoch.
         """
         for event in events:
             match event:
@@ -319,7 +301,6 @@ class LiveProducer:
         self._kept = self._kept and not strangers
 
     def keep(self) -> None:
-        """Write the values down for the next run."""
         if self._path is None or self._kept:
             return
         fresh = self._path.with_suffix(".new")
@@ -336,7 +317,7 @@ class LiveProducer:
         self._enrol_listed()
         if not _has_begun(self._producer):
             self._forget_strangers()
-        # First: what an epoch was closed with is known to the next run.
+        # Saved first, so that the next run knows the values an epoch was closed with.
         self.keep()
         self._producer.report_all(epoch, self._everybody())
         self._producer.close(epoch)
@@ -373,17 +354,12 @@ def produce_live(
     clock: Callable[[], datetime],
     notify: Callable[[str], None] = lambda sentence: None,
 ) -> None:
-    """Read rows until the input ends or the job does.
+    """Read rows until the input or the job ends.
 
-    Args:
-        live: takes the events.
-        source: begins after the last epoch that the producer of `live` has closed.
-        read: where the rows come from.
-        clock: the time now, with a zone.
-        notify: is told of the first bad rows as they come.
+    `source` starts after the last epoch closed by the producer of `live`. `clock` returns the
+    current time with a zone. `notify` is called with a sentence on each of the first bad rows.
 
-    Raises:
-        InputError: as `LiveSource.receive` and `LiveProducer.take`.
+    Raises `InputError` as `LiveSource.receive` and `LiveProducer.take` do.
     """
     told: set[BadRow] = set()
 

@@ -1,9 +1,9 @@
-"""What a producer must never forget, in one SQLite file.
+"""Persistent state of a producer, in one SQLite file.
 
 One durable transaction per epoch holds the devices' new state, the finished records and the last
-epoch closed, which is where the input goes on. Only what has been committed is ever sent, and it is
-kept until it has been acknowledged: an epoch that was drawn is never drawn again, which would spend
-the privacy budget twice.
+closed epoch, from which the input continues. Only committed records are ever sent, and they are
+kept until acknowledged. An epoch that was drawn is never drawn again, because that would spend the
+privacy budget twice.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from dpstream.pipeline.actions import Ends
 from dpstream.topics.names import Role
 
-# Large pages, since nearly all is large values. With a write-ahead log a transaction is written and
-# waited for once; the folder is locked, so the log needs no memory shared with others.
+# Large pages, because most values are large. With a write-ahead log, a transaction needs only one
+# synchronous write. The folder is locked, so the log needs no shared memory.
 _SETTINGS = """
 PRAGMA page_size = 16384;
 PRAGMA locking_mode = EXCLUSIVE;
@@ -41,18 +41,18 @@ CREATE TABLE IF NOT EXISTS outbox (
 
 
 class ProducerStore:
-    """The file; `None` keeps everything in memory, for simulations.
+    """SQLite file of a producer; path None keeps the state in memory, for simulations.
 
     Raises:
-        OSError: the file cannot be made, or others than its owner have access to it.
-        sqlite3.Error: it cannot be opened or written.
+        OSError: If the file cannot be created, or is accessible to users other than its owner.
+        sqlite3.Error: If it cannot be opened or written.
     """
 
     def __init__(self, path: Path | None) -> None:
         if path is not None:
             path.touch(mode=0o600)
             if path.stat().st_mode & 0o077:
-                # As ssh does with a key: what devices have drawn undoes what was randomized.
+                # Rejected, as ssh rejects such keys: the draws would undo the randomization.
                 why = f"others have access to what devices have drawn: chmod 600 {path}"
                 raise PermissionError(errno.EPERM, why, str(path))
         self._connection = sqlite3.connect(
@@ -67,71 +67,64 @@ class ProducerStore:
 
     @property
     def connection(self) -> sqlite3.Connection:
-        """The file, for what else is to be kept in the same transactions."""
+        """Connection to the file, for other data of the same transactions."""
         return self._connection
 
     def close(self) -> None:
-        """Close the file."""
         self._connection.close()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All or nothing, and durable once left without an exception."""
+        """Return a context that is atomic, and durable once left without an exception."""
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             yield
             self._connection.execute("COMMIT")
         except BaseException:
             self._written.clear()
-            # After some errors SQLite has done so by itself.
+            # After some errors, SQLite has already rolled back.
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
             raise
 
     def fact(self, name: str) -> str | int | bytes | None:
-        """A single value, or None."""
         row = self._connection.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
         return None if row is None else row[0]
 
     def set_fact(self, name: str, value: str | int | bytes) -> None:
-        """Write a single value."""
         self._connection.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
 
     def acknowledged(self, role: Role, partition: int) -> int:
-        """The offset below which a partition has held what was sent; 0 before the first."""
+        """Return the offset below which a partition has the sent records; 0 before the first."""
         end = self.fact(f"sent_{role}_{partition}")
         return end if isinstance(end, int) else 0
 
     def users(self) -> list[str]:
-        """The enrolled users, in the order of enrolment."""
         rows = self._connection.execute("SELECT name FROM users ORDER BY position")
         return [name for (name,) in rows]
 
     def add_users(self, first_position: int, names: Iterable[str]) -> None:
-        """Append enrolled users."""
         self._connection.executemany(
             "INSERT INTO users VALUES (?, ?)", enumerate(names, first_position)
         )
 
     def leaving(self) -> list[int]:
-        """The positions of users who leave when the horizon ends."""
+        """Return the positions of users who leave when the horizon ends."""
         rows = self._connection.execute("SELECT position FROM leaving ORDER BY position")
         return [position for (position,) in rows]
 
     def add_leaving(self, positions: Iterable[int]) -> None:
-        """Note who leaves when the horizon ends."""
         self._connection.executemany(
             "INSERT OR IGNORE INTO leaving VALUES (?)", ((position,) for position in positions)
         )
 
     def replace_users(self, names: Iterable[str]) -> None:
-        """Begin anew with these users; nobody leaves."""
+        """Start again with these users, none of them leaving."""
         self._connection.execute("DELETE FROM users")
         self._connection.execute("DELETE FROM leaving")
         self.add_users(0, names)
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
-        """The randomizer's state, writable copies."""
         rows = self._connection.execute("SELECT name, dtype, shape, data FROM arrays")
         return {
             name: np.frombuffer(data, dtype)
@@ -141,7 +134,7 @@ class ProducerStore:
         }
 
     def save_arrays(self, arrays: Mapping[str, NDArray[np.generic]]) -> None:
-        """Write the arrays that differ from what was last written."""
+        """Write the arrays that differ from those last written."""
         for name, array in arrays.items():
             written = self._written.get(name)
             if written is not None and np.array_equal(written, array):
@@ -154,14 +147,13 @@ class ProducerStore:
             self._written[name] = array.copy()
 
     def put(self, role: Role, partition: int, values: Iterable[bytes]) -> None:
-        """Put records into the outbox."""
         self._connection.executemany(
             "INSERT INTO outbox (role, partition, value) VALUES (?, ?, ?)",
             ((role.value, partition, value) for value in values),
         )
 
     def outbox(self) -> Iterator[tuple[int, Role, int, bytes]]:
-        """Position, topic, partition and value of everything that is to be sent, in order."""
+        """Yield position, topic, partition and value of all unsent records, in order."""
         rows = self._connection.execute(
             "SELECT position, role, partition, value FROM outbox ORDER BY position"
         )
@@ -169,9 +161,9 @@ class ProducerStore:
             yield position, Role(role), partition, value
 
     def delete_sent(self, position: int, ends: Ends) -> None:
-        """Delete what was acknowledged, up to and including a position, and note where it lies.
+        """Delete acknowledged records up to and including a position, and store their offsets.
 
-        A loss of power may bring it back, to be sent once more. Nothing waits for the disk.
+        This does not wait for the disk: after a power failure they may be sent once more.
         """
         self._connection.execute("PRAGMA synchronous = NORMAL")
         try:

@@ -1,4 +1,4 @@
-"""Files of records, plain or packed, whatever they are called: what they begin with says what."""
+"""Open files of records, plain or gzip; their first bytes, not their names, define the format."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from dpstream.pipeline.devices.rows import Records, read_records
 from dpstream.pipeline.jobs.input_forms import AS_IT_IS, InputForm
 from dpstream.pipeline.whole_files import open_regular
 
-_HEADER_CAP = 1 << 16  # characters; a file of one endless line is no log
+_HEADER_CAP = 1 << 16  # characters; bounds the memory of one endless line
 _LOOKED_AT = 64  # bytes: blank lines may come before the first object
 _GZIP_MAGIC = b"\x1f\x8b"
-# By how they begin: what other containers are, and what to do with them.
+# Other containers by their first bytes, with a fix for each.
 _CONTAINERS = {
     b"PK\x03\x04": "a ZIP archive or an Excel workbook: unpack it, or save the sheet as CSV",
     b"\xd0\xcf\x11\xe0": "an old Excel workbook: save the sheet as CSV",
@@ -35,7 +35,7 @@ _CONTAINERS = {
     b"7z\xbc\xaf": "a 7z archive: unpack it",
     _GZIP_MAGIC: "compressed with gzip twice: unpack it once",
 }
-# The longer ones first: a mark of UTF-32 begins as one of UTF-16 does.
+# Longer marks first: a mark of UTF-32 starts like one of UTF-16.
 _MARKS = {
     b"\xff\xfe\x00\x00": "utf-32",
     b"\x00\x00\xfe\xff": "utf-32",
@@ -46,13 +46,9 @@ _MARKS = {
 
 @dataclass(frozen=True, slots=True)
 class RecordFile:
-    """A file that is being read.
+    """Open file of records, in batches of any length.
 
-    Attributes:
-        columns: where they stand in its records.
-        batches: of records, each of which is of any length.
-        notices: what there is to say of how it is read.
-        place: what stands before the number of a record, where it is no line.
+    `place` is the text before the number of a record, if that is not a line.
     """
 
     columns: Columns
@@ -63,11 +59,7 @@ class RecordFile:
 
 @contextmanager
 def open_records(name: str, reader: RowReader) -> Iterator[RecordFile]:
-    """The records of a file, and what goes wrong until it is closed is an `InputError`.
-
-    Raises:
-        InputError: it cannot be read, or lacks a column.
-    """
+    """Open a file of records; all errors until it is closed are raised as `InputError`."""
     form, crowd = reader.form, reader.domain.column
     with _open_packed(name) as binary:
         kind = form.format or _format_of(name, binary)
@@ -92,14 +84,11 @@ def open_text(
     form: InputForm = AS_IT_IS,
     said: list[str] | None = None,
 ) -> Iterator[TextIO]:
-    """The text of a file, plain or gzip; what goes wrong until it is closed is an `InputError`.
+    """Open a file as text, plain or gzip; errors until it is closed are raised as `InputError`.
 
-    Args:
-        name: of the file.
-        regular: only a regular file, where a pipe would be waited for too soon and could not be
-            read again.
-        form: names its encoding; a byte order mark is believed before it.
-        said: is given what there is to say of the encoding.
+    With `regular`, only a regular file is accepted; reading a pipe would block too early and could
+    not be repeated. A byte order mark takes precedence over the encoding of the form. Notices about
+    the encoding are appended to `said`.
     """
     with _open_packed(name, regular=regular) as binary:
         text, notices = _as_text(binary, form)
@@ -112,7 +101,6 @@ def open_text(
 def _open_packed(
     name: str, *, regular: bool = False
 ) -> Iterator[io.BufferedReader | gzip.GzipFile]:
-    """The bytes of a file, unpacked."""
     try:
         with ExitStack() as stack:
             path = Path(name)
@@ -146,7 +134,7 @@ def _refuse_container(name: str, begin: bytes) -> None:
 def _as_text(
     binary: io.BufferedReader | gzip.GzipFile, form: InputForm
 ) -> tuple[TextIO, list[str]]:
-    """The text of bytes, in the encoding of the form or of a mark, and notices."""
+    """Decode bytes by a byte order mark or the encoding of the form; also returns notices."""
     marked, said = encoding_marked(binary.peek(4)[:4])
     encoding = marked or form.encoding or "utf-8"
     if encoding == "utf-8":
@@ -165,7 +153,7 @@ def _format_of(name: str, binary: io.BufferedReader | gzip.GzipFile) -> str:
 
 
 def other_format(line: str) -> str | None:
-    """What a file is that begins with this line, where it is no CSV and no list; else None.
+    """Return the format of a file that starts with this line, or None for CSV and user lists.
 
     >>> other_format('{"user": "ann"}'), other_format("{3F2504E0-4F89}"), other_format("user,value")
     ('JSON', None, None)
@@ -181,7 +169,7 @@ def other_format(line: str) -> str | None:
 
 
 def encoding_marked(begin: bytes) -> tuple[str | None, list[str]]:
-    """The encoding that a byte order mark names, other than UTF-8, and a notice of it."""
+    """Return the encoding of a byte order mark other than UTF-8, and a notice about it."""
     mark = next(filter(begin.startswith, _MARKS), None)
     if mark is None:
         return None, []

@@ -1,4 +1,4 @@
-"""What the texts of rows mean: an input's form, for the values and the calendar of a job."""
+"""Interpret the texts of rows by an input's format, a job's values and its calendar."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dpstream.pipeline.values.time_texts import TimeReader, Times
 from dpstream.pipeline.values.times import EpochCalendar, shown
 from dpstream.pipeline.values.value_domains import BOOLEAN, ValueDomain
 
-_MOST_KNOWN: Final = 1 << 16  # texts whose meaning is kept: most come again and again
+_MOST_KNOWN: Final = 1 << 16  # number of cached texts; most occur repeatedly
 _MOST_NAMED: Final = 8
 _GROUPED: Final = {
     ",": re.compile(r"\s*[+-]?[0-9]{1,3}(\.[0-9]{3})+(,[0-9]*)?\s*"),
@@ -29,15 +29,9 @@ _GROUPED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class RowReader:
-    """Reads the columns of rows.
+    """Parser of rows; a log with times requires a `calendar`.
 
-    Attributes:
-        domain: what a value may be.
-        calendar: places times; a log with times needs one.
-        form: how rows are written.
-
-    Raises:
-        InputError: the form is for other values.
+    Raises `InputError` if the format does not fit the domain.
     """
 
     domain: ValueDomain = BOOLEAN
@@ -54,19 +48,17 @@ class RowReader:
 
     @property
     def named_zone(self) -> tzinfo:
-        """Of times that name none: that of the form, or the one whose days epochs are."""
+        """Zone of times without one: that of the format, or that of the calendar."""
         there = None if self.calendar is None else self.calendar.zone
         return self.form.zone or there or UTC
 
     def times(self, texts: Sequence[str]) -> Times:
-        """The moments of a column."""
         return self._times.parse(texts)
 
     def values(self, texts: Sequence[str]) -> tuple[Sequence[str], dict[int, str], int]:
-        """The texts of values, as the job's domain reads them.
+        """Return the texts of values as the job's domain reads them.
 
-        Returns:
-            the texts, what is wrong by index, and how many numbers were clamped.
+        Also returns problems by index, and the number of clamped numbers.
         """
         form = self.form
         problems: dict[int, str] = {}
@@ -78,7 +70,7 @@ class RowReader:
         return texts, problems, clamped
 
     def told(self, problems: dict[int, str]) -> dict[int, str]:
-        """What is wrong with values by the job's domain, with the words for 1 and 0 there are."""
+        """Add the accepted texts for 1 and 0 to problems found by the job's domain."""
         words = [*self.form.true, *self.form.false]
         if not words:
             return problems
@@ -122,7 +114,7 @@ class RowReader:
         return text if math.isnan(number_of(plain)) else plain
 
     def _clamped(self, texts: Sequence[str]) -> tuple[Sequence[str], int]:
-        """The texts, those of numbers below or above all values replaced; and how many."""
+        """Clamp numbers outside the range of all values, and count them."""
         assert self.domain.ends is not None
         low, high = self.domain.ends
         numbers: NDArray[np.float64] = np.fromiter(map(number_of, texts), np.float64, len(texts))

@@ -1,7 +1,7 @@
-"""From CSV records to typed rows, and what is wrong with the others.
+"""Parse CSV records into typed rows, and report the bad ones.
 
-What a file and a live source have in common: records and the lines they stand on, the header, the
-fields (parsed a batch of columns at a time), and the account kept of bad rows.
+Files and live sources share the numbered records, the header, the summary of bad rows, and the
+fields, which are parsed in batches of columns.
 """
 
 from __future__ import annotations
@@ -31,20 +31,17 @@ from dpstream.pipeline.values.times import EpochCalendar, shown
 
 _EPOCH = re.compile(r"\s*[+-]?[0-9]{1,20}\s*")
 _EPOCH_CAP = 2**31 - 1
-_BATCH = 1 << 12  # records parsed at a time: they stay in the processor's cache
-_BATCH_CHARACTERS = 1 << 20  # but no more than that of them, however long they are
+_BATCH = 1 << 12  # records parsed at a time, to stay in the processor's cache
+_BATCH_CHARACTERS = 1 << 20  # maximum characters parsed at a time
 
 
 @dataclass(frozen=True, slots=True)
 class BrokenRecord:
-    """Lines, from the first to the last one, that make no CSV record."""
-
     first: int
     last: int
     reason: str
 
     def as_row(self) -> BadRow:
-        """The bad row it is."""
         through = f" (read on to line {self.last})" if self.last > self.first else ""
         return BadRow(self.first, f"broken CSV: {self.reason}{through}", anonymous=True)
 
@@ -54,11 +51,10 @@ class Records:
     """Consecutive records.
 
     Attributes:
-        fields: their texts.
-        lines: int64, the line each begins on, or its number.
-        broken: lines of CSV that follow, and make no record.
-        bad: what else makes none.
-        named: whose those are, where they say so.
+        lines: int64, the first line of each record, or its number.
+        broken: Lines of CSV that follow and are not a record.
+        bad: Other invalid records.
+        named: Users of invalid records, where they are readable.
     """
 
     fields: list[list[str]]
@@ -69,13 +65,7 @@ class Records:
 
 
 def read_records(lines: Iterable[str], before: int = 0, separator: str = ",") -> Iterator[Records]:
-    """Split lines, which keep their line ends, into batches of CSV records.
-
-    Args:
-        lines: of a file.
-        before: how many lines of it came before these.
-        separator: between fields.
-    """
+    """Split lines with their ends into batches of CSV records; `before` lines came earlier."""
     held = BoundedLines(lines)
     reader = csv.reader(held, strict=True, delimiter=separator)
     line = before + 1
@@ -96,7 +86,7 @@ def read_records(lines: Iterable[str], before: int = 0, separator: str = ",") ->
             else:
                 exhausted = len(fields) < _BATCH
         except csv.Error as error:
-            # The reader goes on with the line after the one at which it gave up.
+            # The reader continues after the line at which it failed.
             broken = BrokenRecord(line, before + held.taken, str(error).partition(" - ")[0])
             line = broken.last + 1
         if fields or broken:
@@ -105,19 +95,17 @@ def read_records(lines: Iterable[str], before: int = 0, separator: str = ",") ->
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """Good rows, in the order they came in.
+    """Good rows, in order of arrival.
 
     Attributes:
-        lines: int64, the physical line each row begins on.
-        users: as many strings.
-        epochs: int32, the epoch each row lies in; 0 or below before the first, 0 by arrival.
-        positions: int64, what orders rows of one user: the time in microseconds, or the epoch.
-        values: in the domain's dtype.
-        listed: line and user of rows without a value that are placed before epoch 1: they say that
-            there is such a user. Where the domain has a meaning for an empty value, they are good
-            rows too.
-        named: users of bad rows.
-        counts: of rows that are good, and were not taken as they stand.
+        lines: int64, the first physical line of each row.
+        epochs: int32; at most 0 before the first epoch, 0 by arrival.
+        positions: int64, order of the rows of a user: the time in microseconds, or the epoch.
+        values: In the domain's dtype.
+        listed: Line and user of rows without a value placed before epoch 1, which list their user.
+            They are also good rows if the domain has a meaning for an empty value.
+        named: Users of bad rows.
+        counts: Counts of good rows that were not used as written.
     """
 
     lines: NDArray[np.int64]
@@ -132,12 +120,10 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class RowCounts:
-    """How many rows were not taken as they stand.
+    """Number of rows that were not used as written.
 
-    Attributes:
-        zoneless: have a time that names no zone.
-        unclear: of these, lie where clocks are set.
-        clamped: have a number outside of the job's range.
+    `zoneless` times have no zone. Of these, `unclear` ones are in an hour affected by a clock
+    change. `clamped` rows have a number outside the job's range.
     """
 
     zoneless: int = 0
@@ -145,7 +131,6 @@ class RowCounts:
     clamped: int = 0
 
     def plus(self, other: RowCounts) -> RowCounts:
-        """Both together."""
         return RowCounts(
             self.zoneless + other.zoneless,
             self.unclear + other.unclear,
@@ -153,7 +138,6 @@ class RowCounts:
         )
 
     def notices(self, reader: RowReader) -> Iterator[str]:
-        """What there is to say of them."""
         if self.zoneless:
             yield (
                 f"{counted(self.zoneless)} with a time that names no zone: taken as "
@@ -169,12 +153,9 @@ class RowCounts:
 
 
 def parse_rows(records: Records, columns: Columns, reader: RowReader) -> tuple[Rows, list[BadRow]]:
-    """The good rows among records, and the bad ones. Empty lines are no rows.
+    """Return the good and the bad rows among records; empty lines are ignored.
 
-    Args:
-        records: to parse.
-        columns: of the header.
-        reader: says what their texts mean; it needs a calendar when ``columns.placing`` is time.
+    `columns` are those of the header. `reader` needs a calendar if ``columns.placing`` is time.
     """
     domain, calendar, separator = reader.domain, reader.calendar, reader.form.separator
     bad = [*records.bad, *([records.broken.as_row()] if records.broken else [])]
@@ -193,7 +174,7 @@ def parse_rows(records: Records, columns: Columns, reader: RowReader) -> tuple[R
         ]
         fields, lines = [row for row in fields if len(row) == columns.width], lines[whole]
 
-    # Where files were joined, the mark of the second one is before its first field.
+    # In concatenated files, the byte order mark of the second precedes its first field.
     for row in fields:
         if row[0].startswith("\ufeff"):
             row[0] = row[0].removeprefix("\ufeff")
@@ -248,7 +229,7 @@ def parse_rows(records: Records, columns: Columns, reader: RowReader) -> tuple[R
 
 
 def capped_epochs(calendar: EpochCalendar, moments: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The epochs of moments, microseconds since 1970: what is further than int32 as far as it."""
+    """Return the epochs of times in microseconds since 1970, clipped to the range of int32."""
     return np.clip(calendar.epochs_of(moments), -_EPOCH_CAP, _EPOCH_CAP)
 
 
@@ -273,7 +254,7 @@ def _parse_epochs(texts: Sequence[str]) -> tuple[NDArray[np.int64], dict[int, st
 
 
 def user_problems(users: list[str]) -> dict[int, str]:
-    """What is wrong with names of users, by index."""
+    """Return the problems of user names, by index."""
     text = "".join(users)
     if all(users) and "\0" not in text and is_text(text):
         return {}
@@ -291,15 +272,11 @@ def user_problems(users: list[str]) -> dict[int, str]:
 def stamped(
     rows: Rows, records: Sequence[LogRecord], calendar: EpochCalendar
 ) -> tuple[Rows, list[BadRow]]:
-    """The rows, placed; and those whose records have no timestamp, or one of no calendar.
+    """Place rows by the timestamps of their records, and return rows without a valid one as bad.
 
-    Whoever writes to a topic may choose timestamps: microseconds in place of milliseconds are a
-    time after the year 9999. What came before there were timestamps has -1.
-
-    Args:
-        rows: of which `lines` are offsets.
-        records: of the topic, theirs among them.
-        calendar: of the job.
+    Writers of a topic may choose timestamps: microseconds in place of milliseconds are a time after
+    the year 9999. Records from before Kafka had timestamps have -1. `lines` of the rows are offsets
+    of `records`.
     """
     stamps = {record.offset: record.timestamp for record in records}
     found = [stamps[line] for line in rows.lines.tolist()]

@@ -1,4 +1,4 @@
-"""The records of an epoch of a job whose reports are sealed, as boxes or as shares of a table."""
+"""Encode an epoch of a sealed job as ciphertexts, or as shares of a table."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dpstream.topics.words import Words, split_words
 
 @dataclass(frozen=True, slots=True)
 class BoxedEpoch(DrawnEpoch):
-    """Every report in boxes of its own, in sealed batches; chaff where their number is a secret."""
+    """Every report in its own ciphertext, with cover traffic if their number is secret."""
 
     def _pieces(
         self, reports: Reports, most: int | None, generator: np.random.Generator
@@ -39,7 +39,7 @@ class BoxedEpoch(DrawnEpoch):
 
 @dataclass(frozen=True, slots=True)
 class SharedEpoch(DrawnEpoch):
-    """A table of how often each report occurs, in two shares: as large whatever it says."""
+    """Table of the count of each report, in two shares; its size is independent of the counts."""
 
     def _pieces(
         self, reports: Reports, most: int | None, generator: np.random.Generator

@@ -1,4 +1,4 @@
-"""Reading the rows of a file into columns, whatever they are going to mean."""
+"""Read the rows of a file into columns, independent of their meaning."""
 
 from __future__ import annotations
 
@@ -22,14 +22,13 @@ from dpstream.pipeline.values.times import shown
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Table:
-    """Rows as columns.
+    """Rows as columns, with users as positions in the tuple of all users.
 
     Attributes:
-        users: as positions in the tuple of all of them.
-        positions: where a row stands in time, as `placing` of its file says.
-        epochs: below 1 for rows before the first one.
-        values: in the domain's dtype.
-        lines: of the file, counted from 1.
+        positions: Positions in time, by the `placing` of the file.
+        epochs: Below 1 for rows before the first one.
+        values: In the domain's dtype.
+        lines: Lines of the file, counted from 1.
     """
 
     users: NDArray[np.int32]
@@ -39,26 +38,21 @@ class Table:
     lines: NDArray[np.int64]
 
     def where(self, selection: NDArray[Any]) -> Table:
-        """Some of the rows, in the order of the selection."""
         columns = (self.users, self.positions, self.epochs, self.values, self.lines)
         return Table(*(column[selection] for column in columns))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InputTable:
-    """The rows of a file that lie within the horizon, and who there is.
+    """Rows of a file within the horizon, and its users.
 
     Attributes:
-        name: of the file.
-        users: those of the roster, or all who have a row, wherever it is placed and whatever its
-            value; sorted.
-        rostered: whether they are those of a roster.
-        strangers: how many users with a row are not among them.
-        table: the rows, in the order of the file; users are positions in `users`.
-        placing: by epochs or times.
-        last_epoch: the horizon, or the last epoch of a row where none is given.
-        bad_rows: those that could not be read.
-        notices: what of the file is not used.
+        users: Users of the user list, or all users with a row, at any position and with any value;
+            sorted.
+        rostered: True if they are those of a user list.
+        strangers: Number of other users with a row.
+        last_epoch: Horizon, or the last epoch of a row if none is given.
+        notices: Sentences on unused parts of the file.
     """
 
     name: str
@@ -72,19 +66,12 @@ class InputTable:
     notices: tuple[str, ...]
 
     def check(self, bad_rows: BadRows, *, skip: bool) -> list[str]:
-        """See whether the file is of use without its bad rows.
-
-        Args:
-            bad_rows: all that are left out.
-            skip: whether that is allowed.
-
-        Returns:
-            what there is to say of them.
+        """Check that the file is usable without `bad_rows`, and return notices about them.
 
         Raises:
-            BadRowsError: there are some.
-            InputError: some may belong to users who have no other row; or no row is left to use,
-                where no roster says who there is.
+            BadRowsError: If there are bad rows and `skip` is false.
+            InputError: Without a user list, if some may belong to users without another row, or if
+                no row is usable.
         """
         if bad_rows.total and not skip:
             raise BadRowsError(bad_rows)
@@ -111,21 +98,14 @@ def read_table(
     to_last_row: bool,
     users: Collection[str] | None = None,
 ) -> InputTable:
-    """Read a file, plain or gzip whatever its name.
+    """Read a file, plain or gzip, independent of its name.
 
-    Args:
-        path: of the file.
-        reader: says how it is written and what a value may be; a log with times needs a calendar.
-        last_epoch: the horizon; without one, the last epoch of a row.
-        to_last_row: the log ends with the epoch of its last row, if that is before `last_epoch`.
-        users: the roster; None for whoever has a row.
-
-    Raises:
-        InputError: the file cannot be read, lacks a header or, without a roster, holds no row.
+    Arguments are those of `load_change_log`. Raises `InputError` if the file cannot be read, lacks
+    a header or, without a user list, has no row.
     """
     name = fspath(path)
     numbers: defaultdict[str, int] = defaultdict(count().__next__)
-    # One batch without rows has all columns in their types, also where there is no other.
+    # An empty batch fixes the type of every column even if there is no other.
     nothing = Records([], np.zeros(0, np.int64))
     batches: list[tuple[NDArray[Any], ...]] = []
     counts = RowCounts()
@@ -184,15 +164,10 @@ def read_table(
 def _of_users(
     table: Table, users: tuple[str, ...], numbers: Mapping[str, int]
 ) -> tuple[Table, Table, int]:
-    """The rows of these users, who become positions among them, those of others, and how many.
+    """Split a table by known users, and return both parts and the number of other users.
 
-    Args:
-        table: its users are numbers, and stay so in the rows of others.
-        users: sorted.
-        numbers: of everybody with a row, by name, 0 first.
-
-    Returns:
-        the rows of these users, the rows of others, and how many others there are.
+    `users` are sorted; in their rows, users become positions in it. `numbers` has all users with a
+    row in ascending order from 0, and others' rows keep these numbers.
     """
     positions = {user: position for position, user in enumerate(users)}
     places = np.array([positions.get(user, -1) for user in numbers], np.int32)
@@ -211,7 +186,7 @@ def _example(table: Table, users: Sequence[str], place: str) -> str:
 
 
 def starts(column: NDArray[Any]) -> NDArray[np.bool_]:
-    """Where a run of equal entries begins."""
+    """Return whether each entry starts a run of equal entries."""
     starts = np.ones(len(column), dtype=bool)
     np.not_equal(column[1:], column[:-1], out=starts[1:])
     return starts

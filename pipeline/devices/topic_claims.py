@@ -1,7 +1,7 @@
-"""What a producer that reads a topic has begun with, in its own file: it goes on with that alone.
+"""Bind a producer to the topic it has started with, in its own file.
 
-A producer whose values come of two inputs would report changes that nobody made: whoever gives it
-another input than it has begun with is refused.
+A producer with values of two inputs would report changes that never happened. Any input other than
+the first one is therefore rejected.
 """
 
 from __future__ import annotations
@@ -19,16 +19,11 @@ _PLACING: Final = "input_placing"
 
 
 def claim_topic(producer: Producer, topic: str, made: str | None) -> None:
-    """Make a topic the one of a producer, or see that it is.
+    """Bind a producer to a topic, or check that it is bound to it.
 
-    Args:
-        producer: that is to read it.
-        topic: its name, with that of its cluster if it is another one.
-        made: what tells it from one of the same name that was made before it; None if that is not
-            known.
-
-    Raises:
-        InputError: it has begun with another input.
+    `topic` is a name, with that of its cluster if it is another one. `made` tells it from an
+    earlier topic of the same name; None if unknown. Raises `InputError` if the producer has started
+    with another input.
     """
     store = producer.store
     known, known_made = store.fact(_TOPIC), store.fact(_MADE)
@@ -54,11 +49,7 @@ def claim_topic(producer: Producer, topic: str, made: str | None) -> None:
 
 
 def refuse_reader_of_topic(producer: Producer) -> None:
-    """See that a producer may be given another input than a topic.
-
-    Raises:
-        InputError: it has begun with a topic.
-    """
+    """Raise `InputError` if a producer has started with a topic."""
     if producer.store.fact(_TOPIC) is not None:
         raise InputError(
             f"producer {producer.name} reads a topic: go on by --from-topic, or give another --name"
@@ -66,15 +57,14 @@ def refuse_reader_of_topic(producer: Producer) -> None:
 
 
 def keep_placing(producer: Producer, placing: Placing) -> None:
-    """Keep what places events; in the caller's transaction."""
+    """Store the placing of events in the caller's transaction."""
     producer.store.set_fact(_PLACING, placing.value)
 
 
 def kept_placing(producer: Producer, form: InputForm) -> Placing | None:
-    """What places the events of a producer; None where it has read none.
+    """Return the placing of a producer's events, or None before the first.
 
-    Raises:
-        InputError: the form says that something else does.
+    Raises `InputError` if the form requires a different one.
     """
     known = producer.store.fact(_PLACING)
     if known is None:

@@ -1,13 +1,13 @@
-"""A topic of JSON events as input: each counts once, wherever the producer is killed.
+"""JSON events of a topic as input: each counts once, wherever the producer is killed.
 
-Sans I/O: `TopicInput` is given records and told when to close an epoch. What it has read waits in
-the producer's own file (`input_store`), together with how far it has read; an epoch is drawn in the
-transaction that takes its rows away. Nothing is ever written to the cluster of the events: a reader
-that begins anew asks the file, not a consumer group, where to go on.
+Sans I/O: `TopicInput` is given records and told when to close an epoch. The events read wait in the
+producer's own file (`input_store`), together with the read offsets. An epoch is drawn in the
+transaction that deletes its rows. Nothing is ever written to the cluster of the events: after a
+restart the offsets come from the file, not from a consumer group.
 
-Events mean what rows mean that come live (`live`): a value holds until it changes, rows of an
-epoch that is closed are late, and where users hold sets of items every epoch stands alone. Where
-the first events name neither epochs nor times, all are placed by the timestamps of their records.
+Events have the meaning of live rows (`live`). A value holds until it changes, rows of a closed
+epoch are late, and for sets of items epochs are independent. If the first events name neither
+epochs nor times, all are placed by the timestamps of their records.
 """
 
 from __future__ import annotations
@@ -34,21 +34,19 @@ from dpstream.pipeline.values.times import shown
 
 
 class EventLog(Protocol):
-    """A topic of events."""
-
     def starts(self) -> Mapping[int, int]:
-        """The offset of the first event that is still there, by partition."""
+        """Return the offset of the first available event, by partition."""
 
     def ends(self) -> Mapping[int, int]:
-        """The offset of the next event to come, by partition."""
+        """Return the offset of the next event to come, by partition."""
 
     def read(self, partition: int, start: int, stop: int) -> LogSlice:
-        """Some events from an offset on, before another one; at its end, up to that."""
+        """Read events from `start` on, before `stop`; at the topic's end, all up to `stop`."""
 
 
 @dataclass(slots=True)
 class _Fold:
-    """What closing an epoch does to what users hold."""
+    """Effect of closing an epoch on users' values."""
 
     values: dict[str, tuple[int, int]]
     sets: dict[str, list[int]]
@@ -58,23 +56,18 @@ class _Fold:
 
 
 class TopicInput:
-    """What a producer has read of a topic.
+    """Events that a producer has read from a topic.
 
     Args:
-        producer: draws, and keeps.
-        reader: says what events mean; `form.columns` names their keys.
-        topic: its name, with that of its cluster if it is another one.
-        roster: who is enrolled; empty for whoever is listed or has an event.
-        everybody: without a roster, enrol whoever has an event before the first epoch is closed;
-            else, who is listed by an event without a value before epoch 1.
-        made: what tells the topic from one of the same name that was made before it.
-
-    Attributes:
-        bad_rows: events that cannot be used, since this was opened.
+        topic: Name of the topic, with that of its cluster if it is another one.
+        roster: Users to enroll; if empty, users that are listed or have an event.
+        everybody: Without a user list, True enrolls all users with an event before the first epoch
+            is closed. False enrolls those listed by an event without a value before epoch 1.
+        made: Identity that tells the topic from an earlier one of the same name.
 
     Raises:
-        InputError: the producer has begun with another input or with events placed otherwise, or
-            somebody enrolled is not on the roster, or values of the job never change.
+        InputError: If the producer has started with another input or placing, or if an enrolled
+            user is not on the user list. Also if values of the job never change.
     """
 
     def __init__(
@@ -116,20 +109,19 @@ class TopicInput:
 
     @property
     def offsets(self) -> dict[int, int]:
-        """Where to read on, by partition; one that was never read has none."""
+        """Next offset by partition; partitions that were never read are left out."""
         return self._store.offsets()
 
     @property
     def strangers(self) -> int:
-        """How many users who are not enrolled have had an event that an epoch passed over."""
+        """Number of users who are not enrolled and had an event that an epoch skipped."""
         return len(self._strangers)
 
     def take(self, partition: int, events: LogSlice) -> None:
-        """Keep events, and how far they reach, in one durable transaction.
+        """Store events and the next offset in one durable transaction.
 
-        Raises:
-            InputError: the first event lacks a key.
-            sqlite3.Error: they cannot be kept; nothing of them is.
+        Raises `InputError` if the first event lacks a key, and `sqlite3.Error` if they cannot be
+        stored; then none is.
         """
         rows, bad = self._parsed(partition, events.records)
         begun = self._has_begun
@@ -149,16 +141,15 @@ class TopicInput:
         self._skip(bad)
 
     def skip_to(self, partition: int, offset: int) -> None:
-        """Go on at an offset: what came before it is gone from the topic."""
+        """Continue at an offset, because earlier events are gone from the topic."""
         with self._store.transaction():
             self._store.set_offset(partition, offset)
 
     def close(self, epoch: int) -> None:
-        """Draw an epoch from all that was kept of it; its rows are gone when it is drawn.
+        """Draw an epoch from its stored events, and delete these in the same transaction.
 
-        Raises:
-            InputError: nobody is enrolled.
-            ProducerError: it cannot be drawn or kept; nothing has changed.
+        Raises `InputError` if no user is enrolled, and `ProducerError` if the epoch cannot be drawn
+        or stored; then nothing has changed.
         """
         if not self._has_begun:
             self._enrol()
@@ -174,7 +165,7 @@ class TopicInput:
         try:
             self._producer.close_together(epoch, keep)
         finally:
-            # It may be drawn though it could not be sent: the file knows.
+            # The epoch may be drawn although it could not be sent; the file is authoritative.
             if self._producer.closed_epoch >= epoch:
                 self._values.update(fold.values)
                 self._strangers |= fold.strangers
@@ -182,13 +173,13 @@ class TopicInput:
                 self._skip(fold.bad)
 
     def notices(self) -> tuple[str, ...]:
-        """Sentences about the events, since this was opened, that were not used as they stand."""
+        """Return sentences about events, since this was opened, that were not used as written."""
         told = [f"{counted(count, 'event')} {what}" for what, count in self._told.items()]
         if waiting := self._store.waiting():
             told.append(f"{counted(waiting, 'event')} for epochs that are not closed: kept")
         told += self._counts.notices(self._reader)
         if self.bad_rows.total:
-            # The first were told as they came.
+            # The first ones were logged on arrival.
             more = f"\n{self.bad_rows}" if self.bad_rows.total > SHOWN_BAD_ROWS else ""
             told.append(f"{counted(self.bad_rows.total, 'bad event')} skipped{more}")
         return tuple(f"{self._topic}: {notice}" for notice in told)
@@ -198,7 +189,6 @@ class TopicInput:
         return self._producer.closed_epoch >= self._producer.first_epoch
 
     def _known_keys(self) -> Keys | None:
-        """The keys of events, once the first one was read."""
         placing = kept_placing(self._producer, self._reader.form)
         if placing is None:
             return None
@@ -227,7 +217,7 @@ class TopicInput:
     def _parsed(
         self, partition: int, records: Sequence[LogRecord]
     ) -> tuple[Rows | None, list[BadRow]]:
-        """The rows of some events; None where none of them is a JSON object."""
+        """Return the rows of events, or None if none of them is a JSON object."""
         texts = [(record.offset, record.value) for record in records]
         if self._keys is None:
             self._keys = self._keys_of(records)
@@ -249,10 +239,10 @@ class TopicInput:
         return rows, self._placed(partition, bad)
 
     def _keys_of(self, records: Sequence[LogRecord]) -> Keys | None:
-        """Where the fields of events are, by the first of these that has them.
+        """Derive the keys from the first event that has them.
 
-        One with an epoch or a time comes first: a single event without does not have all others
-        placed by the moments at which they were written.
+        Events with an epoch or a time take precedence: a single one without must not cause all
+        others to be placed by their write times.
         """
         refusal: InputError | None = None
         by_arrival: Keys | None = None
@@ -286,11 +276,11 @@ class TopicInput:
         return by_arrival
 
     def _placed(self, partition: int, bad: Sequence[BadRow]) -> list[BadRow]:
-        """Bad rows that say in which partition they are."""
+        """Add the partition to the reasons of bad rows."""
         return [replace(row, reason=f"{row.reason} (partition {partition})") for row in bad]
 
     def _waiting(self, partition: int, rows: Rows) -> Iterator[WaitingRow]:
-        """The rows that are to wait for their epochs; the others are counted."""
+        """Yield the rows that must wait for their epochs, and count the others."""
         job, closed = self._producer.job, self._producer.closed_epoch
         sets = job.domain.slots is not None
         values: list[Value] = rows.values.tolist()
@@ -340,7 +330,7 @@ class TopicInput:
         assert isinstance(row.value, int)
         rule = self._reader.form.duplicates
         if rule is None and self._keys is not None and self._keys.placing is Placing.ARRIVAL:
-            # A broker may stamp all records of a batch alike; which came first is known.
+            # A broker may give all records of a batch one timestamp, but their order is known.
             rule = "last"
         newest = fold.values.get(row.user) or self._values.get(row.user)
         verdict = judged(rule, newest, row.position, row.value)

@@ -1,7 +1,7 @@
-"""Rosters: who there is, said before anybody's value is looked at.
+"""User lists: the users of a job, fixed before any value is read.
 
-Which users a job counts is public, so it must not depend on what they hold, nor on when a row of
-theirs comes. A roster says it: one user a line, or the column ``user`` of a CSV file with a header.
+The users a job counts are public, so they must not depend on values, nor on when a row arrives. A
+user list has one user per line, or the column ``user`` of a CSV file with a header.
 """
 
 from __future__ import annotations
@@ -20,17 +20,13 @@ from dpstream.pipeline.devices.rows import read_records, user_problems
 
 
 def load_users(path: str | PathLike[str]) -> tuple[str, ...]:
-    """Read a roster, plain or gzip whatever its name.
+    """Read a user list, plain or gzip, and return the users, sorted.
 
-    Users are written as in the input, in quotes where they hold a comma. Empty lines and repeated
+    Users are written as in the input, in quotes if they contain a comma. Empty lines and repeated
     users are harmless. The first line is a header if one of its fields is ``user``.
 
-    Returns:
-        the users, sorted.
-
-    Raises:
-        InputError: the file cannot be read or is not a regular one, a line is no user, or there is
-            none.
+    Raises `InputError` if the list is empty, a line is not a user, or the file is not a readable
+    regular file.
     """
     name = fspath(path)
     bad_rows = BadRows(name)
@@ -56,7 +52,7 @@ def load_users(path: str | PathLike[str]) -> tuple[str, ...]:
 
 
 def _plain(name: str, text: TextIO) -> Iterator[str]:
-    # Of a file of one endless line only so much is held.
+    # Bounds memory for a file of one endless line.
     first = text.readline(RECORD_CAP + 1)
     kind = other_format(first)
     if kind is not None:
@@ -68,8 +64,6 @@ def _plain(name: str, text: TextIO) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """How many fields a line has, and in which of them the user stands."""
-
     width: int = 1
     user: int = 0
     is_header: bool = False
