@@ -1,34 +1,35 @@
-"""What is on the wire: topics and their settings, and the records in them.
+"""Wire formats: topics, their settings and their records.
 
 A job named ``students`` owns these topics; one more, ``dpstream.jobs``, lists the deployed jobs:
 
 ==========================  ==================================================  ==================
 topic                       record                                              module
 ==========================  ==================================================  ==================
-``students.producers``      `Registration`, `Farewell`, `Drain`: who, and when  `records`
+``students.producers``      `Registration`, `Farewell`, `Drain`                 `records`
 ``students.reports``        `Batch`, `Punctuation`: reports of one producer     `batches`
-``students.manifests``      `Manifest`: what the window of an epoch holds       `manifests`
-``students.shuffled``       `Chunk`: the reports of a window, nobody's          `chunks`
-``students.partials``       `PartialPart`: what an aggregator made of a window  `partials`
+``students.manifests``      `Manifest`: the contents of an epoch's window       `manifests`
+``students.shuffled``       `Chunk`: anonymous reports of a window              `chunks`
+``students.partials``       `PartialPart`: aggregator state of one window       `partials`
 ``students.estimates``      the published estimates                             `pipeline`
-``students.results``        the same as JSON documents, by epoch, compacted     `pipeline`
+``students.results``        estimates as JSON documents, by epoch, compacted    `pipeline`
 ``students.status``         heartbeats of the workers                           `pipeline`
-``students.dead-letters``   `DeadLetter`, `Dismissal`: what was refused, why    `records`
+``students.dead-letters``   `DeadLetter`, `Dismissal`: rejected records         `records`
 ==========================  ==================================================  ==================
 
-Options have more: ``devices`` (who has enrolled) and reports in `loose_batches` where devices
-report for themselves, ``model`` (`models`) of a job that learns, ``reports-2`` and so on for
-instances side by side, ``hop-1`` and so on between stages in series, ``partials-a`` and ``-b`` of
-two parties.
+Options add topics: ``devices`` (enrollments) and reports in `loose_batches` where devices report
+for themselves; ``model`` (`models`) of a job that learns; ``reports-2`` and so on for parallel
+shufflers; ``hop-1`` and so on between chained shufflers; ``partials-a`` and ``-b`` of the two
+aggregators.
 
-Batches, punctuation, manifests, chunks and partials are binary: a fixed little-endian header whose
-beginning and end they share (`dpstream.topics.frames`), then a payload. Batches and chunks carry
+Batches, punctuation, manifests, chunks and partials are binary: a fixed little-endian header with a
+common beginning and end (`dpstream.topics.frames`), then a payload. Batches and chunks carry
 reports as opaque words (`dpstream.topics.words`). The other records are JSON.
 `dpstream.topics.names` has names and settings of the topics.
 
-Everything is versioned and checked as it is read. What is not exactly as described raises
-`CodecError`, which says what is wrong; nothing is guessed, and nothing is allocated that exceeds a
-small multiple of the largest record allowed. A batch, for instance:
+Fingerprints, deployments and other identities have 16 bytes. Every record is versioned, and
+validated on creation and reading. Any deviation from the format raises `CodecError`, which
+describes it. Readers never guess, and never allocate more than a small multiple of the largest
+record allowed. A batch, for instance:
 
 >>> import numpy as np
 >>> from dpstream.topics.batches import Batch, decode_batch, encode_batch
@@ -41,7 +42,7 @@ small multiple of the largest record allowed. A batch, for instance:
 >>> decode_batch(record).words.values.tolist()
 [[3], [1], [3]]
 
-Where a job waits for many producers, a manifest may say what differs from an earlier one
+If a job waits for many producers, a manifest may contain only the differences from an earlier one
 (`dpstream.topics.short_manifests`).
 
 The package knows no protocol, and imports none of the other packages.

@@ -1,4 +1,4 @@
-"""What a producer sends for an epoch: batches of reports, and a punctuation that ends them."""
+"""A producer's records of an epoch: batches of reports, and a final punctuation."""
 
 from __future__ import annotations
 
@@ -25,15 +25,12 @@ DRAWING_BYTES = 8
 
 
 def batch_id(drawing: bytes, index: int) -> bytes:
-    """The id of a batch: which drawing of an epoch's reports it is of, and which of its batches.
+    """Return the ID of a batch: 8 random bytes of the drawing, then the index, from 0.
 
-    Two producers with copies of one folder both draw an epoch. Their batches must never be put
-    together, nor with the other's punctuation: some devices would be in twice, others not at all,
-    and the numbers of devices would be of other ones.
-
-    Args:
-        drawing: 8 random bytes, new whenever an epoch is drawn.
-        index: of the batch, from 0.
+    Every drawing of an epoch's reports has new random bytes. Two producers with copies of one
+    directory both draw an epoch. Their batches must never be combined, nor with the other's
+    punctuation. Otherwise some devices would be counted twice, others not at all, and the device
+    counts would belong to the other drawing.
 
     >>> drawing_of(batch_id(bytes(8), 3)) == bytes(8)
     True
@@ -42,7 +39,6 @@ def batch_id(drawing: bytes, index: int) -> bytes:
 
 
 def drawing_of(batch: bytes) -> bytes:
-    """The drawing of a batch id."""
     return batch[:DRAWING_BYTES]
 
 
@@ -51,16 +47,13 @@ class Batch:
     """Some of the reports of one producer for one epoch.
 
     Attributes:
-        fingerprint: 16 bytes; of the job, covers what changes the meaning of a report.
-        deployment: 16 bytes; id of the deployment the reports were made for.
-        batch: 16 bytes, see `batch_id`; a batch that is sent again keeps its id and is dropped.
-        enrolment: 16 bytes; id the producer registered under.
-        epoch: at least 1.
-        words: the reports.
-        size: the room they are given, where their number must not show; None: what they take.
-
-    Raises:
-        CodecError: a field has another length or lies outside its range.
+        fingerprint: 16 bytes; covers the job settings that change the meaning of a report.
+        deployment: 16 bytes; the deployment the reports were made for.
+        batch: 16 bytes, see `batch_id`; a batch that is sent again has the same ID and is dropped.
+        enrolment: 16 bytes; the producer's enrollment ID.
+        epoch: At least 1.
+        words: The reports.
+        size: Fixed size that hides the number of reports; None: their actual size.
     """
 
     fingerprint: bytes
@@ -82,12 +75,7 @@ class Batch:
 
 
 def encode_batch(batch: Batch) -> bytes:
-    """The record of a batch.
-
-    Raises:
-        OversizedError: it would be larger than `RECORD_CAP`; see `split_words` and `split_fixed`.
-        CodecError: its words cannot be written in one record, or do not fit their size.
-    """
+    """Encode a batch; against `OversizedError`, use `split_words` and `split_fixed`."""
     if batch.size is None:
         fields, payload = pack_words(batch.words)
     else:
@@ -106,11 +94,7 @@ def encode_batch(batch: Batch) -> bytes:
 
 
 def decode_batch(data: bytes) -> Batch:
-    """The batch of a record; its words are read-only views of `data`.
-
-    Raises:
-        CodecError: the record is not a valid batch.
-    """
+    """Decode a batch; its words are read-only views of `data`."""
     fingerprint, deployment, batch, enrolment, epoch, encoding, *fields = _BATCH.open(data)
     size: FixedSize | None = None
     if encoding < PLAIN_ENCODINGS:
@@ -124,20 +108,15 @@ def decode_batch(data: bytes) -> Batch:
 
 @dataclass(frozen=True, slots=True)
 class Punctuation:
-    """A producer's word that it has sent everything for an epoch.
+    """A producer's statement that it has sent all batches of an epoch.
 
     Attributes:
-        fingerprint: 16 bytes.
-        deployment: 16 bytes.
-        enrolment: 16 bytes; id the producer registered under.
-        epoch: at least 1.
-        batches: how many batches it sent for the epoch, at most 2^32 - 1.
-        contributors: devices that were present, whether or not a report was due.
-        population: devices enrolled with it, at least as many.
-        drawing: 8 bytes; of which drawing this was said, see `batch_id`.
-
-    Raises:
-        CodecError: a field has another length or lies outside its range.
+        enrolment: 16 bytes; the producer's enrollment ID.
+        epoch: At least 1.
+        batches: Number of batches sent for the epoch, at most 2^32 - 1.
+        contributors: Devices present, whether or not a report was due.
+        population: Devices enrolled with the producer, at least as many as contributors.
+        drawing: 8 bytes; the drawing it belongs to, see `batch_id`.
     """
 
     fingerprint: bytes
@@ -162,7 +141,6 @@ class Punctuation:
 
 
 def encode_punctuation(punctuation: Punctuation) -> bytes:
-    """The record of a punctuation."""
     return _PUNCTUATION.seal(
         punctuation.fingerprint,
         punctuation.deployment,
@@ -176,11 +154,6 @@ def encode_punctuation(punctuation: Punctuation) -> bytes:
 
 
 def decode_punctuation(data: bytes) -> Punctuation:
-    """The punctuation of a record.
-
-    Raises:
-        CodecError: the record is not a valid punctuation.
-    """
     fingerprint, deployment, enrolment, epoch, contributors, population, batches, drawing = (
         _PUNCTUATION.open(data)
     )

@@ -1,4 +1,4 @@
-"""What the shuffle stage releases: the words of a window, in pieces that say nothing else."""
+"""Chunks: the shuffler's output, with the reports of a window and no other information."""
 
 from __future__ import annotations
 
@@ -17,28 +17,23 @@ from dpstream.topics.frames import (
 from dpstream.topics.words import WORDS_FIELDS, Words, pack_words, unpack_words
 
 _CHUNK = Frame(RecordType.CHUNK, f"QQ16sII{WORDS_FIELDS}")
-# Of an instance after the first one.
+# Format for shufflers after the first one.
 _OF_AN_INSTANCE = Frame(RecordType.CHUNK, f"QQ16sIII{WORDS_FIELDS}", version=2)
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A piece of a released window.
+    """A chunk of a released window.
 
     Attributes:
-        fingerprint: 16 bytes.
-        deployment: 16 bytes.
-        epoch: at least 1.
-        manifest_offset: where in the manifest log the window was decided.
+        epoch: At least 1.
+        manifest_offset: Position in the manifest log of the window's finalization.
         attempt: 16 bytes, new for every writing of a window; chunks of two attempts never mix.
-        index: of the piece, from 0.
-        total: pieces of the attempt, 1 to 2^32 - 1; an empty window has one, empty.
-        words: the reports.
-        instance: which of several shuffle instances side by side has written it, from 1 on: the
-            window is what the attempts of all of them hold together.
-
-    Raises:
-        CodecError: a field has another length or lies outside its range.
+        index: Of the chunk, from 0.
+        total: Chunks of the attempt, 1 to 2^32 - 1; an empty window has one, empty.
+        words: The reports.
+        instance: Parallel shuffler that wrote it, from 1; a window consists of the attempts of all
+            of them.
     """
 
     fingerprint: bytes
@@ -63,12 +58,7 @@ class Chunk:
 
 
 def encode_chunk(chunk: Chunk) -> bytes:
-    """The record of a chunk.
-
-    Raises:
-        OversizedError: it would be larger than `RECORD_CAP`; see `split_words`.
-        CodecError: its words cannot be written in one record.
-    """
+    """Encode a chunk; against `OversizedError`, use `split_words`."""
     fields, payload = pack_words(chunk.words)
     said = (
         chunk.fingerprint,
@@ -85,11 +75,7 @@ def encode_chunk(chunk: Chunk) -> bytes:
 
 
 def decode_chunk(data: bytes) -> Chunk:
-    """The chunk of a record; its words are read-only views of `data`.
-
-    Raises:
-        CodecError: the record is not a valid chunk.
-    """
+    """Decode a chunk; its words are read-only views of `data`."""
     second = kind_of(data) is RecordType.CHUNK and version_of(data) == _OF_AN_INSTANCE.version
     frame = _OF_AN_INSTANCE if second else _CHUNK
     fingerprint, deployment, epoch, manifest_offset, attempt, index, total, *words = frame.open(

@@ -1,4 +1,4 @@
-"""What devices send to a collector over HTTP: envelopes of one epoch, one device's report in each.
+"""Envelopes: device reports of one epoch, sent to a collector over HTTP.
 
 A body is a header and then any number of envelopes, all of them of one size, little-endian:
 
@@ -7,28 +7,29 @@ offset  bytes  header
 ======  =====  ========================================================================
 0       4      ``dpsd``
 4       1      version, 1
-5       1      1: contents are sealed; 0: they are not
+5       1      1 if contents are sealed, else 0
 6       2      bytes of an envelope
 8       16     deployment
 24      16     fingerprint
-40      8      epoch, from 1 on
-48      8      id of the key that contents are sealed to, see `sealing`; zeros: not sealed
+40      8      epoch, from 1
+48      8      ID of the key that contents are sealed to, see `sealing`; zeros: not sealed
 ======  =====  ========================================================================
 
 ======  =====  ========================================================================
 offset  bytes  envelope
 ======  =====  ========================================================================
-0       16     device: random, drawn when it joins a deployment, and kept
-16      16     report: random, drawn with the report, and kept while it is sent again
+0       16     device: random, drawn when it joins a deployment, then constant
+16      16     report: random, drawn with the report, constant in retries
 32      1      1 until a first envelope of the horizon was acknowledged, then 0
 33      ...    content
 ======  =====  ========================================================================
 
-A content is as long whatever a device has to say: the number of its words (2 bytes), then as many
-slots for words as any report of the job needs, those that are not used zero (`ContentForm`). Sealed
-it is a box of that (`dpstream.topics.sealing`), bound to deployment, job, epoch and report.
+The length of a content is independent of the device's values. A content (`ContentForm`) has the
+number of its messages (2 bytes), then as many slots for messages as any report of the job needs.
+Unused slots are zero. A sealed content is a ciphertext of that (`dpstream.topics.sealing`), bound
+to deployment, job, epoch and report.
 
-This module needs NumPy alone: it is on devices too.
+This module needs only NumPy, because devices use it too.
 """
 
 from __future__ import annotations
@@ -60,19 +61,17 @@ _ENROLS_OFFSET = 2 * IDENTITY_BYTES
 
 
 class EnvelopeError(ValueError):
-    """A body or a content is not of the form described here; the message says in what way."""
+    """A body or a content violates the format; the message describes the violation."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Envelopes:
-    """A body.
+    """The envelopes of a body.
 
     Attributes:
-        deployment: 16 bytes.
-        fingerprint: 16 bytes.
-        epoch: at least 1.
-        key: 8 bytes, that contents are sealed to; None where they are not.
-        rows: uint8, shape (envelopes, bytes of one), at least one.
+        epoch: At least 1.
+        key: 8 bytes, ID of the key that contents are sealed to; None if they are not sealed.
+        rows: uint8, shape (envelopes, bytes of one), at least one envelope.
     """
 
     deployment: bytes
@@ -86,32 +85,27 @@ class Envelopes:
 
     @property
     def devices(self) -> NDArray[np.uint8]:
-        """Ids of devices, shape (envelopes, 16)."""
+        """Device IDs, shape (envelopes, 16)."""
         return self.rows[:, :IDENTITY_BYTES]
 
     @property
     def reports(self) -> NDArray[np.uint8]:
-        """Ids of reports, shape (envelopes, 16)."""
+        """Report IDs, shape (envelopes, 16)."""
         return self.rows[:, IDENTITY_BYTES:_ENROLS_OFFSET]
 
     @property
     def enrols(self) -> NDArray[np.bool_]:
-        """Whether no envelope of the device's horizon was acknowledged before."""
+        """True for devices without an acknowledged envelope in the horizon."""
         enrols: NDArray[np.bool_] = self.rows[:, _ENROLS_OFFSET] == 1
         return enrols
 
     @property
     def contents(self) -> NDArray[np.uint8]:
-        """Shape (envelopes, bytes of a content), sealed or not."""
+        """Sealed or plain contents, shape (envelopes, bytes of a content)."""
         return self.rows[:, ENVELOPE_OVERHEAD:]
 
 
 def encode_envelope(device: bytes, report: bytes, enrols: bool, content: bytes) -> bytes:
-    """One envelope.
-
-    Raises:
-        EnvelopeError: an id has another length, or the content is too long.
-    """
     if len(device) != IDENTITY_BYTES or len(report) != IDENTITY_BYTES:
         raise EnvelopeError(f"ids of device and report must have {IDENTITY_BYTES} bytes")
     envelope = b"".join((device, report, b"\1" if enrols else b"\0", content))
@@ -123,11 +117,7 @@ def encode_envelope(device: bytes, report: bytes, enrols: bool, content: bytes) 
 def encode_body(
     deployment: bytes, fingerprint: bytes, epoch: int, key: bytes | None, envelopes: list[bytes]
 ) -> bytes:
-    """The body of a request.
-
-    Raises:
-        EnvelopeError: there is no envelope, they differ in size, or are more than a body holds.
-    """
+    """Encode a request body of at least one envelope, all of them of one size."""
     size = len(envelopes[0]) if envelopes else 0
     if not envelopes or any(len(envelope) != size for envelope in envelopes):
         raise EnvelopeError("a body has one envelope or more, all of them of one size")
@@ -141,10 +131,10 @@ def encode_body(
 
 
 def decode_body(data: bytes) -> Envelopes:
-    """The envelopes of a body; arrays are read-only views of it.
+    """Decode a body; arrays are read-only views of it.
 
     Raises:
-        EnvelopeError: it is not a valid body. The message names nothing that it says.
+        EnvelopeError: If the body is invalid. The message contains nothing of its contents.
     """
     if len(data) > BODY_MAX:
         raise EnvelopeError(f"body of {len(data)} bytes, at most {BODY_MAX} can be")
@@ -173,11 +163,11 @@ def decode_body(data: bytes) -> Envelopes:
 
 @dataclass(frozen=True, slots=True)
 class ContentForm:
-    """What one device's report looks like: as many slots for words, whatever there is to say.
+    """Format of one device's report: a fixed number of slots for messages.
 
     Attributes:
-        slots: the most words that a device of the job sends at an epoch.
-        width: words of a report, as `dpstream.topics.word_forms.WordForm` has it.
+        slots: Maximum number of messages of a device at an epoch.
+        width: Words of a message, as in `dpstream.topics.word_forms.WordForm`.
         word_bytes: 1, 2, 4 or 8.
     """
 
@@ -192,15 +182,10 @@ class ContentForm:
 
     @property
     def dtype(self) -> np.dtype[np.unsignedinteger]:
-        """Of a word."""
         return np.dtype(f"<u{self.word_bytes}")
 
     def pack(self, words: NDArray[np.unsignedinteger]) -> bytes:
-        """The content that holds words, shape (n, width), in canonical order.
-
-        Raises:
-            EnvelopeError: there are more than slots, or they are of another form.
-        """
+        """Pack messages, shape (n, width), in canonical order, to a content."""
         if words.dtype != self.dtype or words.ndim != 2 or words.shape[1] != self.width:
             raise EnvelopeError(f"words of shape {words.shape} and type {words.dtype}")
         if len(words) > self.slots:
@@ -212,17 +197,12 @@ class ContentForm:
     def unpack(
         self, contents: NDArray[np.uint8]
     ) -> tuple[NDArray[np.unsignedinteger], NDArray[np.uint16], NDArray[np.bool_]]:
-        """The words of many contents.
-
-        Args:
-            contents: shape (n, `size`).
+        """Unpack the messages of many contents, shape (n, `size`).
 
         Returns:
-            Slots, shape (n, slots, width); how many of them are used, shape (n,); and which of the
-            contents are well formed, shape (n,): no more words than slots, the others zero.
-
-        Raises:
-            EnvelopeError: contents have another size.
+            Slots, shape (n, slots, width); the number of used ones, shape (n,); and the mask of
+            well-formed contents, shape (n,). These have at most as many messages as slots, and
+            unused slots are zero.
         """
         if contents.ndim != 2 or contents.shape[1] != self.size:
             raise EnvelopeError(

@@ -1,15 +1,15 @@
-"""Reports in batches whose number and sizes say nothing about them.
+"""Encode reports in batches whose number and sizes do not depend on them.
 
-Where devices rely on the shuffle stage to hide their messages, how many there are is a secret too.
-So a producer sends room for as many as there can be, in one of two encodings beside those of
-`dpstream.topics.words`:
+If devices rely on the shuffler to hide their messages, the number of messages is secret too. So a
+producer always sends enough bytes for the maximum number, in one of two encodings in addition to
+those of `dpstream.topics.words`:
 
 * slots: the rows, one after the other, then zeros up to the number of slots.
-* table: the first word of the table (u8), then how often that and each following word occurs, all
-  in integers of the same size, zeros included.
+* table: the first word of the table (u8), then the multiplicity of that and each following word,
+  all in integers of the same size, zeros included.
 
-Which one, how many batches and how long they are follows from the form of the reports and from the
-most that there can be.
+The encoding, the number of batches and their lengths depend only on the format of the reports and
+their maximum number.
 """
 
 from __future__ import annotations
@@ -33,11 +33,7 @@ _FIRST_TYPE = np.dtype("<u8")
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """Room for plain rows.
-
-    Attributes:
-        rows: how many there is room for, from 0 on.
-    """
+    """A fixed number of plain rows, at least 0."""
 
     rows: int
 
@@ -47,9 +43,9 @@ class CountTable:
     """Counts of consecutive single words.
 
     Attributes:
-        first: the first of the words.
-        cells: how many words there are, at least 1.
-        count_bytes: of each count, 1, 2 or 4.
+        first: The first of the words.
+        cells: Number of words, at least 1.
+        count_bytes: Bytes of each count, 1, 2 or 4.
     """
 
     first: int
@@ -61,14 +57,7 @@ FixedSize: TypeAlias = Slots | CountTable
 
 
 def fixed_size(form: WordForm, most: int) -> FixedSize:
-    """The smaller encoding that holds any reports of a form, up to so many.
-
-    Args:
-        form: of the reports.
-        most: how many there may be, at most 2^32 - 1.
-
-    Raises:
-        CodecError: there may be more than a producer can send.
+    """Return the smaller encoding of up to `most` reports, at most 2^32 - 1.
 
     >>> fixed_size(WordForm(np.dtype("<u4"), distinct=100), 20)
     Slots(rows=20)
@@ -89,7 +78,7 @@ def fixed_size(form: WordForm, most: int) -> FixedSize:
 
 
 def table_cells(form: WordForm) -> int | None:
-    """Of how many cells a table of all words is; None where there are too many for one.
+    """Return the number of cells of a table of all words, or None if there are too many.
 
     >>> table_cells(WordForm(np.dtype("<u4"), distinct=100)), table_cells(WordForm(np.dtype("<u4")))
     (100, None)
@@ -102,13 +91,9 @@ def table_cells(form: WordForm) -> int | None:
 def split_fixed(
     words: Words, size: FixedSize, payload_bytes: int = PAYLOAD_TARGET
 ) -> Iterator[tuple[Words, FixedSize]]:
-    """Cut words into pieces that fit a record, with the size of each; there is always one.
+    """Cut words into at least one chunk that fits a record, with the size of each.
 
-    How many pieces there are, and how large each is, depends on `size` and the width of a row
-    alone.
-
-    Raises:
-        CodecError: there is no room for the words.
+    The number and sizes of the chunks depend only on `size` and the width of a row.
     """
     if isinstance(size, CountTable):
         yield from _cut_table(words, size, max(1, payload_bytes // size.count_bytes - 8))
@@ -138,11 +123,7 @@ def _cut_table(words: Words, size: CountTable, cells: int) -> Iterator[tuple[Wor
 
 
 def pack_sized(words: Words, size: FixedSize) -> tuple[tuple[int, ...], bytes]:
-    """Header fields (`dpstream.topics.words.WORDS_FIELDS`) and payload.
-
-    Raises:
-        CodecError: they do not fit the size.
-    """
+    """Return header fields (`dpstream.topics.words.WORDS_FIELDS`) and payload."""
     return _packed_slots(words, size) if isinstance(size, Slots) else _packed_table(words, size)
 
 
@@ -173,10 +154,10 @@ def _packed_table(words: Words, size: CountTable) -> tuple[tuple[int, ...], byte
 def unpack_sized(
     data: bytes, start: int, encoding: int, word_bytes: int, width: int, rows: int, messages: int
 ) -> tuple[Words, FixedSize]:
-    """The words whose payload is `data[start:]`, and the size they were given.
+    """Return the words whose payload is `data[start:]`, and their fixed size.
 
     Raises:
-        CodecError: header and payload contradict each other, or a rule of the encoding is broken.
+        CodecError: If header and payload contradict each other, or violate the encoding.
     """
     if encoding not in (SLOTS_ENCODING, TABLE_ENCODING):
         raise CodecError(

@@ -1,12 +1,11 @@
-"""What all binary records have in common: a fixed header, a checksum, and caps.
+"""Common format of all binary records: a fixed header, a checksum, and size limits.
 
-Every version of a kind of record has one header, always of the same length and little-endian:
-magic, version, kind, header length, fingerprint, deployment, the fields of the kind, payload
-length, checksum. The payload follows and ends the record. The checksum is a CRC-32C of all other
-bytes.
+Every version of a record type has one little-endian header of fixed length: magic, version, kind,
+header length, fingerprint, deployment, the fields of the kind, payload length, checksum. The
+payload follows and ends the record. The checksum is a CRC-32C of all other bytes.
 
-A record has one spelling: whatever decodes encodes back to the same bytes. The magic does not begin
-with 0, so that a record is never taken for one of a schema registry, whose first byte is 0.
+* Encoding is canonical: a decoded record encodes to the same bytes.
+* The magic does not begin with 0, the first byte of records of a schema registry.
 """
 
 from __future__ import annotations
@@ -37,19 +36,19 @@ _OPENING = struct.Struct("<4sBB")
 
 
 class CodecError(ValueError):
-    """A record is not of the form described here; the message says in what way."""
+    """A record violates the format; the message describes the violation."""
 
 
 class OversizedError(CodecError):
-    """A record is larger than the cap, whatever it holds."""
+    """A record exceeds the size limit, whatever its contents."""
 
 
 class VersionError(CodecError):
-    """A record is of a version of the format that this program does not understand."""
+    """A record has a format version that this program does not support."""
 
 
 class RecordType(IntEnum):
-    """What a binary record is."""
+    """Type of a binary record."""
 
     BATCH = 1
     PUNCTUATION = 2
@@ -63,17 +62,17 @@ class RecordType(IntEnum):
 
 
 _KINDS: Mapping[int, RecordType] = {kind.value: kind for kind in RecordType}
-# Of kinds that have more than one version.
+# For types with more than one version.
 _NEWEST: Mapping[int, int] = {RecordType.MANIFEST: 3, RecordType.CHUNK: 2}
 
 
 def kind_of(data: bytes) -> RecordType:
-    """What a record claims to be. Looks at its first six bytes; the rest may still be wrong.
+    """Return the type a record claims to have, from its first six bytes; the rest is unchecked.
 
     Raises:
-        OversizedError: it is larger than `RECORD_CAP`.
-        VersionError: its version is not understood.
-        CodecError: it is none of ours.
+        OversizedError: If it is larger than `RECORD_CAP`.
+        VersionError: If its version is not supported.
+        CodecError: If it is not a record of this format.
     """
     if len(data) > RECORD_CAP:
         raise OversizedError(f"record of {len(data)} bytes, at most {RECORD_CAP} are allowed")
@@ -93,30 +92,26 @@ def kind_of(data: bytes) -> RecordType:
 
 
 def version_of(data: bytes) -> int:
-    """The version of a record that `kind_of` takes for one of ours."""
+    """Return the version of a record that `kind_of` accepts."""
     return data[len(MAGIC)]
 
 
 def check_identities(**identities: bytes) -> None:
-    """Refuse fingerprints, deployments and ids that are not 16 bytes long."""
     for name, identity in identities.items():
         if len(identity) != _IDENTITY_BYTES:
             raise CodecError(f"{name} has {len(identity)} bytes, must have {_IDENTITY_BYTES}")
 
 
 def check_range(name: str, value: int, low: int, high: int = INTEGER_MAX) -> None:
-    """Refuse an integer outside `low` to `high`, both included."""
     if not low <= value <= high:
         raise CodecError(f"{name} is {value}, must be {low} to {high}")
 
 
 class Frame:
-    """The layout of one kind of record.
+    """The layout of one record type.
 
     Args:
-        kind: which one.
         fields: `struct` codes of its own header fields, without byte order.
-        version: of this layout.
     """
 
     __slots__ = ("_header", "_name", "kind", "size", "version")
@@ -132,11 +127,6 @@ class Frame:
     def seal(
         self, fingerprint: bytes, deployment: bytes, *fields: bytes | int, payload: bytes = b""
     ) -> bytes:
-        """The encoded record.
-
-        Raises:
-            OversizedError: it would be larger than `RECORD_CAP`.
-        """
         if self.size + len(payload) > RECORD_CAP:
             raise OversizedError(
                 f"{self.kind.name.lower()} of {self.size + len(payload)} bytes, "
@@ -157,10 +147,10 @@ class Frame:
         return b"".join((header, checksum.to_bytes(4, "little"), payload))
 
     def open(self, data: bytes) -> tuple[Any, ...]:
-        """Fingerprint, deployment and the kind's own fields; the payload is `data[size:]`.
+        """Validate a record and return its fields; the payload is `data[size:]`.
 
-        Raises:
-            CodecError: it is not a whole and undamaged record of this kind.
+        The fields are the fingerprint, the deployment and those of the record type. An incomplete
+        or damaged record, or one of another type, raises `CodecError`.
         """
         kind, wanted = kind_of(data), self._name
         if kind is not self.kind:

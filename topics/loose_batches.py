@@ -1,9 +1,9 @@
-"""What collectors write for devices: loose batches of reports, enrolments and watermarks.
+"""Collector records: loose batches of device reports, enrollments and watermarks.
 
-A batch here is loose: it is nobody's, has no punctuation, and is in a window exactly when it lies
-at or below the window's cut. Whose a report is says a *tag* alone, which collectors make of the
-device with a key of theirs. It tells two reports of one device and epoch for one, and links no
-epochs.
+A loose batch belongs to no producer and has no punctuation. It is in a window exactly when it lies
+at or below the window's cut. Only a *tag* identifies the device of a report; collectors derive it
+from the device with a key of their own. Tags identify duplicate reports of one device and epoch,
+and link no epochs.
 """
 
 from __future__ import annotations
@@ -42,29 +42,26 @@ LOOSE_PAYLOAD_MAX: Final = RECORD_CAP - _BATCH.size
 
 
 def report_tag(key: bytes, deployment: bytes, epoch: int, subject: bytes) -> bytes:
-    """Whose report of an epoch it is: 8 bytes.
+    """Return the 8-byte tag of the sender of a report of an epoch.
 
-    Args:
-        key: 32 bytes that all collectors of the job share, and nobody else has.
-        deployment: 16 bytes.
-        epoch: at least 1.
-        subject: see `subject_of_device` and `subject_of_token`.
+    All collectors of the job share `key`, 32 bytes, and no other party has it. For `subject` see
+    `subject_of_device` and `subject_of_token`.
     """
     return _tag(key, b"report\0", deployment, epoch, subject)
 
 
 def horizon_tag(key: bytes, deployment: bytes, horizon: int, subject: bytes) -> bytes:
-    """Who is enrolled in a horizon, from 0 on: 8 bytes, which no tag of a report resembles."""
+    """Return the 8-byte tag of an enrollment in a horizon, from 0; no report tag resembles it."""
     return _tag(key, b"horizon\0", deployment, horizon, subject)
 
 
 def subject_of_device(device: bytes) -> bytes:
-    """Who reports, where nobody checks it: the device, by the id that it drew."""
+    """Return the unauthenticated sender: the device, by the ID that it drew."""
     return b"d" + device
 
 
 def subject_of_token(subject: str) -> bytes:
-    """Who reports, by what a token says, whatever the device calls itself."""
+    """Return the sender named by a token, whatever the device's own ID."""
     return b"s" + subject.encode()
 
 
@@ -78,15 +75,10 @@ class LooseBatch:
     """Reports of some devices at one epoch.
 
     Attributes:
-        fingerprint: 16 bytes.
-        deployment: 16 bytes.
-        epoch: at least 1.
-        key: 8 bytes, id of the key that contents are sealed to; None where they are not.
-        rows: uint8, shape (reports, bytes of a row), at least one: the tag (8), the id of the
-            report (16) where it is sealed, and the content.
-
-    Raises:
-        CodecError: a field has another length or lies outside its range.
+        epoch: At least 1.
+        key: 8 bytes, ID of the key that contents are sealed to; None if they are not sealed.
+        rows: uint8, shape (reports, bytes of a row), at least one: the tag (8), the ID of the
+            report (16) if it is sealed, and the content.
     """
 
     fingerprint: bytes
@@ -109,26 +101,21 @@ class LooseBatch:
 
     @property
     def tags(self) -> NDArray[np.uint64]:
-        """Whose the reports are, shape (reports,)."""
+        """Tags of the senders, shape (reports,)."""
         return np.ascontiguousarray(self.rows[:, :TAG_BYTES]).view(_TAG_TYPE)[:, 0]
 
     @property
     def reports(self) -> NDArray[np.uint8]:
-        """Ids of the reports, shape (reports, 16), of a sealed batch."""
+        """Report IDs of a sealed batch, shape (reports, 16)."""
         return self.rows[:, TAG_BYTES : self._beside_content]
 
     @property
     def contents(self) -> NDArray[np.uint8]:
-        """Shape (reports, bytes of a content), sealed or not."""
+        """Sealed or plain contents, shape (reports, bytes of a content)."""
         return self.rows[:, self._beside_content :]
 
 
 def encode_loose_batch(batch: LooseBatch) -> bytes:
-    """The record of a loose batch.
-
-    Raises:
-        OversizedError: it would be larger than `RECORD_CAP`.
-    """
     count, row_bytes = batch.rows.shape
     return _BATCH.seal(
         batch.fingerprint,
@@ -142,11 +129,7 @@ def encode_loose_batch(batch: LooseBatch) -> bytes:
 
 
 def decode_loose_batch(data: bytes) -> LooseBatch:
-    """The loose batch of a record; its rows are a read-only view of `data`.
-
-    Raises:
-        CodecError: the record is not a valid one.
-    """
+    """Decode a loose batch; its rows are a read-only view of `data`."""
     fingerprint, deployment, epoch, count, row_bytes, key = _BATCH.open(data)
     length = len(data) - _BATCH.size
     if count * row_bytes != length:
@@ -157,16 +140,11 @@ def decode_loose_batch(data: bytes) -> LooseBatch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Enrolments:
-    """Devices that report for the first time in a horizon, or say so once more.
+    """Devices that report for the first time in a horizon, or repeat that they do.
 
     Attributes:
-        fingerprint: 16 bytes.
-        deployment: 16 bytes.
-        epoch: of what they report, at least 1.
+        epoch: Of their reports, at least 1.
         tags: uint64, shape (devices,), at least one; see `horizon_tag`.
-
-    Raises:
-        CodecError: a field has another length or lies outside its range.
     """
 
     fingerprint: bytes
@@ -181,11 +159,6 @@ class Enrolments:
 
 
 def encode_enrolments(enrolments: Enrolments) -> bytes:
-    """The record of enrolments.
-
-    Raises:
-        OversizedError: it would be larger than `RECORD_CAP`.
-    """
     return _ENROLMENTS.seal(
         enrolments.fingerprint,
         enrolments.deployment,
@@ -195,11 +168,7 @@ def encode_enrolments(enrolments: Enrolments) -> bytes:
 
 
 def decode_enrolments(data: bytes) -> Enrolments:
-    """The enrolments of a record; the tags are a read-only view of `data`.
-
-    Raises:
-        CodecError: the record is not a valid one.
-    """
+    """Decode enrollments; the tags are a read-only view of `data`."""
     fingerprint, deployment, epoch = _ENROLMENTS.open(data)
     length = len(data) - _ENROLMENTS.size
     if length % TAG_BYTES:
@@ -210,16 +179,11 @@ def decode_enrolments(data: bytes) -> Enrolments:
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """A collector's word that it takes no more reports of an epoch: all it took lie before.
+    """A collector's last record of an epoch: all reports it accepted precede it.
 
     Attributes:
-        fingerprint: 16 bytes.
-        deployment: 16 bytes.
         collector: 16 bytes, random, of the process.
-        epoch: at least 1.
-
-    Raises:
-        CodecError: a field has another length or lies outside its range.
+        epoch: At least 1.
     """
 
     fingerprint: bytes
@@ -235,18 +199,12 @@ class Watermark:
 
 
 def encode_watermark(watermark: Watermark) -> bytes:
-    """The record of a watermark."""
     return _WATERMARK.seal(
         watermark.fingerprint, watermark.deployment, watermark.collector, watermark.epoch
     )
 
 
 def decode_watermark(data: bytes) -> Watermark:
-    """The watermark of a record.
-
-    Raises:
-        CodecError: the record is not a valid one.
-    """
     fingerprint, deployment, collector, epoch = _WATERMARK.open(data)
     if len(data) != _WATERMARK.size:
         raise CodecError(f"watermark with {len(data) - _WATERMARK.size} bytes of payload")

@@ -1,8 +1,9 @@
-"""Many manifests of a log at once, where they are alike.
+"""Read many similar manifests of a log at once.
 
-Of a job that has lived long nearly all are: of version 1, of as many producers, of which the same
-are in. What `decode_manifest` asks of each is asked of all of them together here, an array for each
-field, which takes a tenth of the time. Manifests of more than `PRODUCERS` are read one by one.
+Nearly all manifests of a long-lived job are similar: version 1, with as many producers, the same of
+which are included. The checks of `decode_manifest` are applied to all of them at once here, with an
+array for each field, in a tenth of the time. Manifests of more than `PRODUCERS` are read one by
+one.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from dpstream.topics.manifests import (
 PRODUCERS = 256
 """Of more producers manifests are read one by one."""
 
-# The fields of version 1 that differ between alike manifests, in their order.
+# The fields of version 1 that differ between similar manifests, in their order.
 _FIELDS = np.dtype(
     [
         ("opening", "S40"),
@@ -49,14 +50,13 @@ _EMPTY = 1 + DECIDED_FATES.index(Fate.EMPTY)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ManifestRows:
-    """Manifests in which the same producers are in.
+    """Manifests that include the same producers.
 
     Attributes:
-        records: as they lie in the log.
-        epochs: of each.
-        first_offsets: of each epoch's first record in the raw topic.
-        cut_offsets: first offsets that no longer belong to the windows.
-        fates: places in `DECIDED_FATES`.
+        records: Bytes from the log.
+        first_offsets: Of each epoch's first record in the raw topic.
+        cut_offsets: First offsets after the windows.
+        fates: Positions in `DECIDED_FATES`.
     """
 
     records: Sequence[bytes]
@@ -66,14 +66,13 @@ class ManifestRows:
     fates: NDArray[np.int64]
 
     def manifest(self, row: int) -> Manifest:
-        """One of them."""
         return decode_manifest(self.records[row])
 
 
 def read_rows(records: Sequence[bytes]) -> ManifestRows | None:
-    """Manifests that are alike, and have the first one's fingerprint and deployment.
+    """Read similar manifests with the first one's fingerprint and deployment.
 
-    Returns None where they are not, or one of them is none that `decode_manifest` reads.
+    Return None if they are not similar, or `decode_manifest` rejects one of them.
     """
     first, size = _first_of(records), len(records[0])
     if first is None or any(len(record) != size for record in records):
@@ -115,9 +114,9 @@ def read_rows(records: Sequence[bytes]) -> ManifestRows | None:
 
 
 def membership_of(record: bytes) -> tuple[int, bytes]:
-    """Alike manifests have this in common: their length, and which producers are in.
+    """Return what similar manifests share: their length, and which producers are included.
 
-    Of what is no manifest it says nothing of use.
+    The result is meaningless for other records.
     """
     producers = int.from_bytes(record[_PRODUCERS_AT : _PRODUCERS_AT + 4], "little")
     bitmap = (producers + 7) // 8 if producers <= PRODUCERS else 0
@@ -128,14 +127,14 @@ _PRODUCERS_AT = _FIELDS.itemsize - 12
 
 
 def _first_of(records: Sequence[bytes]) -> Manifest | None:
-    """The first one, if it may stand for the others."""
+    """Return the first manifest, if it can represent the others."""
     try:
         manifest = decode_manifest(records[0])
     except CodecError:
         return None
     if manifest.of_instances or len(manifest.producers) > PRODUCERS:
         return None
-    # Another version, which has other fields, would be written otherwise.
+    # Another version has other fields and would be encoded differently.
     return manifest if encode_manifest(manifest) == records[0] else None
 
 

@@ -1,15 +1,13 @@
-"""What a window holds: the decision that makes everything after it a deterministic function.
+"""Manifests: the contents of a window, decided once; all later steps are deterministic.
 
-The payload is a bitmap of the producers in, one bit each in the order of registration (lowest bit
-first), and then a u4 population for each of them that is in.
-
-Where shuffle instances work side by side, version 2 also says of which instance it is, and names
-the drawing of each producer that is in, after the populations. The first instance decides, and its
-first manifest is the only decision; each of the others writes one of its own, with the offsets of
-its own topic, before it writes its part.
-
-Version 3 says what differs from an earlier manifest (`dpstream.topics.short_manifests`). Whoever
-reads no populations reads all versions alike: `read_head`.
+* The payload is a bitmap of the included producers, one bit each in the order of registration
+  (lowest bit first). A u4 population for each included producer follows.
+* Version 2 is for parallel shufflers. It adds the shuffler and, after the populations, the drawing
+  of each included producer. The first shuffler decides, and its first manifest is the only
+  decision. Each of the others writes a manifest of its own, with the offsets of its own topic,
+  before it writes its part.
+* Version 3 has the differences from an earlier manifest (`dpstream.topics.short_manifests`).
+* Readers that need no populations treat all versions alike: `read_head`.
 """
 
 from __future__ import annotations
@@ -55,9 +53,10 @@ PRODUCERS_OF_INSTANCES_MAX = (
 
 
 class Fate(StrEnum):
-    """What becomes of an epoch.
+    """Window status.
 
-    No manifest says that a window is spoiled: that shows when what was released is added up.
+    A manifest never marks a window as corrupt: that is detected when the released reports are
+    summed.
     """
 
     RELEASED = "released"
@@ -77,25 +76,20 @@ class Manifest:
     """The decision on one epoch; the first one in the log counts.
 
     Attributes:
-        fingerprint: 16 bytes.
-        deployment: 16 bytes.
-        epoch: at least `first_epoch`.
-        fate: empty exactly when there is no contributor.
-        first_offset: of the epoch's first record in the raw topic.
-        cut_offset: first offset that no longer belongs to the window.
-        first_epoch: the smallest epoch of the deployment, at least 1.
-        producers: whether each is in, in order of registration; at most `PRODUCERS_MAX`. Given as
-            any sequence or array, as are populations, and held as a `NumberRow`.
-        populations: devices enrolled with each producer that is in, in the same order, u4.
-        contributors: devices that were present with the producers in.
-        population: devices enrolled with all producers, in or not.
-        timestamp: milliseconds since 1970, UTC.
-        instance: of the shuffle stage, from 1 on; the first one decides.
-        drawings: where there are several instances, of each producer that is in, in the same order:
-            8 bytes, see `dpstream.topics.batches.batch_id`; elsewhere none.
-
-    Raises:
-        CodecError: a field has another length, lies outside its range or contradicts another.
+        epoch: At least `first_epoch`.
+        fate: Empty exactly when there is no contributor.
+        first_offset: Of the epoch's first record in the raw topic.
+        cut_offset: First offset after the window.
+        first_epoch: The smallest epoch of the deployment, at least 1.
+        producers: Whether each is included, in order of registration; at most `PRODUCERS_MAX`. Any
+            sequence or array, like populations; stored as a `NumberRow`.
+        populations: Devices enrolled with each included producer, in the same order, u4.
+        contributors: Devices that were present with the included producers.
+        population: Devices enrolled with all producers, included or not.
+        timestamp: Milliseconds since 1970, UTC.
+        instance: The parallel shuffler, from 1; the first one decides.
+        drawings: With parallel shufflers, 8 bytes of each included producer, in the same order, see
+            `dpstream.topics.batches.batch_id`; otherwise empty.
     """
 
     fingerprint: bytes
@@ -127,7 +121,7 @@ class Manifest:
             raise CodecError(f"{len(self.populations)} populations for {included} producers in")
         populations = _checked_populations(self.populations)
         for name, array in (("producers", inside), ("populations", populations)):
-            # What was read as one object stays one.
+            # An object shared by several manifests stays shared.
             if not isinstance(getattr(self, name), NumberRow):
                 object.__setattr__(self, name, NumberRow(array))
         enrolled = int(populations.sum(dtype=np.uint64))
@@ -147,12 +141,12 @@ class Manifest:
 
     @property
     def of_instances(self) -> bool:
-        """Whether it says anything that is said of instances alone."""
+        """True if any field is specific to parallel shufflers."""
         return self.instance > 1 or bool(self.drawings)
 
 
 def _checked_populations(given: Sequence[int]) -> NDArray[np.uint32]:
-    """Populations as they are written; `CodecError` if one has no room."""
+    """Convert populations to their written type; raise `CodecError` if one is out of range."""
     if not isinstance(given, NumberRow | np.ndarray):
         low, high = min(given, default=0), max(given, default=0)
     elif len(array := np.asarray(given)):
@@ -166,16 +160,12 @@ def _checked_populations(given: Sequence[int]) -> NDArray[np.uint32]:
 
 @dataclass(frozen=True, slots=True)
 class ManifestHead:
-    """What a manifest says beside populations and drawings, and is read without any of them.
+    """Manifest fields that can be read without populations and drawings.
 
     Attributes:
-        fingerprint: 16 bytes.
-        deployment: 16 bytes.
-        epoch: of the window.
-        fate: of the window.
-        contributors: devices that were present with the producers in.
-        instance: of the shuffle stage, from 1 on.
-        bits: whether each producer is in, in order of registration, lowest bit first.
+        contributors: Devices that were present with the included producers.
+        instance: The parallel shuffler, from 1.
+        bits: Whether each producer is included, in order of registration, lowest bit first.
     """
 
     fingerprint: bytes
@@ -187,17 +177,17 @@ class ManifestHead:
     bits: bytes
 
     def has(self, index: int) -> bool:
-        """Whether a producer is in, by its place in the order of registration."""
+        """Return whether a producer is included, by its position in the order of registration."""
         return has_bit(self.bits, index)
 
 
 def has_bit(bits: bytes, index: int) -> bool:
-    """One of a row of bits, lowest first; those beyond its end are not set."""
+    """Return one of a row of bits, lowest first; those beyond its end are not set."""
     return index >> 3 < len(bits) and bool(bits[index >> 3] >> (index & 7) & 1)
 
 
 def numbers_of(manifest: Manifest) -> tuple[int, ...]:
-    """The fields that follow on fingerprint and deployment in all versions."""
+    """Return the fields after fingerprint and deployment, common to all versions."""
     return (
         manifest.epoch,
         manifest.first_offset,
@@ -218,15 +208,7 @@ def manifest_of(
     instance: int = 1,
     drawings: tuple[bytes, ...] = (),
 ) -> Manifest:
-    """A manifest.
-
-    Args:
-        header: fingerprint, deployment, and the fields that `numbers_of` names.
-        producers: whether each is in.
-        populations: of those that are.
-        instance: of the shuffle stage.
-        drawings: of those that are in, where there are several instances.
-    """
+    """Create a manifest from `header`: fingerprint, deployment, and the fields of `numbers_of`."""
     (
         fingerprint,
         deployment,
@@ -259,7 +241,7 @@ def manifest_of(
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """The record of a manifest that is read by itself."""
+    """Encode a self-contained manifest."""
     bitmap = np.packbits(np.asarray(manifest.producers, np.bool_), bitorder="little")
     populations = np.asarray(manifest.populations, _POPULATION_TYPE)
     identity = manifest.fingerprint, manifest.deployment
@@ -272,11 +254,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def read_head(data: bytes) -> ManifestHead:
-    """What a record says first of all; the rest of it may still be wrong.
-
-    Raises:
-        CodecError: the record is no manifest, or its checksum does not match.
-    """
+    """Read the head of a manifest; beyond its checksum, the rest is unchecked."""
     frame = _frame_of(data)
     fields = frame.open(data)
     fingerprint, deployment, epoch, _, _, _, contributors, _, _, fate, producers = fields[:_FIELDS]
@@ -291,20 +269,12 @@ def read_head(data: bytes) -> ManifestHead:
 
 
 def is_short(data: bytes) -> bool:
-    """Whether a record says what differs from an earlier manifest.
-
-    Raises:
-        CodecError: it is none of ours.
-    """
+    """Return whether a record contains the differences from an earlier manifest."""
     return kind_of(data) is RecordType.MANIFEST and version_of(data) == SHORT.version
 
 
 def decode_manifest(data: bytes) -> Manifest:
-    """The manifest of a record that is read by itself.
-
-    Raises:
-        CodecError: the record is not a valid manifest, or says what differs from an earlier one.
-    """
+    """Decode a self-contained manifest; raise `CodecError` for any other record."""
     frame = _frame_of(data)
     if frame is SHORT:
         raise CodecError(
@@ -333,7 +303,7 @@ def decode_manifest(data: bytes) -> Manifest:
 
 
 def _frame_of(data: bytes) -> Frame:
-    # Of another kind: the first version's frame refuses it.
+    # For another type, the first version's frame rejects it.
     version = version_of(data) if kind_of(data) is RecordType.MANIFEST else _MANIFEST.version
     return _FRAMES[version]
 
@@ -345,14 +315,13 @@ def _fate(code: int) -> Fate:
 
 
 def _without_drawings(payload: bytes, producers: int) -> tuple[bytes, bytes]:
-    """Bitmap and populations of a payload, and the drawings after them."""
     of_one = _POPULATION_TYPE.itemsize + DRAWING_BYTES
     included = max(0, len(payload) - (producers + 7) // 8) // of_one
     end = len(payload) - included * DRAWING_BYTES
     return payload[:end], payload[end:]
 
 
-# Mostly the same are in as in the window before, with as many devices: these are then one object.
+# Consecutive windows usually have the same producers and populations: one cached object.
 @lru_cache(maxsize=1)
 def _unpack_producers(payload: bytes, producers: int) -> tuple[NumberRow[bool], NumberRow[int]]:
     check_range("number of producers", producers, 0, PRODUCERS_MAX)

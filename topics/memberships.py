@@ -1,17 +1,16 @@
-"""Which of many producers are in a window, in as few bytes as can be.
+"""Compact encoding of the producers included in a window.
 
 A row of bits is written as a byte for its form, and then
 
 * form 0: a bitmap, one bit each in the order of registration, lowest bit first;
-* form 1: how many are missing, and of each of them how many are in between it and the one before;
+* form 1: the number of missing producers, and for each of them the number of included ones after
+  the previous missing one;
 
-whichever is shorter, and form 0 where both are as long. Numbers are of variable length: seven bits
-a byte, the lowest first, and the highest bit of a byte says that more follow.
+whichever is shorter, and form 0 if both have the same length. Numbers have variable length: seven
+bits a byte, the lowest first. The highest bit of a byte is set if more follow.
 
-`NumberRow` is a row of many values that are read as tuples are, and held as arrays.
-
-Of ten thousand producers a tuple of populations takes forty times as long to make, and ten times as
-much memory.
+`NumberRow` reads like a tuple and is stored as an array. For ten thousand producers, a tuple of
+populations takes forty times as long to create, and ten times as much memory.
 """
 
 from __future__ import annotations
@@ -28,10 +27,9 @@ T = TypeVar("T", bool, int)
 
 
 class NumberRow(Sequence[T], Generic[T]):
-    """A row that nobody changes; equal to every sequence of the same values.
+    """An immutable row; equal to every sequence of the same values.
 
-    Args:
-        array: of one dimension; nobody writes to it any more.
+    `array` has one dimension and must not be written to any more.
 
     >>> row = NumberRow(np.array([3, 1, 2], np.uint32))
     >>> row == (3, 1, 2), row[1], row[1:], sum(row)
@@ -79,7 +77,7 @@ _NUMBER_BYTES = 5
 
 
 def encode_number(number: int) -> bytes:
-    """A number from 0 to 2^35 - 1, in one to five bytes.
+    """Encode a number from 0 to 2^35 - 1 in one to five bytes.
 
     >>> encode_number(5).hex(), encode_number(300).hex()
     ('05', 'ac02')
@@ -93,11 +91,7 @@ def encode_number(number: int) -> bytes:
 
 
 def decode_number(data: bytes, start: int) -> tuple[int, int]:
-    """The number that begins at `start`, and where the next one does.
-
-    Raises:
-        CodecError: the data ends within it, or it is longer than it need be.
-    """
+    """Return the number at `start`, of minimal length, and the position after it."""
     number = 0
     for place, byte in enumerate(data[start : start + _NUMBER_BYTES]):
         number |= (byte & 0x7F) << 7 * place
@@ -109,7 +103,6 @@ def decode_number(data: bytes, start: int) -> tuple[int, int]:
 
 
 def encode_membership(inside: NDArray[np.bool_]) -> bytes:
-    """Which are in."""
     bitmap = np.packbits(inside, bitorder="little").tobytes()
     missing = np.flatnonzero(~inside)
     if len(missing) >= len(bitmap):
@@ -120,10 +113,9 @@ def encode_membership(inside: NDArray[np.bool_]) -> bytes:
 
 
 def decode_membership(payload: bytes, producers: int) -> tuple[NDArray[np.bool_], int]:
-    """Which of so many producers are in, and where in the payload something else begins.
+    """Return the included producers and the position after the membership.
 
-    Raises:
-        CodecError: it is not what `encode_membership` writes.
+    Bytes that `encode_membership` does not write raise `CodecError`.
     """
     if not payload:
         raise CodecError("a payload of no bytes does not say who is in")

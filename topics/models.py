@@ -1,4 +1,4 @@
-"""The records of ``<job>.model``: what was learnt after every step, for all devices to read."""
+"""Records of ``<job>.model``: the model after every step, for all devices to read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ MAX_NUMBERS = 1 << 16
 
 
 def record_bytes(numbers: int) -> int:
-    """How large the record of a model of so many numbers is."""
     return _HEADER_BYTES + _NUMBER.itemsize * numbers
 
 
@@ -28,12 +27,8 @@ class ModelRecord:
     """A model.
 
     Attributes:
-        deployment: 16 bytes.
-        epoch: of the job, after whose step it is; devices compute at it in the next one.
+        epoch: The job's epoch of the step; devices use the model in the next one.
         model: float64, finite, shape (numbers,), 1 to `MAX_NUMBERS` of them.
-
-    Raises:
-        CodecError: a field has another length, or lies outside its range.
     """
 
     deployment: bytes
@@ -48,7 +43,7 @@ class ModelRecord:
             raise CodecError("a number of a model is not finite")
 
     def to_bytes(self) -> bytes:
-        """Magic and version, deployment, epoch (u8), the numbers (f8), and a CRC-32C of it all.
+        """Return magic and version, deployment, epoch (u8), numbers (f8), and a CRC-32C of all.
 
         Little-endian; equal models have equal bytes.
         """
@@ -64,11 +59,6 @@ class ModelRecord:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> ModelRecord:
-        """Read a record's value.
-
-        Raises:
-            CodecError: it is not a whole and undamaged model.
-        """
         if not data.startswith(MAGIC):
             raise CodecError(f"record begins with {data[: len(MAGIC)].hex()}, is no model")
         numbers, rest = divmod(len(data) - _HEADER_BYTES, _NUMBER.itemsize)

@@ -1,8 +1,8 @@
 """Names and settings of the topics of a job.
 
-Settings are stated even where they are Kafka's own defaults, if a delivery promise hangs on them: a
-cluster may have others. Every topic takes LogAppendTime: the broker says when a record was written,
-so that no writer's clock decides what retention deletes, or what Kafka refuses.
+A setting that a delivery guarantee depends on is explicit even if it is Kafka's default: a cluster
+may have other defaults. Every topic uses LogAppendTime: the broker determines when a record was
+written. So no writer's clock decides what retention deletes, or what Kafka rejects.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LOG_APPEND_TIME = "LogAppendTime"
 
 
 class Role(StrEnum):
-    """What a topic of a job is for; the last part of its name."""
+    """Purpose of a topic of a job; the last part of its name."""
 
     REPORTS = "reports"
     REPORTS_2 = "reports-2"
@@ -70,13 +70,13 @@ SUMS = (Role.PARTIALS_A, Role.PARTIALS_B)
 JOB_NAME_MAX = 249 - max(len(f".{role}") for role in Role)
 """Characters of a job name: Kafka allows 249 for a topic's."""
 
-# No '.': Kafka's metrics take 'a.b' and 'a_b' for the same topic. With the one '.' of a topic name
-# before its role, and no '_' in a role, different topics stay different.
+# No '.': Kafka's metrics map 'a.b' and 'a_b' to the same topic. With the one '.' of a topic name
+# before its role, and no '_' in a role, different topics remain different.
 _JOB_NAME = re.compile(rf"[a-z0-9][a-z0-9_-]{{0,{JOB_NAME_MAX - 1}}}")
 
-# Deleting takes whole segments, and none that is still written to: what a topic has forgotten is
-# gone from the disks of its brokers when its segment has been rolled, at the first record after
-# this time, and they have looked (log.retention.check.interval.ms, 5 minutes) and waited.
+# Kafka deletes whole segments, but never the active one. Expired records disappear from the
+# brokers' disks after three steps. Their segment is rolled, at the first record after this time.
+# The brokers check (log.retention.check.interval.ms, 5 minutes). Then the delete delay passes.
 _SEGMENT_MS = 3_600_000
 _SEGMENTS_OF_A_RETENTION = 8
 _SHORTEST_SEGMENT_MS = 60_000
@@ -85,13 +85,12 @@ _DELETED_AFTER_MS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """A topic as it is to be created.
+    """Settings to create a topic with.
 
     Attributes:
-        name: of the topic.
-        partitions: at least 1.
-        replication: copies of every partition; None leaves it to the cluster.
-        configs: Kafka's names and values; what is not named is left to the cluster.
+        partitions: At least 1.
+        replication: Copies of every partition; None uses the cluster's default.
+        configs: Kafka's names and values; others use the cluster's defaults.
     """
 
     name: str
@@ -101,11 +100,7 @@ class TopicSettings:
 
 
 def validate_job_name(name: str) -> None:
-    """Refuse a name that cannot begin the names of topics.
-
-    Raises:
-        ValueError: it is none; the message says what is allowed.
-    """
+    """Raise `ValueError` for an invalid job name; the message describes valid ones."""
     if not _JOB_NAME.fullmatch(name):
         raise ValueError(
             f"job name {name!r}: use 1 to {JOB_NAME_MAX} lower-case letters, digits, '-' and '_', "
@@ -114,7 +109,7 @@ def validate_job_name(name: str) -> None:
 
 
 def topic_name(job: str, role: Role) -> str:
-    """Name of a job's topic.
+    """Return the name of a job's topic.
 
     >>> topic_name("students", Role.DEAD_LETTERS)
     'students.dead-letters'
@@ -135,23 +130,23 @@ def job_topics(
     shared: bool = False,
     devices: bool = False,
 ) -> dict[Role, TopicSettings]:
-    """All topics of a job.
+    """Return the settings of all topics of a job.
 
     Args:
-        job: its name.
-        partitions: of reports, hops and shuffled, in which epoch e lies in partition e mod
-            `partitions`; the other topics have one.
-        replication: copies of every partition; None leaves it to the cluster.
-        retention_ms: how long reports and shuffled are kept, which bounds the outage survived;
-            -1 for ever. Dead letters hold people's reports too, and are kept no longer.
-        learns: whether there is a topic of models.
-        hops: between shuffle stages in series.
-        further_reports: for shuffle instances side by side, all but the first.
-        shared: whether two parties add up a share each.
-        devices: whether devices report for themselves, through collectors.
+        job: Its name.
+        partitions: Of reports, hops and shuffled: epoch e is in partition e mod `partitions`. The
+            other topics have one.
+        replication: Copies of every partition; None uses the cluster's default.
+        retention_ms: Retention of reports and shuffled, which bounds the longest outage survived;
+            -1 is unlimited. It also applies to dead letters, which contain users' reports.
+        learns: Whether there is a topic of models.
+        hops: Between chained shufflers.
+        further_reports: For parallel shufflers, all but the first.
+        shared: Whether two aggregators each sum one share.
+        devices: Whether devices report for themselves, through collectors.
 
     Raises:
-        ValueError: an argument is out of range.
+        ValueError: If an argument is out of range.
     """
     if retention_ms != FOREVER and retention_ms < 1:
         raise ValueError(f"retention of {retention_ms} ms, must be at least 1, or -1 for ever")
@@ -185,20 +180,11 @@ def job_topics(
 
 
 def jobs_topic(replication: int | None) -> TopicSettings:
-    """The topic of the deployed jobs.
-
-    Raises:
-        ValueError: the replication is below 1.
-    """
     return _settings(JOBS_TOPIC, 1, replication, _compacted())
 
 
 def ledger_topic(replication: int | None) -> TopicSettings:
-    """The topic of what people were charged and may be: kept for ever, and never compacted.
-
-    Raises:
-        ValueError: the replication is below 1.
-    """
+    """Return the topic of users' charges and budget limits: unlimited retention, no compaction."""
     return _settings(LEDGER_TOPIC, 1, replication, _deleted(FOREVER, KEPT_BATCH_BYTES_MAX))
 
 
@@ -209,10 +195,10 @@ def _settings(
         raise ValueError(f"{partitions} partitions for {name}, must be at least 1")
     if replication is not None and replication < 1:
         raise ValueError(f"replication {replication} for {name}, must be at least 1")
-    # With three copies one broker may be lost; an acknowledged record is then still on another.
+    # With three copies one broker may fail; an acknowledged record is then still on another.
     durable = {"min.insync.replicas": "2"} if replication is not None and replication >= 3 else {}
-    # Stored as they are: a cluster's default codec may be one that no client here can read, and a
-    # small compressed batch may hold more than any reader has room for.
+    # Stored uncompressed: a cluster's default codec may be unreadable for clients here, and a small
+    # compressed batch may exceed any reader's memory limit.
     plain = {"compression.type": "uncompressed"}
     return TopicSettings(name, partitions, replication, {**configs, **durable, **plain})
 
@@ -228,7 +214,7 @@ def _deleted(retention_ms: int, batch_bytes: int) -> dict[str, str]:
 
 
 def segment_ms(retention_ms: int) -> int:
-    """Milliseconds after which a segment of people's reports is rolled, and may be deleted.
+    """Return milliseconds until a segment of users' reports is rolled, and may be deleted.
 
     >>> segment_ms(FOREVER), segment_ms(7 * 24 * 3_600_000), segment_ms(8 * 90_000)
     (3600000, 3600000, 90000)
@@ -240,7 +226,7 @@ def segment_ms(retention_ms: int) -> int:
 
 
 def _erased(retention_ms: int) -> dict[str, str]:
-    """Settings under which deleted records leave the disks soon."""
+    """Return settings that remove deleted records from the disks soon."""
     return {
         "segment.ms": str(segment_ms(retention_ms)),
         "file.delete.delay.ms": str(_DELETED_AFTER_MS),
@@ -248,7 +234,7 @@ def _erased(retention_ms: int) -> dict[str, str]:
 
 
 def _compacted() -> dict[str, str]:
-    # Readers read these whole. Only segments that were rolled are compacted: roll them soon.
+    # Readers read these topics completely. Only rolled segments are compacted: roll them soon.
     return {
         "cleanup.policy": "compact",
         "segment.ms": "60000",

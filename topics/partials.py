@@ -1,4 +1,4 @@
-"""What an aggregator hands to the publisher: the state of one window, in parts."""
+"""Partials: the aggregator's state of one window, in parts for the publisher."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dpstream.topics.frames import (
 
 _PARTIAL = Frame(RecordType.PARTIAL, "QQ16sII")
 _PART_BYTES = RECORD_CAP - _PARTIAL.size
-# No state of an aggregator begins so: they begin with numbers from 0 on.
+# No aggregator state begins like this: they begin with numbers from 0.
 _SPOILED = b"\xff" * 8
 
 
@@ -26,17 +26,12 @@ class PartialPart:
     """A part of the partial of one window.
 
     Attributes:
-        fingerprint: 16 bytes.
-        deployment: 16 bytes.
-        epoch: at least 1.
-        manifest_offset: where in the manifest log the window was decided.
+        epoch: At least 1.
+        manifest_offset: Position in the manifest log of the window's finalization.
         attempt: 16 bytes, new for every writing of a partial; parts of two attempts never mix.
-        index: of the part, from 0.
-        total: parts of the attempt, 1 to 2^32 - 1.
-        payload: the bytes of the part, opaque here.
-
-    Raises:
-        CodecError: a field has another length or lies outside its range.
+        index: Of the part, from 0.
+        total: Parts of the attempt, 1 to 2^32 - 1.
+        payload: The bytes of the part, opaque here.
     """
 
     fingerprint: bytes
@@ -67,7 +62,7 @@ def split_partial(
     attempt: bytes,
     payload: bytes,
 ) -> Iterator[PartialPart]:
-    """Cut a partial into parts that fill a record each; there is always one, be it empty."""
+    """Cut a partial into parts that fill a record each; at least one, possibly empty."""
     starts = range(0, max(len(payload), 1), _PART_BYTES)
     for index, start in enumerate(starts):
         piece = payload[start : start + _PART_BYTES]
@@ -77,10 +72,10 @@ def split_partial(
 
 
 def join_parts(parts: Iterable[PartialPart]) -> bytes:
-    """The payload of a partial, from all its parts in any order; repeated parts do no harm.
+    """Return the payload of a partial from all its parts, in any order and possibly repeated.
 
     Raises:
-        CodecError: a part is missing, or parts belong to different partials.
+        CodecError: If a part is missing, or parts belong to different partials.
     """
     by_index: dict[int, PartialPart] = {}
     for part in parts:
@@ -97,12 +92,12 @@ def join_parts(parts: Iterable[PartialPart]) -> bytes:
 
 
 def spoiled_payload(reason: str) -> bytes:
-    """In place of a state: the window's counts are not known, and why."""
+    """Return a payload that replaces a state with the reason why the counts are unknown."""
     return _SPOILED + reason.encode()
 
 
 def spoiled_reason(payload: bytes) -> str | None:
-    """Why the counts of a window are not known; None for a state.
+    """Return the reason why the counts of a window are unknown, or None for a state.
 
     >>> spoiled_reason(spoiled_payload("two shares differ")), spoiled_reason(bytes(8))
     ('two shares differ', None)
@@ -113,11 +108,6 @@ def spoiled_reason(payload: bytes) -> str | None:
 
 
 def encode_partial(part: PartialPart) -> bytes:
-    """The record of a part.
-
-    Raises:
-        OversizedError: it would be larger than `RECORD_CAP`; see `split_partial`.
-    """
     return _PARTIAL.seal(
         part.fingerprint,
         part.deployment,
@@ -131,11 +121,6 @@ def encode_partial(part: PartialPart) -> bytes:
 
 
 def decode_partial(data: bytes) -> PartialPart:
-    """The part of a record.
-
-    Raises:
-        CodecError: the record is not a valid part of a partial.
-    """
     fingerprint, deployment, epoch, manifest_offset, attempt, index, total = _PARTIAL.open(data)
     payload = data[_PARTIAL.size :]
     return PartialPart(

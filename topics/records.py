@@ -1,7 +1,7 @@
-"""Records in JSON: who reports, from when to when, and drains. And dead letters, in Kafka headers.
+"""JSON records of producers and drains, and dead letters in Kafka headers.
 
-JSON is read strictly: an unknown, missing or repeated key, a value of another type or out of range,
-another version or more than 4 KiB are refused.
+JSON is parsed strictly. An unknown, missing or repeated key, a value of another type or out of
+range, another version or more than 4 KiB are rejected.
 """
 
 from __future__ import annotations
@@ -39,16 +39,12 @@ _DISMISSAL_KEYS = {"deployment": str, "end": int}
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A producer will report from an epoch on. The first one of a name in a deployment counts.
+    """Start of a producer's reports; the first registration of a name in a deployment counts.
 
     Attributes:
-        deployment: 16 bytes.
-        name: of the producer, 1 to 200 printable characters.
-        enrolment: 16 bytes, random; goes into all it sends.
-        first_epoch: at least 1.
-
-    Raises:
-        CodecError: a field has another length or lies outside its range.
+        name: Of the producer, 1 to 200 printable characters.
+        enrolment: 16 bytes, random; included in all records of the producer.
+        first_epoch: At least 1.
     """
 
     deployment: bytes
@@ -65,7 +61,6 @@ class Registration:
             )
 
     def to_bytes(self) -> bytes:
-        """The record."""
         return _dump(
             "registration",
             deployment=self.deployment.hex(),
@@ -76,11 +71,6 @@ class Registration:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Registration:
-        """The registration of a record.
-
-        Raises:
-            CodecError: the record is not a valid registration.
-        """
         return cls._from_json(_load(data))
 
     @classmethod
@@ -96,18 +86,14 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class Farewell:
-    """A producer will not report after an epoch.
+    """Deregistration: the end of a producer's reports; the first one of an enrollment counts.
 
-    It says so itself; or an operator says it of one that will not come back, which is called
-    retiring it. The first one of an enrolment counts.
+    A producer writes it for itself. For a producer that will not return, an operator writes it,
+    which is called retiring the producer.
 
     Attributes:
-        deployment: 16 bytes.
         enrolment: 16 bytes.
-        last_epoch: the last one it reports for; 0 for none at all.
-
-    Raises:
-        CodecError: a field has another length or lies outside its range.
+        last_epoch: The producer's last epoch with reports; 0 if it has none.
     """
 
     deployment: bytes
@@ -119,7 +105,6 @@ class Farewell:
         check_range("last_epoch", self.last_epoch, 0)
 
     def to_bytes(self) -> bytes:
-        """The record."""
         return _dump(
             "farewell",
             deployment=self.deployment.hex(),
@@ -129,11 +114,6 @@ class Farewell:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Farewell:
-        """The farewell of a record.
-
-        Raises:
-            CodecError: the record is not a valid farewell.
-        """
         return cls._from_json(_load(data))
 
     @classmethod
@@ -144,19 +124,15 @@ class Farewell:
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """What a partition of the reports held is to be decided without waiting for anybody.
+    """Request to finalize a partition's open windows without waiting for missing producers.
 
-    An operator writes one for every partition. A window that began below `end` closes as soon as
-    everything below `end` has been read, with the producers that are in; and so does every epoch
-    before it, which its estimate would wait for. Of several for a partition the highest counts.
+    An operator writes one for every partition. A window that began below `end` closes, with the
+    included producers, as soon as everything below `end` has been read. So does every earlier
+    epoch, which its estimate would wait for. Of several for a partition the highest counts.
 
     Attributes:
-        deployment: 16 bytes.
-        partition: of the reports.
-        end: the offset that the partition's next record had when the drain began.
-
-    Raises:
-        CodecError: a field has another length or lies outside its range.
+        partition: Of the reports.
+        end: The offset of the partition's next record when the drain began.
     """
 
     deployment: bytes
@@ -169,18 +145,12 @@ class Drain:
         check_range("end", self.end, 0)
 
     def to_bytes(self) -> bytes:
-        """The record."""
         return _dump(
             "drain", deployment=self.deployment.hex(), partition=self.partition, end=self.end
         )
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Drain:
-        """The drain of a record.
-
-        Raises:
-            CodecError: the record is not a valid drain.
-        """
         return cls._from_json(_load(data))
 
     @classmethod
@@ -191,16 +161,10 @@ class Drain:
 
 @dataclass(frozen=True, slots=True)
 class Dismissal:
-    """Somebody has seen the dead letters up to here, and wants to hear of them no more.
+    """Discard: the dead letters below offset `end` were seen and no longer cause warnings.
 
-    It lies among the dead letters, without the headers of one: who reads those passes it over.
-
-    Attributes:
-        deployment: 16 bytes.
-        end: those at a lower offset are dismissed.
-
-    Raises:
-        CodecError: a field has another length or lies outside its range.
+    It is a record among the dead letters, without the headers of one: readers of dead letters skip
+    it.
     """
 
     deployment: bytes
@@ -211,27 +175,17 @@ class Dismissal:
         check_range("end", self.end, 0)
 
     def to_bytes(self) -> bytes:
-        """The record."""
         return _dump("dismissal", deployment=self.deployment.hex(), end=self.end)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Dismissal:
-        """The dismissal of a record.
-
-        Raises:
-            CodecError: the record is not a valid dismissal.
-        """
         body = _load(data)
         _check_shape(body, "dismissal", _DISMISSAL_KEYS)
         return cls(_identity(body, "deployment"), body["end"])
 
 
 def decode_producer_record(data: bytes) -> Registration | Farewell | Drain:
-    """A record of the producers topic.
-
-    Raises:
-        CodecError: the record is no valid registration, farewell or drain.
-    """
+    """Decode a record of the producers topic."""
     body = _load(data)
     match body.get("type"):
         case "registration":
@@ -247,7 +201,7 @@ def decode_producer_record(data: bytes) -> Registration | Farewell | Drain:
 
 
 class Reason(StrEnum):
-    """Why a record was refused."""
+    """Reason for rejecting a record."""
 
     UNREADABLE = "unreadable"
     """Damaged, or not one of ours."""
@@ -273,19 +227,15 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A refused record, as it was, and why.
+    """A rejected record, unchanged, and the reason.
 
-    It travels as a Kafka record whose value is the original one, byte by byte, and whose headers
-    ``dpstream-topic``, ``-partition``, ``-offset``, ``-reason`` and ``-detail`` say the rest.
+    The value of the Kafka record is the original one, byte by byte. The headers ``dpstream-topic``,
+    ``-partition``, ``-offset``, ``-reason`` and ``-detail`` have the other fields.
 
     Attributes:
-        topic, partition, offset: where the record was read.
-        reason: one of the enumerated ones.
-        detail: a sentence for people.
-        value: the original bytes.
-
-    Raises:
-        CodecError: partition or offset is out of range.
+        topic, partition, offset: Position of the rejected record.
+        detail: A human-readable sentence.
+        value: The original bytes.
     """
 
     topic: str
@@ -300,7 +250,6 @@ class DeadLetter:
         check_range("offset", self.offset, 0)
 
     def to_record(self) -> tuple[bytes, list[tuple[str, bytes]]]:
-        """Value and headers of the Kafka record."""
         fields = {
             "topic": self.topic,
             "partition": str(self.partition),
@@ -312,10 +261,10 @@ class DeadLetter:
 
     @classmethod
     def from_record(cls, value: bytes, headers: Iterable[tuple[str, bytes]]) -> DeadLetter:
-        """The dead letter of a Kafka record.
+        """Decode the value and headers of a Kafka record; other headers are ignored.
 
         Raises:
-            CodecError: a header is missing, repeated or wrong; others are passed over.
+            CodecError: If a header is missing, repeated or wrong.
         """
         fields: dict[str, str] = {}
         for name, content in headers:

@@ -1,7 +1,7 @@
-"""Which dead letters were fed back: markers among the dead letters themselves.
+"""Markers, among the dead letters, of dead letters that were requeued.
 
-A marker is a JSON record without the headers of a dead letter, so that whoever reads dead letters
-alone passes it over. It is written after what was fed back had been acknowledged.
+A marker is a JSON record without the headers of a dead letter, so readers of dead letters skip it.
+It is written after the requeued records were acknowledged.
 """
 
 from __future__ import annotations
@@ -24,16 +24,12 @@ _ROLE = "role"
 
 @dataclass(frozen=True, slots=True)
 class Redriven:
-    """Refused records of a topic of raw reports that were fed back into it.
+    """Rejected records of a topic of raw reports that were requeued to it.
 
     Attributes:
-        deployment: 16 bytes.
-        partition: where they were refused.
-        offsets: of the records that were refused, at most `OFFSETS_MAX`.
-        role: of the topic; it is written only of others than that of the first shuffle instance.
-
-    Raises:
-        CodecError: a field has another length or lies outside its range.
+        partition: Where they were rejected.
+        offsets: Of the rejected records, at most `OFFSETS_MAX`.
+        role: Of the topic; written only if it is not that of the first parallel shuffler.
 
     >>> marker = Redriven(bytes(16), 3, (7, 11))
     >>> Redriven.from_bytes(marker.to_bytes()) == marker
@@ -55,7 +51,6 @@ class Redriven:
             raise CodecError(f"{self.role} is no topic of raw reports")
 
     def to_bytes(self) -> bytes:
-        """The record."""
         body = {
             "version": VERSION,
             "type": "redriven",
@@ -68,11 +63,6 @@ class Redriven:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Redriven:
-        """The marker of a record.
-
-        Raises:
-            CodecError: the record is not a valid marker.
-        """
         try:
             body = json.loads(data)
         except (ValueError, RecursionError):
@@ -96,6 +86,6 @@ class Redriven:
 def markers(
     deployment: bytes, partition: int, offsets: Sequence[int], role: Role = Role.REPORTS
 ) -> Iterator[Redriven]:
-    """As many markers as these offsets need."""
+    """Yield as many markers as needed for these offsets."""
     for start in range(0, len(offsets), OFFSETS_MAX):
         yield Redriven(deployment, partition, tuple(offsets[start : start + OFFSETS_MAX]), role)

@@ -1,4 +1,4 @@
-"""Batches that only a shuffle stage can read: a whole batch in one box."""
+"""Batches that only the shuffler can read: a whole batch in one ciphertext."""
 
 from __future__ import annotations
 
@@ -33,17 +33,12 @@ SEALED_PAYLOAD_TARGET: Final = PAYLOAD_TARGET - 256
 
 @dataclass(frozen=True, slots=True)
 class SealedBatch:
-    """A batch in a box.
+    """A batch in a ciphertext.
 
     Attributes:
-        fingerprint: 16 bytes.
-        deployment: 16 bytes.
-        epoch: at least 1.
-        key: 8 bytes; id of the key that opens it, see `dpstream.topics.sealing.key_id`.
-        box: of the record of a batch.
-
-    Raises:
-        CodecError: a field has another length or lies outside its range.
+        epoch: At least 1.
+        key: 8 bytes; ID of the key that decrypts it, see `dpstream.topics.sealing.key_id`.
+        box: Ciphertext of the record of a batch.
     """
 
     fingerprint: bytes
@@ -62,12 +57,7 @@ class SealedBatch:
 
 
 def seal_batch(batch: Batch, lock: Lock) -> bytes:
-    """The record of a batch that only one key opens.
-
-    Raises:
-        OversizedError: it would be larger than `RECORD_CAP`.
-        CodecError: the batch cannot be written in one record.
-    """
+    """Encode a batch that only one key decrypts."""
     return encode_sealed_batch(
         SealedBatch(
             batch.fingerprint,
@@ -80,10 +70,11 @@ def seal_batch(batch: Batch, lock: Lock) -> bytes:
 
 
 def open_batch(sealed: SealedBatch, private_key: X25519PrivateKey, context: bytes) -> Batch:
-    """The batch in a box.
+    """Decrypt a batch.
 
     Raises:
-        CodecError: the box does not open, holds no batch, or one that says something else.
+        CodecError: If decryption fails, or the content is not a batch of the same job, deployment
+            and epoch.
     """
     content = unseal(sealed.box, private_key, context)
     if content is None:
@@ -96,21 +87,11 @@ def open_batch(sealed: SealedBatch, private_key: X25519PrivateKey, context: byte
 
 
 def encode_sealed_batch(sealed: SealedBatch) -> bytes:
-    """The record of a sealed batch.
-
-    Raises:
-        OversizedError: it would be larger than `RECORD_CAP`.
-    """
     return _SEALED.seal(
         sealed.fingerprint, sealed.deployment, sealed.epoch, sealed.key, payload=sealed.box
     )
 
 
 def decode_sealed_batch(data: bytes) -> SealedBatch:
-    """The sealed batch of a record.
-
-    Raises:
-        CodecError: the record is not a valid one.
-    """
     fingerprint, deployment, epoch, key = _SEALED.open(data)
     return SealedBatch(fingerprint, deployment, epoch, key, data[_SEALED.size :])

@@ -1,9 +1,9 @@
-"""Reports in boxes, one each, that are words of another form to everybody on their way.
+"""Encrypt each report separately; ciphertexts travel as reports of another format.
 
-A report is packed (`pack_reports`): one byte that says whether it is one, its words, and zeros up
-to a multiple of eight bytes. It is sealed to the party that adds it up, and then, from the last to
-the second, to each further shuffle stage: a stage opens one layer, and what it passes on looks like
-nothing that came in. All boxes of a job have one size, and rows of 8-byte words hold them.
+A report is packed (`pack_reports`): one byte that marks it as a report, its words, and zeros up to
+a multiple of eight bytes. It is encrypted to the aggregator and then, from the last to the second,
+to each further shuffler. Each shuffler removes one layer of encryption, and its output resembles
+none of its input. All ciphertexts of a job have one size, and are stored in rows of 8-byte words.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NAME_WORDS: Final = 2
 
 
 def sealed_form(form: WordForm, layers: int) -> WordForm:
-    """The form of reports in so many boxes, one in another; 0: packed, and not sealed.
+    """Return the format of reports in nested layers of encryption; 0: packed, and not sealed.
 
     >>> sealed_form(WordForm(np.dtype("<u4")), 1).report_bytes
     56
@@ -45,7 +45,7 @@ def sealed_form(form: WordForm, layers: int) -> WordForm:
 
 
 def pack_reports(reports: WordArray, chaff: int, form: WordForm) -> WordArray:
-    """Rows to be sealed: of reports, (n, width), and after them of so many that are none."""
+    """Return rows to encrypt: reports, (n, width), then this number of cover messages."""
     rows = np.zeros((len(reports) + chaff, sealed_form(form, 0).report_bytes), np.uint8)
     rows[: len(reports), 0] = _REPORT
     words = np.ascontiguousarray(reports, form.dtype).view(np.uint8)
@@ -55,7 +55,7 @@ def pack_reports(reports: WordArray, chaff: int, form: WordForm) -> WordArray:
 
 
 def unpack_reports(rows: WordArray, form: WordForm) -> WordArray:
-    """The reports among opened rows, (n, width); chaff, and what nobody packs, is left out."""
+    """Return reports of decrypted rows, (n, width), without cover traffic or invalid rows."""
     size = (len(rows), _WORD.itemsize * rows.shape[1])
     bytes_of = np.ascontiguousarray(rows).view(np.uint8).reshape(size)
     end = 1 + form.report_bytes
@@ -65,9 +65,9 @@ def unpack_reports(rows: WordArray, form: WordForm) -> WordArray:
 
 
 def seal_rows(rows: WordArray, locks: Sequence[Lock]) -> WordArray:
-    """Every row in boxes, the one for the first lock being the innermost.
+    """Encrypt every row for each lock in turn, so that the first lock's layer is the innermost.
 
-    Rows come back in the order of their bytes, which ephemeral keys make a random one.
+    Rows are returned in the order of their bytes, which ephemeral keys make a random one.
     """
     boxes = _bytes_of(rows)
     for lock in locks:
@@ -76,15 +76,15 @@ def seal_rows(rows: WordArray, locks: Sequence[Lock]) -> WordArray:
 
 
 def open_rows(rows: WordArray, private_key: X25519PrivateKey, context: bytes) -> WordArray:
-    """What the outermost boxes of rows hold; those that do not open are left out."""
+    """Remove the outer layer of encryption; rows that fail to decrypt are left out."""
     return open_named_rows(rows, private_key, context)[:, NAME_WORDS:]
 
 
 def open_named_rows(rows: WordArray, private_key: X25519PrivateKey, context: bytes) -> WordArray:
-    """The same, each after the first `NAME_WORDS` words of its box.
+    """Return `open_rows`, each after the first `NAME_WORDS` words of its ciphertext.
 
-    These are half of its ephemeral key: nobody can make another box that opens, of the same name,
-    but who made the first one. So who meets a name twice has met a copy.
+    These are half of its ephemeral key: only the creator of a ciphertext can create another one of
+    the same name that decrypts. A name that occurs twice is therefore a copy.
     """
     contents = unseal_all(_bytes_of(rows), private_key, context)
     there = np.array([content is not None for content in contents], np.bool_)
@@ -94,7 +94,7 @@ def open_named_rows(rows: WordArray, private_key: X25519PrivateKey, context: byt
 
 
 def strictly_increases(rows: WordArray) -> bool:
-    """Whether every row is larger than the one before, as a sort without repetition leaves them.
+    """Return whether every row is larger than the previous one, as sorted unique rows are.
 
     >>> rows = np.array([[1, 5], [1, 6], [2, 0]], np.dtype("<u8"))
     >>> strictly_increases(rows), strictly_increases(rows[[0, 0]])

@@ -1,8 +1,9 @@
-"""Sealed boxes: bytes that only the holder of one key can open, and nobody can read or alter.
+"""HPKE ciphertexts that only the holder of one key can read, and that no one can alter.
 
-HPKE (RFC 9180) in its base mode, with X25519, HKDF-SHA256 and AES-128-GCM. Every box has an
-ephemeral key of its own, so boxes of equal contents are as different as boxes of others, and a sort
-by their bytes is a random order. What a box is about goes into its context: it opens nowhere else.
+HPKE (RFC 9180) in its base mode, with X25519, HKDF-SHA256 and AES-128-GCM. Every ciphertext has an
+ephemeral key of its own. So ciphertexts of equal contents are as different as those of others, and
+sorting by their bytes gives a random order. The context binds a ciphertext to its use: it does not
+decrypt under any other.
 """
 
 from __future__ import annotations
@@ -26,30 +27,22 @@ _LABEL = b"dpstream sealed report"
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """What boxes for one party and one epoch are sealed to.
-
-    Attributes:
-        public_key: 32 bytes, of X25519.
-        context: see `sealing_context`.
-    """
+    """Public key and context to encrypt to, of one party and one epoch."""
 
     public_key: bytes
     context: bytes
 
 
 def key_id(public_key: bytes) -> bytes:
-    """The first 8 bytes of the SHA-256 of a public key, by which records name it."""
+    """Return the first 8 bytes of the SHA-256 of a public key, which identify it in records."""
     return hashlib.sha256(public_key).digest()[:KEY_ID_BYTES]
 
 
 def sealing_context(party: str, deployment: bytes, fingerprint: bytes, epoch: int) -> bytes:
-    """What a box is about, which HPKE takes as its `info`.
+    """Return the context of a ciphertext, used as HPKE's `info`.
 
-    Args:
-        party: who opens it: "stage 1", "stage 2", ... or "aggregate".
-        deployment: 16 bytes.
-        fingerprint: 16 bytes.
-        epoch: at least 1.
+    `party` decrypts it: "stage 1", "stage 2", ... or "aggregate". Deployment and fingerprint have
+    16 bytes each.
     """
     return b"".join(
         (_LABEL, b"\0", party.encode(), b"\0", deployment, fingerprint, epoch.to_bytes(8, "little"))
@@ -57,35 +50,28 @@ def sealing_context(party: str, deployment: bytes, fingerprint: bytes, epoch: in
 
 
 def device_context(deployment: bytes, fingerprint: bytes, epoch: int, report: bytes) -> bytes:
-    """What the box in a device's envelope is about.
+    """Return the context of the ciphertext in a device's envelope, with a 16-byte report ID.
 
-    RFC 9180 would have it in `aad`, which single shots of the library do not take; in `info` it
-    binds as well.
-
-    Args:
-        deployment: 16 bytes.
-        fingerprint: 16 bytes.
-        epoch: at least 1.
-        report: 16 bytes, id of the report.
+    RFC 9180 would have it in `aad`, which the library's single-shot API does not support. In `info`
+    it is bound equally.
     """
     return sealing_context("device", deployment, fingerprint, epoch) + report
 
 
 def seal(content: bytes, lock: Lock) -> bytes:
-    """A box of `BOX_BYTES` more bytes than its content."""
+    """Encrypt a content, adding `BOX_BYTES` bytes."""
     public_key = X25519PublicKey.from_public_bytes(lock.public_key)
     return _suite().encrypt(content, public_key, lock.context)
 
 
 def seal_all(contents: list[bytes], lock: Lock) -> list[bytes]:
-    """A box of each."""
     public_key = X25519PublicKey.from_public_bytes(lock.public_key)
     suite, context = _suite(), lock.context
     return [suite.encrypt(content, public_key, context) for content in contents]
 
 
 def unseal(box: bytes, private_key: X25519PrivateKey, context: bytes) -> bytes | None:
-    """The content of a box; None if it was sealed to another key or context, or altered."""
+    """Decrypt a content; return None if the key or context is wrong, or the ciphertext altered."""
     (content,) = unseal_all([box], private_key, context)
     return content
 
@@ -93,14 +79,13 @@ def unseal(box: bytes, private_key: X25519PrivateKey, context: bytes) -> bytes |
 def unseal_all(
     boxes: list[bytes], private_key: X25519PrivateKey, context: bytes
 ) -> list[bytes | None]:
-    """The contents of boxes, None for those that do not open."""
     return unseal_each(boxes, private_key, repeat(context))
 
 
 def unseal_each(
     boxes: list[bytes], private_key: X25519PrivateKey, contexts: Iterable[bytes]
 ) -> list[bytes | None]:
-    """The contents of boxes, each about something of its own, None for those that do not open."""
+    """Decrypt ciphertexts, each with its own context; None for those that fail."""
     suite = _suite()
     contents: list[bytes | None] = []
     for box, context in zip(boxes, contexts, strict=False):

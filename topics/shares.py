@@ -1,12 +1,13 @@
-"""Tables of counts in two shares, each of which alone is nothing but random numbers.
+"""Tables of counts in two shares, each of which alone is only random numbers.
 
-A producer's table of an epoch, counts of all words modulo 2^32, is cut into pieces. Of each piece
-one party gets a fresh seed, and the other the piece minus what the seed expands to. Either share is
-uniform whatever the table; shares of many tables add up, modulo 2^32, to shares of their sum. (This
-is additive secret sharing over the integers modulo 2^32, with one share compressed to a seed.)
+A producer's table of an epoch, counts of all words modulo 2^32, is cut into chunks. For each chunk
+one party receives a fresh seed. The other receives the chunk minus the expansion of the seed.
+Either share is uniform for any table. Shares of many tables sum, modulo 2^32, to shares of the
+tables' sum. (This is additive secret sharing over the integers modulo 2^32, with one share
+compressed to a seed.)
 
-A piece travels as a row of 8-byte words: a box for the first party, then one for the second, each
-with the same id, which no other piece has. All rows of a job have one size.
+A chunk is sent as a row of 8-byte words: a ciphertext for the first party, then one for the second.
+Both contain the same ID, unique to the chunk. All rows of a job have one size.
 """
 
 from __future__ import annotations
@@ -47,17 +48,11 @@ _CELLS_OF_A_ROW = (PAYLOAD_TARGET - _AROUND_COUNTS) // _WORD.itemsize * 2
 
 @dataclass(frozen=True, slots=True)
 class ShareForm:
-    """How tables of so many cells are cut.
+    """Layout of the chunks of tables with `cells` cells, 1 to `MOST_SHARED`.
 
     >>> form = ShareForm(40_000)
     >>> form.pieces, form.piece_cells, form.row_form.report_bytes
     (3, 13334, 53512)
-
-    Attributes:
-        cells: of a table, 1 to `MOST_SHARED`.
-
-    Raises:
-        ValueError: there is no such table.
     """
 
     cells: int
@@ -70,33 +65,29 @@ class ShareForm:
 
     @property
     def pieces(self) -> int:
-        """Rows of a table."""
+        """Chunks of a table, one row each."""
         return -(-self.cells // _CELLS_OF_A_ROW)
 
     @property
     def piece_cells(self) -> int:
-        """Cells of a piece; those beyond the table are always 0."""
+        """Cells of a chunk; those beyond the table are always 0."""
         even = -(-self.cells // (2 * self.pieces))
         return 2 * even
 
     @property
     def row_form(self) -> WordForm:
-        """What pieces look like in a topic."""
+        """Format of chunks in a topic."""
         size = _AROUND_COUNTS + self.piece_cells * _COUNT.itemsize
         return WordForm(_WORD, size // _WORD.itemsize)
 
     def cut(self, table: Counts) -> NDArray[np.uint32]:
-        """A table, shape (cells,), in pieces: shape (pieces, piece_cells)."""
+        """Cut a table, shape (cells,), into chunks: shape (pieces, piece_cells)."""
         padded = np.zeros(self.pieces * self.piece_cells, _COUNT)
         padded[: self.cells] = table
         return padded.reshape(self.pieces, self.piece_cells)
 
     def joined(self, pieces: NDArray[np.uint32]) -> Counts:
-        """The table that was cut.
-
-        Raises:
-            CodecError: there are counts beyond its cells.
-        """
+        """Join the chunks of a table; raise `CodecError` for counts beyond its cells."""
         padded = pieces.reshape(-1)
         if padded[self.cells :].any():
             raise CodecError(f"counts beyond the {self.cells} cells of a table")
@@ -104,7 +95,7 @@ class ShareForm:
 
 
 def expand(seed: bytes, cells: int) -> Counts:
-    """Pseudorandom numbers modulo 2^32: AES-256 in counter mode under a seed, from counter 0.
+    """Return pseudorandom numbers modulo 2^32: AES-256-CTR under a seed, from counter 0.
 
     >>> expand(bytes(32), 2).tolist()
     [2025887196, 2307473570]
@@ -120,14 +111,14 @@ def share_table(
     locks: tuple[Lock, Lock],
     secret_bytes: Callable[[int], bytes],
 ) -> WordArray:
-    """A table in shares, sealed to two parties: a row for every piece, sorted.
+    """Split a table into shares for two parties: a sorted row of ciphertexts for every chunk.
 
     Args:
         table: uint32, shape (form.cells,).
-        contributors: devices that it is of, below 2^32.
-        form: of the table.
-        locks: of the first party, who gets seeds, and of the second one.
-        secret_bytes: draws from the operating system's generator: ids, and a seed for every piece.
+        contributors: Number of devices in the table, below 2^32.
+        form: Of the table.
+        locks: Of the first party, which receives seeds, and of the second one.
+        secret_bytes: Draws IDs, and a seed for every chunk, from the operating system's generator.
     """
     boxes = []
     for index, piece in enumerate(form.cut(table)):
@@ -140,22 +131,21 @@ def share_table(
 
 
 def boxes_of(rows: WordArray, party: int) -> list[bytes]:
-    """The boxes in rows that are for a party, 0 or 1."""
+    """Return the ciphertexts in rows for a party, 0 or 1."""
     part = slice(0, _FIRST_BOX) if party == 0 else slice(_FIRST_BOX, None)
     return [row.tobytes()[part] for row in rows]
 
 
 @dataclass(slots=True)
 class ShareSum:
-    """What one party has added up of the shares of a window.
+    """One party's sum of the shares of a window.
 
     Attributes:
-        form: of the tables.
-        party: 0, who gets seeds, or 1.
-        pieces: sum of the shares, modulo 2^32, shape (form.pieces, form.piece_cells).
-        contributors: devices that the shares added are of, by piece.
-        seen: id, piece and devices of every share added.
-        closed: boxes that did not open, or held no share.
+        party: 0, which receives seeds, or 1.
+        pieces: Sum of the shares, modulo 2^32, shape (form.pieces, form.piece_cells).
+        contributors: Number of devices in the summed shares, by chunk.
+        seen: ID, chunk and devices of every summed share.
+        closed: Ciphertexts that did not decrypt, or did not contain a share.
     """
 
     form: ShareForm
@@ -167,12 +157,11 @@ class ShareSum:
 
     @classmethod
     def empty(cls, form: ShareForm, party: int) -> ShareSum:
-        """Of no share."""
         pieces = np.zeros((form.pieces, form.piece_cells), _COUNT)
         return cls(form, party, pieces, [0] * form.pieces)
 
     def add(self, contents: Iterable[bytes | None]) -> None:
-        """Add what boxes held; one that is there twice counts once, None did not open."""
+        """Add decrypted shares; duplicates count once, None marks a failed decryption."""
         size = self.form.piece_cells * _COUNT.itemsize if self.party else SEED_BYTES
         for content in contents:
             if content is None or len(content) != _HEADER_BYTES + size:
@@ -193,15 +182,15 @@ class ShareSum:
             )
 
     def with_table(self, table: Counts) -> ShareSum:
-        """The same with a table of this party's own added, modulo 2^32, shape (form.cells,)."""
+        """Return the sum plus a table of this party's own, shape (form.cells,), modulo 2^32."""
         return replace(self, pieces=self.pieces + self.form.cut(table))
 
     def of_fewer_than(self, devices: int) -> bool:
-        """Whether any piece is of fewer devices."""
+        """Return whether any chunk has fewer devices."""
         return min(self.contributors) < devices
 
     def to_bytes(self, *, withheld: bool = False) -> bytes:
-        """The partial of this party: what was added, and without `withheld` the sum itself."""
+        """Return the partial of this party: a summary and, unless `withheld`, the sum itself."""
         digest = hashlib.sha256(b"".join(sorted(n + a for n, a in self.seen.items()))).digest()
         numbers = np.array([len(self.seen), self.closed, *self.contributors], _WORD)
         return digest + numbers.tobytes() + (b"" if withheld else self.pieces.tobytes())
@@ -209,14 +198,14 @@ class ShareSum:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PartialSum:
-    """The partial of a party, as read: see `ShareSum`.
+    """The decoded partial of a party: see `ShareSum`.
 
     Attributes:
-        digest: SHA-256 of the ids, pieces and devices of all shares added, sorted.
-        shares: how many there were.
-        closed: boxes that did not open, or held no share.
-        contributors: devices that the shares are of, by piece.
-        pieces: the sum; None if the party withheld it, since it was of too few devices.
+        digest: SHA-256 of the IDs, chunks and devices of all summed shares, sorted.
+        shares: Number of summed shares.
+        closed: Ciphertexts that did not decrypt, or did not contain a share.
+        contributors: Number of devices in the shares, by chunk.
+        pieces: The sum; None if the party suppressed it, since it had too few devices.
     """
 
     digest: bytes
@@ -227,11 +216,6 @@ class PartialSum:
 
     @classmethod
     def from_bytes(cls, form: ShareForm, data: bytes) -> PartialSum:
-        """Read `ShareSum.to_bytes`.
-
-        Raises:
-            CodecError: it is no partial of tables of this form.
-        """
         begin = 32 + (2 + form.pieces) * _WORD.itemsize
         table = form.pieces * form.piece_cells * _COUNT.itemsize
         if len(data) not in (begin, begin + table):
@@ -247,21 +231,17 @@ class PartialSum:
 
 
 def joined_sums(first: PartialSum, second: PartialSum, form: ShareForm) -> Counts:
-    """The sum of all tables, modulo 2^32, from both parties' sums, which neither withheld.
-
-    Raises:
-        CodecError: there are counts beyond the cells of a table.
-    """
+    """Return the sum of all tables, modulo 2^32, from both parties' sums, neither suppressed."""
     assert first.pieces is not None
     assert second.pieces is not None
     return form.joined(first.pieces + second.pieces)
 
 
 def table_of(values: WordArray, counts: NDArray[np.unsignedinteger] | None, cells: int) -> Counts:
-    """Words of width 1, (n, 1), as a table of counts, shape (cells,).
+    """Count words of width 1, (n, 1), in a table, shape (cells,).
 
     Raises:
-        CodecError: a count exceeds `MOST_ALIKE`.
+        CodecError: If a count exceeds `MOST_ALIKE`.
 
     >>> table_of(np.array([[3], [1], [3]], np.uint8), None, 4).tolist()
     [0, 1, 0, 2]

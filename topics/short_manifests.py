@@ -1,14 +1,15 @@
-"""Manifests of many producers that say what differs from an earlier one.
+"""Short manifests: differences from an earlier manifest, for many producers.
 
-How many devices a producer stands for seldom changes. A manifest of version 3 therefore says who is
-in (`dpstream.topics.memberships`), and of those alone whose number is another than in an earlier
-manifest, by how much; that one is whole, of version 1, and named by its offset in the log. After
-the membership come the places of these producers, each as how many others that are in lie between
-it and the one before, and the differences, 2n for n and -2n - 1 for n below 0.
+The number of devices of a producer seldom changes. A manifest of version 3 therefore contains the
+included producers (`dpstream.topics.memberships`), and the population changes since a base
+manifest. The base is whole, of version 1, and named by its offset in the log. After the membership
+come pairs, one for each included producer whose population changed. The first number is how many
+included producers lie between it and the previous one in the list. The second is the difference: 2n
+for n, and -2n - 1 for n below 0.
 
-A reader of the log keeps the last `BASES` whole manifests of its deployment. Whether a manifest can
-be read is thus a matter of the log alone, and the same for all who read it from its beginning; who
-begins in the middle reads the one record that is named, too.
+A reader of the log stores the last `BASES` whole manifests of its deployment. So the readability of
+a manifest depends only on the log, and is the same for all who read it from its start. A reader
+that starts in the middle also reads the base.
 """
 
 from __future__ import annotations
@@ -44,12 +45,10 @@ SHARE = 32
 
 
 class ManifestReader:
-    """Reads the manifests of a deployment in the order of its log, and writes the next one.
+    """Read the manifests of a deployment in the order of its log, and encode the next one.
 
     Args:
-        fingerprint: of the job.
-        deployment: of it.
-        bases: whole manifests whose populations are kept; 0 where no manifest is short.
+        bases: Number of whole manifests whose populations are stored; 0 if no manifest is short.
     """
 
     def __init__(self, fingerprint: bytes, deployment: bytes, bases: int = BASES) -> None:
@@ -59,14 +58,14 @@ class ManifestReader:
 
     @property
     def bases(self) -> tuple[int, ...]:
-        """Offsets of the whole manifests whose populations are kept, rising."""
+        """Offsets of the whole manifests whose populations are stored, ascending."""
         return tuple(sorted(self._tables))
 
     def decode(self, offset: int, record: bytes) -> Manifest:
-        """The manifest at an offset of the log.
+        """Decode the manifest at an offset of the log.
 
         Raises:
-            CodecError: it is none, or the one that it names is not among the last whole ones.
+            CodecError: If it is invalid, or its base is not among the last whole ones.
         """
         if is_short(record):
             return self._decode_short(record)
@@ -76,7 +75,7 @@ class ManifestReader:
         return manifest
 
     def encode(self, manifest: Manifest) -> bytes:
-        """The record of the next manifest: whole if it has too little in common with the last."""
+        """Encode the next manifest: whole if it differs too much from the last whole one."""
         whole = encode_manifest(manifest)
         if not self._tables or manifest.of_instances:
             return whole
@@ -84,7 +83,7 @@ class ManifestReader:
         inside = np.asarray(manifest.producers, np.bool_)
         earlier = _first(self._tables[base], len(inside))[inside]
         changes = np.asarray(manifest.populations, np.int64) - earlier
-        # A change takes two bytes at least.
+        # A change takes at least two bytes.
         if 2 * np.count_nonzero(changes) * SHARE > len(whole):
             return whole
         changed = _encode_changes(changes)
@@ -121,16 +120,12 @@ class ManifestReader:
 
 
 def base_of(record: bytes) -> int | None:
-    """The offset of the manifest that a record says the differences from; None: it is whole.
-
-    Raises:
-        CodecError: it is none of ours.
-    """
+    """Return the offset of a short manifest's base, or None for a whole one."""
     return int(SHORT.open(record)[-1]) if is_short(record) else None
 
 
 def _first(table: NDArray[np.uint32], producers: int) -> NDArray[np.int64]:
-    """The populations of so many producers; 0 of those that registered later."""
+    """Return populations of the first producers; 0 for those that registered later."""
     known = table[:producers].astype(np.int64)
     return np.pad(known, (0, producers - len(known)))
 

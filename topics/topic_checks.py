@@ -1,9 +1,9 @@
-"""Whether a topic that exists can take the place of one that a job would create.
+"""Check whether an existing topic can replace one that a job would create.
 
-Others may have made it: an administrator, a broker that creates topics when they are asked for, an
-earlier job. What would lose records or refuse them is refused; replicas and retention are the
-operators' business. Whose clock a topic goes by is set by deploying a job on it, and said of a job
-that runs.
+An administrator, a broker that creates topics on demand, or an earlier job may have created it.
+Settings that would lose or reject records are rejected; replicas and retention are the operators'
+responsibility. Deploying a job sets the clock of its topics; for a running job, a wrong clock is
+only reported.
 """
 
 from __future__ import annotations
@@ -16,11 +16,9 @@ _PLAIN = {"uncompressed", "producer"}
 
 
 def refuse_topic(wanted: TopicSettings, found: TopicSettings) -> str | None:
-    """Why a topic cannot be used as it is, and what to do; None if it can.
+    """Return why a topic cannot be used as it is, with a fix, or None if it can.
 
-    Args:
-        wanted: as the job would create it.
-        found: as it is, with all its settings; what is not among them is not checked.
+    Settings that are missing in `found` are not checked.
 
     >>> wanted = TopicSettings("a.reports", 4, None, {"cleanup.policy": "delete"})
     >>> refuse_topic(wanted, TopicSettings("a.reports", 4, 1, {"cleanup.policy": "compact"}))
@@ -46,11 +44,9 @@ SETTINGS = ("cleanup.policy", "retention.ms", "retention.bytes", "max.message.by
 
 
 def changed_settings(wanted: TopicSettings, found: Mapping[str, str]) -> Iterator[str]:
-    """Sentences on settings under which a topic at work loses or refuses records.
+    """Yield sentences on settings with which a topic in use loses or rejects records.
 
-    Args:
-        wanted: as the job created it.
-        found: its settings; what is not among them is not checked.
+    Settings that are missing in `found` are not checked.
 
     >>> wanted = TopicSettings("a.reports", 4, None, {"retention.ms": "3600000"})
     >>> list(changed_settings(wanted, {"retention.ms": "-1"}))
@@ -73,9 +69,9 @@ def changed_settings(wanted: TopicSettings, found: Mapping[str, str]) -> Iterato
 
 
 def wrong_clock(configs: Mapping[str, str]) -> str | None:
-    """What a topic has in place of LogAppendTime; None if it goes by the broker's clock.
+    """Return what a topic has instead of LogAppendTime, or None if it uses the broker's clock.
 
-    What its settings do not say is not held against it.
+    A missing setting is not a problem.
 
     >>> wrong_clock({"message.timestamp.type": "CreateTime"})
     'CreateTime'
@@ -85,7 +81,7 @@ def wrong_clock(configs: Mapping[str, str]) -> str | None:
 
 
 def clock_problem(job: str, topics: Sequence[str]) -> str:
-    """A sentence on topics of a job that go by the clocks of whoever writes to them."""
+    """Return a sentence on topics of a job that use the clocks of their writers."""
     return (
         f"{'topic' if len(topics) == 1 else 'topics'} {', '.join(topics)} of {job} "
         f"{'goes' if len(topics) == 1 else 'go'} by the clocks of whoever writes "
@@ -99,7 +95,7 @@ def _keeps(key: str, has: str, value: str) -> bool:
         return has == value
     if key == "max.message.bytes":
         return int(has) >= int(value)
-    # -1 is for ever.
+    # -1 is unlimited.
     return int(has) == FOREVER or (int(value) != FOREVER and int(has) >= int(value))
 
 

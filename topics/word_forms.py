@@ -1,4 +1,4 @@
-"""The form of a protocol's reports: what they look like, whatever they mean."""
+"""Format of a protocol's reports, independent of their meaning."""
 
 from __future__ import annotations
 
@@ -10,19 +10,16 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class WordForm:
-    """Rows of unsigned words, all alike.
+    """Rows of unsigned words, all of one format.
 
     >>> WordForm(np.dtype("<u2"), width=3).report_bytes
     6
 
     Attributes:
-        dtype: unsigned, little-endian, of 1, 2, 4 or 8 bytes.
-        width: words of a report.
-        distinct: reports are single words from 0 up to this one, exclusive, and so few that a table
-            of their counts is worth while; None where they are not.
-
-    Raises:
-        ValueError: there is no such form.
+        dtype: Unsigned, little-endian, of 1, 2, 4 or 8 bytes.
+        width: Words of a report.
+        distinct: Exclusive upper bound if reports are single words from 0, few enough for a table
+            of their counts; otherwise None.
     """
 
     dtype: np.dtype[Any]
@@ -44,7 +41,6 @@ class WordForm:
 
     @property
     def report_bytes(self) -> int:
-        """Bytes of a report."""
         return self.width * self.dtype.itemsize
 
     def __str__(self) -> str:
@@ -52,5 +48,5 @@ class WordForm:
 
 
 def narrowest(words: int) -> np.dtype[np.unsignedinteger]:
-    """The dtype for words from 0 up to so many, exclusive."""
+    """Return the dtype for words from 0 to `words`, exclusive."""
     return np.dtype("<u1" if words <= 1 << 8 else "<u2" if words <= 1 << 16 else "<u4")

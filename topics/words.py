@@ -1,12 +1,12 @@
 """Reports as opaque words: plain, or sorted and counted.
 
 A report is a row of `width` unsigned words of 1, 2, 4 or 8 bytes. Only the two modules of a
-protocol know what the words mean. Reports travel in one of two encodings:
+protocol know what the words mean. Reports have one of two encodings:
 
-* plain: the rows, one after the other. Their order may be any.
-* pairs: distinct rows in increasing order, then how often each occurs (u4, at least 1).
+* plain: the rows, one after the other, in any order.
+* pairs: the multiplicity of each row (u4, at least 1), then the distinct rows in increasing order.
 
-A multiset of reports has one canonical form, which tells nothing but the multiset: sorted, and as
+A multiset of reports has one canonical form, which reveals nothing but the multiset: sorted, and as
 pairs exactly when that is smaller.
 """
 
@@ -40,9 +40,9 @@ _WIDTH_MAX = 2**16 - 1
 WORD_TYPES: Final = {size: np.dtype(f"<u{size}") for size in (1, 2, 4, 8)}
 _COUNT_TYPE = np.dtype("<u4")
 _WIDE_COUNT_TYPE = np.dtype("<u8")
-# Columns that are sorted by, unless they leave rows undecided.
+# Columns to sort by, unless they leave ties.
 _DECISIVE = 4
-# Rows tallied at once: np.bincount makes 8-byte integers of its whole input.
+# Batch size, in rows: np.bincount converts its whole input to 8-byte integers.
 _TALLY_ROWS = 1 << 18
 
 
@@ -55,11 +55,12 @@ class Words:
 
     Attributes:
         values: (rows, width), unsigned little-endian words. Decoded ones are read-only views.
-        counts: (rows,), how often each row occurs; None when every row stands for one report.
-            uint32, or uint64 before `split_words` where a count needs it.
+        counts: (rows,), multiplicity of each row; None if every row is one report. uint32, or
+            uint64 before `split_words` where a count needs it.
 
     Raises:
-        CodecError: other shapes or dtypes; a count is 0; counted rows do not strictly increase.
+        CodecError: If shapes or dtypes differ, a count is 0, or counted rows do not strictly
+            increase.
     """
 
     values: WordArray
@@ -86,7 +87,6 @@ class Words:
 
     @property
     def rows(self) -> int:
-        """Rows of `values`."""
         return len(self.values)
 
     @property
@@ -96,22 +96,22 @@ class Words:
 
     @property
     def messages(self) -> int:
-        """Reports these words stand for."""
+        """Number of reports."""
         return self.rows if self.counts is None else int(self.counts.sum(dtype=np.uint64))
 
     @property
     def occurrences(self) -> NDArray[np.unsignedinteger]:
-        """(rows,), how often each row occurs: `counts`, or once."""
+        """Multiplicity of each row, (rows,)."""
         return np.ones(self.rows, _COUNT_TYPE) if self.counts is None else self.counts
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays, which is what they take in a record."""
+        """Bytes of the arrays, equal to their size in a record."""
         return self.values.nbytes + (0 if self.counts is None else self.counts.nbytes)
 
     @classmethod
     def canonical(cls, values: WordArray) -> Words:
-        """The canonical form of plain reports, (n, width): whatever their order, the same result.
+        """Return the canonical form of plain reports, (n, width), independent of their order.
 
         Rows are ordered numerically, by the first column, then the second and so on. One-byte and
         two-byte words of width 1 are counted instead of sorted, which is 4 to 25 times faster.
@@ -130,14 +130,11 @@ class Words:
     def from_counts(
         cls, counts: NDArray[np.int64], dtype: np.dtype[np.unsignedinteger] | None = None
     ) -> Words:
-        """The canonical form of a multiset given as a table.
+        """Return the canonical form of a multiset given as a table.
 
         Args:
-            counts: (size,), how often each word from 0 to size - 1 occurs, at least 0.
-            dtype: of the words; by default the narrowest that holds size - 1.
-
-        Raises:
-            CodecError: a count is negative, or the dtype cannot hold every word of the table.
+            counts: (size,), multiplicity of each word from 0 to size - 1, at least 0.
+            dtype: Of the words; by default the narrowest that fits size - 1.
         """
         dtype = np.min_scalar_type(max(counts.size, 1) - 1) if dtype is None else dtype
         if counts.ndim != 1 or counts.size > 1 << 8 * dtype.itemsize:
@@ -152,12 +149,12 @@ class Words:
 
 
 def split_words(words: Words, payload_bytes: int = PAYLOAD_TARGET) -> list[Words]:
-    """Cut words into pieces that fit a record, all but the last of the same number of rows.
+    """Cut words into chunks that fit a record, all but the last of the same number of rows.
 
-    Pieces are views. There is always one, be it empty. A row of more than `payload_bytes` is a
-    piece of its own. Where a count exceeds what a record can hold (u4, and 2^40 messages in all),
-    the words are first split into layers: one with as much of every count as fits, one with what
-    is left, and so on, each of them strictly increasing; the last piece of a layer may be shorter.
+    Chunks are views. There is at least one, possibly empty. A row of more than `payload_bytes` is a
+    chunk of its own. A count may exceed the limits of a record (u4, and 2^40 messages in all). The
+    words are then first split into layers: one with as much of every count as fits, one with the
+    remainder, and so on. Each layer strictly increases; the last chunk of a layer may be shorter.
     """
     rows = rows_of_a_piece(
         words.width * words.values.itemsize, payload_bytes, counted=words.counts is not None
@@ -175,17 +172,17 @@ def split_words(words: Words, payload_bytes: int = PAYLOAD_TARGET) -> list[Words
 def rows_of_a_piece(
     row_bytes: int, payload_bytes: int = PAYLOAD_TARGET, *, counted: bool = False
 ) -> int:
-    """How many rows of so many bytes a piece of `split_words` has, unless it is a last one."""
+    """Return the rows of `row_bytes` bytes in a chunk of `split_words`, except a last one."""
     return max(1, payload_bytes // (row_bytes + counted * _COUNT_TYPE.itemsize))
 
 
 def largest_count(rows: int, rows_of_piece: int) -> int:
-    """How often a row may occur in a piece, of words with so many distinct rows."""
+    """Return the maximum multiplicity of a row in a chunk, given the number of distinct rows."""
     return min(U4_MAX, MESSAGES_CAP // max(1, min(rows_of_piece, rows)))
 
 
 def layers(words: Words, largest: int) -> Iterator[Words]:
-    """Words that add up to counted ones, with counts (u4) of at most `largest` each."""
+    """Yield words whose sum is the counted ones, with counts (u4) of at most `largest` each."""
     values, counts = words.values, words.occurrences
     while True:
         yield Words(values, np.minimum(counts, largest).astype(_COUNT_TYPE))
@@ -196,12 +193,7 @@ def layers(words: Words, largest: int) -> Iterator[Words]:
 
 
 def pack_words(words: Words) -> tuple[tuple[int, ...], bytes]:
-    """Header fields (`WORDS_FIELDS`) and payload of words.
-
-    Raises:
-        OversizedError: they do not fit a record.
-        CodecError: a record cannot hold counts this large.
-    """
+    """Return header fields (`WORDS_FIELDS`) and payload of words."""
     values, counts, messages = words.values, words.counts, words.messages
     if words.nbytes > RECORD_CAP:
         raise OversizedError(
@@ -220,12 +212,12 @@ def pack_words(words: Words) -> tuple[tuple[int, ...], bytes]:
 def unpack_words(
     data: bytes, start: int, encoding: int, word_bytes: int, width: int, rows: int, messages: int
 ) -> Words:
-    """The words whose payload is `data[start:]`, as views of it.
+    """Return the words whose payload is `data[start:]`, as views of it.
 
-    Everything the header says is compared with the length of the payload before that is touched.
+    All header fields are compared with the length of the payload before it is read.
 
     Raises:
-        CodecError: header and payload contradict each other, or a rule of the encoding is broken.
+        CodecError: If header and payload contradict each other, or violate the encoding.
     """
     if encoding not in (_PLAIN, _PAIRS):
         raise CodecError(f"words of unknown encoding {encoding}, known are 0 (plain) and 1 (pairs)")
@@ -237,7 +229,7 @@ def unpack_words(
             f"payload of {found} bytes, {rows} rows of {width} words of {word_bytes} bytes "
             f"{'with counts ' if counts_bytes else ''}need {expected}"
         )
-    # Counts come first: they are 4-byte aligned there whatever the size of a word.
+    # Counts come first: they are 4-byte aligned there for any size of a word.
     values: WordArray = np.ndarray(
         (rows, width), WORD_TYPES[word_bytes], data, start + counts_bytes
     )
@@ -249,11 +241,7 @@ def unpack_words(
 
 
 def check_word_fields(word_bytes: int, width: int, messages: int) -> None:
-    """Refuse header fields that no words have, whatever their encoding.
-
-    Raises:
-        CodecError: a field is out of range.
-    """
+    """Raise `CodecError` for header fields that are invalid in every encoding."""
     if word_bytes not in WORD_TYPES:
         raise CodecError(f"words of {word_bytes} bytes, must be 1, 2, 4 or 8")
     if width < 1:
@@ -279,15 +267,15 @@ def _tally(words: WordArray) -> NDArray[np.int64]:
 
 
 def pairs_are_smaller(row_bytes: int, distinct: int, messages: int) -> bool:
-    """Whether the canonical form of so many reports, so many of them distinct, is counted."""
+    """Return whether the canonical form of `messages` reports, `distinct` different, is counted."""
     return distinct * (row_bytes + _COUNT_TYPE.itemsize) < messages * row_bytes
 
 
 def sorted_rows(values: WordArray) -> WordArray:
-    """Rows in numeric order: by the first column, then the second and so on."""
+    """Sort rows numerically: by the first column, then the second and so on."""
     if values.shape[1] == 1:
         return np.sort(values[:, 0])[:, None]
-    # Wide ones are sealed: they differ in their first columns already.
+    # Wide rows are sealed: they differ in their first columns.
     head = values[:, :_DECISIVE]
     ordered = values[np.lexsort(head.T[::-1])]
     tied = (ordered[1:, :_DECISIVE] == ordered[:-1, :_DECISIVE]).all(axis=1)
@@ -297,7 +285,7 @@ def sorted_rows(values: WordArray) -> WordArray:
 
 
 def first_of_equal_rows(ordered: WordArray) -> NDArray[np.intp]:
-    """Where equal rows begin, of rows in numeric order."""
+    """Return the positions where equal rows start, of rows in numeric order."""
     first = np.ones(len(ordered), np.bool_)
     first[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
     return np.flatnonzero(first)
