@@ -39,7 +39,7 @@ class EpochTables:
         table = self._table(epoch)
         cells = words[:, 0]
         if counts is None:
-            # One pass over all cells pays off only for enough reports.
+            # One pass with a table of its own pays off only for enough reports.
             if len(cells) * 8 >= self.cells:
                 table += np.bincount(cells, minlength=self.cells)
             else:

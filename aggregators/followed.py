@@ -197,12 +197,12 @@ class BoostedLaw(Protocol):
 
     @property
     def boost(self) -> float:
-        """Amount added at once, a."""
+        """Amount added immediately, a."""
         ...
 
     @property
     def decay(self) -> float:
-        """Remaining share of it one epoch later, b."""
+        """Share of the boost left one epoch later, b."""
         ...
 
 

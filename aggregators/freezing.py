@@ -142,9 +142,9 @@ def _held_by_odd(
 ) -> NDArray[np.float64]:
     """Return the mean number of changes in odd intervals: odd (m,) of intervals (n, 1).
 
-    Each odd interval has one change for certain. The other changes are distributed like binomial
-    numbers of changes with the same mean. Their weight is the mean excess over 1 in odd intervals,
-    and over 0 in even ones.
+    Each odd interval has one change for certain. The other changes are distributed in proportion
+    to the mean excess of a binomial count with the same mean: over 1 if the count is odd, over 0 if
+    it is even.
     """
     rate = np.clip(placed / (intervals * length), 1e-6, 1.0)
     tilt, power = 1 - 2 * rate, (1 - 2 * rate) ** (length - 1)

@@ -2,8 +2,9 @@
 
 Algorithm 2 of "Randomize the Future", with two additions:
 
-* Each interval is scaled by the devices enrolled over the reports received for it. Missing reports
-  do not bias, as long as absence does not depend on values. Devices may be enrolled at any epoch.
+* Each interval is scaled by the number of devices enrolled divided by that of its reports. Missing
+  reports do not bias, as long as absence does not depend on values. Devices may be enrolled at any
+  epoch.
 * By default, each interval is combined from its own reports and those of all the intervals in it.
 """
 

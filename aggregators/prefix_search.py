@@ -182,7 +182,7 @@ def _listed(
             for index, level in enumerate(code.levels)
         ]
     )
-    # The other half of the cells measures the noise.
+    # At least half of the cells remain to measure the noise.
     room = min(_ACCEPTED_PER_ITEM * top, max(1, code.levels[last].buckets // 2))
     accepted: list[int] = []
     taken: list[float] = []

@@ -58,7 +58,7 @@ def quantile(counts: GridCounts, share: float) -> ValueQuantile:
     """
     if not 0 < share < 1:
         raise ValueError(f"quantile {share}, must lie between 0 and 1")
-    # Imported here because devices import what queries consist of, without scipy.
+    # Imported here: devices import the parts of queries but need no scipy.
     from scipy.optimize import isotonic_regression
 
     axis = counts.only_axis

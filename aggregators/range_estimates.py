@@ -76,7 +76,7 @@ class OrderedEstimates(ItemEstimates, ABC):
             raise ValueError(f"quantile {share}, must lie between 0 and 1")
         if not self.total > 0:
             raise NoValuesError("no users: no quantile")
-        # Imported here because devices import this module, without scipy.
+        # Imported here: devices import this module but need no scipy.
         from scipy.optimize import isotonic_regression
 
         counts, _ = self.cumulative()
