@@ -72,7 +72,6 @@ class AffineHashes:
 
     @property
     def directions(self) -> int:
-        """D, the number of hashes."""
         vectors: int = self.buckets**self.digits - 1
         return vectors // (self.buckets - 1)
 

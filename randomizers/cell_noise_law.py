@@ -25,13 +25,12 @@ DummyLaw: TypeAlias = Literal["poisson", "bernoulli", "negative_binomial", "shuf
 class CellNoiseLaw(Constants):
     """The dummies of each cell.
 
+    `mean` lambda, and `shape` of negative-binomial noise (otherwise None), are those of a cell in a
+    window with `minimum` contributors, the fewest allowed.
+
     >>> noise = CellNoiseLaw("poisson", mean=43.0, minimum=1000)
     >>> noise.moments(2000)
     (86.0, 86.0)
-
-    Attributes:
-        mean: lambda, of a cell in a window with `minimum` contributors, the fewest allowed.
-        shape: Shape of negative-binomial noise in such a window, otherwise None.
     """
 
     dummies: DummyLaw
@@ -89,7 +88,6 @@ class CellNoiseLaw(Constants):
         return mean, mean
 
     def per_contributor(self, cells: int) -> float:
-        """Return the mean number of dummies that a contributor sends."""
         dummies = self.of_contributors(cells)
         return 0.0 if dummies is None else dummies.mean
 
@@ -104,7 +102,6 @@ def _rounded_up(value: float) -> float:
 
 
 def trusted(noise: CellNoiseLaw) -> str:
-    """Return the trust assumptions as text."""
     if noise.dummies == "shuffle":
         return (
             "the shuffle stage: to add its dummies, to shuffle, and to keep its noise key; it sees "
@@ -117,7 +114,6 @@ def trusted(noise: CellNoiseLaw) -> str:
 
 
 def too_many(messages: float, allowed: float | None, noise: CellNoiseLaw, last_epoch: int) -> str:
-    """Return the error text for a job that exceeds its allowed messages."""
     reason = (
         f"up to {messages:,.1f} messages a user over {last_epoch:,} epochs, messages_per_user "
         f"allows {allowed:g}: allow more"
@@ -147,5 +143,4 @@ def dummies_in_cell(dummies: Dummies | None, contributors: int, rng: np.random.G
 
 
 def stage_dummies_in_cell(noise: CellNoiseLaw, rng: np.random.Generator) -> int:
-    """Draw the number of dummies that the shuffler adds to one cell of a window."""
     return dummies_in_cell(noise.of_stage(1), 1, rng)

@@ -31,10 +31,8 @@ _STEPS = np.array([0.7548776662466927, 0.5698402909980532])
 def range_variances(code: AxisCode, starts: Ends, ends: Ends) -> NDArray[np.float64]:
     """Return the variance of the number of values in [start, end), for cell variance 1.
 
-    Args:
-        code: Code of the values.
-        starts: First value, counted from 0; a number, or an array.
-        ends: End of the range, exclusive, at least the start; likewise. Both shapes are broadcast.
+    `starts` count from 0, and `ends` are exclusive, at least the starts. Both are numbers or
+    arrays.
 
     >>> range_variances(Levels(4, (4,)), 0, np.array([1, 4])).tolist()  # with the root, and alone
     [0.8, 0.8]

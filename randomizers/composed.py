@@ -25,16 +25,13 @@ from dpstream.randomizers.draws import draw_categories
 class ComposedLaw:
     """Output distribution of a composed randomizer of k signs.
 
-    The ratio of any two output probabilities, over all pairs of inputs, is at most the ratio of the
-    largest to the smallest weight. This also holds if only some of the signs are used, and if the
-    inputs are chosen in view of earlier outputs.
+    Each particular sign vector at Hamming distance d from the input has the weight ``weights[d]``,
+    one of k + 1 positive integers. The ratio of any two output probabilities, over all pairs of
+    inputs, is at most the ratio of the largest to the smallest weight. This also holds if only some
+    of the signs are used, and if the inputs are chosen in view of earlier outputs.
 
     >>> ComposedLaw((3, 1)).c_gap, ComposedLaw((3, 1)).probability(0)
     (0.5, Fraction(3, 4))
-
-    Attributes:
-        weights: k + 1 positive integers; ``weights[d]`` is the weight of each particular sign
-            vector at Hamming distance d from the input.
 
     Reference: *Randomize the Future*, Section 5.2.
     """

@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 class CountedWords:
     """Distinct messages with counts.
 
+    `values` are unsigned, shape (rows, width), strictly increasing. `counts` are uint32 or uint64,
+    shape (rows,), at least 1.
+
     >>> CountedWords.of_cells(np.array([0, 2, 1]), np.dtype("u1")).written_out().tolist()
     [[1], [1], [2]]
-
-    Attributes:
-        values: Unsigned, shape (rows, width), rows strictly increasing.
-        counts: uint32 or uint64, shape (rows,), at least 1.
     """
 
     values: NDArray[np.unsignedinteger]
@@ -50,5 +49,4 @@ Reports: TypeAlias = NDArray[np.unsignedinteger] | CountedWords
 
 
 def written_out(reports: Reports) -> NDArray[np.unsignedinteger]:
-    """Return messages one by one, shape (messages, width), from either form."""
     return reports.written_out() if isinstance(reports, CountedWords) else reports

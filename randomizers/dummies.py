@@ -121,7 +121,6 @@ class PoissonDummies(Dummies):
         return number * math.log(number / mean) - number + mean
 
     def total(self, contributors: int, rng: np.random.Generator) -> int:
-        """Draw the total number of dummies of all contributors."""
         most = self.most(contributors)
         while True:
             drawn = 0

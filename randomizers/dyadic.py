@@ -25,7 +25,6 @@ def orders_due(epoch: int) -> int:
 
 
 def check_signs(epsilon: float, changes: int, estimator: str) -> None:
-    """Raise `ValueError` unless parameters of a job with signs for changes are allowed."""
     check_epsilon(epsilon)
     if type(changes) is not int or not 1 <= changes <= MAX_SIGNS:
         raise ValueError(f"changes is {changes!r}, must be a whole number from 1 to {MAX_SIGNS}")

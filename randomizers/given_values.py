@@ -7,7 +7,6 @@ from numpy.typing import NDArray
 
 
 def check_epoch(epoch: int, *, after: int, last_epoch: int) -> None:
-    """Raise `ValueError` unless an epoch follows the last reported one, within the horizon."""
     if not after < epoch <= last_epoch:
         raise ValueError(
             f"epoch {epoch}, must be after the last one reported, {after}, "

@@ -74,10 +74,7 @@ def check_items(
     population: int,
     items: int,
 ) -> None:
-    """Raise `ValueError` unless every present device has an item, or 0 for none.
-
-    `values` are integers and `present` is bool, both of shape (population,).
-    """
+    """Raise `ValueError` unless every present device has an integer item, or 0 for none."""
     if values.shape != (population,):
         raise ValueError(f"values of shape {values.shape}, must be ({population},): one a device")
     if values.dtype.kind not in "biu":

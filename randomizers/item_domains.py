@@ -28,8 +28,6 @@ class Bits:
 
 @dataclass(frozen=True, slots=True)
 class StringLength:
-    """Maximum number of bytes of a string."""
-
     bytes: int
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Labelled examples as integers: a class and its features."""
+"""Labeled examples as integers: a class and its features."""
 
 from __future__ import annotations
 

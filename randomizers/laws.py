@@ -58,7 +58,6 @@ def _writers(law: type[Any]) -> dict[str, Callable[[Any], Any]]:
 
 
 def _name(law: type[Any]) -> str:
-    """Return the protocol-style name of a class."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", law.__name__.removesuffix("Law")).lower()
 
 

@@ -113,9 +113,6 @@ def poisson_table(mean: float) -> NoiseTable:
 def binomial_table(trials: int, probability: float | Fraction) -> NoiseTable:
     """Return the table of Binomial(trials, probability): how many of the cells have a dummy.
 
-    `ValueError` if there is no trial, the probability is not above 0 and below 1, or the table is
-    too long.
-
     >>> [bound / 2**128 for bound in binomial_table(2, 0.5).bounds]
     [0.25, 0.75, 1.0]
     """
@@ -133,8 +130,6 @@ def binomial_table(trials: int, probability: float | Fraction) -> NoiseTable:
 def logarithmic_table(failure: float) -> NoiseTable:
     """Return the table of cluster sizes: P(m) proportional to q^m / m, m from 1.
 
-    `ValueError` if q is not above 0 and below 1, or so close to 1 that the table is too long.
-
     >>> logarithmic_table(0.5).first
     1
     """
@@ -146,8 +141,6 @@ def logarithmic_table(failure: float) -> NoiseTable:
 
 def discrete_laplace_table(decay: Fraction) -> NoiseTable:
     """Return the table of P(z) proportional to decay^|z|, for all integers z.
-
-    `ValueError` if the decay is not above 0 and below 1, or the table is too long.
 
     >>> table = discrete_laplace_table(Fraction(1, 2))
     >>> middle = -table.first
@@ -243,6 +236,7 @@ def _table(ratio: _Ratio, mode: int, least: int | None = 0, last: int | None = N
     """Return the table given by ratios of probabilities, starting at the likeliest count.
 
     Ratios do not increase. Without a least or a last count the distribution is infinite there.
+    `ValueError` if the table is too long.
     """
     below, below_tail = _ladder(lambda count: ratio(count)[::-1], mode, -1, least)
     above, above_tail = _ladder(lambda count: ratio(count + 1), mode, 1, last)

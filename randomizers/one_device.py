@@ -113,7 +113,6 @@ class OneDevice:
 
     @property
     def epoch(self) -> int:
-        """Last reported epoch, 0 if none."""
         return self._devices.epoch
 
     @property
@@ -148,11 +147,7 @@ class OneDevice:
         return words[np.lexsort(words.T[::-1])]
 
     def state(self) -> dict[str, Any]:
-        """Return all state to store and keep secret, as JSON values.
-
-        It has the epoch, and the arrays by name: dtype as numpy writes it, shape, and the bytes in
-        C order in base64.
-        """
+        """Return all state to store and keep secret; array bytes are base64, in C order."""
         arrays = {
             name: {
                 "dtype": array.dtype.str,

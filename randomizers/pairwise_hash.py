@@ -65,5 +65,4 @@ class PairwiseHash:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Self:
-        """Read `to_json`; `TypeError` or `ValueError` if malformed."""
         return cls(**body)

@@ -17,7 +17,6 @@ MOST_CROWDS = 1 << 12
 
 
 def check_epsilon(epsilon: float) -> None:
-    """Raise `ValueError` unless epsilon is a number in the calibrated range."""
     if isinstance(epsilon, bool) or not isinstance(epsilon, int | float):
         raise ValueError(f"epsilon is {epsilon!r}, must be a number")
     if not MIN_EPSILON <= epsilon <= MAX_EPSILON:
@@ -31,7 +30,6 @@ def check_domain(items: int) -> None:
 
 
 def check_approximate(epsilon: float, delta: float) -> None:
-    """Raise `ValueError` unless epsilon is positive and finite, and delta is computable."""
     if not 0 < epsilon < math.inf:
         raise ValueError(f"epsilon is {epsilon!r}, must be positive and finite")
     if not LEAST_DELTA <= delta < 1:
@@ -57,7 +55,6 @@ def check_messages(messages_per_user: float | None) -> None:
 def check_shuffled_parameters(
     epsilon: float, delta: float, dummies: str, messages_per_user: float | None
 ) -> None:
-    """Raise `ValueError` unless these shared parameters are valid."""
     from dpstream.randomizers.cell_noise_law import DummyKind
 
     check_epsilon(epsilon)
@@ -74,7 +71,6 @@ def check_shuffled_parameters(
 def check_item_cells(
     domain: StreamDomain | None, cells: str | None, buckets: int | None, dummies: str
 ) -> None:
-    """Raise `ValueError` unless these parameters are a valid combination."""
     if domain is None:
         if cells is not None or buckets is not None:
             raise ValueError("cells and buckets are for items: give a domain, or leave them out")

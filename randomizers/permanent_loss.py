@@ -24,13 +24,9 @@ def unchanged_loss(
     """Return the privacy loss of bits that never change, each reported t times, rounded up.
 
     It is ln((A R^t + 1) / (A + R^t)) with the odds A and R of keeping an answer and a report. That
-    is the loss of t equal reports, which reveal most. It is less than ln A.
-
-    Args:
-        permanent: Distribution of one sign: the answer to a value.
-        instantaneous: Distribution of one sign: the report of an answer.
-        reports: t.
-        bits: Number of bits, each with answers of its own.
+    is the loss of t = `reports` equal reports, which reveal most. It is less than ln A. Each of
+    `bits` bits has answers of its own. `permanent` and `instantaneous` are the distributions of one
+    sign: the answer to a value, and the report of an answer.
     """
     if reports == 0:
         return 0.0

@@ -56,7 +56,6 @@ def error_samples(
 
 
 def normal_errors(deviation: float) -> NDArray[np.float64]:
-    """Return normal errors, in the form of `error_samples`."""
     return deviation * _normals("errors")
 
 

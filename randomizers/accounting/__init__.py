@@ -1,8 +1,8 @@
-"""Privacy accounting: noise laws, loss distributions, amplification and composition.
+"""Privacy accounting: noise distributions, loss distributions, amplification and composition.
 
-Runs where a job is planned or deployed, never on a device, and knows no protocol: what these ask of
-it stands in their calibrations. Begin with `cell_noise` and `loss_distributions`. It is a library
-of its own as well: README.md says what for, and which names are imported from here.
+It runs where a job is planned or deployed, never on a device, and is independent of protocols:
+their calibrations call it. Start reading with `cell_noise` and `loss_distributions`. It is also a
+library of its own: README.md describes its use, and the names to import from here.
 """
 
 from __future__ import annotations

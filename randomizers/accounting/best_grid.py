@@ -1,8 +1,8 @@
-"""Which trees over ordered values answer ranges and boxes best.
+"""Trees over ordered values with the most accurate answers to ranges and boxes.
 
-More levels: ranges are sums of fewer cells, but every cell needs more noise. The trees tried are
-those whose nodes have equally many children, but for the root, which makes them fit the number of
-values, and the nodes above the leaves, which may have fewer; at every depth the best of them.
+With more levels, ranges are sums of fewer cells, but every cell needs more noise. The candidate
+trees have equally many children per node. Exceptions are the root, which fits the number of values,
+and the nodes above the leaves, which may have fewer. The best one of every depth is tried.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MOST_CHILDREN = 64
 
 
 def mean_deviation(axis: AxisCode) -> float:
-    """Mean standard deviation of a random range, for cells with noise of variance 1."""
+    """Return the mean standard deviation of a random range, for cell variance 1."""
     return float(np.sqrt(range_variances(axis, *random_ranges(axis.size))).mean())
 
 
@@ -32,16 +32,11 @@ def best_grid(
     noise_mean: Callable[[int, int], float],
     affordable: Callable[[Grid, float], bool] = lambda grid, mean: True,
 ) -> Grid:
-    """The levels for each axis with the least error of random boxes, under Poisson noise.
+    """Return the levels of each axis with the least error of random boxes, for Poisson noise.
 
-    Args:
-        sizes: how many values each axis has.
-        noise_mean: of a cell, for a code with this many messages of which so many are shared by
-            all items.
-        affordable: whether a grid may be used, given the mean noise of its cells.
-
-    Raises:
-        ValueError: none is affordable, or an axis has fewer than two values.
+    `noise_mean` is that of a cell, given a code's messages and how many of them all items share.
+    `affordable` returns whether a grid may be used, given the mean noise of its cells. `ValueError`
+    if none is affordable, or an axis has fewer than two values.
 
     >>> from dpstream.randomizers.accounting.shuffled_oracles import poisson_for_code
     >>> best_levels(1024, lambda *shape: poisson_for_code(1.0, 1e-6, *shape).mean)
@@ -69,7 +64,7 @@ def best_levels(
     noise_mean: Callable[[int, int], float],
     affordable: Callable[[Grid, float], bool] = lambda grid, mean: True,
 ) -> Levels:
-    """As `best_grid`, for the ranges of a single axis."""
+    """Return `best_grid` for the ranges of a single axis."""
     (levels,) = best_grid([size], noise_mean, affordable).axes
     assert isinstance(levels, Levels)
     return levels
@@ -78,11 +73,7 @@ def best_levels(
 def best_shapes(
     size: int, deviation_of: Callable[[Levels], float] = mean_deviation
 ) -> list[tuple[Levels, float]]:
-    """For every number of levels the tree with the least deviation of random ranges, and that.
-
-    Raises:
-        ValueError: there are fewer than two values.
-    """
+    """Return the tree with the least deviation for every number of levels, and the deviation."""
     if size < 2:
         raise ValueError(f"an axis has {size} values, must have at least 2")
     best: dict[int, tuple[Levels, float]] = {}

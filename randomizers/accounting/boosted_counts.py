@@ -1,12 +1,12 @@
-"""How much noise boosted value reports need, and how much boost is best.
+"""Noise of boosted value reports, and the best boost.
 
 A change x_t = st_t - st_{t-1} is boosted while a user has made at most k of them. In epoch t a user
-sends r + y_t messages of that epoch's cell, y_t = st_t + r x_t (boosted) or st_t, and the count of
-all, less what is always there, follows x^_t = (r x^_{t-1} + Y_t) / (r + 1). Its variance is
-lambda (1 - q^t) / (2r + 1) with q = (r / (r + 1))^2. With r = 0 these are every-epoch counts.
+sends r + y_t messages of that epoch's cell, y_t = st_t + r x_t (boosted) or st_t. The total count,
+less the constant part, follows x^_t = (r x^_{t-1} + Y_t) / (r + 1). Its variance is lambda (1 -
+q^t) / (2r + 1) with q = (r / (r + 1))^2. With r = 0 these are every-epoch counts.
 
 Two streams differ by at most 1 + r (boosted changes there) in an epoch, and not at all before the
-first change, which one of them makes alone. So the vector of shifts is weakly majorised by two
+first change, which one of them makes alone. So the vector of shifts is weakly majorized by two
 cells shifted by 1 + r, k - 1 by 1 + 2r and all others by 1. The Renyi divergence of a cell is
 convex in its shift, so the sum over the cells is the largest for that vector.
 """
@@ -28,22 +28,13 @@ from dpstream.randomizers.accounting.shifted_noise import check_target
 from dpstream.randomizers.change_kernel import Kernel
 from dpstream.randomizers.search import least_parameter
 
-# Boosts below it are none: over one or two epochs the best has no limit but 0.
+# Smaller boosts become 0: over one or two epochs the best boost tends to 0.
 _NO_BOOST = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
 class BoostedReports:
-    """What decides about the noise of boosted value reports.
-
-    Attributes:
-        last_epoch: T, number of epochs.
-        changes: k, how many of a user are boosted.
-        boost: r.
-
-    Raises:
-        ValueError: there is no epoch or no change, or the boost is negative.
-    """
+    """Noise parameters: `last_epoch` T, `changes` k boosted ones per user, `boost` r."""
 
     last_epoch: int
     changes: int
@@ -57,7 +48,7 @@ class BoostedReports:
 
     @property
     def shifts(self) -> dict[int, int]:
-        """Number of cells by shift, at worst.
+        """Worst-case number of cells by shift.
 
         >>> BoostedReports(170, 4, 3).shifts
         {1: 165, 4: 2, 7: 3}
@@ -76,10 +67,9 @@ class BoostedReports:
         return {shift: cells for shift, cells in shifts.items() if cells}
 
     def error(self, variance: float) -> float:
-        """Root mean square error over all epochs, if no user changes more often than k times.
+        """Return the RMSE over all epochs, if no user changes more often than k times.
 
-        Args:
-            variance: of the noise of a cell, for which the count of an epoch is corrected.
+        `variance` is that of the noise of a cell, for which the count of an epoch is corrected.
 
         >>> round(BoostedReports(170, 4, 3).error(7119.0), 1)
         31.8
@@ -90,12 +80,9 @@ class BoostedReports:
 
 
 def poisson_for_boosted(epsilon: float, delta: float, reports: BoostedReports) -> PoissonNoise:
-    """The least Poisson noise that is (epsilon, delta)-private for whole streams.
+    """Return the least Poisson noise that is (epsilon, delta)-private for whole streams.
 
     Without a boost it is the exact one of `continual_counts`.
-
-    Raises:
-        ValueError: something is out of range.
 
     >>> reports = BoostedReports(64, 4, 2)
     >>> round(poisson_for_boosted(1.0, 1e-6, reports).mean)
@@ -120,10 +107,7 @@ def best_boost(
     last_epoch: int,
     changes: int,
 ) -> tuple[BoostedReports, PoissonNoise]:
-    """The boost with the least error, and its noise; near sqrt(T / 4k), and 0 for short streams.
-
-    Raises:
-        ValueError: something is out of range.
+    """Return the boost with the least error, near sqrt(T / 4k) or 0, and its noise.
 
     >>> reports, noise = best_boost(1.0, 1e-6, 170, 4)
     >>> reports.boost, round(noise.mean)
@@ -135,7 +119,7 @@ def best_boost(
     tried: dict[int, tuple[float, BoostedReports, PoissonNoise]] = {}
 
     def error(boost: int) -> float:
-        # A stream of very few epochs would ask for ever larger boosts, for next to nothing.
+        # A stream of very few epochs would yield ever larger boosts, for next to no gain.
         if not 0 <= boost <= 2 * math.ceil(likely):
             return math.inf
         if boost not in tried:
@@ -156,13 +140,7 @@ def best_boost(
 def least_varying(
     last_epoch: int, clock: Callable[[Kernel], float], most_boost: float = math.inf
 ) -> Kernel:
-    """The kernel with the least mean variance, where noise is in proportion to a clock.
-
-    Args:
-        last_epoch: number of epochs.
-        clock: of a kernel.
-        most_boost: the largest boost that there may be.
-    """
+    """Return the kernel of least mean variance, for noise proportional to a `clock`."""
 
     def kernel_at(point: NDArray[np.float64]) -> Kernel:
         boost = min(math.exp(float(point[0])), most_boost)

@@ -1,7 +1,7 @@
-"""Composed randomizers for a wanted epsilon: the one of the paper, and the best one there is.
+"""Calibrate composed randomizers to an epsilon, by the paper's rule or optimally.
 
-Both come out as integer weights. Those of the best one are rounded so that the loss never exceeds
-epsilon; those of the paper's carry about 100 bits, and its loss is what they make it.
+Both have integer weights. The optimal ones are rounded so that the loss never exceeds epsilon. The
+paper's weights have about 100 bits, and its loss is computed from them.
 """
 
 from __future__ import annotations
@@ -20,15 +20,12 @@ WEIGHT_BITS = 100
 
 
 def optimal(k: int, epsilon: float | Decimal) -> ComposedLaw:
-    """The law with the largest c_gap of all whose loss is at most epsilon.
+    """Return the distribution with the largest c_gap of all with a loss of at most epsilon.
 
     Sign vectors within a distance t of the input weigh e^epsilon times as much as the others; t
-    maximises c_gap. No law does better: c_gap is linear in the weights with coefficients 1 - 2d/k
-    that decrease in d, so only the two extreme weights occur, the larger one first.
-
-    Args:
-        k: number of signs.
-        epsilon: the loss; the ratio of two weights lies below e^epsilon, by at most 2^-99.
+    maximizes c_gap. This is optimal: c_gap is linear in the weights with coefficients 1 - 2d/k that
+    decrease in d, so only the two extreme weights occur, the larger one first. Their ratio is below
+    e^epsilon, by at most 2^-99.
 
     >>> round(optimal(4, 1.0).c_gap, 6)
     0.20962
@@ -36,7 +33,7 @@ def optimal(k: int, epsilon: float | Decimal) -> ComposedLaw:
     outside = 1 << WEIGHT_BITS
     with localcontext() as context:
         context.prec = _PRECISION
-        # Decimal.exp is correctly rounded: its neighbour below cannot exceed the true value.
+        # Decimal.exp is correctly rounded: its lower neighbor cannot exceed the true value.
         factor = Decimal(epsilon).exp().next_minus()
         inside = int((factor * outside).next_minus().to_integral_value(ROUND_FLOOR))
     best, radius = Fraction(-1), 0
@@ -52,21 +49,17 @@ def optimal(k: int, epsilon: float | Decimal) -> ComposedLaw:
 
 
 def response_within(loss: float, parts: int = 1) -> ComposedLaw:
-    """Randomized response that loses a little less than a part of a loss: that was rounded, too."""
+    """Return randomized response that loses slightly less than a part of a rounded loss."""
     with high_precision():
         return optimal(1, Decimal(loss) / parts * (1 - Decimal("1e-15")))
 
 
 def published(k: int, epsilon: float) -> ComposedLaw:
-    """The law of Algorithm 3 of "Randomize the Future", with the paper's real bounds.
+    """Return the distribution of Algorithm 3 of *Randomize the Future*, with real bounds.
 
-    Each sign is kept by randomized response with epsilon / (5 sqrt k). A result in the annulus
-    [LB, UB] of distances is released; any other is replaced by a uniform draw from outside of it.
-    The true loss, `ComposedLaw.loss`, is 0.19 to 0.48 at epsilon 1.
-
-    Args:
-        k: number of signs.
-        epsilon: what the rule is asked for; it spends less.
+    Each of the k signs is kept by randomized response with epsilon / (5 sqrt k). A result in the
+    annulus [LB, UB] of distances is released; any other is replaced by a uniform draw from outside
+    it. The true loss, `ComposedLaw.loss`, is less than requested: 0.19 to 0.48 at epsilon 1.
 
     >>> law = published(4, 1.0)
     >>> round(law.c_gap, 6), round(law.loss, 6)
@@ -82,16 +75,11 @@ def published(k: int, epsilon: float) -> ComposedLaw:
 
 
 def annulus(k: int, single: Decimal, low: Decimal, high: Decimal) -> ComposedLaw:
-    """Randomized response of every sign, released if its distance lies in an annulus.
+    """Return randomized response of every sign, released if its distance lies in an annulus.
 
-    Any other result is replaced by a uniform draw from outside of the annulus, so that the
-    probability of being outside stays what it is (Algorithm 3 of "Randomize the Future").
-
-    Args:
-        k: number of signs.
-        single: the loss of the randomized response of one sign.
-        low: the smallest distance released.
-        high: the largest distance released.
+    Any other result is replaced by a uniform draw from outside of the annulus, so the probability
+    of being outside is unchanged (Algorithm 3 of *Randomize the Future*). `single` is the loss of
+    one of the k signs. Distances from `low` to `high` are released.
     """
     with high_precision():
         flip = 1 / (single.exp() + 1)
@@ -112,7 +100,7 @@ def annulus(k: int, single: Decimal, low: Decimal, high: Decimal) -> ComposedLaw
 
 @contextmanager
 def high_precision() -> Iterator[None]:
-    """80 decimal digits, rounded to the nearest."""
+    """Compute with 80 decimal digits, rounded to the nearest."""
     with localcontext() as context:
         context.prec, context.rounding = _PRECISION, ROUND_HALF_EVEN
         yield

@@ -1,8 +1,8 @@
-"""The laws of the noise that dummy messages put into a cell.
+"""Distributions of the noise that dummy messages add to a cell.
 
 A cell counts messages: the real ones, and dummies that hide them. Every contributor adds a few
-dummies of its own, so the noise of a cell is a sum over contributors, and when only a share of them
-is present only that share of it is there. Of a law nothing is needed but the ratios of neighbouring
+dummies of its own, so the noise of a cell is a sum over contributors. If only a share of them is
+present, only that share of the noise is present. Accounting uses only the ratios of neighboring
 probabilities: they are what an observer can learn from one message more or less.
 """
 
@@ -19,15 +19,14 @@ from numpy.typing import NDArray
 from dpstream.randomizers.accounting import rounding
 from dpstream.randomizers.cell_noise_law import CellNoiseLaw
 
-# Errors of a ratio's logarithm, in parts of itself.
+# Relative error of a ratio's logarithm.
 _OF_RATIO = 4 * rounding.FUNCTION
 
 
 class CellNoise(ABC):
-    """The law p of the number of dummies in one cell, on 0, 1, 2, ...
+    """Distribution p of the number of dummies in one cell, on 0, 1, 2, ...
 
-    Attributes:
-        mean: expected number of dummies, the lambda of the literature.
+    `mean` is the expected number of dummies, the lambda of the literature.
     """
 
     mean: float
@@ -39,23 +38,23 @@ class CellNoise(ABC):
 
     @property
     def largest(self) -> float:
-        """The largest number of dummies there can be; infinite where there is none."""
+        """Maximum number of dummies; infinite if unbounded."""
         return math.inf
 
     @property
     @abstractmethod
     def turn(self) -> tuple[Fraction, float]:
-        """The c and s of p(z) / p(z - 1) = 1 + s (c - z) / z: these laws are Panjer's class."""
+        """Panjer's class: c and s of p(z) / p(z - 1) = 1 + s (c - z) / z."""
 
     @abstractmethod
     def ratios(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
-        """p(z) / p(z - 1) for counts z from 1 to `largest`, off by a few units of `rounding`."""
+        """Return p(z) / p(z - 1) for z from 1 to `largest`, off by a few units of `rounding`."""
 
     def log_ratios(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
-        """ln(p(z) / p(z - 1)) for counts z from 1 to `largest`, off by a small part of itself.
+        """Return ln(p(z) / p(z - 1)) for counts z from 1 to `largest`; the relative error is small.
 
-        Near its turn the ratio is nearly 1, and its logarithm is taken of the difference from 1:
-        so nothing is lost to cancellation, however large the mean is.
+        Near its turn the ratio is nearly 1, and its logarithm is computed from the difference from
+        1: so nothing is lost to cancellation, for any mean.
         """
         exact, slope = self.turn
         centre = float(exact)
@@ -68,14 +67,15 @@ class CellNoise(ABC):
         return logs
 
     def window(self, tail: float) -> tuple[int, int]:
-        """An interval of counts that the noise leaves with a probability of at most 2 `tail`.
+        """Return an interval that the noise leaves with a probability of at most 2 `tail`.
 
-        By Chernoff's bound for sub-gamma variables (Boucheron, Lugosi and Massart, Concentration
-        Inequalities, section 2.4): above the mean by more than sqrt(2 v L) + c L, or below it by
-        more than sqrt(2 v L), with probability at most e^-L each. For Poisson laws v is the
-        variance and c at most 1, for binomial ones that of the Poisson law with their mean will do,
-        and for negative-binomial ones, whose n-th cumulant is at most (n-1)! v c^(n-2), c is the
-        variance over the mean.
+        By Chernoff's bound for sub-gamma variables the noise is above the mean by more than sqrt(2
+        v L) + c L, or below it by more than sqrt(2 v L), with probability at most e^-L each. For
+        Poisson distributions v is the variance and c at most 1. Binomial ones may use the values of
+        the Poisson distribution with their mean. For negative-binomial ones, whose n-th cumulant is
+        at most (n-1)! v c^(n-2), c is the variance over the mean.
+
+        Reference: Boucheron, Lugosi and Massart, *Concentration Inequalities*, Section 2.4.
 
         >>> PoissonNoise(100.0).window(1e-9)
         (35, 186)
@@ -86,12 +86,10 @@ class CellNoise(ABC):
         return max(0, math.floor(self.mean - width)), int(min(high, self.largest))
 
     def weights(self, low: int, high: int) -> tuple[NDArray[np.float64], float]:
-        """The p(z) for low <= z <= high, as if there were no others.
+        """Return p(z) for low <= z <= high, float64, normalized to this interval, and a log error.
 
-        Ratios are added up from the likeliest count on: nothing is lost to cancellation.
-
-        Returns:
-            float64, and the logarithm of how many times larger or smaller they may be.
+        Ratios are summed from the mode on: nothing is lost to cancellation. The error is the
+        logarithm of the factor by which the weights may be larger or smaller.
         """
         anchor = min(max(math.floor(self.turn[0]), low), high)
         ratios = self.log_ratios(np.arange(low + 1, high + 1))
@@ -102,7 +100,7 @@ class CellNoise(ABC):
         largest = max(float(np.abs(falling).sum()), float(np.abs(rising).sum()))
         added = rounding.additions(len(ratios)) + 4
         logs -= math.log(float(np.exp(logs).sum()))
-        # The sum is one of pairs, after blocks of 128.
+        # The sum is pairwise, after blocks of 128.
         total = rounding.of_sum(256) + 4 * rounding.FUNCTION
         error = (_OF_RATIO + rounding.of_sum(added) + rounding.FUNCTION) * largest + total
         return np.exp(logs), error
@@ -110,11 +108,7 @@ class CellNoise(ABC):
 
 @dataclass(frozen=True, slots=True)
 class PoissonNoise(CellNoise):
-    """Poisson noise: every contributor adds Poisson(mean / contributors).
-
-    Raises:
-        ValueError: the mean is not positive and finite.
-    """
+    """Poisson noise: every contributor adds Poisson(mean / contributors)."""
 
     mean: float
 
@@ -132,22 +126,14 @@ class PoissonNoise(CellNoise):
         return Fraction(self.mean), 1.0
 
     def ratios(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Mean / z."""
+        """Return mean / z."""
         ratios: NDArray[np.float64] = self.mean / counts
         return ratios
 
 
 @dataclass(frozen=True, slots=True)
 class BinomialNoise(CellNoise):
-    """Binomial noise: each of the contributors adds a dummy with a probability, gamma.
-
-    Attributes:
-        contributors: at least 1.
-        probability: above 0, below 1.
-
-    Raises:
-        ValueError: something is out of range.
-    """
+    """Binomial noise: each contributor adds a dummy with `probability` gamma."""
 
     contributors: int
     probability: float
@@ -160,17 +146,17 @@ class BinomialNoise(CellNoise):
 
     @property
     def mean(self) -> float:  # type: ignore[override]
-        """Expected number of dummies: contributors * probability."""
+        """Expected number of dummies."""
         return self.contributors * self.probability
 
     @property
     def variance(self) -> float:
-        """Less than the mean."""
+        """Variance, less than the mean."""
         return self.mean * (1 - self.probability)
 
     @property
     def largest(self) -> float:
-        """A dummy from everybody."""
+        """One dummy per contributor."""
         return self.contributors
 
     @property
@@ -180,7 +166,7 @@ class BinomialNoise(CellNoise):
         return (self.contributors + 1) * probability, float(1 / (1 - probability))
 
     def ratios(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
-        """(n - z + 1) / z * gamma / (1 - gamma)."""
+        """Return (n - z + 1) / z * gamma / (1 - gamma)."""
         probability = Fraction(self.probability)
         odds = float(probability / (1 - probability))
         ratios: NDArray[np.float64] = (self.contributors + 1 - counts) / counts * odds
@@ -191,15 +177,12 @@ class BinomialNoise(CellNoise):
 class NegativeBinomialNoise(CellNoise):
     """Negative-binomial noise: every contributor adds NB(shape / contributors, p).
 
-    p(z) = C(z + r - 1, z) p^r (1 - p)^z, with shape r and p = r / (r + mean). Of all laws with the
-    same variance it needs fewer dummies than Poisson noise, since they come in clusters.
+    p(z) = C(z + r - 1, z) p^r (1 - p)^z, with shape r and p = r / (r + mean). At equal variance it
+    needs fewer dummies than Poisson noise, since they come in clusters.
 
     >>> noise = NegativeBinomialNoise(shape=40.0, mean=80.0)
     >>> noise.success, noise.variance
     (0.3333333333333333, 240.0)
-
-    Raises:
-        ValueError: the shape or the mean is not positive and finite.
     """
 
     shape: float
@@ -211,12 +194,12 @@ class NegativeBinomialNoise(CellNoise):
 
     @property
     def success(self) -> float:
-        """The p of the law, r / (r + mean)."""
+        """Success probability p = r / (r + mean)."""
         return self.shape / (self.shape + self.mean)
 
     @property
     def variance(self) -> float:
-        """More than the mean: mean (1 + mean / shape)."""
+        """Variance mean (1 + mean / shape), more than the mean."""
         return self.mean * (1 + self.mean / self.shape)
 
     @property
@@ -226,7 +209,7 @@ class NegativeBinomialNoise(CellNoise):
         return (shape - 1) * mean / shape, float(shape / (shape + mean))
 
     def ratios(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
-        """(z + r - 1) / z * (1 - p)."""
+        """Return (z + r - 1) / z * (1 - p)."""
         shape, mean = Fraction(self.shape), Fraction(self.mean)
         failure = float(mean / (shape + mean))
         ratios: NDArray[np.float64] = ((counts - 1) + self.shape) / counts * failure
@@ -239,7 +222,7 @@ def _check_positive(name: str, value: float) -> None:
 
 
 def noise_of_cells(law: CellNoiseLaw, contributors: int | None = None) -> CellNoise:
-    """The noise of a cell, as accounting knows it; with the fewest contributors by default.
+    """Return the accounting noise of a cell, by default with the minimum of contributors.
 
     >>> noise_of_cells(CellNoiseLaw("bernoulli", 40.0, 1000), contributors=500)
     BinomialNoise(contributors=500, probability=0.04)

@@ -1,8 +1,8 @@
-"""Fewer dummies for a little more noise: negative-binomial instead of Poisson noise.
+"""Negative-binomial noise: fewer dummies than Poisson noise, for a little more variance.
 
-A privacy guarantee asks for a variance, communication pays for a mean. Poisson noise has both the
-same; dummies that come in clusters have a larger variance than mean. What is lost is accuracy, and
-a bound on that loss decides how large clusters may be.
+A privacy guarantee requires a variance, while communication costs grow with the mean. Poisson noise
+has both equal; dummies in clusters have a larger variance than mean. The cost is accuracy, and a
+bound on that loss limits the cluster size.
 """
 
 from __future__ import annotations
@@ -25,19 +25,12 @@ def fewest_dummies(
     poisson_mean: float,
     variance_factor: float,
 ) -> NegativeBinomialNoise:
-    """The negative-binomial noise of least mean whose variance is at most so many Poisson ones.
+    """Return the negative-binomial noise of least mean under a bound on its variance.
 
-    Among whole shapes: the smaller the shape, the fewer dummies and the larger the variance.
-
-    Args:
-        epsilon: wanted.
-        delta: wanted.
-        shifts: the shifted cells, given their noise.
-        poisson_mean: of the Poisson noise that would be enough, which is also its variance.
-        variance_factor: above 1.
-
-    Raises:
-        ValueError: the factor is not above 1, or so close that no shape is found.
+    The bound is `variance_factor`, above 1, times `poisson_mean`: the mean, and so the variance, of
+    sufficient Poisson noise. Shapes are integers: the smaller the shape, the fewer dummies and the
+    larger the variance. `shifts` returns the shifted cells, given their noise. `ValueError` if the
+    factor is not above 1, or so close that no shape is found.
     """
     if not variance_factor > 1:
         raise ValueError(f"variance_factor is {variance_factor!r}, must be above 1")
@@ -45,7 +38,7 @@ def fewest_dummies(
     variance = variance_factor * poisson_mean
 
     def widest(shape: int) -> NegativeBinomialNoise:
-        """The noise of this shape with all the variance that is allowed."""
+        """Return the noise of this shape with the maximum allowed variance."""
         mean = 2 * variance / (1 + math.sqrt(1 + 4 * variance / shape))
         return NegativeBinomialNoise(float(shape), mean)
 

@@ -1,16 +1,14 @@
-"""Privacy losses of continuous outcomes on a grid, from how likely larger losses are.
+"""Grid privacy losses of continuous outcomes, from tail probabilities of the loss.
 
-All outcomes with losses between two neighbouring points of the grid are taken together. Their
-probabilities in both worlds are split between the two points, such that each part has the loss of
-its point ("Connect the Dots", Doroshenko et al. 2022): whoever sees the outcome sees no more.
+All outcomes with losses between two neighboring points of the grid are merged. Their probabilities
+in both worlds are split between the two points, such that each part has the loss of its point
+("Connect the Dots", Doroshenko et al. 2022): an observer of the outcome sees no more. The loss of
+normal noise is one of these: the analytic Gaussian mechanism (Balle, Wang, ICML 2018, Theorem 8).
 
-The loss of normal noise is one of these: the analytic Gaussian mechanism (Balle, Wang, ICML 2018,
-Theorem 8).
-
-Numbers with independent noise N(0, sigma^2) each, that differ between neighbours by a Euclidean
-distance D in all, lose as much as one number that differs by D. That also holds where each number
-may depend on what was published before, as long as the distance never exceeds D: the loss is
-Brownian motion, and distance is its clock.
+Numbers with independent noise N(0, sigma^2) each, whose total Euclidean distance between neighbors
+is D, lose as much as one number that differs by D. That also holds where each number may depend on
+earlier publications, as long as the distance never exceeds D: the loss is Brownian motion, and
+distance is its clock.
 """
 
 from __future__ import annotations
@@ -27,21 +25,17 @@ from dpstream.randomizers.accounting import rounding
 from dpstream.randomizers.accounting.loss_distributions import LossDistribution
 from dpstream.randomizers.search import least_integer, least_real
 
-# Of the two probabilities whose difference delta is: far more than they are wrong by.
+# Relative error assumed of the two probabilities whose difference is delta, far above the true one.
 _WRONG = 1e-12
-# Powers of two between which deviations are looked for.
+# Powers of two that bound the search for a deviation.
 _LEAST_POWER, _MOST_POWER = -30, 40
 
 
 def normal_delta(epsilon: float, deviation: float) -> float:
-    """The delta of normal noise for numbers that differ by 1, rounded up.
+    """Return the delta of normal noise for numbers that differ by 1, rounded up.
 
     >>> round(normal_delta(1, 3.7304), 7)
     1e-05
-
-    Args:
-        epsilon: with which it is spent.
-        deviation: of the noise.
     """
     half, shift = 1 / (2 * deviation), epsilon * deviation
     first = float(ndtr(half - shift))
@@ -50,13 +44,10 @@ def normal_delta(epsilon: float, deviation: float) -> float:
 
 
 def normal_deviation(epsilon: float, delta: float) -> float:
-    """The least deviation for numbers that differ by 1, rounded up.
+    """Return the least deviation for numbers that differ by 1, rounded up.
 
     >>> round(normal_deviation(1, 1e-6) ** 2, 3)
     17.848
-
-    Raises:
-        ValueError: there is none that can be told.
     """
     if not (0 < epsilon < math.inf and 0 < delta < 1):
         raise ValueError(f"no normal noise is known for epsilon {epsilon:g}, delta {delta:g}")
@@ -73,21 +64,18 @@ def normal_deviation(epsilon: float, delta: float) -> float:
 Tail = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 """From losses, how likely larger ones are."""
 
-# Relative and absolute errors of tails, far above what is measured, that go to the larger loss.
+# Relative and absolute errors of tails, far above the measured ones, that are charged to the larger
+# loss.
 _RELATIVE: Final = 1e-11
 _ABSOLUTE: Final = 1e-15
 _DEVIATIONS: Final = 12.0
 
 
 def of_tails(first: Tail, second: Tail, low: float, high: float, width: float) -> LossDistribution:
-    """A distribution from how likely larger losses are in either world.
+    """Return a distribution from the probabilities of larger losses in both worlds.
 
-    Args:
-        first: with the first neighbour, nonincreasing.
-        second: the same with the second neighbour.
-        low: losses below are taken for the least point above it.
-        high: losses above count as certain.
-        width: of the grid.
+    The tails are nonincreasing. Losses below `low` are assigned to the least point above it, and
+    losses above `high` count as certain.
     """
     points = np.arange(math.floor(low / width), math.ceil(high / width) + 1)
     losses = (points * width).astype(np.float64)
@@ -105,7 +93,7 @@ def of_tails(first: Tail, second: Tail, low: float, high: float, width: float) -
 
 
 def normal_losses(deviation: float, width: float) -> LossDistribution:
-    """Of a number with noise N(0, deviation^2) that differs by 1 between neighbours.
+    """Return the losses of a number with noise N(0, deviation^2) that differs by 1.
 
     Its loss is normal, too: with mean 1/(2 deviation^2) and deviation 1/deviation.
 
@@ -126,7 +114,7 @@ def normal_losses(deviation: float, width: float) -> LossDistribution:
 
 
 def laplace_losses(scale: float, width: float) -> LossDistribution:
-    """Of a number with Laplace noise of this scale that differs by 1 between neighbours.
+    """Return the losses of a number with Laplace noise that differs by 1.
 
     >>> round(laplace_losses(2.0, 1e-4).epsilon(1e-9), 3)
     0.5

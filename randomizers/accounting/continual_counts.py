@@ -1,13 +1,13 @@
-"""How much noise every-epoch counts need: one message in every epoch in which the value is 1.
+"""Noise of every-epoch counts: one message in every epoch in which the value is 1.
 
-There is one cell for each epoch, and all of a user's stream may change: neighbours differ by one
-message in up to d cells, each of which one of them has and the other has not. It is worst if one of
-them has a message in all epochs and the other in none, seen from the one without. That cells which
-are shifted in different directions are no worse is made sure of for the very noise that is chosen,
-whichever of the cells they are (`dpstream.randomizers.accounting.continual_counts`).
+There is one cell for each epoch, and all of a user's stream may change: neighbors differ by one
+message in up to d cells, each of which only one of them has. The worst case is one stream with a
+message in all epochs and another with none, seen from the one without. That cells shifted in
+different directions are no worse is verified for the very noise that is chosen, for all such
+patterns (`dpstream.randomizers.accounting.directions`).
 
-There is no bound on changes, and the standard deviation of a count is the root of the variance of
-the noise, however many users there are.
+There is no bound on changes. The standard deviation of a count is the root of the variance of the
+noise, for any number of users.
 """
 
 from __future__ import annotations
@@ -33,21 +33,14 @@ VARIANCE_FACTOR = 1.25
 
 
 def epoch_shifts(noise: CellNoise, last_epoch: int) -> list[ShiftedCells]:
-    """The cells in which two streams can be told apart, if all are shifted in one direction.
-
-    Raises:
-        ValueError: there is no epoch.
-    """
+    """Return the cells that distinguish two streams, if all shift in one direction."""
     if type(last_epoch) is not int or last_epoch < 1:
         raise ValueError(f"{last_epoch!r} epochs, must be a whole number, at least 1")
     return [ShiftedCells(noise, 1, last_epoch)]
 
 
 def poisson_for_epochs(epsilon: float, delta: float, last_epoch: int) -> PoissonNoise:
-    """The least Poisson noise that is (epsilon, delta)-private for whole streams.
-
-    Raises:
-        ValueError: something is out of range.
+    """Return the least Poisson noise that is (epsilon, delta)-private for whole streams.
 
     >>> round(poisson_for_epochs(1.0, 1e-6, 64).mean)
     1155
@@ -61,10 +54,7 @@ def poisson_for_epochs(epsilon: float, delta: float, last_epoch: int) -> Poisson
 
 
 def epsilon_for_epochs(noise: CellNoise, delta: float, last_epoch: int) -> float:
-    """The least known epsilon for a delta, rounded up; infinite where delta is not enough.
-
-    Raises:
-        ValueError: something is out of range.
+    """Return the least known epsilon for a delta, rounded up; infinite if delta is too small.
 
     >>> round(epsilon_for_epochs(PoissonNoise(1155.2), 1e-6, 64), 3)
     1.0
@@ -76,17 +66,7 @@ def epsilon_for_epochs(noise: CellNoise, delta: float, last_epoch: int) -> float
 def negative_binomial_for_epochs(
     epsilon: float, delta: float, last_epoch: int, variance_factor: float = VARIANCE_FACTOR
 ) -> NegativeBinomialNoise:
-    """Negative-binomial noise with the fewest dummies for a bounded loss of accuracy.
-
-    Args:
-        epsilon: wanted, of a whole stream.
-        delta: wanted.
-        last_epoch: d.
-        variance_factor: how much more variance than that of `poisson_for_epochs` is allowed.
-
-    Raises:
-        ValueError: something is out of range.
-    """
+    """Return negative-binomial noise with the fewest dummies for a bounded loss of accuracy."""
     fewest = fewest_dummies(
         epsilon,
         delta,

@@ -1,22 +1,22 @@
-"""Cells that two neighbours shift in different directions, some up and others down.
+"""Cells that two neighbors shift in different directions, some up and others down.
 
 Where streams of a user differ, one of them may have the message in some cells and the other in
-others. How many cells are shifted up is all that matters, since cells of one kind are alike; and
-cells in which the streams agree can be left out: what is seen of them does not depend on the stream
-and can be added afterwards, so that fewer shifted cells are never worse. That leaves the patterns
-of j cells up and n - j down for j = 0 to n, and their mirror images, which are among them.
+others. Only the number of cells shifted up matters, since cells of one kind are alike. Cells in
+which the streams agree can be left out: what is seen of them does not depend on the stream and can
+be added afterwards, so that fewer shifted cells are never worse. That leaves the patterns of j
+cells up and n - j down for j = 0 to n, and their mirror images, which are among them.
 
-Neither direction of a single cell tells more than the other for every epsilon, so that all cells
-shifted up are the worst cannot follow from one cell alone. It is checked instead, for all j: what
-tells no less than either direction stands for the cells between a and b, if at least a of them are
-shifted up and at most b. If a cells up, n - b down and b - a of the dominating kind are private
-enough, all patterns from a to b are. Otherwise the interval is halved, until it is a single j,
-which is computed as it is.
+Neither direction of a single cell reveals more than the other for every epsilon. So one cell alone
+cannot prove that all cells shifted up are the worst. It is checked instead, for all j. Consider
+patterns with at least a and at most b cells up. A dominating kind, which reveals no less than
+either direction, represents the b - a cells in between. If a cells up, n - b down and b - a of the
+dominating kind are private enough, all patterns from a to b are. Otherwise the interval is halved,
+down to a single j, which is computed as it is.
 
 The dominating kind has the larger of the deltas of both directions at every epsilon. The larger of
-two convex functions of e^epsilon is convex, too, so there is a pair of laws with these deltas. From
-what it tells, both directions can be made by a random map (Blackwell), whatever else is seen, so it
-may stand for either in a composition (Zhu, Dong and Wang 2022, theorem 10).
+two convex functions of e^epsilon is convex, too, so there is a pair of distributions with these
+deltas. From its outcome, both directions can be made by a random map (Blackwell), regardless of
+what else is seen. So it may replace either in a composition (Zhu, Dong and Wang 2022, theorem 10).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from dpstream.randomizers.accounting.shifted_noise import (
 )
 from dpstream.randomizers.search import raised
 
-# Intervals looked at before a little more noise is the shorter way, and how much at first.
+# Intervals to check before noise is increased, and the first relative increase.
 _MOST_INTERVALS = 64
 
 
@@ -58,24 +58,23 @@ class ShiftedEitherWay:
     """
 
     def __init__(self, noise: CellNoise, cells: int) -> None:
-        """So many cells, at least one."""
         width = grid_width([ShiftedCells(noise, 1, cells)])
         up, down = (on_grid(shifted_losses(noise, shift), width) for shift in (1, -1))
         self.cells = cells
         self._kinds = [Powers(each, cells) for each in (up, down, dominating(up, down))]
 
     def delta(self, ups: int, epsilon: float) -> float:
-        """Of so many cells shifted up, and all others down."""
+        """Return delta with `ups` cells shifted up, and all others down."""
         return self._composed(ups, ups).delta(epsilon)
 
     def private(self, epsilon: float, delta: float) -> bool:
-        """Whether every pattern is found to be; not so, perhaps, if it is only just."""
+        """Return whether all patterns are proven private; False is possible in borderline cases."""
         return self._all(lambda whole: whole.delta(epsilon) <= delta)
 
     def epsilon(self, delta: float) -> float:
-        """An epsilon for a delta, whatever the pattern; the least, or 10^-4 of itself more.
+        """Return an epsilon for a delta, valid for all patterns; infinite if delta is too small.
 
-        Infinite where there is none.
+        It is the least one, or 10^-4 of itself more.
         """
         return raised(
             lambda epsilon: epsilon == math.inf or self.private(epsilon, delta),
@@ -116,14 +115,10 @@ def least_mean_either_way(
     cells: int,
     mean: float,
 ) -> float:
-    """The least mean known to be private whichever way each cell is shifted.
+    """Return the least mean known to be private for every pattern of directions.
 
-    Args:
-        epsilon: wanted.
-        delta: wanted.
-        noise_of: the noise of a cell, given its mean.
-        cells: how many there are.
-        mean: the least one if all are shifted in the same direction.
+    `noise_of` returns the noise of a cell, given its mean. `mean` is the least one if all cells are
+    shifted in the same direction.
     """
     return raised(
         lambda mean: ShiftedEitherWay(noise_of(mean), cells).private(epsilon, delta),
@@ -134,11 +129,11 @@ def least_mean_either_way(
 
 
 def dominating(one: LossDistribution, two: LossDistribution) -> LossDistribution:
-    """What tells no less than either of two, on the same grid: the larger of their deltas.
+    """Return a loss that reveals no less than either of two, on the same grid.
 
-    Masses follow from the changes of delta's slope. Where the same one is the larger as at both
-    neighbouring points, the mass is that one's. Elsewhere, what the other one has more at a
-    neighbour is added to the slope on that side.
+    Its delta is the larger of theirs. Masses follow from the changes of delta's slope. Where one of
+    the two is larger here and at both neighboring points, the mass is that one's. Elsewhere, the
+    excess of the other one at a neighbor is added to the slope on that side.
 
     >>> from dpstream.randomizers.accounting.cell_noise import PoissonNoise
     >>> up, down = (on_grid(shifted_losses(PoissonNoise(9.0), each), 0.01) for each in (1, -1))
@@ -177,7 +172,7 @@ def _masses(one: LossDistribution, first: int, last: int) -> NDArray[np.float64]
 
 
 def _deltas(one: LossDistribution, first: int, last: int) -> NDArray[np.float64]:
-    """At all points of the grid from the first to the last: sums of positive numbers."""
+    """Return deltas at all points of the grid, as sums of positive numbers."""
     masses = _masses(one, first, last)
     parts = -np.expm1(-one.width * np.arange(len(masses)))
     return one.certain + np.convolve(masses, parts[::-1])[len(masses) - 1 :]

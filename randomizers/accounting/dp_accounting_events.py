@@ -1,10 +1,9 @@
-"""Between our privacy losses and those of Google's dp_accounting, which is imported when needed.
+"""Conversion between these privacy losses and Google's dp_accounting, imported on demand.
 
-`losses_of` reads what dp_accounting calls events: descriptions of mechanisms. Where the loss of one
-is known here it is exact, or rounded against ourselves; an event that is not known is refused, and
-never guessed. `to_dp_accounting` hands distributions of ours to its composition and its reports.
-Numbers with noise differ by 1 between neighbours unless an event says otherwise, and a randomized
-response is about any two values.
+`losses_of` reads dp_accounting events: descriptions of mechanisms. Known losses are exact, or
+rounded conservatively; an unknown event is rejected, never guessed. `to_dp_accounting` passes
+distributions to its composition and reports. Numbers with noise differ by 1 between neighbors
+unless an event says otherwise, and a randomized response concerns any two values.
 """
 
 from __future__ import annotations
@@ -32,29 +31,27 @@ if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 _TRUNCATED: Final = 1e-20
-# Finer than for compositions of very many: a single mechanism is rounded by less than it shows.
+# Finer than for compositions of very many, so that rounding of a single mechanism does not show.
 _FINENESS: Final = GRID_FINENESS / 10
-# Of the logarithms and exponentials that a loss here is made of.
+# Error of the logarithms and exponentials that a loss here consists of.
 _SLACK: Final = 16 * rounding.FUNCTION
 
-# What a mechanism is, its number, and its size: buckets or sensitivity.
+# Kind of a mechanism, its number, and its size: buckets or sensitivity.
 _Mechanism = tuple[str, float, int]
 
 
 def losses_of(event: DpEvent) -> LossDistribution:
-    """The privacy loss of an event of dp_accounting.
+    """Return the privacy loss of an event of dp_accounting.
 
-    Known are randomized response, Gaussian, Laplace and discrete Laplace noise, nothing at all, and
-    compositions of these, also with themselves.
-
-    Raises:
-        ValueError: it is, or contains, another one, or one without any noise.
+    Known are randomized response, Gaussian, Laplace and discrete Laplace noise, no operation, and
+    compositions of these, also with themselves. `ValueError` for any other event, or one without
+    any noise.
     """
     mechanisms: Counter[_Mechanism] = Counter()
     precision = 0.0
     for mechanism, count in _mechanisms(event, 1):
         if mechanism[0] == "normal":
-            # Independent normal noises are as one, with the sum of their precisions.
+            # Independent normal noises are equivalent to one, with the sum of their precisions.
             precision += count / mechanism[1] ** 2
         else:
             mechanisms[mechanism] += count
@@ -63,7 +60,7 @@ def losses_of(event: DpEvent) -> LossDistribution:
     squares += [_square(each, discrete.get(each)) for each in mechanisms]
     if not squares:
         return LossDistribution(1.0, 0, np.ones(1), 0.0)
-    # One grid for all, fine enough for the one that loses least.
+    # One grid for all, fine enough for the mechanism with the least loss.
     width = _FINENESS * math.sqrt(min(squares))
     whole = normal_losses(1 / math.sqrt(precision), width) if precision else None
     for each, count in mechanisms.items():
@@ -78,11 +75,10 @@ def losses_of(event: DpEvent) -> LossDistribution:
 def to_dp_accounting(
     first: LossDistribution, second: LossDistribution | None = None
 ) -> PrivacyLossDistribution:
-    """A distribution as dp_accounting has it, with all roundings charged.
+    """Return a distribution in dp_accounting's form, with all roundings charged.
 
-    Args:
-        first: of the loss of one neighbour against the other.
-        second: the other way round; None where that is the same. The widths of both are equal.
+    `second` is the loss of the second neighbor against the first; None if identical. The widths of
+    both are equal.
     """
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
@@ -91,7 +87,7 @@ def to_dp_accounting(
 
 
 def event_of_response(loss: float, symbols: int = 2) -> DpEvent:
-    """Randomized response over so many symbols with this local loss.
+    """Return randomized response over `symbols` symbols with this local loss.
 
     >>> event_of_response(math.log(3)).noise_parameter
     0.5
@@ -104,14 +100,14 @@ def event_of_response(loss: float, symbols: int = 2) -> DpEvent:
 def _pmf(losses: LossDistribution) -> Any:
     from dp_accounting.pld.pld_pmf import DensePLDPmf
 
-    # Losses that may be larger go up by whole points; masses that may be larger, to infinity.
+    # Losses that may be larger move up by whole points; masses that may be larger, to infinity.
     up = math.ceil(losses.slack / losses.width)
     more = math.expm1(losses.rounding) * float(losses.masses.sum())
     return DensePLDPmf(losses.width, losses.first + up, losses.masses, losses.certain + more, True)
 
 
 def _mechanisms(event: DpEvent, count: int) -> Iterator[tuple[_Mechanism, int]]:
-    """What an event is made of, and how often; what loses nothing is left out."""
+    """Yield an event's mechanisms and their counts, without those that lose nothing."""
     from dp_accounting import dp_event
 
     match event:
@@ -144,14 +140,13 @@ def _mechanisms(event: DpEvent, count: int) -> Iterator[tuple[_Mechanism, int]]:
 
 
 def _losses(mechanism: _Mechanism) -> Losses:
-    """What one outcome of a mechanism with finitely many losses gives away."""
     kind, number, size = mechanism
     losses, masses = _of_response(number, size) if kind == "response" else _of_steps(number, size)
     return Losses(losses, masses, 0.0, _SLACK * (1 + float(np.abs(losses).max())), _SLACK)
 
 
 def _of_response(noise: float, symbols: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The own symbol is replaced by one of all, at random, with the probability `noise`."""
+    """Replace the own symbol by a random one of all, with the probability `noise`."""
     other = noise / symbols
     own = 1 - noise + other
     loss = math.log(own / other)
@@ -159,18 +154,18 @@ def _of_response(noise: float, symbols: int) -> tuple[NDArray[np.float64], NDArr
 
 
 def _of_steps(loss: float, distance: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Discrete Laplace noise around 0, seen against the same around `distance`."""
+    """Compare discrete Laplace noise around 0 with the same around `distance`."""
     places = np.arange(distance + 1).astype(np.float64)
     decay = math.exp(-loss)
     masses = (1 - decay) / (1 + decay) * decay**places
-    # All places on either side of both centres have one and the same loss.
+    # All places on either side of both centers have one and the same loss.
     masses[[0, -1]] = 1 / (1 + decay) * np.array([1.0, decay**distance])
     losses = loss * (distance - 2.0 * places)
     return losses, masses
 
 
 def _square(mechanism: _Mechanism, told: Losses | None) -> float:
-    """The mean square of its loss, or a scale of it."""
+    """Return the mean square of a mechanism's loss, or a scale of it."""
     if told is None:
         return 1 / mechanism[1] ** 2
     return float(told.masses @ np.square(told.losses))

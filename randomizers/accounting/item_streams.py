@@ -1,14 +1,14 @@
-"""What messages about items over time give away: hashed without a boost, or boosted in cells.
+"""Privacy loss of messages about items over time: hashed unboosted, or boosted in cells.
 
-Without a boost a user sends a message about an item in every epoch, and its neighbour one about
-another item: `dpstream.randomizers.accounting.overlapping_cells`, where words of items overlap.
+Without a boost a user sends a message about an item in every epoch, and its neighbor one about
+another item, with overlapping messages: see `dpstream.randomizers.accounting.overlapping_cells`.
 
 With a boost every item has a cell of its own. In an epoch a user sends c messages about an item, c
-is 1, or 1 + r where a change is boosted; and r messages about the item it left, in cells of their
-own. Its neighbour sends as many about another item. With n Poisson dummies of mean lambda and the c
-messages, what is seen is n (n - 1) ... (c factors) / lambda^c times as likely: the law of a cell
-shifted by c. Fewer messages are no worse: Poisson laws are log-concave, so all shifts have the same
-best tests, and their power grows with the shift.
+= 1, or 1 + r where a change is boosted, and r messages about the previous item, in cells of their
+own. Its neighbor sends as many about another item. With n Poisson dummies of mean lambda and the c
+messages, the observation is n (n - 1) ... (c factors) / lambda^c times as likely: the distribution
+of a cell shifted by c. Fewer messages are no worse: Poisson distributions are log-concave, so all
+shifts have the same best tests, and their power grows with the shift.
 """
 
 from __future__ import annotations
@@ -37,18 +37,13 @@ from dpstream.randomizers.search import least_parameter
 
 @dataclass(frozen=True, slots=True)
 class ItemReports:
-    """What decides about the noise of item streams.
+    """Noise parameters of item streams: `last_epoch` T and `boost` r.
 
     Attributes:
-        last_epoch: T, number of epochs.
-        changes: k, how many of a user are boosted, its first item included.
-        boost: r.
-        overlap: q, the part of its words that an item shares with another one, at most; 0 with a
+        changes: k, boosted ones of a user, its first item included.
+        overlap: q, maximum share of its messages that an item has in common with another; 0 with a
             boost.
-        levels: how many messages there are where another code has one, each in a cell of its own.
-
-    Raises:
-        ValueError: items share words, and there is a boost.
+        levels: Number of messages instead of one, each in a cell of its own.
     """
 
     last_epoch: int
@@ -65,7 +60,7 @@ class ItemReports:
 
     @property
     def plus(self) -> dict[int, int]:
-        """In how many epochs and cells a user sends so many messages about its item, at worst.
+        """Worst-case number of epochs and cells by number of messages about the current item.
 
         >>> ItemReports(64, 2, 2, 0.0).plus
         {1: 62, 3: 2}
@@ -80,7 +75,9 @@ class ItemReports:
 
     @property
     def minus(self) -> dict[int, int]:
-        """The same, about items that it left; the first one comes after none.
+        """Worst-case number of epochs and cells by number of messages about previous items.
+
+        The first item has no previous one.
 
         >>> ItemReports(64, 2, 2, 0.0).minus
         {2: 1}
@@ -90,10 +87,10 @@ class ItemReports:
 
     @property
     def minus_share(self) -> float:
-        """How much weaker the noise among the words for items that were left is best.
+        """Optimal ratio of the noise for previous items to that for current items.
 
-        What is spent is nearly a sum of squared shifts over means, and both means add up in the
-        variance of a count: so they are best in proportion to the roots of the squared shifts.
+        The loss is nearly a sum of squared shifts over means, and the variance of a count has the
+        sum of both means. So the best means are proportional to the roots of the squared shifts.
         """
         plus, minus = (
             sum(epochs * messages**2 for messages, epochs in shifts.items())
@@ -105,18 +102,9 @@ class ItemReports:
 def noise_for_items(
     epsilon: float, delta: float, reports: ItemReports
 ) -> tuple[float, float | None]:
-    """The least mean number of dummies in an item's words that is (epsilon, delta)-private.
+    """Return the least (epsilon, delta)-private mean number of dummies for items' messages.
 
-    Args:
-        epsilon: wanted, of a whole stream.
-        delta: wanted.
-        reports: what decides about it.
-
-    Returns:
-        That of the items held, and that of the items left; None without a boost.
-
-    Raises:
-        ValueError: something is out of range.
+    Return that of current items, and that of previous items; None without a boost.
 
     >>> [round(mean) for mean in noise_for_items(1.0, 1e-6, ItemReports(64, 2, 2, 0.0))]
     [3497, 782]
@@ -137,16 +125,10 @@ def noise_for_items(
 
 
 def epsilon_for_items(held: float, left: float | None, delta: float, reports: ItemReports) -> float:
-    """The least epsilon for a delta, rounded up; infinite where delta is not enough.
+    """Return the least epsilon of a whole stream, rounded up; infinite if delta is too small.
 
-    Args:
-        held: mean number of dummies in an item's words, of the items held.
-        left: the same, of the items left; None without a boost.
-        delta: wanted, of a whole stream.
-        reports: what decides about it.
-
-    Raises:
-        ValueError: something is out of range.
+    `held` is the mean number of dummies for a current item, and `left` that for a previous item;
+    None without a boost.
 
     >>> round(epsilon_for_items(3496, 782, 1e-6, ItemReports(64, 2, 2, 0.0)), 3)
     1.0
@@ -158,11 +140,7 @@ def epsilon_for_items(held: float, left: float | None, delta: float, reports: It
 
 
 def raised_losses(mean: float, messages: int) -> tuple[Losses, Losses]:
-    """What a cell with so many messages tells, and one without them.
-
-    Args:
-        mean: lambda, of the dummies in an item's cell.
-        messages: c, at least 1.
+    """Return the losses of a cell with `messages` messages, and without; `mean` is lambda.
 
     >>> without, _ = raised_losses(2.0, 1)[::-1]
     >>> without.losses[:2].round(3).tolist()  # ln 2, ln 1
@@ -196,7 +174,7 @@ def _composed(plus: float, minus: float, reports: ItemReports) -> LossDistributi
 
 
 def _window(mean: float, more: int) -> tuple[NDArray[np.float64], int, float]:
-    """Probabilities of Poisson numbers and `more` of them, the first number, and the error."""
+    """Return probabilities of Poisson numbers and `more` of them, the first, and the error."""
     noise = PoissonNoise(mean)
     low, high = noise.window(TAIL)
     masses, error = noise.weights(low, high + more)
@@ -204,7 +182,7 @@ def _window(mean: float, more: int) -> tuple[NDArray[np.float64], int, float]:
 
 
 def _falling(counts: NDArray[np.int64], factors: int, scale: float) -> NDArray[np.float64]:
-    """Products n (n - 1) ... of so many factors, each over the scale."""
+    """Return products n (n - 1) ... of `factors` factors, each divided by the scale."""
     found = np.ones(len(counts))
     for taken in range(factors):
         found *= np.maximum(counts - taken, 0) / scale

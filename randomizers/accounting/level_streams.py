@@ -1,19 +1,18 @@
-"""How much noise values over time need, when each raises its ancestors in a tree at every epoch.
+"""Noise of values over time, when each raises its ancestors in a tree at every epoch.
 
 With M levels below the root, two different values raise up to M cells each in an epoch, all of them
 different; the root is raised by both. So exchanging them shifts up to M cells up and M down. A
 value exchanged for none, though, shifts up to M + 1 cells, the root too, and all one way.
 
-Cells of different epochs are different, so what two streams of T epochs differ in are independent
-cells, each shifted by one. To leave out cells is a post-processing of what is seen: more of them
-are never safer. So only streams matter that differ in all epochs and in as many cells as they can:
-p epochs in which the first holds nothing, q in which the second does, and T - p - q exchanges.
-Up to T M + p - q M cells are then shifted up, and T M + q - p M down. For q <= p and e = p - q that
-is no more than T M + e up and T M - e M down; for p <= q the same with the directions exchanged.
-Neither is larger for every epsilon and delta: e = 0 has the most cells if M > 1, but one direction
-tells more than the other where noise is weak. So noise is sized on e = 0, and then enough for every
-other e up to T, several of them at once: for e from a to b there are at most T M + b up and
-T M - a M down.
+Cells of different epochs are different, so two streams of T epochs differ in independent cells,
+each shifted by one. Leaving out cells is post-processing of what is seen: more of them are never
+safer. So only streams matter that differ in all epochs and in as many cells as possible: p epochs
+in which the first is empty, q in which the second is, and T - p - q exchanges. Up to T M + p - q M
+cells are then shifted up, and T M + q - p M down. For q <= p and e = p - q that is at most T M + e
+up and T M - e M down; for p <= q the same with the directions exchanged. Neither is larger for
+every epsilon and delta: e = 0 has the most cells if M > 1, but one direction reveals more than the
+other where noise is weak. So noise is sized for e = 0, and raised if any other e up to T requires
+it, several of them at once: for e from a to b there are at most T M + b up and T M - a M down.
 """
 
 from __future__ import annotations
@@ -34,13 +33,10 @@ _STEP = 1.25
 
 
 def shifted_up_and_down(last_epoch: int, levels: int) -> Iterator[tuple[int, int]]:
-    """Most cells that two streams shift up, and most that they shift down at the same time.
+    """Yield bounds on the cells that two streams shift up, and down at the same time.
 
-    Any two streams, in one order or the other, differ in no more cells than one of these has.
-
-    Args:
-        last_epoch: T, number of epochs.
-        levels: M, without the root.
+    Any two streams, in one order or the other, differ in at most the cells of one of these.
+    `levels` M excludes the root.
 
     >>> list(shifted_up_and_down(3, 2))
     [(6, 6), (7, 4), (8, 2), (9, 0)]
@@ -54,16 +50,9 @@ def shifted_up_and_down(last_epoch: int, levels: int) -> Iterator[tuple[int, int
 
 
 def poisson_for_levels(epsilon: float, delta: float, last_epoch: int, levels: int) -> float:
-    """The least known mean of Poisson noise that is (epsilon, delta)-private for whole streams.
+    """Return the least known Poisson mean that is (epsilon, delta)-private for whole streams.
 
-    Args:
-        epsilon: wanted.
-        delta: wanted.
-        last_epoch: number of epochs.
-        levels: without the root, which has noise like all others.
-
-    Raises:
-        ValueError: something is out of range.
+    `levels` excludes the root, which has noise like all others.
 
     >>> round(poisson_for_levels(1.0, 1e-6, last_epoch=1, levels=5), 1)
     180.3
@@ -71,7 +60,7 @@ def poisson_for_levels(epsilon: float, delta: float, last_epoch: int, levels: in
     4570
     """
     mean = poisson_for_rows(epsilon, delta, last_epoch * levels).mean
-    # The last are the least alike: where there is one that asks for more, they ask for the most.
+    # The last are the least alike: if any of them requires more noise, they require the most.
     for up, down in reversed(list(shifted_up_and_down(last_epoch, levels))):
         if delta_spent(_cells(mean, up, down), epsilon) > delta:
             mean = least_mean(epsilon, delta, partial(_cells, up=up, down=down), mean)
@@ -79,16 +68,7 @@ def poisson_for_levels(epsilon: float, delta: float, last_epoch: int, levels: in
 
 
 def epsilon_for_levels(mean: float, delta: float, last_epoch: int, levels: int) -> float:
-    """The least known epsilon for a delta; infinite where delta is not enough.
-
-    Args:
-        mean: of the noise of a cell.
-        delta: wanted, of a whole stream.
-        last_epoch: number of epochs.
-        levels: without the root.
-
-    Raises:
-        ValueError: something is out of range.
+    """Return the least known epsilon of a whole stream; infinite if delta is too small.
 
     >>> round(epsilon_for_levels(4570, 1e-6, last_epoch=64, levels=2), 3)
     1.0

@@ -1,7 +1,7 @@
-"""Which level of a value tree a device should report on.
+"""Optimal level of a value tree for a device to report on.
 
-Wide ranges are told best by coarse levels, narrow ones by fine levels; and least squares uses all
-of them for every range. The best shares for the mean over all ranges are found numerically.
+Coarse levels estimate wide ranges best, fine levels narrow ones, and least squares uses all of them
+for every range. The best shares for the mean over all ranges are found numerically.
 """
 
 from __future__ import annotations
@@ -18,16 +18,15 @@ WEIGHT_TOTAL = 1 << 20
 """What integer weights add up to, apart from rounding."""
 
 _MOST_LOGIT = 8.0
-# A level that would be drawn less often than this is not drawn at all.
+# A level below this probability is not drawn at all.
 _LEAST_PROBABILITY = 0.01
 
 
 def mean_range_energies(levels: int) -> NDArray[np.float64]:
-    """What the wavelets of each level have to do with ranges, on average over all ranges.
+    """Return the mean energy of ranges in the wavelets of each level; float64, (levels,).
 
-    Returns:
-        float64, shape (levels,): for the nodes of level 0 to the last but one, the mean over all
-        ranges [a, b) with a < b of the sum of squared inner products with their wavelets.
+    For the nodes of level 0 to the last but one, it is the mean over all ranges [a, b) with a < b
+    of the sum of squared inner products with their wavelets.
     """
     buckets = 1 << levels
     ranges = buckets * (buckets + 1) // 2
@@ -42,17 +41,13 @@ def mean_range_energies(levels: int) -> NDArray[np.float64]:
 
 
 def optimal_level_weights(unit_variances: NDArray[np.float64]) -> tuple[int, ...]:
-    """Integer weights of the levels, for the least mean variance over all ranges.
+    """Return integer weights of levels 1 to L, for the least mean variance over all ranges.
 
-    The last level says something of all others too, so it gets more than its share; level 1 mostly
-    gets nothing, since the root above it is known. With equal variances the standard deviation of a
-    range is 8 to 18 % smaller, from 4 to 4,096 buckets, than with levels drawn uniformly.
-
-    Args:
-        unit_variances: of a node's own estimate if every device reported on this level; shape (L,).
-
-    Returns:
-        one for each of the levels 1 to L, the last one positive; about `WEIGHT_TOTAL` in all.
+    The last level estimates all others too, so it gets more than its share. Level 1 mostly gets 0,
+    since the root above it is known. With equal variances the standard deviation of a range is 8 to
+    18 % smaller, from 4 to 4,096 buckets, than with uniformly drawn levels. `unit_variances` are
+    those of a node's own estimate if every device reported on this level. The last weight is
+    positive; their sum is about `WEIGHT_TOTAL`.
 
     >>> weights = optimal_level_weights(np.ones(4))
     >>> [round(weight / WEIGHT_TOTAL, 2) for weight in weights]
@@ -65,20 +60,18 @@ def optimal_level_weights(unit_variances: NDArray[np.float64]) -> tuple[int, ...
     shares = problem.nearly_best()
     drawn = shares >= _LEAST_PROBABILITY
     drawn[-1] = True
-    # Numbers that a job is known by must not hang on how a processor rounds: where the search
-    # stops does, the root of the equations of the best shares does not.
+    # Numbers that identify a job must not depend on a processor's rounding: the end of the search
+    # does, the root of the equations of the best shares does not.
     shares = problem.best(shares, drawn)
     return tuple(np.rint(WEIGHT_TOTAL * shares).astype(int).tolist())
 
 
 @dataclass(frozen=True)
 class _MeanVariance:
-    """The mean variance over all ranges, as a function of how often each level is drawn.
+    """Mean variance over all ranges, as a function of each level's probability.
 
-    Attributes:
-        energies: of `mean_range_energies`; float64, shape (L,).
-        told: how precisely a level tells each of its parents when every device reports on it;
-            float64, shape (L,).
+    `energies` are from `mean_range_energies`. `told` is the precision with which a level estimates
+    each of its parents if every device reports on it. Both are float64, shape (L,).
     """
 
     energies: NDArray[np.float64]
@@ -87,7 +80,7 @@ class _MeanVariance:
     def at(
         self, logits: NDArray[np.float64]
     ) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
-        """The logarithm of the mean variance, its gradient by logits, and the probabilities."""
+        """Return the log mean variance, its gradient by logits, and the probabilities."""
         powers = np.exp(logits - logits.max())
         probabilities = powers / powers.sum()
         precisions = np.cumsum((self.told * probabilities)[::-1])[::-1]
@@ -96,7 +89,7 @@ class _MeanVariance:
         return float(np.log(mean)), probabilities * (1.0 - gain), probabilities
 
     def nearly_best(self) -> NDArray[np.float64]:
-        """Shares of all levels where the search stops; some are next to nothing."""
+        """Return shares of all levels at the end of the search; some are nearly 0."""
         levels = len(self.told)
         found = minimize(
             lambda logits: self.at(logits)[:2],
@@ -108,10 +101,7 @@ class _MeanVariance:
         return self.at(found.x)[2]
 
     def best(self, nearly: NDArray[np.float64], drawn: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """The best shares of the levels that are drawn, from ones nearby; the others get nothing.
-
-        With them the gradient is nothing for each that is drawn.
-        """
+        """Return the best shares of the drawn levels, with gradient 0; the others are 0."""
         free = np.flatnonzero(drawn)[:-1]
         logits = np.full(len(drawn), -np.inf)
         logits[drawn] = np.log(nearly[drawn] / nearly[-1])

@@ -1,19 +1,18 @@
-"""Privacy loss distributions: composed numerically, and never below the truth.
+"""Privacy loss distributions, composed numerically and never below the true loss.
 
-The privacy loss of an outcome is ln(P / Q), P and Q being its probabilities in two worlds, and the
-losses of independent outcomes add up. Delta is the mean of (1 - e^(epsilon - loss))+ under P: more
-probability, or a larger loss, can only make it larger.
+The privacy loss of an outcome is ln(P / Q), P and Q being its probabilities in two worlds. The
+losses of independent outcomes are summed. Delta is the mean of (1 - e^(epsilon - loss))+ under P:
+more probability, or a larger loss, can only make it larger.
 
-On a grid, rounding is against ourselves: the probabilities that an outcome has in both worlds are
-split between the two neighbouring points of the grid, so that each part has the loss of its point
-("Connect the Dots", Doroshenko et al. 2022). Whoever sees the outcome alone sees less than that.
-When distributions have become wide, the grid is made coarser in the same way.
+On a grid, rounding is conservative: the probabilities of an outcome in both worlds are split
+between the two neighboring points of the grid, so that each part has the loss of its point
+("Connect the Dots", Doroshenko et al. 2022). An observer of the outcome alone sees less than that.
+Grids of wide distributions are made coarser in the same way.
 
-They are composed by the sums of their definition, of positive numbers only. A fast Fourier
-transform would be off by a part of the largest probability, and that in proportion to the number of
-compositions: for some hundred thousand cells by more than the deltas looked for. Here every sum is
-off by a small part of itself, which is bounded and added up along the way, up to 2^24 cells and
-beyond.
+Compositions use the sums of their definition, of positive numbers only. A fast Fourier transform
+would be off by a part of the largest probability, in proportion to the number of compositions: for
+some hundred thousand cells by more than the target deltas. Here every sum has a small relative
+error, which is bounded and accumulated, up to 2^24 cells and beyond.
 """
 
 from __future__ import annotations
@@ -28,24 +27,24 @@ from numpy.typing import NDArray
 from dpstream.randomizers.accounting import rounding
 from dpstream.randomizers.search import least_real
 
-# Mass that a composition leaves beyond the grid: counted as certain loss.
+# Mass beyond the grid after a composition: counted as certain loss.
 _TRUNCATION = 1e-20
-# Compositions of one power are at most as many.
+# Maximum number of compositions of one power.
 _COMPOSITIONS = 128
-# More points are halved, which adds 1e-5 to the variance of the losses.
+# Above this the points are halved, which adds 1e-5 to the variance of the losses.
 _MOST_POINTS = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """The privacy loss of one outcome, whatever it may be.
+    """Privacy loss of one outcome.
 
     Attributes:
-        losses: float64, ln(P / Q) of outcomes that both neighbours may give.
-        masses: float64, their probabilities P with the first neighbour.
-        certain: probability of all other outcomes, those far from the mean included.
-        slack: how much larger a loss may be than is written here.
-        rounding: the logarithm of how many times larger a mass may be.
+        losses: float64, ln(P / Q) of outcomes that are possible with both neighbors.
+        masses: float64, their probabilities P with the first neighbor.
+        certain: Probability of all other outcomes, those far from the mean included.
+        slack: Maximum excess of a true loss over `losses`.
+        rounding: Logarithm of the maximum ratio of a true mass to `masses`.
     """
 
     losses: NDArray[np.float64]
@@ -57,15 +56,10 @@ class Losses:
 
 @dataclass(frozen=True, slots=True)
 class LossDistribution:
-    """The privacy loss on a grid.
+    """Privacy loss on a grid of `width`, with the fields of `Losses`.
 
-    Attributes:
-        width: of the grid.
-        first: the first of its points with a mass; its loss is `first` times `width`.
-        masses: float64, of the points from there on, with the first neighbour.
-        certain: probability of outcomes that give the first neighbour away.
-        slack: how much larger losses may be than is written here.
-        rounding: the logarithm of how many times larger masses may be.
+    The loss of the first point, that of ``masses[0]``, is `first` times `width`. `certain` is the
+    probability of outcomes that reveal the first neighbor.
     """
 
     width: float
@@ -77,11 +71,11 @@ class LossDistribution:
 
     @property
     def last(self) -> int:
-        """The last point with a mass."""
+        """Last point with a mass."""
         return self.first + len(self.masses) - 1
 
     def delta(self, epsilon: float) -> float:
-        """The least delta for an epsilon, rounded up."""
+        """Return the least delta for an epsilon, rounded up."""
         ends = abs(self.first) + abs(self.last)
         reached = epsilon - self.slack - rounding.FUNCTION * (abs(epsilon) + ends * self.width)
         start = max(0, math.floor(reached / self.width) - self.first)
@@ -91,7 +85,7 @@ class LossDistribution:
         return min(1.0, (self.certain + float(parts @ self.masses[start:])) * math.exp(lost))
 
     def epsilon(self, delta: float) -> float:
-        """The least epsilon from 0 up for a delta, rounded up; infinite where there is none."""
+        """Return the least epsilon >= 0, rounded up; infinite if delta is too small."""
         high = (max(self.last, 0) + 1) * self.width + 2 * self.slack
         high *= 1 + 64 * rounding.UNIT
         if self.delta(high) > delta:
@@ -99,12 +93,10 @@ class LossDistribution:
         return least_real(lambda epsilon: self.delta(epsilon) <= delta, 0.0, high)
 
     def composed_with(self, other: LossDistribution, truncated: float = 0.0) -> LossDistribution:
-        """Of two independent outcomes, the grids of which are `width` times a power of two.
+        """Compose with an independent outcome; the grid widths differ by a power of two.
 
-        Args:
-            other: the second one.
-            truncated: mass on either side that may be cut off: above it counts as certain loss,
-                below it gets the least loss that is kept.
+        Mass of up to `truncated` on either side may be cut off: above it counts as certain loss,
+        below it gets the least remaining loss.
         """
         one, two = self._kept_within(), other._kept_within()
         while one.width != two.width:
@@ -121,7 +113,7 @@ class LossDistribution:
         return both._truncated(truncated)
 
     def coarser(self) -> LossDistribution:
-        """With every second point of the grid: the mass of the others goes up and down.
+        """Keep every second point of the grid, and split the mass of the others up and down.
 
         >>> masses = LossDistribution(0.1, 1, np.array([1.0]), 0.0).coarser().masses
         >>> masses.round(3).tolist()  # half a mass of loss 0 and half of loss 0.2, or nearly
@@ -129,7 +121,7 @@ class LossDistribution:
         """
         padded = np.pad(self.masses, (self.first % 2, (self.last + 1) % 2))
         kept, split = padded[::2], padded[1::2]
-        # Such that Q is split in proportion to e^-loss as well. From 1/2 up, 1 - up is exact.
+        # Q is then split in proportion to e^-loss as well. From 1/2 up, 1 - up is exact.
         up = min(1.0, (1 + 4 * rounding.FUNCTION) / (1 + math.exp(-self.width)))
         masses = np.zeros(len(kept) + 1)
         masses[:-1] = kept
@@ -169,15 +161,14 @@ class LossDistribution:
 
 
 class Powers:
-    """The compositions of a distribution with itself; what they have in common is kept."""
+    """Self-compositions of a distribution, with cached squares."""
 
     def __init__(self, single: LossDistribution, most: int) -> None:
-        """Of up to `most` cells."""
         self._squares = [single]
         self._truncated = _TRUNCATION / most / _COMPOSITIONS
 
     def of(self, cells: int) -> LossDistribution:
-        """Of so many cells, at least one of them."""
+        """Return the composition of `cells` cells, at least one."""
         whole: LossDistribution | None = None
         for bit in range(cells.bit_length()):
             if bit == len(self._squares):
@@ -191,15 +182,12 @@ class Powers:
 
 
 def on_grid(told: Losses, width: float) -> LossDistribution:
-    """A distribution with its losses rounded to a grid.
-
-    The losses are first made larger by all that the rounding of floating point may take away.
-    """
+    """Return a distribution with losses, raised by the error of floating point, on a grid."""
     most = float(np.abs(told.losses).max(initial=0.0))
     losses = told.losses + told.slack + 4 * rounding.FUNCTION * (1 + most + width)
     below = np.floor(losses / width)
     points = below.astype(np.int64)
-    # Mass P m goes up and P (1 - m) down, such that Q is split in proportion to e^-loss as well.
+    # Mass P m goes up and P (1 - m) down, so that Q is split in proportion to e^-loss as well.
     over, under = losses - below * width, (below + 1) * width - losses
     down = np.clip(np.exp(-over) * np.expm1(-under) / math.expm1(-width), 0.0, 1.0)
     first = int(points.min())
@@ -212,12 +200,7 @@ def on_grid(told: Losses, width: float) -> LossDistribution:
 
 
 def composed(kinds: Sequence[tuple[Losses, int]], width: float) -> LossDistribution:
-    """The privacy loss distribution of independent outcomes of several kinds.
-
-    Args:
-        kinds: what an outcome of each gives away, and how many there are.
-        width: of the grid of losses to begin with.
-    """
+    """Return the privacy loss distribution of independent outcomes of several kinds."""
     whole: LossDistribution | None = None
     for told, count in kinds:
         part = Powers(on_grid(told, width), count).of(count)

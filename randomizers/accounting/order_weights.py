@@ -1,10 +1,10 @@
-"""Which order a device should draw: the probabilities that make estimates best on average.
+"""Optimal probabilities of the orders that devices draw, for the best mean accuracy.
 
-A device reports on intervals of one length only. Short intervals are many and each of them adds its
-noise to the estimates, long ones are few and needed seldom; and since the server combines every
-interval with its halves, reports on short intervals also serve the long ones. What is published at
-once is best with shares near (2, 1, ..., 1, 1/2, 0), what is smoothed at the end with more of the
-long intervals: both count alike, which costs the former 1 to 3 % and gains the latter up to 10 %.
+A device reports on intervals of one length only. Short intervals are many and each adds its noise
+to the estimates. Long ones are few and rarely needed. Since the server combines every interval with
+its halves, reports on short intervals also serve the long ones. Immediate estimates are best with
+shares near (2, 1, ..., 1, 1/2, 0), smoothed ones with more of the long intervals. Both count alike,
+which costs the former 1 to 3 % and gains the latter up to 10 %.
 """
 
 from __future__ import annotations
@@ -22,21 +22,16 @@ WEIGHT_TOTAL = 1 << 20
 """What integer weights add up to, apart from rounding."""
 
 _MOST_LOGIT = 5.0
-# About as many prefixes stand for all of them.
+# Approximate number of prefixes that represent all of them.
 _SMOOTHED_EPOCHS = 256
 
 
 def optimal_order_weights(sign_variances: Sequence[float], last_epoch: int) -> tuple[int, ...]:
-    """Integer weights of the orders that minimise the product of two mean variances.
+    """Return integer weights of the orders that minimize the product of two mean variances.
 
-    They are those of the estimates published at once and of the smoothed ones, over all epochs.
-
-    Args:
-        sign_variances: 1 / c_gap^2 for every order, from 0 up.
-        last_epoch: number of epochs; orders of longer intervals get the weight 0.
-
-    Returns:
-        one for each order; about `WEIGHT_TOTAL` in all.
+    They are those of the immediate estimates and of the smoothed ones, over all epochs.
+    `sign_variances` are 1 / c_gap^2 for every order, from 0. Intervals longer than `last_epoch` get
+    weight 0; the sum of all weights is about `WEIGHT_TOTAL`.
 
     >>> weights = optimal_order_weights([1.0] * 5, 16)
     >>> [round(weight / weights[1], 1) for weight in weights]
@@ -44,7 +39,7 @@ def optimal_order_weights(sign_variances: Sequence[float], last_epoch: int) -> t
     """
     shares = order_shares(last_epoch)
     signs = np.asarray(sign_variances[: len(shares)], np.float64)
-    # An odd step meets prefixes that end with intervals of every order.
+    # An odd step includes prefixes that end with intervals of every order.
     step = -(-last_epoch // _SMOOTHED_EPOCHS) | 1
     epochs = np.array(range(last_epoch, 0, -step), np.uint64)
 
@@ -54,7 +49,7 @@ def optimal_order_weights(sign_variances: Sequence[float], last_epoch: int) -> t
         smoothed = float(smoothed_variances(variances, last_epoch, epochs).mean())
         return math.log(online) + math.log(smoothed)
 
-    # Bounded, since the best share of an order that hardly matters may be as good as none.
+    # Bounded, since a share of 0 may be equally good for an order that hardly matters.
     found = minimize(
         objective,
         np.zeros(len(shares)),

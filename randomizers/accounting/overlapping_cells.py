@@ -1,22 +1,23 @@
-"""How much noise it takes when cells overlap: a message is one word of its item's set.
+"""Noise of overlapping cells, where a message is one element of its item's set.
 
-A message of item x is a uniform element of a public set C_x of words. All sets are equally large,
-and two of them share at most a part q of each, the overlap. Dummies are a Poisson process uniform
-over the words, with mean lambda in each set. A user holds up to k items, and its neighbour up to k
-others: the messages of 2k sets can be told apart, those of items that both hold cannot.
+A message of item x is a uniform element of a public set C_x of messages. All sets are equally
+large, and two of them share at most a part q of each, the overlap. Dummies are a Poisson process
+uniform over the messages, with mean lambda in each set. A user has up to k items, and its neighbor
+up to k others: the messages of 2k sets can be told apart, those of common items cannot.
 
-The proof gives away more than is seen. A word w lies in a(w) of the 2k sets. Each dummy is told
-with one of these, drawn uniformly, as its label, and each real message with its item. By thinning,
-the 2k labelled cells are independent. In one of them the dummies have the density
-lambda / (|C| a(w)), so by Mecke's formula a message makes what is seen W / lambda times as likely,
-W being the sum of a(w) over the cell's messages. "Absent" has the law Q of W, compound Poisson with
-the intensity lambda p_a / a of jumps a, where p_a is the part of C_x that lies in a sets; "present"
-has P(w) = w Q(w) / lambda. The view of a user and its neighbour is k pairs in each direction.
+The proof reveals more than an observer sees. A message w lies in a(w) of the 2k sets. Each dummy is
+revealed with one of these, drawn uniformly, as its label, and each real message with its item. By
+thinning, the 2k labeled cells are independent. In one of them the dummies have the density lambda
+/ (|C| a(w)), so by Mecke's formula a message makes the observation W / lambda times as likely, W
+being the sum of a(w) over the cell's messages. "Absent" has the distribution Q of W, compound
+Poisson with the intensity lambda p_a / a of jumps a, where p_a is the part of C_x that lies in a
+sets; "present" has P(w) = w Q(w) / lambda. The view of a user and its neighbor is k pairs in each
+direction.
 
 Of p only the mean is known, at most 1 + beta with beta = (2k - 1) q. Hockey-stick divergences are
 means of convex functions of W, and W is larger in convex order if the integral of (j - t)+ over the
-jumps is so for every t >= 0 and equal for t = 0 (compare the jumps, filled up with jumps of 0).
-That integral is lambda times the mean of (1 - t/a)+ over p, which for beta <= 1 is at most
+jumps is so for every t >= 0 and equal for t = 0 (compare the jumps, padded with jumps of 0). That
+integral is lambda times the mean of (1 - t/a)+ over p, which for beta <= 1 is at most
 
     1 - t + beta t / 2 for t <= 1, and max over a from 2 to 2k of beta (1 - t/a)+ / (a - 1) beyond,
 
@@ -25,7 +26,7 @@ second derivative, which are multiples of 1/2 (`jump_rates`). For k = 1 these ar
 
 The result tends to that of disjoint cells (`shuffled_oracles`) as q tends to 0, and for k = 1 is
 about 1 + q times as large. The truth may be better than that of disjoint cells, since dummies in
-the overlap of two sets hide both; but for the small q that make counts accurate it does not matter.
+the overlap of two sets hide both. For the small q that make counts accurate it does not matter.
 """
 
 from __future__ import annotations
@@ -50,17 +51,10 @@ from dpstream.randomizers.search import least_parameter
 def poisson_for_overlapping(
     epsilon: float, delta: float, overlap: float, items: int = 1, epochs: int = 1
 ) -> float:
-    """The least mean number of dummies in a set that is (epsilon, delta)-private, lambda.
+    """Return the least (epsilon, delta)-private mean number of dummies in a set, lambda.
 
-    Args:
-        epsilon: wanted.
-        delta: wanted.
-        overlap: q, the part of a set that it shares with any other one, at most.
-        items: k, the most that a user holds.
-        epochs: in how many the user takes part, with new dummies in each.
-
-    Raises:
-        ValueError: something is out of range.
+    `overlap` is q, the maximum part of a set shared with any other one. A user has at most `items`
+    k items, and takes part in `epochs` epochs with new dummies in each.
 
     >>> round(poisson_for_overlapping(1.0, 1e-6, overlap=0.0), 1)
     42.7
@@ -80,17 +74,7 @@ def poisson_for_overlapping(
 def epsilon_for_overlapping(
     mean: float, delta: float, overlap: float, items: int = 1, epochs: int = 1
 ) -> float:
-    """The least epsilon for a delta, rounded up; infinite where delta is not enough.
-
-    Args:
-        mean: lambda, of the dummies in each set.
-        delta: wanted.
-        overlap: q, the part of a set that it shares with any other one, at most.
-        items: k, the most that a user holds.
-        epochs: in how many the user takes part, with new dummies in each.
-
-    Raises:
-        ValueError: something is out of range.
+    """Return the least epsilon for a delta, rounded up; infinite if delta is too small.
 
     >>> round(epsilon_for_overlapping(43.3, 1e-6, overlap=1 / 64), 2)
     1.0
@@ -101,16 +85,9 @@ def epsilon_for_overlapping(
 
 
 def jump_rates(mean: float, overlap: float, items: int) -> dict[int, float]:
-    """The jumps of W in the dominating pair.
+    """Return the mean number of jumps of W in the dominating pair, by size in halves.
 
-    Args:
-        mean: lambda.
-        overlap: q.
-        items: k.
-
-    Returns:
-        For each size of a jump, in halves, how many there are on average. The sizes, weighted with
-        these, add up to twice lambda.
+    The sum of sizes, weighted with these, is twice lambda.
 
     >>> jump_rates(100.0, overlap=0.1, items=1)
     {2: 90.0, 4: 5.0}
@@ -129,12 +106,11 @@ def jump_rates(mean: float, overlap: float, items: int) -> dict[int, float]:
 def weight_law(
     mean: float, overlap: float, items: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], float, float]:
-    """The law Q of W in the dominating pair.
+    """Return the distribution Q of W in the dominating pair.
 
-    Returns:
-        All weights W in an interval, their probabilities, some of which are 0, a bound on what is
-        left out, under Q as well as under P, and the logarithm of how many times larger or smaller
-        the probabilities may be.
+    Return all weights W in an interval, their probabilities, some of which are 0, a bound on the
+    mass left out, under Q as well as under P, and the logarithm of the maximum factor by which the
+    probabilities may be larger or smaller.
     """
     low, masses, left_out, error = 0, np.ones(1), 0.0, 0.0
     for size, rate in jump_rates(mean, overlap, items).items():
@@ -155,7 +131,7 @@ def weight_law(
 def _losses(mean: float, overlap: float, items: int, epochs: int) -> LossDistribution:
     weights, absent, left_out, error = weight_law(mean, overlap, items)
     present = absent * weights / mean
-    # Among what is certain: no message in a cell at all, by which a set cannot have had one.
+    # Certain outcomes include an empty cell: no message of its set was sent.
     kept = (absent > LEAST_MASS) & (present > LEAST_MASS)
     losses = np.log(weights[kept] / mean)
     error += 4 * rounding.FUNCTION
@@ -168,7 +144,7 @@ def _losses(mean: float, overlap: float, items: int, epochs: int) -> LossDistrib
 
 
 def _shared(overlap: float, items: int, epochs: int) -> float:
-    """Beta: in how many other sets, on average, a word of a set lies."""
+    """Return beta, the mean number of other sets that contain a message of a set."""
     for name, number in (("items", items), ("epochs", epochs)):
         if type(number) is not int or number < 1:
             raise ValueError(f"{name} is {number!r}, must be a whole number, at least 1")

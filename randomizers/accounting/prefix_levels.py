@@ -1,14 +1,14 @@
-"""Which levels a prefix search needs: how many, of which lengths, with how many cells each.
+"""Levels of a prefix search: their number, lengths and numbers of cells.
 
-More levels mean more messages and more noise in every cell, since a user is seen on each; fewer
+More levels mean more messages and more noise in every cell, since a user is seen on each. Fewer
 levels mean more bits between them, so more candidates, and more that share a cell with a heavy item
-by chance. What is best is found by trying: all plans within the messages are predicted at once.
+by chance. All plans within the messages are predicted, and the best one is chosen.
 
-The prediction takes items to lie at random among the numbers, and their counts to follow Zipf's
-law: of nearly equal ones fewer are found, as the search says of each window. A plan finds items of
-a count if on each level the count stands out from noise and smaller items, true and false
-candidates together are few enough to be extended, and on the last level hardly any item is mistaken
-for another one of nearly the same count.
+The prediction assumes that items lie at random among the numbers, and that their counts follow
+Zipf's law: of nearly equal ones fewer are found, as the search states for each window. A plan finds
+items of a count under three conditions. On each level the count stands out from noise and smaller
+items. True and false candidates together are few enough to be extended. On the last level hardly
+any item is mistaken for another one of nearly the same count.
 """
 
 from __future__ import annotations
@@ -48,11 +48,10 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Skew:
-    """How unequal the counts of items are: classes of items that are held equally often.
+    """Skew of item counts, as classes of items with equal counts; float64.
 
-    Attributes:
-        shares: of an item of each class in all that users hold, float64, decreasing.
-        items: how many there are of each class, float64.
+    `shares` are those of an item of each class in all users' items, decreasing. `items` are the
+    numbers of items of each class.
     """
 
     shares: Array
@@ -60,7 +59,7 @@ class Skew:
 
     @classmethod
     def zipf(cls, exponent: float, items: int) -> Self:
-        """Shares proportional to rank^-exponent; many ranks together where they are nearly equal.
+        """Return shares proportional to rank^-exponent, with nearly equal ranks merged.
 
         >>> skew = Skew.zipf(1.1, 1 << 24)
         >>> round(float(skew.shares[31]) * 1e6)
@@ -74,12 +73,12 @@ class Skew:
         return cls(weights / float(weights @ many), many)
 
     def above(self, share: Array) -> Array:
-        """How many items have more than this share, same shape."""
+        """Return how many items have more than this share, same shape."""
         totals = np.concatenate([[0.0], np.cumsum(self.items)])
         return np.asarray(totals[np.searchsorted(-self.shares, -share)], np.float64)
 
     def squares_below(self, share: Array) -> Array:
-        """The sum of the squares of the shares of all others, same shape."""
+        """Return the sum of the squared shares of all others, same shape."""
         squares = self.items * self.shares**2
         totals = np.concatenate([np.cumsum(squares[::-1])[::-1], [0.0]])
         return np.asarray(totals[np.searchsorted(-self.shares, -share)], np.float64)
@@ -87,14 +86,13 @@ class Skew:
 
 @dataclass(frozen=True, slots=True)
 class PrefixPlan:
-    """Levels, and what they promise.
+    """Levels, and their predicted accuracy.
 
     Attributes:
-        levels: of the code.
-        noise_mean: lambda, of the Poisson noise of every cell, with the fewest contributors.
-        messages_per_user: real ones and dummies, with the fewest contributors.
-        smallest_found: the least count of an item that is found, if counts follow Zipf's law.
-        standard_deviation: of the estimate of such an item, as predicted.
+        noise_mean: lambda, of the Poisson noise of every cell, with the minimum of contributors.
+        messages_per_user: Real ones and dummies, with the minimum of contributors.
+        smallest_found: Least count of an item that is found, if counts follow Zipf's law.
+        standard_deviation: Predicted, of the estimate of such an item.
     """
 
     levels: tuple[PrefixLevel, ...]
@@ -113,19 +111,11 @@ def plan_prefixes(
     items: int = 1,
     minimum: int | None = None,
 ) -> PrefixPlan:
-    """The levels that find the smallest counts.
+    """Return the levels that find the smallest counts.
 
-    Args:
-        bits: of the items.
-        contributors: expected.
-        epsilon: of an epoch.
-        delta: of an epoch.
-        messages_per_user: at most, real ones and dummies.
-        items: k, the most that a user holds.
-        minimum: the fewest contributors, which the noise is sized on; those expected by default.
-
-    Raises:
-        ValueError: something is out of range, or nothing is found with so few messages.
+    epsilon and delta are those of an epoch. `messages_per_user` bounds real ones and dummies, and
+    `items` k those of a user. Noise is sized for `minimum` contributors; None: the expected
+    `contributors`. `ValueError` if no item can be found with these messages.
 
     >>> plan = plan_prefixes(24, 1_000_000, 1.0, 1e-6, messages_per_user=6.5)
     >>> len(plan.levels), plan.messages_per_user <= 6.5
@@ -148,7 +138,7 @@ def plan_prefixes(
             if (found := predict(levels, contributors, variance, items, skew))
         ]
         better = min([*plans, best] if best else plans, key=_merit, default=None)
-        # Each further level adds noise to all: once it does not pay, more of them do not either.
+        # Each further level adds noise to all: once one does not pay off, more do not either.
         if best is not None and better is best:
             break
         best = better
@@ -169,7 +159,6 @@ def _merit(plan: PrefixPlan) -> tuple[float, float]:
 
 
 def _arrangements(bits: int, count: int, cells: int) -> Iterator[tuple[PrefixLevel, ...]]:
-    """Levels of so many cells together, at most."""
     for lengths in _lengths(bits, count):
         first = 1 << lengths[0]
         direct = first <= cells * (1.0 if count == 1 else _FIRST_SHARE)
@@ -191,7 +180,7 @@ def _arrangements(bits: int, count: int, cells: int) -> Iterator[tuple[PrefixLev
 
 
 def _lengths(bits: int, count: int) -> Iterator[tuple[int, ...]]:
-    """Increasing lengths: a first one, equal steps, and a last step."""
+    """Yield increasing lengths: a first one, equal steps, and a last step."""
     if count == 1:
         if bits <= _MOST_FIRST_BITS:
             yield (bits,)
@@ -214,17 +203,10 @@ def predict(
     items: int = 1,
     skew: Skew | None = None,
 ) -> tuple[float, float] | None:
-    """The least count that these levels find with such a skew, and the deviation of its estimate.
+    """Return the least count that these levels find, and the deviation of its estimate.
 
-    Args:
-        levels: of the code.
-        contributors: expected.
-        variance: of the noise of a cell, with so many contributors.
-        items: k.
-        skew: of the counts; Zipf's with exponent 1.1 by default.
-
-    Returns:
-        None where nothing is found.
+    `variance` is that of the noise of a cell with `contributors`, the expected number. None for
+    `skew` means Zipf's with exponent 1.1. Return None if no item is found.
     """
     skew = Skew.zipf(DEFAULT_EXPONENT, 1 << levels[-1].length) if skew is None else skew
     held = contributors * items
@@ -236,7 +218,7 @@ def predict(
     deviation = np.full(_COUNTS, math.sqrt(variance))
     for level in levels:
         children = 2.0 ** (level.length - length)
-        # Where every item has a cell of its own, nothing shares it.
+        # A cell that belongs to a single item is not shared.
         shares = 0.0 if level.direct and level is levels[-1] else 1.0 / level.buckets
         deviation = np.sqrt(variance + smaller * shares)
         light = survivors * children * ndtr(_CUT_BELOW - counts / deviation)
@@ -251,6 +233,6 @@ def predict(
         twins = alike if level.direct and level is not levels[-1] else false_children
         length = level.length
     found &= (twins <= _TWINS) & (light <= _MISTAKEN * (heavy + 1))
-    # Of this count and of all larger ones.
+    # Items of this count and of all larger ones are found.
     every = np.flatnonzero(np.logical_and.accumulate(found[::-1])[::-1])
     return (float(counts[every[0]]), float(deviation[every[0]])) if len(every) else None

@@ -1,11 +1,11 @@
-"""Renyi divergences of shifted noise cells: what boosted reports give away, by proof.
+"""Rényi divergences of shifted noise cells, for proven bounds on boosted reports.
 
-Renyi divergences of independent cells add up, also where an adversary chooses each cell's inputs in
-view of what the earlier ones gave (Mironov 2017). That, and convexity in the shift, is what a proof
-for boosted reports needs; privacy loss distributions are closer but have neither.
+Rényi divergences of independent cells are summed, even if an adversary chooses each cell's inputs
+in view of the outputs of earlier ones (Mironov 2017). A proof for boosted reports needs that, and
+convexity in the shift. Privacy loss distributions are tighter but have neither.
 
-Counts far from the mean, and those that only one of the two laws can give, are left out of the
-divergences, and their probability is charged to delta instead.
+Counts far from the mean, and those that only one of the two distributions can give, are left out of
+the divergences, and their probability is charged to delta instead.
 """
 
 from __future__ import annotations
@@ -23,22 +23,17 @@ from dpstream.randomizers.accounting.loss_distributions import Losses
 from dpstream.randomizers.accounting.shifted_noise import check_target, shifted_losses
 
 _LEAST_EXCESS, _MOST_EXCESS = 1e-3, 1e5
-# The best alpha need not be met: epsilon holds for the one that is found, and is flat there.
+# The best alpha need not be found exactly: epsilon holds for the one found, and is flat there.
 _TOLERANCE = 1e-4
 # Errors of the few operations after the sum over all cells.
 _LAST_DIGITS = 1e-13
 
 
 def shift_divergence(noise: CellNoise, shift: int, alpha: float) -> float:
-    """Renyi divergence of order alpha of a cell from itself shifted; the larger direction.
+    """Return the Rényi divergence of order alpha > 1 between a cell and its shifted copy.
 
-    ln(sum P^alpha Q^(1 - alpha)) / (alpha - 1), where P and Q are the laws of the noise and of the
-    noise plus `shift`, and the same with P and Q exchanged.
-
-    Args:
-        noise: of the cell.
-        shift: number of messages, not negative.
-        alpha: above 1.
+    It is ln(sum P^alpha Q^(1 - alpha)) / (alpha - 1). P and Q are the distributions of the noise
+    and of the noise plus `shift`, or exchanged; the larger direction counts.
 
     >>> from dpstream.randomizers.accounting.cell_noise import PoissonNoise
     >>> [round(shift_divergence(PoissonNoise(7119.0), shift, 21.0), 6) for shift in (0, 1, 2)]
@@ -48,18 +43,11 @@ def shift_divergence(noise: CellNoise, shift: int, alpha: float) -> float:
 
 
 def convex_divergences(noise: CellNoise, largest: int, alpha: float) -> NDArray[np.float64]:
-    """The least known function of the shift that is convex and not below the divergence.
+    """Return the least known convex function of the shift that is not below the divergence.
 
-    Its increments are the largest ones so far: where the divergence is convex, it is the divergence
-    itself. That is the case unless the noise is weak, and the shift so large that much is left out.
-
-    Args:
-        noise: of the cell.
-        largest: shift, at least 1.
-        alpha: above 1.
-
-    Returns:
-        float64, shape (largest + 1,).
+    Its increments are the largest ones up to each shift: where the divergence is convex, it is the
+    divergence itself. That is the case unless the noise is weak, and the shift so large that much
+    is left out. Return float64, shape (largest + 1,).
 
     >>> from dpstream.randomizers.accounting.cell_noise import PoissonNoise
     >>> convex_divergences(PoissonNoise(7119.0), 2, 21.0).round(6).tolist()
@@ -69,24 +57,14 @@ def convex_divergences(noise: CellNoise, largest: int, alpha: float) -> NDArray[
 
 
 def renyi_epsilon(noise: CellNoise, shifts: Mapping[int, int], delta: float) -> tuple[float, float]:
-    """Epsilon of these shifted cells, and of all whose shifts they majorise, for the best alpha.
+    """Return epsilon of these shifted cells, and the best alpha.
 
-    A sum of convex functions of the shifts is the largest for shifts that majorise all others
-    (Schur-convexity); so what is added up are `convex_divergences`.
+    It covers all cells whose shifts they majorize. A sum of convex functions of the shifts is the
+    largest for shifts that majorize all others (Schur-convexity); so `convex_divergences` are
+    summed. Epsilon is infinite if more than delta had to be left out.
 
     With a divergence D of order alpha, (epsilon, delta) holds for epsilon = D + ln((alpha - 1) /
     alpha) - (ln delta + ln alpha) / (alpha - 1) (Canonne, Kamath and Steinke 2020, proposition 12).
-
-    Args:
-        noise: of every cell.
-        shifts: number of cells by shift.
-        delta: wanted.
-
-    Returns:
-        Epsilon, infinite where more than delta had to be left out, and alpha.
-
-    Raises:
-        ValueError: delta is not from `LEAST_DELTA` to below 1.
 
     >>> from dpstream.randomizers.accounting.cell_noise import PoissonNoise
     >>> epsilon, alpha = renyi_epsilon(PoissonNoise(7119.0), {1: 165, 4: 2, 7: 3}, 1e-6)
@@ -110,7 +88,7 @@ def renyi_epsilon(noise: CellNoise, shifts: Mapping[int, int], delta: float) -> 
             + _LAST_DIGITS * abs(charged)
         )
 
-    # Where it is best for a Gaussian law of this variance, and a few times more and less.
+    # Optimal for a Gaussian distribution of this variance, and a few times more and less.
     spread = sum(cells * shift**2 for shift, cells in shifts.items()) / noise.variance
     likely = math.sqrt(-2 * math.log(left) / spread)
     bounds = [math.log(min(max(likely * by, _LEAST_EXCESS), _MOST_EXCESS)) for by in (0.1, 10)]
@@ -133,7 +111,7 @@ def _convex(told: Sequence[Sequence[Losses]], alpha: float) -> NDArray[np.float6
 
 
 def _divergence(told: Losses, alpha: float) -> float:
-    """Rounded up: the errors of thousands of cells add up."""
+    """Return the divergence rounded up: the errors of thousands of cells accumulate."""
     exponents = (alpha - 1) * told.losses
     largest = float(exponents.max())
     error = told.rounding + rounding.of_sum(len(exponents)) + 2 * rounding.FUNCTION
@@ -142,7 +120,7 @@ def _divergence(told: Losses, alpha: float) -> float:
         logarithm = largest + math.log(np.dot(told.masses, np.exp(exponents - largest)))
         error += rounding.FUNCTION * (1 + abs(logarithm))
     else:
-        # The masses add up to 1 at most. Without it what is lost is part of a small number only.
+        # The masses sum to at most 1. Without that 1 the error is relative to a small number only.
         gains = np.expm1(exponents)
         excess = float(np.dot(told.masses, gains))
         error *= float(np.dot(told.masses, np.abs(gains)))

@@ -1,4 +1,4 @@
-"""Bounds on what floating point loses, in the notation of Higham's "Accuracy and Stability".
+"""Bounds on floating-point errors, in the notation of Higham's "Accuracy and Stability".
 
 Each of the four operations is off by a factor of at most 1 +- u. Logarithms and exponentials of
 numpy and of the platform are off by less than four units in the last place.
@@ -18,7 +18,7 @@ FUNCTION: Final = 8 * UNIT
 
 
 def of_sum(terms: int) -> float:
-    """Relative error of a sum of so many positive numbers or products, in whatever order.
+    """Return the relative error of a sum of positive numbers or products, in any order.
 
     >>> of_sum(1000) < 1.2e-13
     True
@@ -27,9 +27,9 @@ def of_sum(terms: int) -> float:
 
 
 def running_sums(terms: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Sums of the first 1, 2, 3, ... terms, as a tree of pairs.
+    """Return sums of the first 1, 2, 3, ... terms, as a tree of pairs.
 
-    One after the other, the errors of millions of additions would add up. Here none is in more than
+    The errors of millions of successive additions would accumulate. Here each term is in at most
     `additions` of them.
 
     >>> running_sums(np.arange(5.0)).tolist()
@@ -45,12 +45,12 @@ def running_sums(terms: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def additions(terms: int) -> int:
-    """The most additions that a term takes part in within one of the `running_sums`."""
+    """Return the maximum number of additions of a term in one of the `running_sums`."""
     return 2 * max(1, terms).bit_length()
 
 
 def window_sums(terms: NDArray[np.float64], length: int) -> NDArray[np.float64]:
-    """Sums of all so many neighbouring terms, of which there are at least as many.
+    """Return sums of all windows of `length` neighboring terms; there are at least that many.
 
     >>> window_sums(np.arange(6.0), 3).tolist()
     [3.0, 6.0, 9.0, 12.0]

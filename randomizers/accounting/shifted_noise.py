@@ -1,9 +1,8 @@
-"""What shifted noise cells give away: privacy loss distributions, composed numerically.
+"""Privacy loss of shifted noise cells: loss distributions, composed numerically.
 
-Somebody's message shifts a cell: what is seen is the noise, or the noise plus one. Other messages
-are constants, so the view of an observer is made of independent cells, some of them shifted, and
-its privacy loss is a sum of independent ones
-(`dpstream.randomizers.accounting.loss_distributions`).
+A user's message shifts a cell: an observer sees the noise, or the noise plus one. Other messages
+are constants. So the observer's view consists of independent cells, some of them shifted, and its
+privacy loss is a sum of independent ones (`dpstream.randomizers.accounting.loss_distributions`).
 """
 
 from __future__ import annotations
@@ -33,15 +32,9 @@ GRID_FINENESS = 0.025
 
 @dataclass(frozen=True, slots=True)
 class ShiftedCells:
-    """Cells of one kind in which two neighbours differ.
+    """Cells of one kind in which two neighbors differ.
 
-    Attributes:
-        noise: of each of them.
-        shift: number of messages that the second neighbour has more than the first; not 0.
-        cells: how many there are, at least 1.
-
-    Raises:
-        ValueError: the shift is 0, or there is no cell.
+    `shift`, not 0, is the number of messages that the second neighbor has more than the first.
     """
 
     noise: CellNoise
@@ -54,15 +47,13 @@ class ShiftedCells:
 
 
 def shifted_losses(noise: CellNoise, shift: int, tail: float = TAIL) -> Losses:
-    """P is the law of the noise, Q that of the noise plus `shift`.
+    """Return the losses of P, the noise, against Q, the noise plus `shift`.
 
-    For Poisson noise and a shift of 1, the loss of z dummies is ln(lambda / z): none at all give
-    the first neighbour away. With a shift of -1, it is ln((z + 1) / lambda).
+    For Poisson noise and a shift of 1, the loss of z dummies is ln(lambda / z): z = 0 reveals the
+    first neighbor. With a shift of -1, it is ln((z + 1) / lambda).
 
-    Args:
-        noise: of the cell.
-        shift: positive if the second neighbour has more messages, negative if the first has.
-        tail: probability on either side that is not computed with but counted in `certain`.
+    The shift is positive if the second neighbor has more messages, negative if the first has. A
+    probability of `tail` on either side is not evaluated but counted in `certain`.
 
     >>> from dpstream.randomizers.accounting.cell_noise import PoissonNoise
     >>> told = shifted_losses(PoissonNoise(2.0), 1)
@@ -71,7 +62,7 @@ def shifted_losses(noise: CellNoise, shift: int, tail: float = TAIL) -> Losses:
     """
     low, high = noise.window(tail)
     masses, error = noise.weights(low, high)
-    # The counts z for which z - shift can be, too.
+    # The counts z for which z - shift is possible, too.
     first, last = max(low, shift), int(min(high, noise.largest + shift))
     possible = np.zeros(len(masses), np.bool_)
     if first <= last:
@@ -87,7 +78,7 @@ def shifted_losses(noise: CellNoise, shift: int, tail: float = TAIL) -> Losses:
 
 
 def delta_spent(parts: Sequence[ShiftedCells], epsilon: float) -> float:
-    """The least delta for an epsilon, whichever of the neighbours is the true one; rounded up.
+    """Return the least delta for an epsilon, rounded up, for either neighbor as the true one.
 
     >>> from dpstream.randomizers.accounting.cell_noise import PoissonNoise
     >>> noise = PoissonNoise(42.7)
@@ -98,10 +89,7 @@ def delta_spent(parts: Sequence[ShiftedCells], epsilon: float) -> float:
 
 
 def epsilon_spent(parts: Sequence[ShiftedCells], delta: float) -> float:
-    """The least epsilon for a delta, whichever of the neighbours is the true one; rounded up.
-
-    Raises:
-        ValueError: delta is not from `LEAST_DELTA` to below 1.
+    """Return the least epsilon for a delta, rounded up, for either neighbor as the true one.
 
     >>> from dpstream.randomizers.accounting.cell_noise import PoissonNoise
     >>> noise = PoissonNoise(42.75)
@@ -119,24 +107,18 @@ def least_mean(
     parts: Callable[[float], Sequence[ShiftedCells]],
     guess: float,
 ) -> float:
-    """The least mean for which cells are private enough, from above within 1e-5 of itself.
+    """Return the least mean that is private enough, from above within 1e-5 of itself.
 
-    Args:
-        epsilon: wanted.
-        delta: wanted.
-        parts: the shifted cells, given the mean of their noise (or what stands for it, larger
-            being safer). That the result is private is checked, whatever this is.
-        guess: where to begin.
-
-    Raises:
-        ValueError: epsilon or delta is out of range, or no mean up to 10^12 is enough.
+    `parts` returns the shifted cells, given the mean of their noise, or an equivalent parameter for
+    which larger is safer. For any `parts` the result is verified to be private. `ValueError` if no
+    mean up to 10^12 is enough.
     """
     check_target(epsilon, delta)
     return least_parameter(lambda mean: delta_spent(parts(mean), epsilon), delta, guess)
 
 
 def check_target(epsilon: float, delta: float) -> None:
-    """Raise `ValueError` unless epsilon is positive and finite and delta can be computed with."""
+    """Raise `ValueError` unless epsilon is positive and finite and delta is computable."""
     if not 0 < epsilon < math.inf:
         raise ValueError(f"epsilon is {epsilon!r}, must be positive and finite")
     if not LEAST_DELTA <= delta < 1:
@@ -144,21 +126,17 @@ def check_target(epsilon: float, delta: float) -> None:
 
 
 def delta_of_tables(epsilon: float, distance: float, draws: int) -> float:
-    """What delta grows by when noise is drawn from tables instead of from its law.
+    """Return the increase of delta if noise is drawn from tables instead of its distribution.
 
-    A law at total variation distance t from one that is (epsilon, delta)-private is
-    (epsilon, delta + (1 + e^epsilon) t)-private.
-
-    Args:
-        epsilon: of the guarantee.
-        distance: of a table from its law, `dpstream.randomizers.noise_tables.NoiseTable.distance`.
-        draws: how many are made in all that the guarantee is about.
+    A distribution at total variation distance t from one that is (epsilon, delta)-private is
+    (epsilon, delta + (1 + e^epsilon) t)-private. `distance` is that of a table, and `draws` counts
+    all draws that the guarantee covers.
     """
     return (1 + math.exp(epsilon)) * draws * distance
 
 
 def grid_width(parts: Sequence[ShiftedCells]) -> float:
-    """The width of a grid of losses, as wide as the mean loss allows."""
+    """Return the width of a grid of losses, as wide as the mean loss allows."""
     squares = sum(part.cells * part.shift**2 / part.noise.variance for part in parts)
     return GRID_FINENESS * math.sqrt(squares / sum(part.cells for part in parts))
 

@@ -1,17 +1,18 @@
-"""How much noise the cells of a shuffled frequency oracle need.
+"""Noise of the cells of a shuffled frequency oracle.
 
-A user holds up to k items, and sends one message for every item and row: it raises one cell. Two
-neighbours differ in all items of one user, so that in each row and for each item one cell has one
-message less and another one has one more: 2 tau k shifted cells (Algorithm 2 of "On the Power of
-Multiple Anonymous Messages", Ghazi, Golowich, Kumar, Pagh, Velingker 2019, where the constants are
-31 to 874 times larger). The noise must be there without those who are absent or do not take part,
-so it is sized on the least number of contributors.
+A user has up to k items, and sends one message for every item and row, each raising a cell. Two
+neighbors differ in all items of one user. So in each row and for each item one cell has one message
+less and another one has one more: 2 tau k shifted cells (Algorithm 2 of the reference, where the
+constants are 31 to 874 times larger). The noise must suffice without users who are absent or do not
+take part, so it is sized for the minimum number of contributors.
 
-Some cells may be raised by every item, whichever it is. Exchanging a user's items for others does
-not shift such cells; only exchanging them for none does, and then all shifts have one direction. So
-there are two kinds of neighbours to guard against, and neither is always the worse one: with large
-epsilon all that matters is that a cell may be left without a dummy, and one direction has one cell
-more.
+Some cells may be raised by every item. Exchanging a user's items for others does not shift such
+cells. Only exchanging them for none does, and then all shifts have one direction. So there are two
+kinds of neighbors to protect, and neither is always the worse one. With large epsilon the only risk
+is a cell without a dummy, and one direction has one cell more.
+
+Reference: Ghazi, Golowich, Kumar, Pagh, Velingker, *On the Power of Multiple Anonymous Messages*,
+2019.
 """
 
 from __future__ import annotations
@@ -37,16 +38,10 @@ VARIANCE_FACTOR = 1.2
 
 
 def row_shifts(noise: CellNoise, rows: int, items: int = 1, epochs: int = 1) -> list[ShiftedCells]:
-    """The cells in which a user's items can be told apart.
+    """Return the cells that distinguish a user's items.
 
-    Args:
-        noise: of every cell.
-        rows: tau, each of which has a message for every item.
-        items: k, the most that a user holds.
-        epochs: in how many the user takes part, with new noise in each.
-
-    Raises:
-        ValueError: one of these is below 1.
+    Each of `rows` tau rows has a message for every item. A user has at most `items` k items, and
+    takes part in `epochs` epochs with new noise in each.
 
     >>> [part.shift for part in row_shifts(PoissonNoise(50.0), rows=5)]
     [1, -1]
@@ -57,10 +52,7 @@ def row_shifts(noise: CellNoise, rows: int, items: int = 1, epochs: int = 1) -> 
 def poisson_for_rows(
     epsilon: float, delta: float, rows: int, items: int = 1, epochs: int = 1
 ) -> PoissonNoise:
-    """The least Poisson noise that is (epsilon, delta)-private; its mean is lambda.
-
-    Raises:
-        ValueError: something is out of range.
+    """Return the least Poisson noise that is (epsilon, delta)-private; its mean is lambda.
 
     >>> round(poisson_for_rows(1.0, 1e-6, rows=5).mean, 1)
     180.3
@@ -78,19 +70,10 @@ def poisson_for_rows(
 def binomial_for_rows(
     epsilon: float, delta: float, contributors: int, rows: int, items: int = 1, epochs: int = 1
 ) -> BinomialNoise:
-    """The least noise of dummies that every contributor sends to each cell with a probability.
+    """Return the least binomial noise: a dummy per contributor and cell with a probability.
 
-    Args:
-        epsilon: wanted.
-        delta: wanted.
-        contributors: how many there are at least.
-        rows: tau.
-        items: k, the most that a user holds.
-        epochs: in how many the user takes part.
-
-    Raises:
-        ValueError: something is out of range, or even dummies with probability 1/2, which hide
-            most, are not enough; the message says what is.
+    `contributors` is a minimum; the others are as for `row_shifts`. `ValueError` if even dummies
+    with probability 1/2, which hide most, do not suffice; the message says what does.
 
     >>> noise = binomial_for_rows(1.0, 1e-6, contributors=1000, rows=5)
     >>> round(noise.mean, 1), round(noise.variance, 1)
@@ -123,18 +106,7 @@ def negative_binomial_for_rows(
     epochs: int = 1,
     variance_factor: float = VARIANCE_FACTOR,
 ) -> NegativeBinomialNoise:
-    """Negative-binomial noise with the fewest dummies for a bounded loss of accuracy.
-
-    Args:
-        epsilon: wanted.
-        delta: wanted.
-        rows: tau.
-        items: k, the most that a user holds.
-        epochs: in how many the user takes part.
-        variance_factor: how much more variance than that of `poisson_for_rows` is allowed.
-
-    Raises:
-        ValueError: something is out of range.
+    """Return negative-binomial noise with the fewest dummies for a bounded loss of accuracy.
 
     >>> noise = negative_binomial_for_rows(1.0, 1e-6, rows=10)
     >>> noise.shape, round(noise.mean, 1)
@@ -150,12 +122,9 @@ def negative_binomial_for_rows(
 
 
 def published_mean(epsilon: float, delta: float, rows: int, items: int = 1) -> float:
-    """Lambda as published: gamma n >= 90 tau^2 k^2 ln(2 tau k / delta) / epsilon^2.
+    """Return lambda as published: gamma n >= 90 tau^2 k^2 ln(2 tau k / delta) / epsilon^2.
 
     Also k <= epsilon gamma n / (6 tau k) (Lemma 4.10).
-
-    Raises:
-        ValueError: something is out of range.
 
     >>> round(published_mean(1.0, 1e-6, rows=5))
     36266
@@ -169,10 +138,7 @@ def published_mean(epsilon: float, delta: float, rows: int, items: int = 1) -> f
 def published_probability(
     epsilon: float, delta: float, contributors: int, rows: int, items: int = 1
 ) -> float:
-    """Gamma of Algorithm 2: with which everybody sends a dummy to a cell.
-
-    Raises:
-        ValueError: it would be above 1; the message says how many contributors it takes.
+    """Return gamma of Algorithm 2, the probability of each contributor's dummy in a cell.
 
     >>> round(published_probability(1.0, 1e-6, contributors=100_000, rows=5), 4)
     0.3627
@@ -201,21 +167,12 @@ def _normal_guess(epsilon: float, delta: float, messages: int) -> float:
 def poisson_for_code(
     epsilon: float, delta: float, messages: int, shared: int, items: int = 1
 ) -> PoissonNoise:
-    """The least Poisson noise with which one epoch of a cell code is (epsilon, delta)-private.
+    """Return the least (epsilon, delta)-private Poisson noise for one epoch of a cell code.
 
-    Over several epochs a user may do now the one and now the other; for these
-    `dpstream.randomizers.accounting.shuffled_oracles.row_shifts` with all messages as rows is a
-    bound.
-
-    Args:
-        epsilon: wanted.
-        delta: wanted.
-        messages: the most cells of an item.
-        shared: how many of them are those of every item, and sent once by whoever holds any.
-        items: k, the most that a user holds.
-
-    Raises:
-        ValueError: something is out of range.
+    Over several epochs a user may combine exchanges and removals. For these `row_shifts` with all
+    messages as rows is a bound. `messages` is the maximum number of cells of an item.
+    `shared` of them are common to every item, and sent once by each user with any item. A user has
+    at most `items` k items.
 
     >>> round(poisson_for_code(1.0, 1e-6, messages=6, shared=1).mean, 1)  # as for 5 rows
     180.3

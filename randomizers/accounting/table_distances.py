@@ -1,7 +1,7 @@
-"""What of delta is set aside for drawing dummies by a law that is not quite the stated one.
+"""Share of delta reserved for dummies drawn from slightly inexact distributions.
 
-They are drawn from tables, which leave out their tails; and drawn again where they do not fit the
-room that contributors have for them (`dpstream.randomizers.dummies.MISFIT`).
+Tables omit their tails. Dummies that exceed the contributors' capacity are redrawn
+(`dpstream.randomizers.dummies.MISFIT`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dpstream.randomizers.noise_tables import negative_binomial_tables
 FOR_TABLES: Final = 1e-6
 """The share of it."""
 
-# Of all contributors, in a cell: far more than there can be.
+# Maximum clusters of all contributors in a cell: far above any real number.
 _MOST_CLUSTERS = 1 << 40
 
 
@@ -27,20 +27,13 @@ def check_tables(
     cells: Iterable[tuple[CellNoiseLaw, int]],
     draws: int | None = None,
 ) -> None:
-    """See that what is left out is less than what of delta is set aside for it.
+    """Raise `ValueError` if the omitted mass exceeds the share of delta reserved for it.
 
-    Where each contributor has a producer of its own, there is one draw of each: as many as that are
-    charged for; of the stage it is one. Of more contributors than the fewest, noise is not needed.
+    If each contributor has a producer of its own, there is one draw of each: that many are charged.
+    The shuffler makes one draw. Noise of contributors beyond the minimum is not needed.
 
-    Args:
-        epsilon: of the job.
-        delta: of the job.
-        cells: kinds of them, and how many there are in a stream.
-        draws: how often a contributor draws how many dummies it sends, in a stream; None: as often
-            as there are cells.
-
-    Raises:
-        ValueError: it is more.
+    `cells` are kinds, and their numbers in a stream. `draws` is how often in a stream a contributor
+    draws its number of dummies; None: once per cell.
     """
     left_out = 0.0
     for noise, count in cells:
@@ -55,16 +48,16 @@ def check_tables(
 
 
 def _of_a_draw(noise: CellNoiseLaw) -> tuple[float, int]:
-    """How far the noise of a cell is from its law, and how many times it may not fit its room."""
+    """Return a cell noise's distance from its distribution, and its possible misfits."""
     dummies, each = noise.of_contributors(1), noise.minimum
     if dummies is None:
         dummies, each = noise.of_stage(1), 1
     if isinstance(dummies, BernoulliDummies):
         return each * dummies.table.distance, each
     if isinstance(dummies, ClusteredDummies):
-        # Clusters are drawn anew by themselves, and again where all their dummies do not fit.
+        # Clusters are redrawn by themselves, and again where all their dummies do not fit.
         tables = negative_binomial_tables(dummies.shape, dummies.cell_mean)
         return tables.distance(each, _MOST_CLUSTERS), 2 * each
     assert isinstance(dummies, PoissonDummies)
-    # Those of all contributors are drawn at once, or by each on its own.
+    # Dummies of all contributors are drawn at once, or by each contributor separately.
     return max(dummies.distance(each), each * dummies.distance(1)), each

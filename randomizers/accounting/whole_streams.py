@@ -1,18 +1,18 @@
-"""Streams that are shuffled epoch by epoch, charged once.
+"""Amplification of streams that are shuffled epoch by epoch, charged once.
 
 A longitudinal randomizer with a loss of epsilon_0 for the whole stream is one randomizer whose
 message is everything that a device ever sends. Shuffling each epoch by itself is post-processing of
-shuffling these messages: so one bound, for as many users as are there throughout, covers all epochs
-together, and there is nothing to compose. (Amplified losses of single epochs must not be composed:
-noise of one stream is correlated.) It holds where
+shuffling these messages. So one bound, for the number of users present throughout, covers all
+epochs together, without composition. (Amplified losses of single epochs must not be composed: noise
+of one stream is correlated.) It holds where
 
-* everybody runs the same randomizer from the first epoch on;
-* what is due at an epoch follows from what is public and from the device's own draw;
+* all users run the same randomizer from the first epoch on;
+* the reports due at an epoch follow from public data and from the device's own draw;
 * nothing links the messages of a device across epochs;
 * values do not react to what was published of earlier epochs.
 
-Whoever was absent sends another message, of which fewer are alike: for them the local loss holds,
-which rests on none of this.
+A user who was absent sends another message, of which fewer are alike. For such users the local loss
+holds, which assumes none of this.
 """
 
 from __future__ import annotations
@@ -29,18 +29,16 @@ from dpstream.randomizers.accounting.amplification import (
 
 
 def delta_of_streams(loss: float, users: int, epsilon: float) -> float:
-    """The least delta for an epsilon of shuffled streams.
+    """Return the least delta for an epsilon of shuffled streams.
 
-    Args:
-        loss: epsilon_0, of a whole stream.
-        users: there at all epochs and honest, the one in question included.
-        epsilon: of the guarantee.
+    `loss` is epsilon_0, of a whole stream. `users` are honest and present at all epochs, the one in
+    question included.
     """
     return amplified_delta(of_any_randomizer(loss), users, epsilon)
 
 
 def epsilon_of_streams(loss: float, users: int, delta: float) -> float:
-    """The least epsilon for a delta of shuffled streams, rounded up.
+    """Return the least epsilon for a delta of shuffled streams, rounded up.
 
     >>> round(epsilon_of_streams(1.0, 100_000, 1e-6), 5)
     0.01528
@@ -49,7 +47,7 @@ def epsilon_of_streams(loss: float, users: int, delta: float) -> float:
 
 
 def local_loss_of_streams(epsilon: float, delta: float, users: int) -> float:
-    """The largest loss of a whole stream that shuffling brings down to epsilon.
+    """Return the largest loss of a whole stream that shuffling reduces to epsilon.
 
     >>> round(local_loss_of_streams(0.5, 1e-6, 100_000), 2)
     5.92
@@ -59,13 +57,12 @@ def local_loss_of_streams(epsilon: float, delta: float, users: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Charged:
-    """What a longitudinal stream is charged, once for all epochs.
+    """Charge of a longitudinal stream, once for all epochs.
 
     Attributes:
-        throughout: users who are known to have been there at all epochs.
-        epsilon: of theirs, shuffled, with `delta`; never more than the local loss.
-        delta: the same.
-        others: epsilon of everybody else: the local loss, with delta 0.
+        throughout: Number of users known to have been present at all epochs.
+        epsilon: Shuffled epsilon of these users, with `delta`; at most the local loss.
+        others: Epsilon of all other users: the local loss, with delta 0.
     """
 
     throughout: int
@@ -75,12 +72,12 @@ class Charged:
 
 
 def charged_once(loss: float, throughout: int, delta: float) -> Charged:
-    """What is charged for streams of which so many were there at all epochs.
+    """Return the charge of streams of which `throughout` were present at all epochs.
 
     >>> charged = charged_once(1.0, throughout=100_000, delta=1e-6)
     >>> round(charged.epsilon, 5), charged.others
     (0.01528, 1.0)
-    >>> charged_once(1.0, throughout=0, delta=1e-6).epsilon  # of nobody: no shuffling hides it
+    >>> charged_once(1.0, throughout=0, delta=1e-6).epsilon  # no users: no shuffling hides it
     1.0
     """
     if throughout < 2:
@@ -90,15 +87,12 @@ def charged_once(loss: float, throughout: int, delta: float) -> Charged:
 
 
 def there_throughout(enrolled: Mapping[bytes, int], windows: Iterable[Mapping[bytes, int]]) -> int:
-    """How many devices were in every window, at least, from what is public of producers.
+    """Return a lower bound on the devices present in every window, from public producer data.
 
-    A window says of how many devices of a producer it holds reports, not of which. Of a producer
-    with m devices, c of which were in a window, m - c were not; the devices that were absent at all
-    may be as many as these numbers add up to.
-
-    Args:
-        enrolled: by producer, how many devices it has stood for in all.
-        windows: of every epoch, by producer, of how many devices it holds reports.
+    A window states how many devices of a producer have reports in it, not which. Of a producer with
+    m devices, c of which were in a window, m - c were not. The number of devices that were ever
+    absent is at most the sum of these. `enrolled` is each producer's total number of devices;
+    `windows` are those of every epoch.
 
     >>> weeks = [{b"a": 10, b"b": 5}, {b"a": 9, b"b": 5}, {b"a": 10}]
     >>> there_throughout({b"a": 10, b"b": 5, b"c": 7}, weeks)  # nine of a; b was missing once
