@@ -1,7 +1,6 @@
-"""Attacks on the privacy loss of mechanisms and jobs, beside what they claim.
+"""Attacks on mechanisms and jobs that compare observed privacy loss with the claimed one.
 
-`plans` says what is attacked, `audits` how, what comes of it, and with which probability a correct
-program may be convicted. Each attack has a module, as README.md says: begin with
-`exact`, which enumerates, and `hockey_stick`, which bounds from samples. It knows stages
-and simulations, and no command.
+`plans` selects the attacks; `audits` runs them and bounds the probability of failing a correct
+program. Each attack has a module, listed in README.md: start with `exact`, which enumerates, and
+`hockey_stick`, which bounds from samples. The package uses stages and simulations, but no command.
 """

@@ -1,10 +1,10 @@
-"""How attacks are run, and with which probability they convict a correct program.
+"""Run attacks, with a bound on the probability that a correct program fails.
 
-The probability that a correct program is convicted is at most `FALSE_ALARM`, by construction. Exact
-attacks and comparisons of neighbours convict no correct one. Each finding that rests on draws has
-the same share of it: `FALSE_ALARM` divided by their number, which is known before anything is
-drawn; what makes several comparisons divides that among them. By the union bound the shares add up,
-whether attacks depend on each other or not.
+* The probability that a correct program fails is at most `FALSE_ALARM`, by construction.
+* Exact attacks and comparisons of neighbors never fail a correct program.
+* Each finding based on draws gets an equal share: `FALSE_ALARM` divided by their number, which is
+  known before anything is drawn. Several comparisons within a finding divide its share.
+* By the union bound, the shares sum to the total, whether or not attacks depend on each other.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ from dpstream.randomizers.randomness import cryptographic_generator, seeded_gene
 
 
 class AuditOutcome(StrEnum):
-    """What follows from an attack."""
-
     EXACT = "exact"
     CONSISTENT = "consistent"
     CONVICTED = "CONVICTED"
@@ -30,21 +28,18 @@ class AuditOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """An attack on something, and what came of it.
+    """An attack and its result.
 
     Attributes:
-        subject: a protocol with the number of its example, or a job.
-        attack: its name.
-        what: what was looked at, in words.
-        verdict: `EXACT` where all that can be seen was enumerated and keeps the claim,
-            `CONSISTENT` where nothing speaks against it, `CONVICTED` where something does.
-        claimed: epsilon; None where the attack is about none, and finds equal or different.
-        delta: claimed with it.
-        observed: the largest epsilon that was seen with this delta: exactly, or with confidence;
-            None where nothing was; infinite where something is seen of one neighbour alone.
-        false_alarm: the most probable that a correct mechanism is convicted by this attack; 0
-            where it cannot be.
-        reason: of a conviction, in a sentence.
+        subject: Protocol with the number of its example, or a job.
+        what: Description of what was examined.
+        verdict: `EXACT` if everything visible was enumerated and satisfies the claim, `CONSISTENT`
+            if nothing contradicts it, `CONVICTED` if something does.
+        claimed: Epsilon; None if the attack only tests equality. `delta` is claimed with it.
+        observed: Largest epsilon observed at this delta, exactly or with confidence; None without
+            one; infinite if something is visible for one neighbor alone.
+        false_alarm: Maximum probability that this attack fails a correct mechanism; 0 if
+            impossible.
     """
 
     subject: str
@@ -59,7 +54,6 @@ class Finding:
 
     @property
     def convicted(self) -> bool:
-        """Whether something speaks against the claim."""
         return self.verdict is AuditOutcome.CONVICTED
 
 
@@ -71,14 +65,13 @@ Coins: TypeAlias = np.random.Generator
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """Something that is to be tried.
+    """An attack to run.
 
     Attributes:
-        subject: what is attacked.
-        name: of the attack.
-        draws: how many of its findings rest on draws, and may convict a correct program.
-        run: from coins, and from the most probable that each of these convicts a correct program.
-        seconds: that it takes, roughly: attacks beside each other.
+        draws: Number of its findings that are based on draws, and may fail a correct program.
+        run: Takes the randomness, and the maximum probability that each of these findings fails a
+            correct program.
+        seconds: Rough duration, relative to other attacks.
     """
 
     subject: str
@@ -90,12 +83,7 @@ class Attack:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What all attacks have found.
-
-    Attributes:
-        findings: in the order of the attacks.
-        drawn: how many of them rest on draws.
-    """
+    """Findings of all attacks, in order; `drawn` of them are based on draws."""
 
     findings: tuple[Finding, ...]
     drawn: int
@@ -104,17 +92,15 @@ class Audit:
 
     @property
     def verdict(self) -> AuditOutcome:
-        """Of all of them."""
         return AuditOutcome.CONVICTED if self.convicted else AuditOutcome.CONSISTENT
 
     @property
     def convicted(self) -> bool:
-        """Whether something speaks against a claim."""
         return any(finding.convicted for finding in self.findings)
 
     @property
     def false_alarm(self) -> float:
-        """The most probable that all this convicts a correct program."""
+        """Maximum probability that the whole audit fails a correct program."""
         return math.fsum(finding.false_alarm for finding in self.findings)
 
 
@@ -124,12 +110,9 @@ def run_attacks(
     seed: int | None = None,
     on_attack: Callable[[Attack], None] = lambda attack: None,
 ) -> Audit:
-    """Run attacks, one after the other.
+    """Run attacks one after the other, calling `on_attack` before each.
 
-    Args:
-        attacks: what is tried.
-        seed: makes the draws of attacks repeatable; None takes the operating system's coins.
-        on_attack: is called before each of them.
+    `seed` makes the draws repeatable; None uses the operating system's randomness.
     """
     drawn = sum(attack.draws for attack in attacks)
     findings: list[Finding] = []

@@ -1,10 +1,10 @@
-"""Whether devices draw by the law that their guarantee was computed from.
+"""Test whether devices draw from the distribution from which their guarantee was computed.
 
-Each thing that can be seen is compared with its exact probability: whole histories of devices, of
-many that are run as one where reports say whose they are; and then each report by itself, since of
-very many things each is too rare to say much. A law that is kept is doubted with a probability of
-at most `false_alarm`: by the binomial law, and by Bernstein's inequality where many report together
-and nobody knows who is who.
+Observations are compared with their exact probabilities: first whole histories of devices (many run
+at once, if reports identify their device), then each report by itself, since single histories of
+very many are too rare to test. A correct distribution fails with a probability of at most
+`false_alarm`: by the binomial distribution, or by Bernstein's inequality if many devices report
+together and reports do not identify them.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from dpstream.pipeline.conformance.cases import (
 from dpstream.pipeline.conformance.checks import spread, window_seen
 
 ATTACK = "draws against the law"
-# Of devices that are also run together, so many are run by themselves.
+# Devices run one by one if devices are also run together.
 _ALONE = 200
 
 
 def compare_draws(
     case: Case, rng: np.random.Generator, *, windows: int, together: int, false_alarm: float
 ) -> Finding:
-    """Draw windows of a few streams, and compare; not where the stage adds reports up."""
+    """Draw windows of a few streams, and compare them; unsuitable if the stage sums reports."""
     streams = spread(case.streams)
     many = together if case.exact.devices == 1 else 0
     windows = min(windows, _ALONE) if many else windows
     share = false_alarm / (2 * len(streams))
     reason, also = "", ""
     for stream in streams:
-        # Devices that are enrolled by themselves: together they may draw otherwise.
+        # Each device is enrolled alone: together, devices may draw differently.
         drawn = Counter(window_seen(case, stream, rng) for _ in range(windows))
         reason = reason or _compared(case, stream, drawn, share)
         if not many:
@@ -69,7 +69,7 @@ def compare_draws(
 def _histories(
     case: Case, stream: Stream, rng: np.random.Generator, devices: int
 ) -> Counter[View] | None:
-    """All that each of so many devices sends; None where reports do not say whose they are."""
+    """Return the reports of each device; None if reports do not identify their device."""
     sights = draw_histories(
         case.protocol.randomizer(case.law),
         stream,
@@ -109,7 +109,7 @@ def _compared(case: Case, stream: Stream, seen: Counter[View], false_alarm: floa
 def _one_by_one(
     stream: Stream, law: Mapping[View, float], seen: Counter[View], false_alarm: float
 ) -> str:
-    """The same of every report, whatever else is sent: of many views each is rare."""
+    """Compare every report regardless of the others, since many views are too rare to test."""
     windows = seen.total()
     lawful: defaultdict[tuple[int, Report, int], float] = defaultdict(float)
     found: Counter[tuple[int, Report, int]] = Counter()
@@ -129,7 +129,6 @@ def _one_by_one(
 
 
 def _reports_of(view: View) -> Iterator[tuple[int, Report, int]]:
-    """At each epoch every report in it, and how many times it is there at least."""
     for epoch, reports in enumerate(view, 1):
         for report, times in Counter(reports).items():
             yield from ((epoch, report, least) for least in range(1, times + 1))
@@ -138,7 +137,7 @@ def _reports_of(view: View) -> Iterator[tuple[int, Report, int]]:
 def _unlikely(
     seen: Sequence[int], shares: NDArray[np.float64], windows: int, false_alarm: float
 ) -> int | None:
-    """Which of these was seen too often or too rarely for its share of the windows, if any was."""
+    """Return the index of a count too high or too low for its share of windows, or None."""
     doubt = 2 * np.minimum(
         stats.binom.cdf(seen, windows, shares),
         stats.binom.sf(np.subtract(seen, 1), windows, shares),

@@ -1,7 +1,7 @@
-"""The largest privacy loss of an example, from the probability of everything that can be seen.
+"""Compute the largest privacy loss of an example from the probabilities of all views.
 
-Floating point finds the loss that is shown. Whether it is more than claimed is decided in exact
-fractions wherever floating point is not certain.
+Floating point computes the loss shown. Whether it exceeds the claim is decided in exact fractions
+wherever floating point is not certain.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from dpstream.pipeline.conformance.divergences import divergence, exponential, n
 from dpstream.randomizers.guarantee import Guarantee
 
 ATTACK = "likelihood ratios"
-# As a share: what floating point is certain of is not looked at more closely.
+# Relative margin beyond which floating point is certain.
 _CERTAIN = 1e-9
 
 
 def enumerate_losses(case: Case) -> Iterator[Finding]:
-    """Compare the guarantee of an example, and that of its whole stream, with what is lost."""
+    """Compare the guarantee of an example, and that of its whole stream, with the actual loss."""
     guarantee = case.protocol.randomizer(case.law).guarantee
     yield largest_loss(case, guarantee)
     if guarantee.stream_epsilon is not None and case.last_epoch > 1:
@@ -36,7 +36,7 @@ def enumerate_losses(case: Case) -> Iterator[Finding]:
 
 
 def largest_loss(case: Case, guarantee: Guarantee) -> Finding:
-    """The largest loss over all neighbours by a guarantee, beside what it claims."""
+    """Compare the largest loss over all neighbors of a guarantee with its claim."""
     laws, shares = case.views, _shares(case)
     factor = exponential(guarantee.epsilon, rounded_up=False)
     delta, certain = Fraction(guarantee.delta), float(factor)
@@ -47,7 +47,7 @@ def largest_loss(case: Case, guarantee: Guarantee) -> Finding:
             if divergence(laws[one], laws[other], factor) > delta:
                 exceeded = exceeded or (one, other)
             else:
-                # Floating point saw more than there is.
+                # Floating point overestimated the ratio.
                 ratio = min(ratio, certain)
         largest = max(largest, ratio)
     observed = math.inf if math.isinf(largest) else math.log(max(largest, 1.0))
@@ -65,7 +65,7 @@ def largest_loss(case: Case, guarantee: Guarantee) -> Finding:
 
 
 def _shares(case: Case) -> dict[Stream, NDArray[np.float64]]:
-    """By stream, the probability of every view that any stream has, in one order."""
+    """Return, by stream, the probability of every view of any stream, in a common order."""
     places: dict[object, int] = {}
     for law in case.views.values():
         for view in law:
@@ -79,14 +79,14 @@ def _shares(case: Case) -> dict[Stream, NDArray[np.float64]]:
 
 
 def _ratio(one: NDArray[np.float64], other: NDArray[np.float64], delta: float) -> float:
-    """The largest (P(set) - delta) / Q(set) over all sets of views: those with a large P / Q."""
+    """Return the largest (P(set) - delta) / Q(set) over all sets of views: those of large P / Q."""
     seen = one > 0
     one, other = one[seen], other[seen]
     with np.errstate(divide="ignore"):
         order = np.argsort(-(one / other), kind="stable")
     above, below = np.cumsum(one[order]) - delta, np.cumsum(other[order])
     alone = below == 0
-    # What falls below the smallest number is decided exactly.
+    # Probabilities that underflow are decided exactly.
     if (above[alone] > 0).any():
         return math.inf
     return float((above[~alone] / below[~alone]).max(initial=0.0))

@@ -1,4 +1,4 @@
-"""All that single devices send, of many of them that are run as one."""
+"""Draw all reports of single devices, many devices at once."""
 
 from __future__ import annotations
 
@@ -21,18 +21,11 @@ def draw_histories(
     *,
     one_each: bool,
 ) -> Sights | None:
-    """What each of so many devices with these values sends, epoch by epoch.
+    """Draw the reports of `trials` devices with the same values, by epoch.
 
-    Args:
-        devices: none yet, with an epoch for each value.
-        stream: the values of each of them.
-        trials: how many.
-        coins: all that is drawn.
-        one_each: whether of a single epoch each of them sends one report. Then it does not matter
-            whose is whose: there is nothing that goes with it.
-
-    Returns:
-        A trial for each device; None where reports do not say whose they are.
+    `devices` has no enrolled users, and an epoch for each value. `one_each`: each device sends one
+    report in a single epoch; identity is then irrelevant, as there is nothing to link the report
+    with. Returns one trial per device; None if reports do not identify their device.
     """
     devices.enrol(trials, coins)
     tables: list[tuple[Reports, ...]] = []
@@ -43,14 +36,14 @@ def draw_histories(
         if due is None or len(due) != len(words):
             return None
         distinct, which = np.unique(words, axis=0, return_inverse=True)
-        # Code 0 is of nothing.
+        # Code 0 means no report.
         codes[due, index] = 1 + which.reshape(-1)
         tables.append(((), *(((tuple(word), 1),) for word in distinct.tolist())))
     return Sights(tuple(tables), codes)
 
 
 def draw_alone(devices: Devices[Any], stream: Stream, coins: np.random.Generator) -> Sight:
-    """What one device with these values sends, epoch by epoch."""
+    """Draw the reports of one device with these values, by epoch."""
     devices.enrol(1, coins)
     return tuple(
         _reports(written_out(devices.report(epoch, np.array([value]), None, coins)))
@@ -59,6 +52,6 @@ def draw_alone(devices: Devices[Any], stream: Stream, coins: np.random.Generator
 
 
 def _reports(words: NDArray[np.unsignedinteger]) -> Reports:
-    """In an order of their own: nobody sees another."""
+    """Return sorted reports with counts: no observer sees another order."""
     rows, counts = np.unique(words, axis=0, return_counts=True)
     return tuple(zip(map(tuple, rows.tolist()), counts.tolist(), strict=True))

@@ -1,18 +1,21 @@
-"""Lower bounds, with confidence, of how well two neighbours can be told apart from samples.
+"""Lower confidence bounds on how well samples distinguish two neighbors.
 
-A fair coin says of which of two neighbours a trial is. Who sees the trial guesses, or says nothing:
-the first one where a score is high, the other one where it is low. A claim of (epsilon, delta) is
-about neighbours in either order: P(S) <= e^epsilon Q(S) + delta, and Q(T) <= e^epsilon P(T) + delta
-of where the other one is guessed. Added up and halved: a guess is right with a probability of at
-most e^epsilon times that of being wrong, and delta. So, but for right guesses that delta excuses,
-which are at most binomial with delta in number, a guess that is made is right with a probability of
-at most e^epsilon / (1 + e^epsilon); how many are right of those made is at most binomial, too. With
-p the lower bound of Clopper and Pearson (Biometrika 26, 1934) for that share the loss is at least
-ln(p / (1 - p)): a lower bound that is wrong with a probability of at most `false_alarm`, and needs
-no assumption but that trials are independent. Of small losses it sees in about a quarter of the
-trials what a bound for the probability of one event, by each neighbour, would see.
+A fair coin decides from which of two neighbors a trial is drawn. The observer of the trial guesses
+the first neighbor if a score is high, the other one if it is low, or abstains. A claim of (epsilon,
+delta) holds for neighbors in either order: P(S) <= e^epsilon Q(S) + delta, and Q(T) <= e^epsilon
+P(T) + delta for the set T in which the other one is guessed. Summed and halved: a guess is right
+with a probability of at most e^epsilon times that of being wrong, plus delta.
 
-Scores and thresholds are chosen on trials that have no part in the judgement.
+Delta excuses some right guesses; their number is at most binomial with probability delta. Except
+for these, a guess is right with a probability of at most e^epsilon / (1 + e^epsilon), and the
+number of right guesses among those made is at most binomial, too. With p the lower bound of Clopper
+and Pearson for that share, the loss is at least ln(p / (1 - p)). This lower bound is wrong with a
+probability of at most `false_alarm`, and assumes only that trials are independent.
+
+For small losses, it needs about a quarter of the trials that a bound on the probability of one
+event under each neighbor would need. Scores and thresholds are chosen on separate training trials.
+
+Reference: Clopper, Pearson, Biometrika 26, 1934.
 """
 
 from __future__ import annotations
@@ -38,18 +41,18 @@ Sight: TypeAlias = tuple[Reports, ...]
 
 Seen = TypeVar("Seen")
 
-# Of words that scores look at one by one: the most frequent ones.
+# Maximum number of words with a weight of their own in scores: the most frequent ones.
 _MOST_WORDS = 256
 _MOST_THRESHOLDS = 500
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sights:
-    """What is seen in trials.
+    """Observations of trials.
 
     Attributes:
-        tables: by epoch, what is seen at it in any of them, each once.
-        codes: shape (trials, epochs), which of these it is.
+        tables: By epoch, the distinct observations in any trial.
+        codes: Shape (trials, epochs); index of the observation in its table.
     """
 
     tables: tuple[tuple[Reports, ...], ...]
@@ -57,7 +60,7 @@ class Sights:
 
     @classmethod
     def of(cls, sights: Sequence[Sight]) -> Sights:
-        """Given trial by trial. Code that is broken may lose epochs: nothing is seen at them."""
+        """Collect observations by trial; epochs that broken code omits count as no reports."""
         tables: list[dict[Reports, int]] = [{} for _ in range(max(map(len, sights), default=0))]
         codes = np.empty((len(sights), len(tables)), np.intp)
         for row, sight in enumerate(sights):
@@ -68,7 +71,7 @@ class Sights:
 
     @classmethod
     def joined(cls, parts: Sequence[Sights]) -> Sights:
-        """Trials of parts with as many epochs."""
+        """Concatenate trials of parts with equal numbers of epochs."""
         tables: list[dict[Reports, int]] = [{} for _ in parts[0].tables]
         codes = []
         for part in parts:
@@ -80,17 +83,15 @@ class Sights:
 
     @property
     def trials(self) -> int:
-        """How many there were."""
         return len(self.codes)
 
     def times(self, epoch: int) -> list[tuple[Reports, int]]:
-        """What is seen at an epoch, from 0 on, and in how many trials."""
+        """Return the observations at an epoch (from 0), each with its number of trials."""
         table = self.tables[epoch]
         times = np.bincount(self.codes[:, epoch], minlength=len(table)).tolist()
         return [(seen, often) for seen, often in zip(table, times, strict=True) if often]
 
     def halves(self) -> tuple[Sights, Sights]:
-        """The first trials and the others."""
         middle = self.trials // 2
         return Sights(self.tables, self.codes[:middle]), Sights(self.tables, self.codes[middle:])
 
@@ -103,13 +104,12 @@ _Value: TypeAlias = Callable[[int, Reports], float]
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """Of which neighbour a trial is said to be.
+    """Rule that guesses the neighbor of a trial.
 
     Attributes:
-        score: by which it is guessed.
-        low: up to this score the other neighbour is guessed; -infinity: it never is.
-        high: from this score on the first one is; infinity: it never is.
-        bound: what this has shown on training trials.
+        low: Scores up to this guess the other neighbor; -infinity: never.
+        high: Scores from this on guess the first one; infinity: never.
+        bound: Loss bound reached on training trials.
     """
 
     score: Score
@@ -118,7 +118,7 @@ class Guess:
     bound: float
 
     def count(self, one: Sights, other: Sights) -> tuple[int, int]:
-        """How many guesses are right and how many wrong, of trials of the two neighbours."""
+        """Return the numbers of right and wrong guesses on trials of the two neighbors."""
         ones, others = self.score(one), self.score(other)
         right = np.count_nonzero(ones >= self.high) + np.count_nonzero(others <= self.low)
         wrong = np.count_nonzero(others >= self.high) + np.count_nonzero(ones <= self.low)
@@ -126,16 +126,10 @@ class Guess:
 
 
 def loss_bound(right: int, wrong: int, trials: int, delta: float, false_alarm: float) -> float:
-    """The least epsilon with this delta, of so many right and wrong guesses.
+    """Return a lower bound on epsilon at `delta` from numbers of right and wrong guesses.
 
-    It is 0 where nothing follows, and wrong with a probability of at most `false_alarm`.
-
-    Args:
-        right: guesses.
-        wrong: guesses.
-        trials: with or without a guess, each of the one neighbour or the other by a fair coin.
-        delta: of the claim.
-        false_alarm: see above.
+    It is 0 if nothing follows, and wrong with a probability of at most `false_alarm`. `trials`
+    counts all trials, with or without a guess, each of either neighbor by a fair coin.
     """
     bounds = _loss_bounds(np.array([right]), np.array([wrong]), trials, delta, false_alarm)
     return max(0.0, float(bounds[0]))
@@ -158,7 +152,7 @@ def _loss_bounds(
 
 @lru_cache(maxsize=64)
 def _most_excused(trials: int, delta: float, false_alarm: float) -> int:
-    """How many guesses delta excuses at most: more with a probability of `false_alarm` or less."""
+    """Return the maximum number of excused guesses, up to a probability of `false_alarm`."""
     return least_integer(
         lambda excused: bool(stats.binom.sf(excused, trials, min(delta, 1.0)) <= false_alarm),
         -1,
@@ -169,18 +163,11 @@ def _most_excused(trials: int, delta: float, false_alarm: float) -> int:
 def share_of_guesses_for(
     epsilon: float, delta: float, factor: float, trials: int, false_alarm: float, power: float
 ) -> float | None:
-    """How many of all trials have to be guessed, so that a larger loss is seen.
+    """Return the share of trials that must be guessed for a loss above (epsilon, delta) to show.
 
-    Args:
-        epsilon: that is claimed.
-        delta: the same.
-        factor: each guess is right as often as a loss so many times as large makes it.
-        trials: of both neighbours.
-        false_alarm: of the bound.
-        power: the least probability with which the bound is above the claim.
-
-    Returns:
-        The least share; None where even guessing at all trials does not show it.
+    A guess is right as often as under a loss of `factor` times epsilon. `trials` are of both
+    neighbors, `false_alarm` is that of the bound, and `power` the minimum probability that the
+    bound exceeds the claim. Returns None if even guessing in all trials does not suffice.
     """
     kept = 1 / (1 + math.exp(-factor * epsilon))
     miss = (1 - power) / 2
@@ -192,12 +179,12 @@ def share_of_guesses_for(
     if epsilon <= 0 or not shown(trials):
         return None
     fewest = least_integer(shown, 0, trials)
-    # So many guesses there are of this share, but with the probability of a miss.
+    # With this share there are at least `fewest` guesses, except with the probability of a miss.
     return float(min(1.0, stats.beta.isf(miss, fewest, trials - fewest + 1)))
 
 
 def choose_guess(one: Sights, other: Sights, delta: float, false_alarm: float) -> Guess:
-    """The guess with the largest bound on training trials, by scores learnt on half of them."""
+    """Choose the guess with the largest bound on training trials, of scores learned on half."""
     (learnt, tried), (other_learnt, other_tried) = one.halves(), other.halves()
     guesses = [
         _best_thresholds(learn(learnt, other_learnt), tried, other_tried, delta, false_alarm)
@@ -215,14 +202,14 @@ def _best_thresholds(
         places = np.linspace(0, 1, _MOST_THRESHOLDS)
         thresholds = np.quantile(thresholds, places, method="nearest")
     thresholds = np.concatenate([[-math.inf], thresholds, [math.inf]])
-    # Guesses from each threshold on that are right and wrong, and up to each.
+    # Right and wrong guesses from each threshold on, and up to each.
     above, wrongly_above = (
         len(each) - np.searchsorted(each, thresholds, "left") for each in (ones, others)
     )
     below, wrongly_below = (np.searchsorted(each, thresholds, "right") for each in (others, ones))
     trials, never_low, never_high = len(ones) + len(others), 0, len(thresholds) - 1
     low, high, bound = never_low, never_high, -math.inf
-    # One after the other: they hardly depend on each other.
+    # Optimize alternately: the two thresholds hardly depend on each other.
     for _ in range(2):
         bounds = _loss_bounds(
             above + below[low], wrongly_above + wrongly_below[low], trials, delta, false_alarm
@@ -239,7 +226,7 @@ def _best_thresholds(
 
 
 def _by_sight(one: Sights, other: Sights) -> Score:
-    """How much more often all that is seen was there."""
+    """Score by the log ratio of frequencies of whole observations."""
     epochs = max(len(one.tables), len(other.tables))
     places: list[dict[Reports, int]] = [{} for _ in range(epochs)]
     for sights in (one, other):
@@ -277,13 +264,13 @@ def _by_epoch(one: Sights, other: Sights) -> Score:
 
 
 def _by_words(one: Sights, other: Sights) -> Score:
-    """A sum over words of how often each is there, weighted by what that says of the neighbour."""
+    """Score by a weighted sum of word counts; weights reflect how well a word distinguishes."""
     sums = _WordSums.of(one), _WordSums.of(other)
     often = {
         word: sum(each.first.get(word, 0.0) for each in sums)
         for word in sums[0].first.keys() | sums[1].first.keys()
     }
-    # How many there are at an epoch is looked at in any case.
+    # The number of words at an epoch is always included.
     frequent = nlargest(_MOST_WORDS, (word for word in often if word[1]), key=often.__getitem__)
     looked_at = [*frequent, *(word for word in often if not word[1])]
     weights = {word: _weight(*(each.moments(word) for each in sums)) for word in looked_at}
@@ -303,12 +290,11 @@ _Word: TypeAlias = tuple[int, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class _WordSums:
-    """How often words are there in trials: by epoch and word; by () instead, how many there are.
+    """Sums over trials of word counts by epoch and word; the word () counts all words.
 
     Attributes:
-        trials: how many.
-        first: sums over all of them.
-        second: sums of squares.
+        first: Sums over all trials.
+        second: Sums of squares.
     """
 
     trials: int
@@ -327,13 +313,13 @@ class _WordSums:
         return cls(sights.trials, dict(first), dict(second))
 
     def moments(self, word: _Word) -> tuple[float, float]:
-        """Mean and variance."""
+        """Return mean and variance."""
         mean = self.first.get(word, 0.0) / max(self.trials, 1)
         return mean, self.second.get(word, 0.0) / max(self.trials, 1) - mean**2
 
 
 def _by_sums(one: Sights, other: Sights) -> Score:
-    """The same of what the numbers of words add up to at each epoch, number by number."""
+    """Score by a weighted sum of each component's total over words, by epoch."""
     width = max(
         (
             len(word)
@@ -372,7 +358,7 @@ def _by_sums(one: Sights, other: Sights) -> Score:
 
 
 def _weight(one: tuple[Any, Any], other: tuple[Any, Any]) -> Any:
-    """Of something in a linear score, from its mean and variance for either neighbour."""
+    """Return the weight in a linear score, from mean and variance under either neighbor."""
     apart = one[0] - other[0]
     return apart / (one[1] + other[1] + 1e-9 + 1e-6 * apart**2)
 

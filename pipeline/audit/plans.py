@@ -1,13 +1,11 @@
-"""Which attacks there are on a protocol, a job, or all that is installed.
+"""Select the attacks on a protocol, a job, or all installed protocols.
 
-The examples of the registry have few items, so that estimates can be compared with what is
-predicted of them, and two of these items may be told apart by less than any two may be. So here are
-more examples, in which users lose all that is stated.
-
-Of a deployed job it is also seen whether the job runs with the law that its parameters promise.
-
-Everybody works from its record in the cluster: devices, stages, readers. Somebody who can write
-there, or software that has calibrated it wrongly, changes the constants that all of them use.
+* The registry's examples have few items, so that estimates can be compared with predictions. Two
+  of these items may be less distinguishable than the guarantee allows for any two: `more_examples`
+  adds examples in which users lose all of the stated epsilon.
+* For a deployed job, the audit also checks that it runs with the law that its parameters promise.
+  Devices, stages and readers all use its record in the cluster: an attacker with write access, or
+  software that calibrated it wrongly, changes the constants that all of them use.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ _OFF: Final = 1 + 1e-9
 
 
 def attack_law(deployed: DeployedJob, calibrated: DeployedJob) -> Iterator[Finding]:
-    """The constants of a deployed job beside those that this software makes of its parameters."""
+    """Compare the constants of a deployed job with those computed here from its parameters."""
     runs, promised = deployed.guarantee, calibrated.guarantee
     reason = ""
     if (runs.unit, runs.neighbours) != (promised.unit, promised.neighbours):
@@ -85,7 +83,7 @@ def _told(deployed: DeployedJob) -> str:
 
 
 def with_constants_of(deployed: DeployedJob, job: DeployedJob) -> DeployedJob:
-    """Another deployment of the same parameters, with the constants of this one."""
+    """Return another deployment of the same parameters, with the constants of this one."""
     values = {**json.loads(job.to_bytes()), "constants": deployed.constants}
     return validate(DeployedJob, {**values, "fingerprint": fingerprint_of(values).hex()})
 
@@ -101,7 +99,6 @@ _RECOMPUTED: dict[str, Callable[[], Iterator[Finding]]] = {
 
 
 def attacks_on_accounting() -> list[Attack]:
-    """All that is recomputed, whatever is drawn besides."""
     return [
         Attack(SUBJECT, name, 0, partial(_without_coins, recompute))
         for name, recompute in _RECOMPUTED.items()
@@ -121,10 +118,10 @@ _PARAMETERS: Final[Mapping[str, Mapping[str, Any]]] = {
 
 
 def more_examples(name: str) -> Iterator[Case]:
-    """Those of a protocol, of one epoch, numbered on from those that it has.
+    """Yield additional one-epoch examples of a protocol, numbered after its own.
 
     Raises:
-        ProtocolError: there is none of that name, or it is broken.
+        ProtocolError: If no protocol has that name, or it is broken.
 
     >>> list(map(str, more_examples("jl_hh")))
     ['jl_hh-3']
@@ -136,10 +133,10 @@ def more_examples(name: str) -> Iterator[Case]:
         yield replace(first, protocol=replace(entry, examples=examples), number=len(entry.examples))
 
 
-# Several attacks begin with the same job, and calibrating one takes a while.
+# Several attacks start with the same job, and calibration takes a while.
 @lru_cache(maxsize=64)
 def job_of(case: Case, *, epochs: int, minimum: int) -> DeployedJob:
-    """The example of a case as a deployed job; `minimum` if it asks for fewer devices."""
+    """Return the example of a case as a deployed job with at least `minimum` devices."""
     written = {key: value for key, value in asdict(case.parameters).items() if value is not None}
     if isinstance(written.get("domain"), tuple):
         written["domain"] = list(written["domain"])
@@ -172,29 +169,29 @@ LONG_TO_ENUMERATE = frozenset(
 
 SHORT, LONG = 1, 8
 """Epochs that are sampled where they stand alone, and where they do not."""
-# Of a job, so many values and epochs are enumerated.
+# Maximum numbers of values and epochs of a job that are enumerated.
 _FEW_VALUES, _FEW_EPOCHS = 4, 3
-# So many devices take as long as what else there is to do for a window.
+# This many devices take as long as the rest of a window's work.
 _DEVICES_FOR_A_WINDOW = 1_000
 WINDOWS = "released windows", "published history"
 """What is seen of the same draws."""
-# Of one epoch, by which attacks are weighed while they run.
+# Duration of one epoch, to weight attacks in the progress display.
 _SECONDS_OF_A_WINDOW, _SECONDS_OF_A_REPORT = 1.5e-3, 1e-6
-# Numbers in all trials of local reports together.
+# Maximum number of words in all trials of local reports together.
 _MOST_WORDS = 4_000_000
-# Loss for which missing noise is seen in a few windows.
+# A loss for which missing noise shows in a few windows.
 _SMALL_EPSILON = 0.4
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much is drawn.
+    """Amount of sampling.
 
     Attributes:
-        windows: that are compared with the law, of each input.
-        together: devices that are run as one.
-        trials: half of those that are judged, of what is drawn one by one, if they have one epoch.
-        quick: little of everything, and none that takes long.
+        windows: Windows per input that are compared with the law.
+        together: Devices run at once.
+        trials: Half of the judged trials, for one epoch drawn one by one.
+        quick: True to skip everything slow, and reduce the rest.
     """
 
     windows: int
@@ -203,7 +200,7 @@ class Effort:
     quick: bool
 
     def with_trials(self, trials: int) -> Effort:
-        """Return the same with another number of trials, and no more devices than fit it."""
+        """Return a copy with another number of trials, and no more devices than fit it."""
         return replace(
             self,
             trials=trials,
@@ -217,7 +214,6 @@ FULL = Effort(windows=1_000, together=400_000, trials=5_000, quick=False)
 
 
 def attacks_on_all(effort: Effort) -> list[Attack]:
-    """Return the attacks on accounting and on every protocol."""
     of_protocols = [each for name in PROTOCOLS for each in attacks_on_protocol(name, effort)]
     return attacks_on_accounting() + of_protocols
 
@@ -226,7 +222,8 @@ def attacks_on_protocol(name: str, effort: Effort) -> list[Attack]:
     """Return the attacks on the examples of a protocol.
 
     Raises:
-        ProtocolError: there is none of that name, it is broken, or has no examples or exact law.
+        ProtocolError: If no protocol has that name, or it is broken or lacks examples or an exact
+            law.
     """
     cases: Sequence[Case] = find_cases(name)
     if effort.quick:
@@ -244,14 +241,14 @@ def attacks_on_job(job: Job, effort: Effort) -> list[Attack]:
     Reports are attacked as they are before encryption.
 
     Raises:
-        ProtocolError: its protocol is broken.
-        JobError: no constants exist for the job's parameters and horizon.
+        ProtocolError: If its protocol is broken.
+        JobError: If its parameters and horizon have no constants.
     """
     return _attacks_on_job(job, _opened(job), effort)
 
 
 def attacks_on_deployed(deployed: DeployedJob, effort: Effort) -> list[Attack]:
-    """Return the attacks on a deployed job, which run with the constants of its record."""
+    """Return the attacks on a deployed job, run with the constants of its record."""
     job = make_job(deployed.to_json())
     calibrated = _opened(job)
     law = Attack(
@@ -261,7 +258,7 @@ def attacks_on_deployed(deployed: DeployedJob, effort: Effort) -> list[Attack]:
 
 
 def _opened(job: Job) -> DeployedJob:
-    """The job without what surrounds its reports."""
+    """Return the job without encryption, device collection and budget."""
     open_job = job.model_copy(update={"sealed": None, "devices": None, "budget": None})
     return deploy_job(open_job, deployed_at=0)
 
@@ -273,12 +270,11 @@ def _attacks_on_job(job: Job, opened: DeployedJob, effort: Effort) -> list[Attac
 
 
 def small_case(job: Job) -> Case | None:
-    """The parameters of a job over a few epochs, where there are few values and no crowds."""
     entry = job.protocol_entry
     if job.crowds is not None or entry.shuffling is not None or job.domain.size > _FEW_VALUES:
         return None
     (first, *_) = find_cases(entry.name)
-    # Of some protocols so much can be seen in an epoch that two of them are many.
+    # Some protocols have too many views per epoch to enumerate two epochs.
     few = min(_FEW_EPOCHS, max(example.last_epoch for example in entry.examples))
     example = Example(job.parameters, min(job.epochs.count, few), 1)
     return replace(first, protocol=replace(entry, examples=(example,)), number=0)
@@ -318,9 +314,9 @@ def _samples_of(case: Case, effort: Effort) -> Iterator[Attack]:
 
 
 def noise_of_stage(case: Case, epsilon: float | None = None) -> Case | None:
-    """The same where the shuffle stage adds the dummies; None where it cannot.
+    """Return the case with dummies added by the shuffler; None if unsupported.
 
-    `epsilon` if the protocol takes it.
+    Sets `epsilon` if the protocol accepts it.
     """
     asked = getattr(case.parameters, "dummies", None)
     if asked is None:

@@ -1,4 +1,4 @@
-"""Attacks by samples: the worst neighbours are searched on some trials, and judged on others."""
+"""Attacks by samples: the worst neighbors are searched on some trials and judged on others."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from dpstream.randomizers.guarantee import Guarantee, held_or_nothing
 def candidate_pairs(
     job: DeployedJob, guarantee: Guarantee, epochs: int
 ) -> list[tuple[Stream, Stream]]:
-    """Neighbours by a guarantee, in both orders, of which an attack takes the worst."""
+    """Return neighbors of a guarantee, in both orders, as candidates for the worst pair."""
     streams = list(dict.fromkeys(_streams(some_values(job), guarantee, epochs)))
     slots = job.domain.slots
     by_removal = slots is not None and guarantee.neighbours.startswith(held_or_nothing(slots))
@@ -38,7 +38,7 @@ def candidate_pairs(
 
 
 def some_values(job: DeployedJob) -> list[int | tuple[int, ...]]:
-    """Values that a user may have: nothing, the first ones and the last ones."""
+    """Return possible values of a user: nothing, and the first and last ones."""
     domain = job.domain
     if isinstance(domain, ExampleDomain):
         features = domain.features
@@ -60,7 +60,7 @@ def some_values(job: DeployedJob) -> list[int | tuple[int, ...]]:
 def _streams(
     values: list[int | tuple[int, ...]], guarantee: Guarantee, epochs: int
 ) -> Iterator[Stream]:
-    """Those that never change, change once, early or late, and as often as can be."""
+    """Yield streams that never change, change once (early or late), or as often as possible."""
     first, others = values[0], values[1:]
     for value in values:
         yield (value,) * epochs
@@ -75,10 +75,10 @@ def _streams(
             yield tuple(value if epoch % 2 else first for epoch in range(epochs))
 
 
-# Rounds of the search: how many pairs of neighbours it leaves, on what share of the trials that are
-# judged, and on how many at least, if there are so many.
+# Rounds of the search: number of pairs that remain, share of the judged trials used, and minimum
+# number of trials, if available.
 _ROUNDS = ((2, 0.1, 20), (1, 0.25, 200))
-# What decides between pairs is no confidence, before the last round.
+# Before the last round, pairs are ranked without requiring confidence.
 _SEARCHING = 0.05
 LARGER, POWER = (1.3, 2.0, 4.0, 10.0), 0.99
 """The first loss so many times as large as claimed that can be seen is told, if so probably."""
@@ -89,15 +89,12 @@ class Sample:
     """An attack by samples.
 
     Attributes:
-        subject: what is attacked.
-        attacks: the name of each, one for whatever the target lets see.
-        job: whose code runs.
-        target: what is seen.
-        guarantee: what is claimed of it.
-        trials: half of those that are judged: each is of either neighbour by a fair coin. About as
-            many are drawn to choose what to judge.
-        searched: whether the worst neighbours are searched, or people who never change compared, if
-            the guarantee has such neighbours.
+        attacks: Name of each, one for everything that the target shows.
+        guarantee: The claim.
+        trials: Half of the judged trials; each is of either neighbor by a fair coin. About as many
+            are drawn to choose what to judge.
+        searched: True to search the worst neighbors; False to compare users who never change, if
+            the guarantee has such neighbors.
     """
 
     subject: str
@@ -109,7 +106,7 @@ class Sample:
     searched: bool = True
 
     def run(self, coins: np.random.Generator, false_alarm: float) -> Iterator[Finding]:
-        """Search, and judge; of each attack a kept claim is convicted with this probability."""
+        """Search, then judge; each attack fails a satisfied claim with at most this probability."""
         one, other, guesses = self._worst(coins, false_alarm)
         trials = 2 * self.trials
         ones = int(coins.binomial(trials, 0.5))
@@ -138,15 +135,15 @@ class Sample:
     def _worst(
         self, coins: np.random.Generator, false_alarm: float
     ) -> tuple[Stream, Stream, list[Guess]]:
-        """The neighbours with the largest bound on training trials, and the guesses.
+        """Return the neighbors with the largest bound on training trials, and the guesses.
 
-        Many pairs are tried on a few trials; the best of them are tried again on more.
+        Many pairs are tried on a few trials, and the best of them again on more.
         """
         pairs = candidate_pairs(self.job, self.guarantee, self.target.epochs)
         if not self.searched:
             constant = [pair for pair in pairs if all(len({*stream}) == 1 for stream in pair)]
             pairs = constant or pairs
-        # Guesses are about both orders of two neighbours.
+        # A guess covers both orders of two neighbors.
         pairs = list({frozenset(pair): pair for pair in pairs}.values())
         rounds = _ROUNDS if len(pairs) > 1 else _ROUNDS[-1:]
         for kept, share, least in rounds:

@@ -1,6 +1,6 @@
-"""What an attacker sees, drawn by the installed code: reports, released windows, what is published.
+"""An attacker's view, drawn by the installed code: reports, released windows, or estimates.
 
-Everybody but one person holds nothing, or the first value; that person's values are the stream.
+All users except one hold nothing, or the first value; that user's values are the stream.
 """
 
 from __future__ import annotations
@@ -25,49 +25,45 @@ MOST_EPOCHS = 64
 """Of a longer horizon the first ones are drawn: what is true of all of them is true of these."""
 MOST_EPOCHS_OF_WINDOWS = 8
 """The same of what goes through all stages."""
-# Epochs that are drawn with the same topics.
+# Epochs drawn with the same topics.
 _AT_ONCE = 400
-# Devices that are run as one: what they send is held in memory.
+# Devices run at once: their reports are held in memory.
 _TOGETHER = 20_000
 
 
 class Target(Protocol):
-    """What can be seen of a job, by some at once."""
+    """Views of a job, by one or more observers at once."""
 
     @property
     def seen(self) -> tuple[str, ...]:
-        """What each of them sees, in words."""
+        """Description of each observer's view."""
         ...
 
     @property
     def epochs(self) -> int:
-        """Of a stream."""
+        """Length of a stream."""
         ...
 
     def sights(self, stream: Stream, trials: int, coins: np.random.Generator) -> tuple[Sights, ...]:
-        """What each sees of so many people with this stream, each in a trial of its own."""
+        """Return each observer's view of `trials` users with this stream, each in its own trial."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceHistory:
-    """All reports of one device."""
-
     job: DeployedJob
 
     @property
     def epochs(self) -> int:
-        """Of a stream."""
         return min(self.job.epochs.count, MOST_EPOCHS)
 
     @property
     def seen(self) -> tuple[str, ...]:
-        """See `Target.seen`."""
         return (f"all reports of a device, {_epochs(self.epochs)}",)
 
     @property
     def together(self) -> bool:
-        """Whether many devices can be run as one, as reports say whose they are."""
+        """True if many devices can run at once because reports identify their device."""
         devices = self.job.randomizer()
         return self._one_each or devices.due(1) is not None
 
@@ -76,7 +72,6 @@ class DeviceHistory:
         return self.job.epochs.count == 1 and self.job.protocol_entry.shuffling is None
 
     def sights(self, stream: Stream, trials: int, coins: np.random.Generator) -> tuple[Sights, ...]:
-        """What devices send, each alone or many run as one."""
         if self.together:
             parts = [
                 draw_histories(self.job.randomizer(), stream, count, coins, one_each=self._one_each)
@@ -91,22 +86,21 @@ class DeviceHistory:
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """Released windows of the fewest devices, and what is published of them.
+    """Released windows of the minimum number of devices, and the published estimates.
 
-    People's streams are drawn one after the other, each in a horizon of its own, in which devices
-    and stages begin anew; or in a window of its own, where epochs stand alone.
+    Trials follow one after the other, each in a horizon of its own, in which devices and stages
+    start again; or in a window of its own, if epochs are independent.
     """
 
     job: DeployedJob
 
     @property
     def epochs(self) -> int:
-        """Of a stream."""
         return 1 if self._alone else min(self.job.epochs.count, MOST_EPOCHS_OF_WINDOWS)
 
     @property
     def _alone(self) -> bool:
-        """Whether the windows of a job are trials that do not depend on each other."""
+        """True if a job's windows are independent trials."""
         devices = self.job.randomizer()
         return (
             self.job.protocol_entry.per_epoch
@@ -116,18 +110,16 @@ class Windows:
 
     @property
     def _renews(self) -> bool:
-        """Whether trials can follow each other. What is learnt goes on in the next horizon."""
+        """True if trials can follow each other; a learned model would continue in the next horizon."""
         whole = self._alone or self.epochs == self.job.epochs.count
         return whole and self.job.protocol_entry.learning is None
 
     @property
     def seen(self) -> tuple[str, ...]:
-        """See `Target.seen`."""
         of = f"of {self.job.shuffle.minimum:,} devices, {_epochs(self.epochs)}"
         return f"released windows {of}", f"what is published {of}"
 
     def sights(self, stream: Stream, trials: int, coins: np.random.Generator) -> tuple[Sights, ...]:
-        """What the stages release, and publish."""
         at_once = max(1, _AT_ONCE // len(stream)) if self._renews else 1
         found = [
             each for count in _pieces(trials, at_once) for each in self._run(stream, count, coins)
@@ -167,7 +159,6 @@ class Windows:
 
 
 def _pieces(count: int, most: int) -> Iterator[int]:
-    """Numbers of at most so many that add up to a count."""
     return (min(most, count - start) for start in range(0, count, most))
 
 
@@ -193,7 +184,7 @@ def _released(log: MemoryLog, job: DeployedJob, epochs: int) -> Sight:
 
 
 def _published(records: list[EstimateRecord], epochs: int) -> Sight:
-    """The numbers published of every epoch, to a thousandth."""
+    """Return the numbers published for every epoch, rounded to three decimals."""
     found: dict[int, Reports] = dict.fromkeys(range(1, epochs + 1), ())
     for record in records:
         if record.epoch in found and record.estimate is not None and record.estimate.intervals.size:

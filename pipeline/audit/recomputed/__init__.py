@@ -1,7 +1,7 @@
-"""What accounting says of losses, computed anew from the definition, and compared.
+"""Recompute the losses stated by accounting from the definition, and compare.
 
-Nothing here is computed as accounting computes it: outcomes of small mechanisms are enumerated, in
-whole numbers or to dozens of digits, and what neighbours differ by is added up. What is found is
-never above the truth, so that whatever is stated below it is wrong: no correct program is
-convicted. `small_laws` has what all modules here have in common.
+Nothing here is computed in the way of accounting: outcomes of small mechanisms are enumerated, in
+integers or to dozens of digits, and differences of neighbors are summed. A result never exceeds the
+true loss, so anything stated below it is wrong: no correct program fails. `small_laws` has the
+shared functions.
 """

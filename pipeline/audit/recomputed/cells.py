@@ -1,7 +1,7 @@
-"""Cells of noise that messages shift: every number of dummies, by the definition of its law.
+"""Recompute losses of noisy cells shifted by messages, enumerating all numbers of dummies.
 
-With one message and several, more and fewer; with cells that are shifted in different directions;
-with all noise that there is, and horizons of several epochs.
+Covers one and several messages, more and fewer; cells shifted in different directions; every kind
+of noise; and horizons of several epochs.
 """
 
 from __future__ import annotations
@@ -41,14 +41,13 @@ NOISES: Sequence[CellNoise] = (
 SHIFTS = ((1,), (3,), (-2,), (1, -1), (2, 1))
 EPSILONS = (0.5, 2.0)
 DELTAS = (0.3, 0.02)
-# Of a horizon that is too long to enumerate.
+# Epochs of a horizon that is too long to enumerate.
 _LONG = 1_000
-# As a share: what floating point may get wrong in the law of a sum.
+# Relative floating-point error allowed in the distribution of a sum.
 _CERTAIN = 1e-6
 
 
 def shifted_cells() -> Iterator[Finding]:
-    """Deltas and epsilons of shifted cells, and noise for horizons."""
     for noise in NOISES:
         yield finding("shifted noise", f"{noise}, up to 3 messages more or fewer", _cells(noise))
     yield finding("horizons of counts", "every stream of up to 3 epochs", _horizons())
@@ -56,7 +55,7 @@ def shifted_cells() -> Iterator[Finding]:
 
 
 def delta_of_cells(noise: CellNoise, shifts: Sequence[int], epsilon: float) -> Fraction:
-    """The least delta of cells with these shifts, whichever world is the true one."""
+    """Return the least delta of cells with these shifts, whichever world is the true one."""
     return least_delta([shifted(noise, shift) for shift in shifts], epsilon)
 
 
@@ -73,7 +72,7 @@ def _cells(noise: CellNoise) -> Iterator[str]:
 
 
 def _horizons() -> Iterator[str]:
-    """Wherever streams differ, either of them may be the one with the message."""
+    """Check horizons; at each difference of two streams, either may have the message."""
     for epsilon, delta, epochs in ((1.0, 0.1, 1), (1.5, 0.1, 2), (4.0, 0.2, 3)):
         noises: list[CellNoise] = [poisson_for_epochs(epsilon, delta, epochs)]
         if epochs < 3:
@@ -89,11 +88,11 @@ def _horizons() -> Iterator[str]:
 
 
 def _long_horizon() -> Iterator[str]:
-    """Of all that is seen only the sum is looked at, which tells less, and little less."""
+    """Check a long horizon by the sum alone, which reveals less than all views, but little less."""
     epsilon, delta = 1.0, 1e-9
     mean = poisson_for_epochs(epsilon, delta, _LONG).mean
     whole = stats.poisson(_LONG * mean)
-    # The sets that tell most are those of few messages.
+    # The most revealing sets are those with few messages.
     middle, deviation = _LONG * mean, math.sqrt(_LONG * mean)
     for reach in range(1, 10):
         most = math.floor(middle - reach * deviation)

@@ -1,8 +1,7 @@
-"""Losses of many epochs together: small mechanisms, composed by enumerating all outcomes.
+"""Recompute losses over many epochs by enumerating all outcomes of composed small mechanisms.
 
-Of 3, 10 and 100 draws, so that none is forgotten whatever binary digits a number has; with a rare
-loud outcome, so that tails count; in both directions; and with a grid so fine that it has to be
-made coarser on the way.
+Covers 3, 10 and 100 draws, so that none is lost whatever binary digits a number has; a rare loud
+outcome, so that tails count; both directions; and a grid so fine that it is coarsened on the way.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ RENEWED = ("future_rand", "memoized_response", "shuffled_counts")
 
 
 def answers_and_horizons() -> Iterator[Finding]:
-    """Permanent answers by all their reports; renewed horizons by all views of each."""
+    """Check permanent answers by all their reports, and renewed horizons by all views of each."""
     for permanent, report in _ODDS:
         yield finding(
             "permanent answers",
@@ -51,7 +50,7 @@ def answers_and_horizons() -> Iterator[Finding]:
 
 
 def _reports(permanent: ComposedLaw, report: ComposedLaw, stream: tuple[int, ...]) -> list[int]:
-    """The weights of all reports there can be of a stream, in one order."""
+    """Return the weights of all possible reports of a stream, in a common order."""
     weights = dict.fromkeys(product((0, 1), repeat=len(stream)), 0)
     for answers in product((0, 1), repeat=2):
         drawn = math.prod(permanent.weights[bit != answer] for bit, answer in enumerate(answers))
@@ -90,7 +89,7 @@ def _less(what: str, stated: float, odds: Fraction) -> str:
 
 
 def _renewed(name: str) -> Iterator[str]:
-    """The same two streams in every horizon, each horizon with draws of its own."""
+    """Check the same two streams in every horizon, each horizon with independent draws."""
     case = find_cases(name)[0]
     guarantee = case.protocol.randomizer(case.law).guarantee
     for one, other in neighbours_of(case, guarantee):
@@ -110,15 +109,15 @@ MECHANISMS: Mapping[str, Pair] = {
     "a rare loud outcome": [(40, 1), (40_000, 40_000), (1, 40)],
 }
 TIMES = (1, 3, 10, 100)
-# Of a mechanism with many kinds of outcomes, all of so many draws are too many.
+# A mechanism with more kinds of outcomes has too many outcomes of 100 draws.
 _FEW_TIMES, _KINDS = (1, 3, 10), 3
 _WIDTH = 0.004
-# Logarithms of small fractions are right to as much.
+# Absolute accuracy of logarithms of small fractions.
 _SLACK = 1e-14
 
 
 def compositions() -> Iterator[Finding]:
-    """All that `composed` says, and that what is stated of other compositions is enough."""
+    """Check everything that `composed` states, and that other stated compositions suffice."""
     for name, pair in MECHANISMS.items():
         yield finding("compositions", f"{name}, up to 100 times", _repetitions(pair))
     yield finding("compositions", "two kinds of mechanisms together", _two_kinds())
@@ -127,7 +126,7 @@ def compositions() -> Iterator[Finding]:
 
 
 def losses_of(pair: Pair) -> Losses:
-    """What accounting is told of a mechanism."""
+    """Return the input of accounting for a mechanism."""
     total = sum(one for one, _ in pair)
     others = sum(other for _, other in pair)
     both = [(one, other) for one, other in pair if one and other]
@@ -161,7 +160,7 @@ def _two_kinds() -> Iterator[str]:
 
 
 def _compared(what: str, stated: LossDistribution, seen: Pair, total: int) -> Iterator[str]:
-    """Delta at epsilons up to the largest that is lost, and epsilon at a few deltas."""
+    """Compare delta at epsilons up to the largest loss, and epsilon at a few deltas."""
     most = max(math.log(one) - math.log(other) for one, other in seen if one and other)
     for share in (0.0, 0.1, 0.3, 0.6, 0.9, 0.999):
         epsilon = share * most
@@ -175,7 +174,7 @@ def _compared(what: str, stated: LossDistribution, seen: Pair, total: int) -> It
 
 
 def _advanced() -> Iterator[str]:
-    """Randomized responses lose most of all mechanisms with these odds."""
+    """Check randomized response, which loses most of all mechanisms with these odds."""
     for odds in (Fraction(21, 20), Fraction(101, 100)):
         response = [(odds.numerator, odds.denominator), (odds.denominator, odds.numerator)]
         for times in (3, 100, 400):
@@ -188,7 +187,7 @@ def _advanced() -> Iterator[str]:
 
 
 def _tables() -> Iterator[str]:
-    """A pair of laws that keeps to epsilon, each moved by as much as a table may be off."""
+    """Check a pair of laws that satisfies epsilon, each moved by the allowed error of a table."""
     for epsilon in (0.5, 2.0):
         factor = exponential(epsilon, rounded_up=False)
         other = Fraction(1, 8)

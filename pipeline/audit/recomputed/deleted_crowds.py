@@ -1,7 +1,7 @@
-"""What the sizes of two crowds tell of somebody who is in one of them, or in the other.
+"""Recompute what the sizes of two crowds reveal about a user who is in one or the other.
 
-By the definition of the deletion: of n messages max(0, min(n, n + Z - shift)) are left. All pairs
-of sizes that can be seen are enumerated, with crowds of many sizes.
+By the definition of the deletion, max(0, min(n, n + Z - shift)) of n messages are left. All visible
+pairs of sizes are enumerated, for crowds of several sizes.
 """
 
 from __future__ import annotations
@@ -26,23 +26,22 @@ from dpstream.randomizers.crowds.calibration import calibrate
 ATTACK = "crowds"
 
 
-# Of the noise, in parts of which it is computed; numbers beyond are put together.
+# Total weight of the noise, and the largest number computed by itself; larger ones are merged.
 _TOTAL, _FARTHEST = 1 << 160, 60
 
 
-# What is computed is the law of a table, which is nearer than that to its own.
+# The stated loss is that of a table, closer than this to its exact distribution.
 _OF_TABLE = Fraction(1, 1 << 100)
 
 
 def crowds() -> Iterator[Finding]:
-    """Deltas of one epoch and of several, and the epsilon asked for."""
     yield finding(ATTACK, "the sizes of two crowds, at one epoch", _one_epoch())
     yield finding(ATTACK, "the sizes of two crowds, at up to 10 epochs", _several())
     yield finding(ATTACK, "the loss of a size, against what was asked for", _asked())
 
 
 def sizes_left(decay: Fraction, shift: int, messages: int) -> dict[int, int]:
-    """How likely it is that so many are left, in parts of a total that is about `_TOTAL`."""
+    """Return the weight of each number of remaining messages; the total is about `_TOTAL`."""
     # P(z) is (1 - decay) / (1 + decay) decay^|z|, and its tail a geometric series.
     share = _TOTAL * (1 - decay) / (1 + decay)
     left: dict[int, int] = {}
@@ -61,9 +60,9 @@ def _pair(decay: Fraction, shift: int, one: int, other: int) -> Pair:
 
 
 def delta_of_two(decay: Fraction, shift: int, epsilon: float) -> Fraction:
-    """Of somebody who leaves one crowd for another, over crowds of a few sizes."""
+    """Return the delta for a user who moves from one crowd to another, over several sizes."""
     largest = Fraction(0)
-    # Far ends of the noise are seen as one number only where that is what is left of all.
+    # Merged ends of the noise are exact only where all of them leave the same number.
     most = _FARTHEST - shift - 2
     for one, other in ((most, most), (1, most), (most, 0), (1, 0)):
         moved = [
@@ -90,19 +89,19 @@ def _several() -> Iterator[str]:
     for epsilon, delta, epochs in ((0.4, 0.05, 1), (0.4, 0.05, 10), (1.0, 0.01, 3)):
         law = calibrate(epsilon, delta, epochs)
         once = delta_of_two(law.ratio, law.shift, epsilon)
-        # What gives somebody away without doubt at any epoch.
+        # The probability of certain disclosure at an epoch.
         certain = _certain(law.ratio, law.shift)
         for least in (once, 1 - (1 - certain) ** epochs):
             yield less_than_it_is(f"crowds at {epochs} epochs", law.delta, least)
 
 
 def _certain(decay: Fraction, shift: int) -> Fraction:
-    """Of all messages of a crowd nothing is deleted: P(Z >= shift), by a geometric series."""
+    """Return the probability of deleting nothing: P(Z >= shift), by a geometric series."""
     return decay**shift / (1 + decay)
 
 
 def _asked() -> Iterator[str]:
-    """A size is at most 1 / decay times as likely with one user more or less, in two crowds."""
+    """Check the loss of sizes: at most a factor 1 / decay for one user, in each of two crowds."""
     for epsilon in (0.1, 0.5, 1.0, 3.0):
         law = calibrate(epsilon, 1e-3, 1)
         if 1 / law.ratio**2 > exponential(epsilon, rounded_up=True):

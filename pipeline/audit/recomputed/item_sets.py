@@ -1,7 +1,7 @@
-"""Sets of several items: all cells that two sets differ in, seen together.
+"""Recompute losses of sets of several items: all cells in which two sets differ, seen together.
 
-Where each item has cells of its own, and where words of different items overlap. Numbers of
-messages of a few cells are enumerated; what is cut off can only make them tell less.
+Covers items with cells of their own, and items with overlapping words. Numbers of messages in a few
+cells are enumerated; truncation can only reduce the loss found.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from dpstream.randomizers.count_min.calibration import calibrate
 Word: TypeAlias = tuple[int, ...]
 Words: TypeAlias = frozenset[Word]
 
-# As a share: what floating point may get wrong in sums of positive numbers.
+# Relative floating-point error allowed in sums of positive numbers.
 _CERTAIN = 1e-9
 # Numbers of messages less likely than this are left out.
 _LEAST = 1e-6
-# Dummies of an item with which all words can be enumerated.
+# Maximum mean of an item's dummies for which all words can be enumerated.
 _FEW = 5.0
 _PLANE: Sequence[Words] = tuple(
     frozenset((*d, (d[0] * x + d[1] * y) % 2) for d in ((1, 0), (1, 1), (0, 1)))
@@ -46,7 +46,6 @@ _STAR: Sequence[Words] = tuple(frozenset({(0,), (10 + each,), (20 + each,)}) for
 
 
 def sets_of_items() -> Iterator[Finding]:
-    """What is stated of users with two items, who may have two others instead."""
     yield finding("sets of items", "two items of four, a cell for each", _own_cells())
     for name, sets in (("a plane", _PLANE), ("a star", _STAR)):
         what = f"two items of four, whose words overlap like {name}"
@@ -54,7 +53,7 @@ def sets_of_items() -> Iterator[Finding]:
 
 
 def _own_cells() -> Iterator[str]:
-    """One set lowers the cells of its items, the other one raises its own."""
+    """Check separate cells: one set lowers the cells of its items, the other raises its own."""
     for dummies in ("poisson", "bernoulli", "negative_binomial", "shuffle"):
         parameters = CountMinParameters(
             5.0, 0.2, tuple("abcd"), items=2, rows=1, buckets=4, dummies=dummies
@@ -69,13 +68,13 @@ def _own_cells() -> Iterator[str]:
 
 
 def _compared(what: str, noise: CellNoiseLaw, cells: int, epsilon: float, delta: float) -> str:
-    """So many cells have a message less in one world, and as many have one in the other."""
+    """Check `cells` cells that lose a message in one world, and as many in the other."""
     law = noise_of_cells(noise)
     counts = np.arange(int(law.mean + 12 * math.sqrt(law.variance)) + 12)
     weights = _probabilities(noise, counts)
     kept = np.flatnonzero(weights > _LEAST)
     low, high = int(kept.min()), int(kept.max())
-    # All counts with a message and without one are known, or there are none below.
+    # Counts with and without a message are all known, or none exist below.
     seen = np.arange(low + 1 if low else 0, high + 1)
     before = np.where(seen > 0, weights[seen - 1], 0.0)
     return _told(
@@ -126,7 +125,7 @@ def _less(
 
 
 def _overlapping(sets: Sequence[Words]) -> Iterator[str]:
-    """A user with the first two items, and one with the others; with dummies in every word."""
+    """Check users with the first two items against users with the others; dummies in every word."""
     (overlap,) = {len(one & other) / len(one) for one in sets for other in sets if one != other}
     for mean in (3.0, 8.0):
         for delta in (0.45, 0.35, 0.2):
@@ -150,11 +149,12 @@ def _either_view(sets: Sequence[Words], mean: float, epsilon: float, delta: floa
 def _labelled(
     sets: Sequence[Words], mean: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """An item's cell where of every word is told for which item it is, without a message and with.
+    """Return the distribution of an item's cell without and with a message, given item labels.
 
-    The bound is proven against whoever is told that. A dummy is told with any of the items that
-    have its word; so a message makes what is seen W / mean times as likely, W being the sum over
-    all words seen of how many items have them. Those with the same W tell the same.
+    The bound is proven against an observer who learns for every word the item it is for. A dummy is
+    labeled with any of the items that have its word. A message therefore makes an observation
+    W / mean times as likely, W being the sum over all words seen of the number of items that have
+    them. Observations with the same W are equivalent.
     """
     shared = [sum(word in each for each in sets) for word in sets[0]]
     by_weight = np.ones(1)
@@ -170,7 +170,7 @@ def _labelled(
 
 
 def _views(sets: Sequence[Words], mean: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Of all numbers of messages in every word, or in words of the same items together."""
+    """Return both worlds' distributions of message numbers, merging words of the same items."""
     kinds = Counter(tuple(word in each for each in sets) for word in frozenset[Word]().union(*sets))
     laws = [stats.poisson(mean * many / len(sets[0])) for many in kinds.values()]
     ranges = [np.arange(int(law.isf(1e-3)) + 2) for law in laws]

@@ -1,8 +1,9 @@
-"""Whether what is rounded is rounded against ourselves: exactly, or to dozens of digits.
+"""Check, exactly or to dozens of digits, that rounding never favors the stated guarantee.
 
-Odds of devices never exceed the loss that was asked for; decays, rates and shares of noise are
-never below what was sized; room for dummies is as rarely too small as is charged for; and tables
-are no farther from their laws than they say.
+* Odds of devices never exceed the requested loss.
+* Decays, rates and shares of noise are never below the sizes computed.
+* The capacity for dummies is exceeded at most as rarely as is charged for.
+* Tables are as close to their distributions as they state.
 """
 
 from __future__ import annotations
@@ -46,7 +47,6 @@ _DIGITS = 90
 
 
 def rounding() -> Iterator[Finding]:
-    """All that is rounded."""
     yield finding(ATTACK, "odds of signs, against the loss that was asked for", _odds())
     yield finding(ATTACK, "odds of permanent answers, against those of reports", _answers())
     yield finding(ATTACK, "the dummies of all contributors, against those sized", _shares())
@@ -105,7 +105,7 @@ def _shares() -> Iterator[str]:
 
 
 def _rate(dummies: Dummies) -> Fraction:
-    """The mean of a contributor, exactly."""
+    """Return the mean of a contributor, exactly."""
     if isinstance(dummies, PoissonDummies):
         return Fraction(dummies.rate)
     if isinstance(dummies, ClusteredDummies):
@@ -135,7 +135,7 @@ def _clusters() -> Iterator[str]:
 
 
 def _room() -> Iterator[str]:
-    """The share of draws that is drawn again, which is charged for as `MISFIT`."""
+    """Check the share of draws that is repeated, which is charged as `MISFIT`."""
     for contributors in (1, 30, 10_000):
         for rate in (0.01, 0.7, 9.0):
             mean = rate * contributors
@@ -211,7 +211,7 @@ def _laplace(decay: Fraction) -> Callable[[int], Decimal]:
 
 
 def _normal() -> Iterator[str]:
-    """Two normal laws a distance of 1 apart: P(set) - e^epsilon Q(set) of the best half line."""
+    """Check two normal laws at distance 1: P(set) - e^epsilon Q(set) of the best half line."""
     for epsilon in (0.3, 1.0, 4.0):
         for delta in (0.05, 1e-3, 1e-8):
             deviation = normal_deviation(epsilon, delta)

@@ -1,8 +1,8 @@
-"""Small laws in whole numbers, and how well two of them can be told apart.
+"""Small distributions in integers, and exact measures of how well two can be distinguished.
 
-A pair of laws is a list of outcomes, each with its weight in either world; weights are parts of a
-total that both worlds share. What is left out of a list can only make it tell less, so that a
-divergence that is added up here is never above the true one.
+A pair of distributions is a list of outcomes, each with its weight in either world; weights are
+parts of a total that both worlds share. Omitted outcomes can only reduce a divergence, so a
+divergence summed here never exceeds the true one.
 """
 
 from __future__ import annotations
@@ -36,14 +36,13 @@ _LEAST: Final = UNIT >> 36
 
 
 def finding(attack: str, what: str, reasons: Iterable[str]) -> Finding:
-    """What came of a recomputation: convicted for the first reason, if there is any."""
     reason = next((each for each in reasons if each), "")
     verdict = AuditOutcome.CONVICTED if reason else AuditOutcome.EXACT
     return Finding(SUBJECT, attack, what, verdict, reason=reason)
 
 
 def less_than_it_is(what: str, stated: float | Fraction, least: Fraction) -> str:
-    """A reason if a delta is stated that is smaller than the least that it can be."""
+    """Return a reason if the stated delta is below the least possible one, else ""."""
     if Fraction(stated) >= least:
         return ""
     return (
@@ -52,18 +51,13 @@ def less_than_it_is(what: str, stated: float | Fraction, least: Fraction) -> str
 
 
 def mirrored(pair: Pair) -> Pair:
-    """With the worlds exchanged."""
     return [(other, one) for one, other in pair]
 
 
 def excess(pair: Pair, epsilon: float, total: int, unsure: int = 0) -> Fraction:
-    """The largest P(set) - e^epsilon Q(set) over all sets of outcomes, never above the truth.
+    """Return the largest P(set) - e^epsilon Q(set) over all sets, never above the true one.
 
-    Args:
-        pair: of weights; of the first world is P.
-        epsilon: of the claim.
-        total: of which weights are parts.
-        unsure: by how much each weight may be wrong.
+    P belongs to the first world; weights are parts of `total`, each wrong by at most `unsure`.
     """
     factor = exponential(epsilon, rounded_up=True)
     up, down = factor.numerator, factor.denominator
@@ -73,7 +67,7 @@ def excess(pair: Pair, epsilon: float, total: int, unsure: int = 0) -> Fraction:
 
 
 def repeated(pair: Pair, times: int) -> Iterator[tuple[int, int]]:
-    """All outcomes of so many independent draws; those with the same numbers of each as one."""
+    """Yield all outcomes of independent draws, merging those with the same numbers of each kind."""
 
     def ways(left: int, kinds: Pair) -> Iterator[tuple[int, int]]:
         (one, other), rest = kinds[0], kinds[1:]
@@ -90,15 +84,16 @@ def repeated(pair: Pair, times: int) -> Iterator[tuple[int, int]]:
 
 
 def together(pairs: Iterable[Pair]) -> Iterator[tuple[int, int]]:
-    """All outcomes of independent draws from different laws."""
+    """Yield all outcomes of independent draws from different distributions."""
     for outcomes in product(*pairs):
         yield math.prod(one for one, _ in outcomes), math.prod(other for _, other in outcomes)
 
 
 def law_of_noise(noise: CellNoise) -> dict[int, int]:
-    """How likely each number of dummies is, in parts of `UNIT`, rounded down.
+    """Return the probability of each number of dummies in parts of `UNIT`, rounded down.
 
-    From the definition, one by one: not by ratios of neighbouring ones. Unlikely ones are missing.
+    Each is computed from the definition, not by ratios of neighboring ones. Unlikely ones are
+    missing.
     """
     with localcontext() as context:
         context.prec = _DIGITS
@@ -108,9 +103,9 @@ def law_of_noise(noise: CellNoise) -> dict[int, int]:
 
 
 def shifted(noise: CellNoise, shift: int) -> Pair:
-    """Noise in the first world, and with so many messages more in the second one.
+    """Return noise in the first world, and noise plus `shift` messages in the second.
 
-    Left out is what is so unlikely in either world that its weight is not known.
+    Outcomes too unlikely in either world for their weight to be known are omitted.
     """
     law = law_of_noise(noise)
 
@@ -124,12 +119,7 @@ def shifted(noise: CellNoise, shift: int) -> Pair:
 
 
 def least_delta(cells: Sequence[Pair], epsilon: float) -> Fraction:
-    """The least delta of cells that are seen together, whichever world is the true one.
-
-    Args:
-        cells: what is seen of each, as `shifted` makes it.
-        epsilon: of the claim.
-    """
+    """Return the least delta of cells seen together, from `shifted`, over both true worlds."""
     seen = list(together(cells))
     total = UNIT ** len(cells)
     # Each weight is rounded down by at most 1.
