@@ -110,7 +110,7 @@ class Windows:
 
     @property
     def _renews(self) -> bool:
-        """True if trials can follow each other; a learned model would continue in the next horizon."""
+        """True if trials can follow each other; a learned model would carry over to the next."""
         whole = self._alone or self.epochs == self.job.epochs.count
         return whole and self.job.protocol_entry.learning is None
 
