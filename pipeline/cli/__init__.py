@@ -1,6 +1,6 @@
-"""The command ``dpstream``: parses, calls what does the work, prints.
+"""The command ``dpstream``: parse arguments, call the implementation, print.
 
-Begin reading with `dpstream.pipeline.cli.verbs`, the list of what it can do.
+Start with `dpstream.pipeline.cli.verbs`, the list of commands.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 def make_streams_usable() -> None:
-    """Replace streams that are closed, and escape characters that an encoding does not have.
+    """Replace closed standard streams, and escape characters that an encoding lacks.
 
-    A closed stream is None in Python, and its file number would go to the next file or socket
-    that is opened: what a library prints would be sent to a broker.
+    Python represents a closed stream as None, and the next file or socket opened would get its
+    descriptor: output of a library could be sent to a broker.
     """
-    # In the order of their numbers, each of which is the lowest free one.
+    # In the order of their descriptors: each open takes the lowest free one.
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         stream = getattr(sys, name)
         if stream is None:
@@ -37,10 +37,10 @@ def make_streams_usable() -> None:
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """Look for no garbage meanwhile, and never in what is there then.
+    """Disable garbage collection during imports, and exclude what exists then from later ones.
 
-    Many modules are loaded a tenth sooner. Who reads long logs does not look through them again and
-    again, nor does a process that ends.
+    Importing many modules takes a tenth less time. Commands that read long logs, and the shutdown
+    of the process, do not scan these objects again.
 
     >>> with loading():
     ...     gc.isenabled()
@@ -59,11 +59,11 @@ def loading() -> Iterator[None]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line, that of this process by default; returns the exit code."""
+    """Run a command line, by default that of this process; return the exit code."""
     if arguments is None:
         make_streams_usable()
     try:
-        # Loaded here: it takes a moment, in which Ctrl-C is no more an error than later on.
+        # Imported here: loading takes a moment, and Ctrl-C during it is not an error either.
         with loading():
             from dpstream.pipeline.cli.command_errors import run_command
 
@@ -75,7 +75,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @cache
 def _command() -> TyperGroup:
-    """Made once, with every verb that was run: it takes as long as many a command."""
     from dpstream.pipeline.cli.verbs import build_command
 
     return build_command()

@@ -1,6 +1,4 @@
-"""``python -m dpstream.pipeline.cli`` is ``dpstream``, on the lifeline of whoever started it, if
-any.
-"""
+"""Run ``dpstream`` as ``python -m dpstream.pipeline.cli``, on its parent's lifeline if any."""
 
 import sys
 import traceback

@@ -1,4 +1,4 @@
-"""``dpstream acl``: the least that each role of a job needs on Kafka."""
+"""The command ``dpstream acl``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NO_SERVERS = "HOST:PORT"
 
 
 class AclFormat(StrEnum):
-    """How privileges are printed."""
+    """Output format of privileges."""
 
     table = "table"
     kafka_acls = "kafka-acls"
@@ -39,7 +39,7 @@ def acl(
     role: Annotated[
         list[str] | None,
         typer.Option(
-            "--role", metavar="ROLE", help="Of this role alone. May be repeated. Default: all."
+            "--role", metavar="ROLE", help="Only this role. May be repeated. Default: all roles."
         ),
     ] = None,
     principal: Annotated[
@@ -47,20 +47,23 @@ def acl(
         typer.Option(
             "--principal",
             metavar="ROLE=User:NAME",
-            help="Who has this role; may be repeated, also for one role. Default: User:JOB-ROLE.",
+            help="Principal of a role. May be repeated, also for the same role. Default: "
+            "User:JOB-ROLE.",
         ),
     ] = None,
     apply: Annotated[
-        bool, typer.Option("--apply", help="Add what is missing; what is there stays.")
+        bool, typer.Option("--apply", help="Add missing ACLs; existing ones remain.")
     ] = False,
     revoke: Annotated[
         bool,
-        typer.Option("--revoke", help="Remove these ACLs, as after dpstream undeploy."),
+        typer.Option("--revoke", help="Remove these ACLs, for example after dpstream undeploy."),
     ] = False,
     form: Annotated[
         AclFormat,
         typer.Option(
-            "--format", help="kafka-acls: command lines of Kafka's own tool, to add or --revoke."
+            "--format",
+            help="Output format. kafka-acls: commands for Kafka's own tool, to add or (with "
+            "--revoke) remove them.",
         ),
     ] = AclFormat.table,
     replay: Annotated[
@@ -68,18 +71,18 @@ def acl(
         typer.Option(
             "--replay",
             metavar="NAME",
-            help="Of a replay of the deployed job under this name, before it is made.",
+            help="Print the ACLs for a future replay of the deployed job, under this name.",
         ),
     ] = None,
     servers: Servers = None,
     kafka_config: KafkaConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say the least that each role of a job needs on Kafka; --apply adds it to the ACLs.
+    """Print the minimal Kafka ACLs for each role of a job; --apply adds them.
 
-    Without --apply or --revoke nothing is changed: shown is what is needed, and what of it is there
-    where the cluster tells. Of a job file, also before it is deployed. ACLs are added and removed
-    by whoever administers the cluster, which no role of a job does.
+    Without --apply or --revoke nothing is changed: it prints the required ACLs and, if the cluster
+    allows reading them, which exist. A job file can be given before its deployment. Adding and
+    removing ACLs needs a cluster administrator, which no role of a job is.
     """
     if apply and revoke:
         raise UsageProblem("--apply adds ACLs and --revoke removes them: give one of them")
@@ -122,7 +125,7 @@ def acl(
 def _find(
     job: str, servers: str | None, config: Path | None, replay: str | None, *, needed: bool
 ) -> tuple[Job, Connection | None]:
-    """The job, and the cluster it is or will be on; None where none is named nor needed."""
+    """Return the job, and its current or future cluster; None if unnamed and not needed."""
     if replay is not None:
         with cluster_of(servers, config) as cluster:
             original = find_job(cluster, job)

@@ -1,4 +1,4 @@
-"""How the answers of published estimates are printed and drawn."""
+"""Print and plot the answers of published estimates."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _LABEL_WIDTH = 12
 
 
 def epoch_lines(job: Job, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """Return aligned lines, with the beginning of every epoch where the job has a calendar.
+    """Yield aligned lines, with the start of every epoch if the job has a calendar.
 
     Args:
-        job: whose epochs they are.
-        columns: headers behind those of the epoch, as of `say_table`; a column is as wide as its
+        job: Job of the epochs.
+        columns: Headers after those of the epoch, as for `say_table`; a column is as wide as its
             header, spaces included.
-        rows: each begins with its epoch, or "" where it continues the one before.
+        rows: Each starts with its epoch, or "" if it continues the previous one.
     """
     calendar = job.epochs.calendar
     begins = [] if calendar is None else ["begins".ljust(len(calendar.shown(1)))]
@@ -55,12 +55,11 @@ def epoch_lines(job: Job, columns: Sequence[str], rows: Iterable[Sequence[str]])
 
 @dataclass(frozen=True, slots=True)
 class AnswerTable:
-    """What is shown of answers.
+    """Table of the answers to a query.
 
     Attributes:
-        query: that they answer.
-        value: what the numbers are, see `PublishedRows`.
-        truth: whether the truth is shown.
+        value: Meaning of the numbers, see `PublishedRows`.
+        truth: True to show the ground truth.
     """
 
     query: Query
@@ -70,7 +69,7 @@ class AnswerTable:
     def lines(
         self, job: Job, epochs: Iterable[tuple[EstimateRecord, Sequence[Answer]]]
     ) -> Iterator[str]:
-        """Return the lines of epochs with their answers; one without any has a line too."""
+        """Yield the lines of epochs with their answers; an epoch without any has a line, too."""
         notes = "± all" if self.query.question.selects else ""
         counts = [">  reports", ">population"] if self._counts else []
         rows = (self._rows(record, answers) for record, answers in epochs)
@@ -78,7 +77,7 @@ class AnswerTable:
 
     @property
     def columns(self) -> list[str]:
-        """The headers, in the order of `cells`."""
+        """Headers, in the order of `cells`."""
         question = self.query.question
         labels = question.names(self.query.domain)
         least = 0 if self.query.domain.slots is None else _LABEL_WIDTH
@@ -112,7 +111,7 @@ class AnswerTable:
 
     @property
     def _counts(self) -> bool:
-        """Whether there is room for the numbers of reports and of users."""
+        """True if there is space for the numbers of reports and of users."""
         return self.query.question.column is None and not self.truth
 
     def _rows(self, record: EstimateRecord, answers: Sequence[Answer]) -> Iterator[list[str]]:
@@ -136,7 +135,7 @@ NormSub = Annotated[
     bool,
     typer.Option(
         "--norm-sub",
-        help="Also estimates that are not negative and add up to the population: biased.",
+        help="Also print nonnegative estimates with the population as their sum. They are biased.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -146,8 +145,8 @@ Plot = Annotated[
         "--plot",
         metavar="FILE.png",
         dir_okay=False,
-        help="Draw the estimates over the epochs with their bands, at most ten; of items the "
-        "largest and of numbers the quartiles, if no other option says which.",
+        help="Plot the estimates by epoch with confidence bands, at most ten. Default: the largest "
+        "items, or the quartiles of numbers.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -161,15 +160,15 @@ def printed_lines(
     value: str = "estimate",
     change: int | None = None,
 ) -> Iterator[str]:
-    """Lines of records as ``dpstream estimates`` prints them.
+    """Yield lines of records as ``dpstream estimates`` prints them.
 
     Args:
-        job: as deployed.
-        query: that is answered; None for what is usual, in JSON for the records themselves.
+        job: As deployed.
+        query: Query to answer; None for the default one, and in JSON for the records themselves.
         format: "table", "csv" or "json".
-        records: in the order in which they are printed.
-        value: what the numbers are, see `PublishedRows`.
-        change: of records of changes, since how many epochs ago.
+        records: In print order.
+        value: Meaning of the numbers, see `PublishedRows`.
+        change: For records of changes, the lag in epochs.
     """
     if format == "json":
         more = {} if change is None else {"change_since": change}
@@ -206,8 +205,8 @@ def plot_answers(
     *,
     said: str = "",
 ) -> None:
-    """Draw what a query asks, or what shows best, into a file; what is `said` of it is named."""
-    # Not at the top: few draw.
+    """Plot a query, by default the most informative one; `said` is added to the curve names."""
+    # Not at the top: few commands plot.
     from dpstream.pipeline.results.curves import curves_of, plotted_query, write_curves
 
     drawn = plotted_query(job.domain, query, records)

@@ -1,4 +1,4 @@
-"""``dpstream audit``: compare the privacy loss of the installed mechanisms with what they claim."""
+"""The command ``dpstream audit``."""
 
 from __future__ import annotations
 
@@ -46,29 +46,33 @@ def audit(
         str | None,
         typer.Argument(
             metavar="[JOB|JOBFILE|PROTOCOL]",
-            help="A protocol by its name, a job file, or a deployed job by its name. "
-            "Default: all protocols.",
+            help="Name of a protocol, a job file, or name of a deployed job. Default: all "
+            "protocols.",
         ),
     ] = None,
     trials: Annotated[
         int | None,
         typer.Option(
             min=20,
-            help="Half the number of released windows that are judged; more trials show smaller "
-            "losses. Default: 5000, a few minutes for a protocol.",
+            help="Half the number of judged windows; more trials detect smaller losses. Default: "
+            "5000, a few minutes for a protocol.",
         ),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Draw less: at most a minute for all protocols.")
+        bool,
+        typer.Option("--quick", help="Draw fewer samples: at most a minute for all protocols."),
     ] = False,
     seed: Annotated[
-        int | None, typer.Option(help="Make the audit repeatable. Default: new randomness.")
+        int | None, typer.Option(help="Seed of a repeatable audit. Default: new randomness.")
     ] = None,
     servers: Servers = None,
     kafka_config: KafkaConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare the privacy loss of a protocol or job with its claim. Exits with 1 if larger."""
+    """Compare observed and claimed privacy loss. Exits with 1 if more is observed.
+
+    Attacks one protocol or job, or all protocols.
+    """
     effort = QUICK if quick else FULL
     if trials is not None:
         effort = effort.with_trials(trials)
@@ -116,7 +120,6 @@ def _attacks(
 
 
 def _show(found: Audit) -> None:
-    """A table of all attacks, why anything was convicted, and what the verdicts rest on."""
     rows = found.findings
     if len(rows) > _ROWS_SHOWN:
         rows = tuple(_strongest(rows))

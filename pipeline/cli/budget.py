@@ -1,4 +1,4 @@
-"""``dpstream budget``: the most that people may be charged by all jobs together."""
+"""The command ``dpstream budget``."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ _COMMAND = "dpstream budget"
 
 def budget(
     population: Annotated[
-        str, typer.Argument(metavar="POPULATION", help="The people, as job files name them.")
+        str, typer.Argument(metavar="POPULATION", help="Name of the population in job files.")
     ],
     epsilon: Annotated[
         float | None,
-        typer.Option("--epsilon", metavar="E", help="The most they may be charged from now on."),
+        typer.Option("--epsilon", metavar="E", help="Limit on total epsilon from now on."),
     ] = None,
     delta: Annotated[
         float | None,
-        typer.Option("--delta", metavar="D", help="The same of delta. Default: as it was."),
+        typer.Option("--delta", metavar="D", help="Limit on total delta. Default: unchanged."),
     ] = None,
     composed: Annotated[
         bool,
         typer.Option(
             "--compose",
-            help="Compose charges by a filter where that is less than adding them: many small ones "
-            "come to less. Half of delta is kept back for it.",
+            help="Compose charges by a filter where that gives less than their sum, as for many "
+            "small ones. Reserves half of delta.",
         ),
     ] = False,
     lift: Annotated[
-        bool, typer.Option("--lift", help="Have no budget: any job may charge these people.")
+        bool, typer.Option("--lift", help="Remove the budget: any job may charge this population.")
     ] = False,
     reason: Annotated[
         str | None,
         typer.Option(
-            "--reason", metavar="TEXT", help="Why, such as who has agreed; it stays in the ledger."
+            "--reason", metavar="TEXT", help="Reason, such as an approval; recorded in the ledger."
         ),
     ] = None,
     yes: Yes = False,
@@ -54,10 +54,11 @@ def budget(
     kafka_config: KafkaConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the most that people may be charged by all jobs together, or set or lift it.
+    """Show, set or lift the limit on the total privacy charges of a population.
 
-    What is set takes the place of whatever job files or operators have stated before, for all jobs,
-    and stands in the ledger with its reason. A job file that states less afterwards binds again.
+    A limit set here replaces all earlier ones from job files or operators, for all jobs, and is
+    recorded in the ledger with its reason. A job file that later declares a smaller one binds
+    again.
     """
     change = _change(population, epsilon, delta, composed, lift, reason)
     with cluster_of(servers, kafka_config) as cluster:

@@ -1,4 +1,4 @@
-"""The cluster that options name, and the jobs on it that arguments mean."""
+"""Resolve the cluster named by options, and the jobs named by arguments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dpstream.pipeline.kafka.deployed_jobs import check_unchanged, find_deployed
 def connection_of(
     servers: str | None, config: Path | None, *, start_if_missing: bool = False
 ) -> Connection:
-    """The cluster that the options name."""
+    """Return the connection named by the options."""
     connection = find_cluster(servers, config, start_if_missing=start_if_missing, on_progress=tell)
     for notice in connection.notices:
         tell(notice)
@@ -29,7 +29,7 @@ def connection_of(
 def cluster_of(
     servers: str | None, config: Path | None, *, start_if_missing: bool = False
 ) -> Iterator[Cluster]:
-    """The cluster that the options name, open."""
+    """Open the cluster named by the options."""
     silence("kafka")
     with Cluster(connection_of(servers, config, start_if_missing=start_if_missing)) as cluster:
         yield cluster
@@ -37,11 +37,11 @@ def cluster_of(
 
 @contextmanager
 def events_cluster(cluster: Cluster, servers: str | None, config: Path | None) -> Iterator[Cluster]:
-    """The cluster of a topic of events, open: that of the job, unless options name another one."""
+    """Open the cluster of an event topic: the job's, unless options name another one."""
     connection = cluster.connection
     if servers or config:
         if config and not servers:
-            # What the environment says is about the cluster of the job.
+            # The environment variable names the cluster of the job.
             servers = ",".join(read_client_properties(config).bootstrap_servers)
         connection = connection_of(servers, config)
     with Cluster(connection, committed=True) as events:
@@ -49,13 +49,13 @@ def events_cluster(cluster: Cluster, servers: str | None, config: Path | None) -
 
 
 def name_of(job: str) -> str:
-    """The name that an argument means: it is one, or the path of a job file."""
+    """Return the job name given by an argument: a name, or the path of a job file."""
     loaded = job_of_file(job)
     return job if loaded is None else loaded.name
 
 
 def find_job(cluster: Cluster, job: str) -> DeployedJob:
-    """The deployed job that an argument means; a job file must not say something else."""
+    """Return the deployed job given by an argument; a job file must not differ from it."""
     loaded = job_of_file(job)
     if loaded is None:
         return find_deployed(cluster, job)
@@ -65,7 +65,7 @@ def find_job(cluster: Cluster, job: str) -> DeployedJob:
 
 
 def job_of_file(job: str) -> Job | None:
-    """The job of an argument that is the path of a job file; None: it is a name."""
+    """Return the job if an argument is the path of a job file; None if it is a name."""
     path = Path(job)
     if path.suffix.lower() not in (".yaml", ".yml") and not path.is_file():
         return None

@@ -1,4 +1,4 @@
-"""``dpstream collect``: the collector of device reports."""
+"""The command ``dpstream collect``."""
 
 from __future__ import annotations
 
@@ -30,20 +30,21 @@ def collect(
         typer.Option(
             "--job",
             metavar="NAME",
-            help="Take reports of this job alone; may be repeated. Default: all whose job files "
-            "have devices, as they are deployed, changed and undeployed.",
+            help="Accept only reports of this job. May be repeated. Default: all jobs whose job "
+            "files have devices, following deployments and changes.",
         ),
     ] = None,
     bind: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Where to answer; port 0 for any that is free.")
+        str,
+        typer.Option(metavar="HOST:PORT", help="Address to listen on; port 0 for any free port."),
     ] = "127.0.0.1:8300",
     collector_key: Annotated[
         Path | None,
         typer.Option(
             "--collector-key",
             metavar="FILE",
-            help="The key that all collectors of the job share. Default: where deploy has made it, "
-            "on the same machine.",
+            help="Key shared by all collectors of a job. Default: the file made by deploy, on the "
+            "same machine.",
         ),
     ] = None,
     tls_cert: TlsCertificate = None,
@@ -53,8 +54,8 @@ def collect(
         typer.Option(
             "--allow-origin",
             metavar="ORIGIN",
-            help="Pages of this origin may report, such as https://app.example.org; may be "
-            "repeated. '*' allows all of them. Default: none.",
+            help="Origin whose pages may report, such as https://app.example.org; '*' for any. May "
+            "be repeated. Default: none.",
         ),
     ] = None,
     proxy: Annotated[
@@ -62,8 +63,8 @@ def collect(
         typer.Option(
             "--proxy",
             metavar="NETWORK",
-            help="Address of a proxy, or network of proxies such as 172.28.0.0/16, whose "
-            "X-Forwarded-For says for whom they ask; may be repeated.",
+            help="Address or network of proxies, such as 172.28.0.0/16, whose X-Forwarded-For is "
+            "trusted. May be repeated.",
         ),
     ] = None,
     rate: Annotated[
@@ -71,13 +72,13 @@ def collect(
         typer.Option(
             min=0.001,
             metavar="N",
-            help="Requests and reports a second that one address may send; of IPv6, one network. "
-            "Default: as many as it likes.",
+            help="Maximum requests and reports per second of one address (IPv6: one network). "
+            "Default: unlimited.",
         ),
     ] = None,
     connections: Annotated[
         int,
-        typer.Option(min=1, metavar="N", help="That may be open at once."),
+        typer.Option(min=1, metavar="N", help="Maximum open connections."),
     ] = HttpLimits().connections,
     address_connections: Annotated[
         int | None,
@@ -85,8 +86,8 @@ def collect(
             "--address-connections",
             min=1,
             metavar="N",
-            help="Of these, those of one address, or of one network of IPv6; a --proxy may have "
-            "more. Default: all.",
+            help="Maximum open connections of one address (IPv6: one network); a --proxy may have "
+            "more. Default: unlimited.",
         ),
     ] = None,
     metrics: Annotated[
@@ -96,23 +97,23 @@ def collect(
             min=1,
             max=65_535,
             metavar="PORT",
-            help="Serve /metrics (for Prometheus), /healthz and /readyz here. Default: nowhere.",
+            help="Port for /metrics (Prometheus), /healthz and /readyz. Default: none.",
         ),
     ] = None,
     metrics_address: Annotated[
         str,
-        typer.Option(metavar="ADDRESS", help="Of the interface on which --metrics-port serves."),
+        typer.Option(metavar="ADDRESS", help="Interface for --metrics-port."),
     ] = "127.0.0.1",
     log_format: Annotated[
         LogFormat,
-        typer.Option(help="Of the lines on standard error: one for every epoch that is over."),
+        typer.Option(help="Format of log lines on standard error, one for each finished epoch."),
     ] = LogFormat.text,
     servers: Servers = None,
     kafka_config: KafkaConfig = None,
 ) -> None:
-    """Take reports of devices over HTTP, and write them to Kafka, until told to stop (Ctrl-C).
+    """Receive reports of devices over HTTP and write them to Kafka, until Ctrl-C.
 
-    Any number of collectors may run, anywhere: they keep nothing, and share a key.
+    Any number of collectors may run, anywhere: they store nothing, and share a key.
     """
     host, port = _address(bind)
     tls = given_tls(tls_cert, tls_key)

@@ -1,8 +1,11 @@
-"""What people are told when a command fails, and its exit code.
+"""Map errors of commands to messages and exit codes.
 
-0: all is well. 1: it failed, ``status`` found something wrong, or ``diff`` a difference. 2: command
-line, job file or input is wrong. 130: interrupted by Ctrl-C. An error that nobody expected keeps
-its traceback.
+* 0: success.
+* 1: failure, an issue found by ``status``, or a difference found by ``diff``.
+* 2: the command line, a job file or the input is wrong.
+* 130: interrupted by Ctrl-C.
+
+An unexpected error keeps its traceback.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from dpstream.pipeline.replacements import COMMANDS, OPTIONS
 from dpstream.pipeline.whole_files import NO_ROOM
 
 _OUTPUT = "standard output"
-# What Typer says of text where a number should be.
+# Typer's messages for text in place of a number.
 _NO_NUMBER = {
     "Input should be a valid number, unable to parse string as a number": (
         "give a number, with a decimal point: 1.5"
@@ -33,23 +36,21 @@ _NO_NUMBER = {
     ),
 }
 
-# Of whom a command is; all others are the operator's.
+# Roles that run commands; all other commands are the operator's.
 _ROLES = {
     "produce": "producer",
     "collect": "collector",
     "serve": "page",
     "estimates": "analyst",
-    # What is counted of windows is read by who may read windows.
+    # Counts of windows are read by the role that may read windows.
     **dict.fromkeys(("query", "diff", "record", "replay"), "recorder"),
 }
 
 
 def _role_of(arguments: Sequence[str], lacking: str) -> str:
-    """The role in a job of who gives a command, as `dpstream acl` calls it.
+    """Return the role that runs a command, as named by `dpstream acl`.
 
-    Args:
-        arguments: the command line.
-        lacking: the name of what may not be read or written.
+    `lacking` is the name of the resource to which access was denied.
     """
     verb, *rest = arguments or ("",)
     job = lacking.partition(".")[0]
@@ -60,13 +61,13 @@ def _role_of(arguments: Sequence[str], lacking: str) -> str:
     if verb == "replay" and job not in [
         each for before, each in pairwise(("", *rest)) if before != "--as"
     ]:
-        # Of the replay itself, not of what is replayed.
+        # Access to the replay's own topics, not to those replayed.
         return "operator"
     return _ROLES.get(verb, "operator")
 
 
 class UsageProblem(DpstreamError):  # noqa: N818 - an error is what it leads to
-    """The command line asks for something that cannot be; the message says what can."""
+    """An impossible command line; the message states what is possible."""
 
     exit_code = WRONG_INPUT
 
@@ -74,7 +75,7 @@ class UsageProblem(DpstreamError):  # noqa: N818 - an error is what it leads to
 def run_command(
     command: Callable[..., Any], arguments: Sequence[str], program: str = "dpstream"
 ) -> int:
-    """Run a command line of a program by Typer's command; returns the exit code."""
+    """Run a command line with Typer's command; return the exit code."""
     try:
         code = command(args=list(arguments) or ["--help"], prog_name=program, standalone_mode=False)
         sys.stdout.flush()
@@ -84,7 +85,7 @@ def run_command(
         _drop_output()
         return FAILED
     except Exception as error:
-        if hasattr(error, "format_message"):  # Typer's, whichever of its bases there is
+        if hasattr(error, "format_message"):  # an error of Typer, whichever of its bases exists
             _complain(_usage(error, arguments))
             return WRONG_INPUT
         lacking = error.name if isinstance(error, AccessError) else ""
@@ -101,17 +102,11 @@ def run_command(
 
 
 def _drop_output() -> None:
-    """Python flushes once more at its end, and would complain then."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def explain(error: Exception, role: str = ANY_ROLE) -> tuple[str, int] | None:
-    """What to say about an error and the exit code; None for one that nobody expected.
-
-    Args:
-        error: that ended a command.
-        role: in a job, of whoever gave the command.
-    """
+    """Return the message and exit code for an error; None if it is unexpected."""
     if isinstance(error, AccessError) and role != ANY_ROLE:
         return error.asking_for(role), error.exit_code
     if isinstance(error, DpstreamError):
@@ -120,7 +115,7 @@ def explain(error: Exception, role: str = ANY_ROLE) -> tuple[str, int] | None:
 
 
 def _explain_others(error: Exception) -> tuple[str, int] | None:
-    # Imported only now: hardly any command needs all of them, and Kafka's clients take long.
+    # Imported only now: few commands need all of them, and Kafka's clients load slowly.
     from concurrent.futures.process import BrokenProcessPool
 
     from kafka.errors import KafkaError
@@ -139,7 +134,7 @@ def _explain_others(error: Exception) -> tuple[str, int] | None:
         case OSError() if error.filename is not None:
             return f"{error.filename}: {error.strerror or error}", FAILED
         case OSError() if error.errno in NO_ROOM:
-            # Whoever writes a file names it.
+            # Errors of writing a file name it; this one is of standard output.
             return f"{_OUTPUT}: {error.strerror}; what was written there is cut short", FAILED
     return None
 
@@ -147,7 +142,7 @@ def _explain_others(error: Exception) -> tuple[str, int] | None:
 def _usage(error: Any, arguments: Sequence[str]) -> str:
     context = getattr(error, "ctx", None)
     command = "dpstream" if context is None else context.command_path
-    # Typer puts it before what is wrong with a choice.
+    # Typer's prefix for invalid choices.
     message = error.format_message().replace("Value error, ", "")
     for unhelpful, helpful in _NO_NUMBER.items():
         message = message.replace(unhelpful, helpful)

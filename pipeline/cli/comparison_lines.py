@@ -1,4 +1,4 @@
-"""How protocols look side by side, the choice of one, and what holds with fewer contributors."""
+"""Print compared protocols, the recommended one, and guarantees with fewer contributors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dpstream.pipeline.planning.recommendation import DEVICES, Compared, Recomme
 
 
 def show_protocols(made: Plan) -> None:
-    """Print a row for each protocol that could do the job, and which of them to choose."""
+    """Print a row for each protocol that could run the job, and the recommended one."""
     measured = made.comparison
     expected = [each.expected for each in measured] or made.alternatives
     columns: dict[str, Callable[[int], object]] = {
@@ -82,7 +82,7 @@ def _name(found: Sequence[Compared], place: int) -> str:
 
 
 def show_outlook(seen: Outlook, minimum: int) -> None:
-    """Print what holds with fewer contributors, of whom fewer are honest."""
+    """Print the guarantee with fewer contributors, of which fewer are honest."""
     say(
         f"\nwith {seen.absent:.0%} absent, and {seen.colluding:.0%} of the others colluding", "bold"
     )

@@ -1,4 +1,4 @@
-"""``dpstream dead-letters``: what was refused, and feeding it back after a fix."""
+"""The command ``dpstream dead-letters``."""
 
 from __future__ import annotations
 
@@ -30,40 +30,38 @@ def dead_letters(
     show: Annotated[
         int,
         typer.Option(
-            "--show", "--limit", min=1, metavar="N", help="How many, from the latest back."
+            "--show", "--limit", min=1, metavar="N", help="Number of records to list, latest first."
         ),
     ] = 20,
     save: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FOLDER", help="Write the refused records themselves to files in this folder."
-        ),
+        typer.Option(metavar="FOLDER", help="Write the rejected records to files in this folder."),
     ] = None,
     redrive: Annotated[
         bool,
         typer.Option(
             "--redrive",
-            help="Feed back, once, what would be admitted now, into epochs that are not decided; "
-            "it is deleted here then.",
+            help="Requeue, once, records that are valid now, into open epochs, and delete them "
+            "here.",
         ),
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what --redrive would do.")
+        bool, typer.Option("--dry-run", help="Show what --redrive would do.")
     ] = False,
     dismiss: Annotated[
         bool,
         typer.Option(
             "--dismiss",
-            help="Have those there are disturb status no more, and delete them for good.",
+            help="Permanently delete all current dead letters and clear the status warning.",
         ),
     ] = False,
     servers: Servers = None,
     kafka_config: KafkaConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Count the records that were refused, by reason, and list the latest.
+    """Count rejected records by reason, and list the latest.
 
-    What they say they are is shown, what they hold is shown to nobody.
+    Lists what the records claim to be, never their content.
     """
     if dry_run and not redrive:
         raise UsageProblem("--dry-run says what --redrive would do: give that too")

@@ -1,4 +1,4 @@
-"""``dpstream deploy`` and ``undeploy``."""
+"""The commands ``dpstream deploy`` and ``undeploy``."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from dpstream.topics.names import Role
 def deploy(
     job: JobFile,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Take the place of a deployed job of the same name.")
+        bool, typer.Option("--replace", help="Replace a deployed job of the same name.")
     ] = False,
     dry_run: Annotated[
         bool,
@@ -54,9 +54,8 @@ def deploy(
         typer.Option(
             "--set-budget",
             metavar="POPULATION=EPSILON[,DELTA]",
-            help="Set the most that these people may be charged by all jobs together, in place of "
-            "the smallest that any job file has stated so far; POPULATION=none lifts it. Asks "
-            "first.",
+            help="Set the limit on charges of all jobs of this population, instead of the smallest "
+            "declared in any job file; POPULATION=none lifts it. Asks first.",
         ),
     ] = None,
     yes: Yes = False,
@@ -65,21 +64,21 @@ def deploy(
         typer.Option(
             "--noise-key",
             metavar="FILE",
-            help="Of jobs whose shuffle stage adds noise: the key of that noise, which is made if "
-            "the file is missing. Default: a file in the state folder of this machine.",
+            help="Key of the noise that the shuffler adds, if any; created if missing. Default: a "
+            "file in the local state folder.",
         ),
     ] = None,
     servers: Servers = None,
     kafka_config: KafkaConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Create a job's topics and begin a new deployment. Starts the local broker if need be.
+    """Create a job's topics and start a deployment. Starts the local broker if needed.
 
-    Of a job that runs, shuffle.grace, topics.retention, budget, the keys of devices.tokens and what
-    readers are told (title, description, unit, labels) are changed in place; if nothing is another,
-    nothing is done. The smallest budget ever stated for a population binds every job about it,
-    until --set-budget sets another. What --replace ends, and whom a deployment charges again, is
-    said and asked about before.
+    In a running job, shuffle.grace, topics.retention, budget, the keys of devices.tokens and
+    descriptions for readers (title, description, unit, labels) are changed in place; without
+    changes, nothing is done. The smallest budget ever declared for a population binds all its jobs
+    until --set-budget sets another. Asks before --replace ends a deployment, and before users are
+    charged again.
     """
     loaded = load_job(job)
     change = None if set_budget is None else _budget_change(set_budget)
@@ -295,18 +294,17 @@ def undeploy(
     job: JobName,
     delete_topics: Annotated[
         bool,
-        typer.Option("--delete-topics", help="Delete the job's topics, estimates included."),
+        typer.Option("--delete-topics", help="Delete the job's topics, including its estimates."),
     ] = False,
     yes: Yes = False,
     servers: Servers = None,
     kafka_config: KafkaConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """End a deployment. Its topics, with the estimates, stay unless they are to be deleted.
+    """End a deployment. Topics and estimates remain unless --delete-topics is given.
 
-    Those are still there, but estimates, query, serve, record and replay find deployed jobs only:
-    dpstream record it before, to have a recording that can be read and replayed. What is lost is
-    said and asked about before.
+    However, estimates, query, serve, record and replay find deployed jobs only: run dpstream record
+    first to keep a recording that can be read and replayed. Lists what is lost, and asks first.
     """
     with cluster_of(servers, kafka_config) as cluster:
         name = name_of(job)

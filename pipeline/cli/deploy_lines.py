@@ -1,4 +1,4 @@
-"""How the plan of a deployment looks: what would be created and changed, and what it costs."""
+"""Print the plan of a deployment: what would be created and changed, and its cost."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dpstream.pipeline.operations.deploy_plan import DeployPlan, Step
 
 
 def show_deploy_plan(plan: DeployPlan) -> None:
-    """Print all of it."""
+    """Print the whole plan."""
     job = plan.deployed
     stays = plan.running is not None and plan.deployed is plan.running
     runs = " as it runs" if stays else ""
@@ -75,7 +75,7 @@ def _account(account: BudgetAccount, deployment: str) -> str:
 
 
 def budget_change(plan: DeployPlan) -> str:
-    """What an operator sets: whose budget, what it was, who stated that, and what it is then."""
+    """Return the budget that an operator sets, before and after, and who declared the old one."""
     changes = []
     for account in plan.accounts:
         stated = plan.before.get(account.quantity)

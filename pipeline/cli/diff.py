@@ -1,4 +1,4 @@
-"""``dpstream diff``: two jobs side by side."""
+"""The command ``dpstream diff``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from dpstream.pipeline.results.epoch_counts import NoCountsError, check_epochs
 from dpstream.pipeline.stages.epoch_log import EpochLog
 from dpstream.pipeline.values.value_domains import ValueDomain
 
-_JOB_HELP = "The name of a deployed job, or its job file."
+_JOB_HELP = "Name of a deployed job, or its job file."
 
 
 def diff(
@@ -37,22 +37,20 @@ def diff(
     other: Annotated[str, typer.Argument(metavar="B", help=_JOB_HELP)],
     epochs: Annotated[
         str | None,
-        typer.Option(metavar="A..B", help="Compare these only, from the first to the last."),
+        typer.Option(metavar="A..B", help="Compare only epochs A to B, inclusive."),
     ] = None,
     plot: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE.png", dir_okay=False, help="Draw the differences over the epochs."
-        ),
+        typer.Option(metavar="FILE.png", dir_okay=False, help="Plot the differences by epoch."),
     ] = None,
     servers: Servers = None,
     kafka_config: KafkaConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare two jobs of one protocol and domain, epoch by epoch. Exit code 1 if they differ.
+    """Compare two jobs of one protocol and domain. Exits with 1 if they differ.
 
-    First their integers: fate, contributors, population and the counts themselves. Then what was
-    published: the largest difference of two estimates, in standard deviations.
+    Compares every epoch: first integers (fate, contributors, population and the counts themselves),
+    then published estimates, by their largest difference in standard errors.
     """
     first, last = (1, None) if epochs is None else first_and_last(epochs)
     with cluster_of(servers, kafka_config) as cluster:

@@ -1,4 +1,4 @@
-"""``dpstream erase-keys``: private keys whose turn is over."""
+"""The command ``dpstream erase-keys``."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from dpstream.pipeline.state import sealing_keys_folder
 
 def erase_keys(
     keys: SealingKeys = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Erase them, and do not only name them.")] = (
-        False
-    ),
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Erase the keys. Without it, they are only listed.")
+    ] = (False),
     servers: Servers = None,
     kafka_config: KafkaConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Erase private keys whose turn is over: nobody can open then what was sealed to them.
+    """Erase expired private keys: reports sealed to them can no longer be opened.
 
-    A turn is over when the last epoch that is sealed to the key is published, in every job deployed
-    on this cluster that names it; keys that no job names are left alone. A recording of these
-    epochs can be read and compared as before, but no more be replayed or verified --deep. Copies of
-    a key, as in a backup, are for whoever made them to erase.
+    A key expires when the last epoch sealed to it is published in every job deployed on this
+    cluster that names it. Keys that no job names are kept. A recording of these epochs can still be
+    read and compared, but no longer replayed or verified with --deep. Copies of a key, for example
+    in backups, must be erased by their owners.
     """
     folder = keys or sealing_keys_folder()
     with cluster_of(servers, kafka_config) as cluster:

@@ -1,4 +1,4 @@
-"""The options of files that estimates are written to, and how they are written."""
+"""Options for files of estimates, and their writer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dpstream.pipeline.results.published_rows import PublishedRows
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.whole_files import replaced_whole
 
-_PANEL = "Files, instead of printing; - is standard output"
+_PANEL = "Output files instead of printing; - is standard output"
 
 CsvFile = Annotated[
     Path | None,
@@ -45,7 +45,7 @@ JsonLinesFile = Annotated[
         "--jsonl",
         metavar="FILE",
         dir_okay=False,
-        help="Write the same rows as JSON, an object a line.",
+        help="Write the same rows as JSON lines.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -55,22 +55,17 @@ _STANDARD_OUTPUT = Path("-")
 
 @dataclass(frozen=True, slots=True)
 class EstimateFile:
-    """A file to write estimates to.
-
-    Attributes:
-        format: of its content.
-        path: of the file; ``-`` is standard output.
-    """
+    """A file to write estimates to; path ``-`` is standard output."""
 
     format: str
     path: Path
 
     @classmethod
     def of(cls, paths: Mapping[str, Path | None]) -> EstimateFile | None:
-        """The one that is asked for, of the paths by format; None if there is none.
+        """Return the requested file, of the paths by format; None without any.
 
         Raises:
-            UsageProblem: there are several, or one that is no text would go to a terminal.
+            UsageProblem: If several are given, or a binary one would go to a terminal.
         """
         wanted = [(form, path) for form, path in paths.items() if path is not None]
         if len(wanted) > 1:
@@ -80,10 +75,10 @@ class EstimateFile:
         return cls(*wanted[0]) if wanted else None
 
     def write(self, rows: PublishedRows, records: Iterable[EstimateRecord]) -> None:
-        """Write the rows of epochs; the file is there whole or not at all.
+        """Write the rows of epochs, all or nothing.
 
         Raises:
-            OSError: the file cannot be written.
+            OSError: If the file cannot be written.
         """
         pieces = PIECES[self.format](rows, records)
         if self.path == _STANDARD_OUTPUT:

@@ -1,4 +1,4 @@
-"""``dpstream estimates``: what a deployed job has published."""
+"""The command ``dpstream estimates``."""
 
 from __future__ import annotations
 
@@ -60,15 +60,17 @@ def _print_schema(wanted: bool) -> None:
 def estimates(
     job: JobName,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Go on with new epochs until the last one.")
+        bool, typer.Option("--follow", help="Continue with new epochs until the last one.")
     ] = False,
     format: Annotated[
-        Format, typer.Option(help="json is one object a line, csv has a header.")
+        Format, typer.Option(help="Output format: json has one object per line, csv a header.")
     ] = Format.table,
     smoothed: Annotated[
         bool,
         typer.Option(
-            "--smoothed", help="Look back: every epoch from the reports of all epochs so far."
+            "--smoothed",
+            help="Smooth retrospectively: estimate every epoch from the reports of all epochs so "
+            "far.",
         ),
     ] = False,
     change: Annotated[
@@ -77,19 +79,19 @@ def estimates(
             "--change",
             min=1,
             metavar="N",
-            help="The change since N epochs ago, with the interval of the change.",
+            help="Print changes since N epochs ago, with their own intervals.",
         ),
     ] = None,
     horizon: Annotated[
         int | None,
-        typer.Option(min=1, help="Which one to smooth, from 1 on. Default: the latest."),
+        typer.Option(min=1, help="Horizon to smooth, from 1. Default: the latest."),
     ] = None,
     last: Annotated[
         int | None,
         typer.Option(
             min=1,
             metavar="N",
-            help=f"The latest N epochs alone. Default: all; of a table on screen {MOST_PRINTED:,}.",
+            help=f"Only the latest N epochs. Default: all; in a printed table {MOST_PRINTED:,}.",
         ),
     ] = None,
     item: Item = None,
@@ -114,12 +116,12 @@ def estimates(
     ] = False,
     servers: Servers = None,
     kafka_config: KafkaConfig = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Same as --format json.")] = False,
 ) -> None:
-    """Print the published estimates; of items the largest ones, of numbers the quartiles.
+    """Print published estimates: for items the largest, for numbers the quartiles.
 
-    As CSV all items or numbers, as JSON the records themselves. Files hold all of them too, unless
-    a question is asked, and a row for every epoch and number.
+    CSV contains all items or numbers, JSON the records themselves. Files contain all items or
+    numbers, too, unless a query selects some, with a row for every epoch and number.
     """
     file = EstimateFile.of({"csv": csv, "parquet": parquet, "jsonl": jsonl})
     if file is not None and follow:
@@ -180,7 +182,7 @@ def estimates(
 
 
 def _explained(records: Iterable[EstimateRecord], job: DeployedJob) -> Iterator[EstimateRecord]:
-    """The same records; each flag is explained where it stands first."""
+    """Yield the same records; explain each flag at its first occurrence."""
     known = set[str]()
     for record in records:
         for flag in set(record.flags) - known:
@@ -209,7 +211,7 @@ def _print_smoothed(
     format: str,
     file: EstimateFile | None,
 ) -> None:
-    # Published before the logs are read: so all of it can be smoothed.
+    # Read estimates before the logs, so that all of them can be smoothed.
     published = list(reader.read())
     looked_back = read_from(cluster, job, smoothed_horizon(job, horizon))
     records = smoothed_records(published, looked_back)

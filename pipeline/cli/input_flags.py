@@ -1,4 +1,4 @@
-"""Flags that say how the rows of an input are written; they go before the job file's ``input``."""
+"""Flags that describe the rows of an input; they override the job file's ``input``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dpstream.pipeline.jobs.input_forms import InputForm
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.jobs.job_problems import JobError
 
-_PANEL = "How rows are written (before the job file's input)"
+_PANEL = "Row format (overrides the job file's input)"
 """Of ``--help``."""
 
 
@@ -27,43 +27,54 @@ Column = Annotated[
     _option(
         "--column",
         "user|value|time|epoch=NAME",
-        "What a column is called. May be repeated.",
+        "Name of a column. May be repeated.",
     ),
 ]
 Separator = Annotated[
-    str | None, _option("--separator", "SIGN", "Between fields, such as ';', or tab.")
+    str | None, _option("--separator", "SIGN", "Separator of fields, such as ';', or tab.")
 ]
 Encoding = Annotated[
     str | None,
-    _option("--encoding", "NAME", "Such as latin-1. Default: UTF-8, or by a byte order mark."),
+    _option(
+        "--encoding",
+        "NAME",
+        "Character encoding, such as latin-1. Default: by byte order mark, else UTF-8.",
+    ),
 ]
 TimeFormat = Annotated[
     str | None,
-    _option("--time-format", "FORMAT", "iso, unix, unix_ms, or such as '%d.%m.%Y %H:%M'."),
+    _option(
+        "--time-format", "FORMAT", "iso, unix, unix_ms, or a pattern such as '%d.%m.%Y %H:%M'."
+    ),
 ]
 Timezone = Annotated[
-    str | None, _option("--timezone", "ZONE", "Of times that name none, such as Europe/Berlin.")
+    str | None,
+    _option("--timezone", "ZONE", "Time zone of times without one, such as Europe/Berlin."),
 ]
 Duplicates = Annotated[
     str | None,
     _option(
         "--duplicates",
         "RULE",
-        "first, last, largest, smallest or refuse: which of several rows of a user for the same "
-        "epoch or time counts.",
+        "Rule for several rows of a user with the same epoch or time: first, last, largest, "
+        "smallest or refuse.",
     ),
 ]
 Clamp = Annotated[
     bool,
     typer.Option(
         "--clamp",
-        help="Numbers outside of the job's range count as its ends.",
+        help="Clamp numbers to the job's range.",
         rich_help_panel=_PANEL,
     ),
 ]
 FileFormat = Annotated[
     str | None,
-    _option("--format", "csv|json|parquet", "Default: as the file begins; json is one a line."),
+    _option(
+        "--format",
+        "csv|json|parquet",
+        "Format of the file; json is JSON lines. Default: detected from its content.",
+    ),
 ]
 
 _FLAGS: dict[str, Any] = {
@@ -79,7 +90,7 @@ _FLAGS: dict[str, Any] = {
 
 
 class InputFlags:
-    """What the flags of a command line say.
+    """Values of these flags in a command line.
 
     >>> from dpstream.pipeline.jobs.input_forms import AS_IT_IS
     >>> InputFlags(column=["user=student_id"], separator=";").over(AS_IT_IS).columns.user
@@ -94,10 +105,10 @@ class InputFlags:
             self._given["columns"] = dict(map(_column, column))
 
     def form_of(self, job: Job) -> InputForm:
-        """How the input of a job is written.
+        """Return the input format of a job, with these flags.
 
         Raises:
-            UsageProblem: a flag says what cannot be, or is for other values than the job's.
+            UsageProblem: If a flag is invalid, or does not apply to the job's values.
         """
         form = self.over(job.input_form)
         refusal = form.refusal(job.domain)
@@ -106,12 +117,12 @@ class InputFlags:
         return form
 
     def adapted(self, job: Job) -> Job:
-        """Return the job as one that says how its input is written; raises as `form_of`."""
+        """Return the job with that input format; raises as `form_of`."""
         form = self.form_of(job)
         return job if form == job.input_form else job.model_copy(update={"input": form})
 
     def over(self, form: InputForm) -> InputForm:
-        """A form with what the flags say."""
+        """Return an input format with these flags."""
         try:
             return form.with_changes(self._given) if self._given else form
         except JobError as error:
@@ -122,7 +133,7 @@ class InputFlags:
 
 
 def takes_input_flags(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the flags; it is called with `InputFlags` as its argument ``flags``."""
+    """Add the flags to a command, which receives them as `InputFlags` in the argument ``flags``."""
     signature = inspect.signature(command, eval_str=True)
 
     @wraps(command)

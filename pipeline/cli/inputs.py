@@ -1,4 +1,4 @@
-"""What commands that read an input share: its options, loading it, showing how far they are."""
+"""Options, loading and progress bars of commands that read an input."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ Roster = Annotated[
     typer.Option(
         "--users",
         metavar="FILE",
-        help="Who there is, which is public: one user a line, or a CSV with a column user, plain "
-        "or gzip. Rows of others are not used. Default: whoever has a row.",
+        help="Enrolled users, which are public: one per line, or a CSV with a column user, plain "
+        "or gzip. Rows of other users are ignored. Default: all users with a row.",
     ),
 ]
 ToEpoch = Annotated[
@@ -44,14 +44,14 @@ ToEpoch = Annotated[
     typer.Option(
         "--to-epoch",
         metavar="EPOCH",
-        help="The input is complete up to this epoch; values hold until then. Default: the job's "
-        "last. Needed for a job that renews.",
+        help="Last epoch of the input; values persist until then. Required for recurring jobs. "
+        "Default: the job's last.",
     ),
 ]
 
 
 def load_roster(path: Path | None) -> tuple[str, ...] | None:
-    """The users of a roster, if there is one."""
+    """Return the users of a user list, if given."""
     return None if path is None else load_users(path)
 
 
@@ -64,7 +64,7 @@ def load_input(
     skip_bad_rows: bool,
     form: InputForm | None = None,
 ) -> ValueLog:
-    """The input of a job, as it is produced; what an operator may not expect is said."""
+    """Load the input of a job for production; print notices on anything unexpected."""
     log = load(
         job,
         path,
@@ -79,7 +79,7 @@ def load_input(
 
 
 def load_truth(job: Job, path: Path) -> ValueLog:
-    """The input of a job, for whoever may see what it says: up to its last row."""
+    """Load the input of a job as ground truth, up to its last row."""
     log = load_value_log(
         path,
         domain=job.domain,
@@ -95,14 +95,14 @@ def load_truth(job: Job, path: Path) -> ValueLog:
 
 @contextmanager
 def progress_bar() -> Iterator[Progress]:
-    """A progress bar on standard error, if that is a terminal."""
+    """Show a progress bar on standard error, if that is a terminal."""
     with _progress(MofNCompleteColumn(), TimeElapsedColumn()) as progress:
         yield progress
 
 
 @contextmanager
 def progress_to_go() -> Iterator[Progress]:
-    """The same with the time still to go, of steps of very different lengths."""
+    """Show a progress bar with the remaining time, for steps of very different durations."""
     with _progress(TimeElapsedColumn(), TimeToGo()) as progress:
         yield progress
 
@@ -119,14 +119,14 @@ def _progress(*columns: ProgressColumn) -> Progress:
 
 
 class TimeToGo(ProgressColumn):
-    """How long it still takes if what is left is as quick as what is done, as it says itself."""
+    """Estimate of the remaining time at the speed so far, by the total that the task states."""
 
     def __init__(self) -> None:
         super().__init__()
         self._done, self._at = 0.0, 0.0
 
     def render(self, task: Task) -> Text:
-        """The time to go, by what was done when a step was done last."""
+        """Return the remaining time, based on the last finished step."""
         elapsed = task.elapsed or 0.0
         if task.completed != self._done:
             self._done, self._at = task.completed, elapsed

@@ -1,4 +1,4 @@
-"""``dpstream list``, and how deployed jobs are told of."""
+"""The command ``dpstream list``, and descriptions of deployed jobs."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def list_jobs(
 
 
 def length(job: DeployedJob) -> str:
-    """Its epochs, in words."""
+    """Return the number of a job's epochs, in words."""
     epochs = plural(job.epochs.count, "epoch")
     if not job.epochs.renew:
         return epochs
@@ -86,13 +86,13 @@ def _phase_in_short(job: DeployedJob, phase: Phase) -> str:
 
 
 def promised(job: DeployedJob) -> Guarantee:
-    """What a job promises in all its horizons; without end, in one of them."""
+    """Return the guarantee over all horizons of a job; if endless, over one of them."""
     guarantee = job.guarantee
     return guarantee.over(job.horizons or 1) if job.epochs.renew else guarantee
 
 
 def job_json(job: DeployedJob) -> dict[str, Any]:
-    """What `list` and `deploy` say of a job, as JSON values."""
+    """Return the JSON description of a job in `list` and `deploy`."""
     return {
         "job": job.name,
         "protocol": job.protocol,

@@ -1,4 +1,4 @@
-"""``dpstream kafka``: the broker on this machine."""
+"""The commands ``dpstream kafka``, for the local broker."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dpstream.pipeline.kafka.local_kafka import LocalKafka
 from dpstream.pipeline.state import kafka_folder
 
 app = typer.Typer(
-    help="The local broker: a real Apache Kafka on this machine, without Docker or Java.",
+    help="Manage the local broker: a real Apache Kafka, without Docker or Java.",
 )
 
 
@@ -24,7 +24,11 @@ def _local_kafka() -> LocalKafka:
 def start(
     port: Annotated[
         int | None,
-        typer.Option(min=1, max=65_535, help="Default: the port of the last start, or a free one."),
+        typer.Option(
+            min=1,
+            max=65_535,
+            help="Port of the broker. Default: the port of the last start, or a free one.",
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -39,7 +43,7 @@ def start(
 
 @app.command(epilog="Example: dpstream kafka stop")
 def stop(as_json: AsJson = False) -> None:
-    """Stop the local broker; its data stay."""
+    """Stop the local broker; its data remains."""
     was_running = _local_kafka().stop()
     if as_json:
         say_json({"was_running": was_running})
@@ -49,7 +53,7 @@ def stop(as_json: AsJson = False) -> None:
 
 @app.command(epilog="Example: dpstream kafka status")
 def status(as_json: AsJson = False) -> None:
-    """Say whether the local broker runs, and where. Exit code 1 if it does not."""
+    """Show whether and where the local broker runs. Exits with 1 if it does not."""
     broker = _local_kafka().status()
     if as_json:
         say_json(broker)
@@ -64,7 +68,7 @@ def status(as_json: AsJson = False) -> None:
 
 @app.command(epilog="Example: dpstream kafka logs --lines 200")
 def logs(
-    lines: Annotated[int, typer.Option(min=1, help="How many lines, from the end.")] = 50,
+    lines: Annotated[int, typer.Option(min=1, help="Number of lines, from the end.")] = 50,
     as_json: AsJson = False,
 ) -> None:
     """Print the end of the broker's log."""

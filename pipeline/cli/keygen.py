@@ -1,4 +1,4 @@
-"""``dpstream keygen``: key pairs for sealed reports."""
+"""The command ``dpstream keygen``."""
 
 from __future__ import annotations
 
@@ -23,15 +23,18 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 def keygen(
     names: Annotated[
         list[str],
-        typer.Argument(metavar="NAME...", help="Of the pairs: NAME.pub here, NAME.key in --keys."),
+        typer.Argument(
+            metavar="NAME...", help="Names of the pairs: NAME.pub here, NAME.key in --keys."
+        ),
     ],
     keys: SealingKeys = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make key pairs for sealed reports, each by the party that is to hold the private key.
+    """Create key pairs for sealed reports. Run it at the party that opens them.
 
-    The public key, NAME.pub, is written into this folder, for a job file to name. The private one
-    stays with who opens reports with it: lost, they cannot be read; read by others, they can.
+    The public key, NAME.pub, is written to this folder, to be named in a job file. The private key
+    stays with the party that opens reports: if it is lost, they cannot be read; if it leaks, others
+    can read them.
     """
     for name in names:
         if not _NAME.fullmatch(name):
@@ -72,10 +75,10 @@ def keygen(
 
 
 def key_ring(job: DeployedJob, folder: Path | None) -> KeyRing:
-    """The private keys that may open a job's reports.
+    """Return the private keys that may open a job's reports.
 
     Raises:
-        WrongKeyError: a file holds no private key, or others than its owner have access.
+        WrongKeyError: If a file has no private key, or others than its owner have access.
     """
     if not job.sealing_turns:
         return NO_KEYS

@@ -1,4 +1,4 @@
-"""``dpstream ledger``: what people were charged, for what, and whether the ledger is whole."""
+"""The command ``dpstream ledger``."""
 
 from __future__ import annotations
 
@@ -31,22 +31,26 @@ from dpstream.pipeline.ledger.writing import of_reopening
 def ledger(
     job: Annotated[
         str | None,
-        typer.Argument(metavar="[JOB]", help="The name of a job, or its job file. Default: all."),
+        typer.Argument(metavar="[JOB]", help="Name of a job, or its job file. Default: all jobs."),
     ] = None,
     population: Annotated[
         str | None,
-        typer.Option("--population", metavar="NAME", help="What these people were charged."),
+        typer.Option("--population", metavar="NAME", help="Only charges of this population."),
     ] = None,
     verify: Annotated[
         bool,
-        typer.Option("--verify", help="See that nothing was cut, edited or moved; exit code 1."),
+        typer.Option(
+            "--verify",
+            help="Check that nothing was cut, edited, inserted or moved. Exits with 1 if something "
+            "was.",
+        ),
     ] = False,
     head: Annotated[
         str | None,
         typer.Option(
             "--head",
             metavar="HASH",
-            help="With --verify: the head that an earlier one has printed, as you have kept it.",
+            help="(with --verify) Expected head, as an earlier run printed it and you stored it.",
         ),
     ] = None,
     reopen: Annotated[
@@ -54,8 +58,8 @@ def ledger(
         typer.Option(
             "--reopen",
             metavar="REASON",
-            help="Go on after the ledger was damaged, without what is lost; the reason stands in "
-            "it. Asks first.",
+            help="Continue after damage to the ledger, without the lost entries; records the "
+            "reason. Asks first.",
         ),
     ] = None,
     yes: Yes = False,
@@ -63,12 +67,12 @@ def ledger(
     kafka_config: KafkaConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what people were charged, when and for what, what was released, and what is left to them.
+    """Show privacy charges, what was released for them, and remaining budgets.
 
-    Every deployment is charged for good; a replay is charged nothing. Each entry carries the hash
-    of the one before it, so that --verify finds whatever was cut, edited, inserted or moved. A cut
-    at the end is found by what is kept elsewhere: receipts beside the deployed jobs, what was
-    released, and the head, which you can keep in a ticket.
+    Every deployment is charged permanently; a replay is charged nothing. Each entry carries the
+    hash of its predecessor, so --verify detects everything that was cut, edited, inserted or moved.
+    A cut at the end is detected by data stored elsewhere: receipts alongside the deployed jobs,
+    releases, and the head, which you can store in a ticket.
     """
     if head is not None and not re.fullmatch("[0-9a-f]{64}", head):
         raise UsageProblem(f"--head is {head}: give the 64 hexadecimal digits of a head")

@@ -1,4 +1,4 @@
-"""How the ledger looks: what was charged and released, and what people may still be charged."""
+"""Print the ledger: charges, releases and remaining budgets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dpstream.pipeline.ledger.verification import Inconsistency
 
 
 class Selection:
-    """Which entries are asked for: of a job, of a population, or all."""
+    """Selected entries: those of a job, of a population, or all."""
 
     def __init__(self, job: str | None, population: str | None) -> None:
         self._job = job
@@ -26,27 +26,27 @@ class Selection:
 
     @property
     def in_words(self) -> str:
-        """What is asked for, behind a sentence."""
+        """The selection, as the end of a sentence."""
         if self._job is not None:
             return f", by a job of the name {self._job}; --population NAME asks for people"
         return "" if self._population is None else f", for population {self._population}"
 
     def has_charge(self, charge: Charge) -> bool:
-        """Whether a charge is asked for."""
+        """Return whether a charge is selected."""
         return self._job in (None, charge.job) and self._population in (None, charge.population)
 
     def has_budget(self, budget: StatedBudget, populations: Sequence[str]) -> bool:
-        """Whether a budget is: with a job, those of its people."""
+        """Return whether a budget is selected; for a job, those of its populations."""
         wanted = self._population in (None, budget.population)
         return wanted and (self._job is None or budget.population in populations)
 
     def has_fact(self, said: Draft) -> bool:
-        """Whether something else that is said is."""
+        """Return whether an entry of another kind is selected."""
         return self._job in (None, said.facts.get("job")) and self._population is None
 
 
 def show_entries(report: LedgerReport, selection: Selection) -> None:
-    """Print what was charged, set and said, in the order of the ledger."""
+    """Print all selected entries, in the order of the ledger."""
     rows = list(_rows(report, selection))
     if not rows:
         say(f"nobody was charged, and no budget is stated{selection.in_words}")
@@ -128,7 +128,7 @@ def _time(milliseconds: int) -> str:
 
 
 def show_releases(report: LedgerReport, selection: Selection) -> None:
-    """Print what was released of every deployment that is charged."""
+    """Print the releases of every charged deployment."""
     rows = []
     for charge in report.state.charges:
         releases = report.releases.get(charge.deployment)
@@ -150,7 +150,7 @@ def show_releases(report: LedgerReport, selection: Selection) -> None:
 
 
 def show_streams(report: LedgerReport, selection: Selection) -> None:
-    """Print what whole streams are charged once, of those who were in every released window."""
+    """Print the one-time charges of whole streams, for devices in every released window."""
     rows = [
         (
             f"{charge.job} {charge.deployment[:8]}"
@@ -184,7 +184,7 @@ _ABOUT_STREAMS = (
 
 
 def show_findings(report: LedgerReport, findings: Sequence[Inconsistency]) -> None:
-    """Print what is wrong, and where; and the head, to be kept elsewhere."""
+    """Print inconsistencies and their locations."""
     for each in findings:
         where = "" if each.offset is None else f"offset {each.offset:,}: "
         when = "" if each.at is None else f" ({instant(each.at)})"
@@ -205,7 +205,7 @@ def show_head(report: LedgerReport) -> None:
 def ledger_json(
     report: LedgerReport, selection: Selection, findings: Sequence[Inconsistency] | None
 ) -> dict[str, Any]:
-    """All of it, as JSON values."""
+    """Return the selected ledger as JSON values."""
     state = report.state
     charges = [each for each in state.charges if selection.has_charge(each)]
     populations = sorted({each.population for each in charges})
@@ -270,7 +270,7 @@ def _charge_json(report: LedgerReport, charge: Charge) -> dict[str, Any]:
 
 
 def show_populations(report: LedgerReport, selection: Selection) -> None:
-    """Print what each population was charged in all, and may still be."""
+    """Print the total charges of each population, and its remaining budget."""
     for population in _populations(report, selection):
         say(f"\npopulation {population}", "bold")
         say_pairs(population_pairs(report.state, population))

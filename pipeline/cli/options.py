@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share, and what they mean."""
+"""Arguments and options shared by several commands."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from dpstream.pipeline.errors import FAILED
 
 Yes = Annotated[
     bool,
-    typer.Option("--yes", help="Do not ask what is lost or charged again, as scripts need it."),
+    typer.Option("--yes", help="Skip questions about losses and repeated charges, for scripts."),
 ]
 
 
 def ask(loss: str, otherwise: str) -> None:
-    """Go on if somebody on the terminal agrees to a loss.
+    """Continue if the user confirms a loss on the terminal.
 
     Args:
-        loss: what would be lost or charged.
-        otherwise: what is told who does not agree.
+        loss: What would be lost or charged.
+        otherwise: Message if the user declines.
 
     Raises:
-        UsageProblem: there is no terminal.
-        typer.Exit: nobody agrees.
+        UsageProblem: If there is no terminal.
+        typer.Exit: If the user declines.
     """
     if not sys.stdin.isatty():
         raise UsageProblem(f"{loss}; there is no terminal to ask on: add --yes")
@@ -40,7 +40,7 @@ def ask(loss: str, otherwise: str) -> None:
 
 
 def _ranges(texts: list[str] | None) -> list[str] | None:
-    # Before Typer finds HIGH to be an argument too many.
+    # Checked before Typer rejects HIGH as an extra argument.
     for text in texts or ():
         if ":" not in text:
             raise UsageProblem(f"--range: {text!r} is no range: give LOW:HIGH, such as 10:20")
@@ -53,7 +53,7 @@ Servers = Annotated[
         "--bootstrap-servers",
         envvar="DPSTREAM_BOOTSTRAP_SERVERS",
         metavar="HOST:PORT,...",
-        help="The Kafka cluster. Default: the local broker.",
+        help="Kafka cluster. Default: the local broker.",
         rich_help_panel="Cluster",
     ),
 ]
@@ -62,7 +62,7 @@ KafkaConfig = Annotated[
     typer.Option(
         "--kafka-config",
         metavar="FILE",
-        help="A client.properties, with the TLS and SASL settings of Kafka's own tools.",
+        help="A client.properties file with the TLS and SASL settings of Kafka's own tools.",
         rich_help_panel="Cluster",
     ),
 ]
@@ -71,30 +71,30 @@ SealingKeys = Annotated[
     typer.Option(
         "--keys",
         metavar="FOLDER",
-        help="Of jobs whose reports are sealed: where the private keys are. Default: where "
-        "dpstream keygen puts them.",
+        help="Folder of private keys, for jobs with sealed reports. Default: the folder used by "
+        "dpstream keygen.",
     ),
 ]
 TlsCertificate = Annotated[
     Path | None,
-    typer.Option("--tls-cert", metavar="FILE", help="Answer by TLS, with this chain (PEM)."),
+    typer.Option(
+        "--tls-cert", metavar="FILE", help="Serve over TLS with this certificate chain (PEM)."
+    ),
 ]
 TlsKey = Annotated[
     Path | None,
-    typer.Option("--tls-key", metavar="FILE", help="The private key to it (PEM)."),
+    typer.Option("--tls-key", metavar="FILE", help="Private key of --tls-cert (PEM)."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-JobFile = Annotated[Path, typer.Argument(metavar="JOBFILE", help="The job file (YAML).")]
+JobFile = Annotated[Path, typer.Argument(metavar="JOBFILE", help="Job file (YAML).")]
 JobName = Annotated[
-    str, typer.Argument(metavar="JOB", help="The name of a deployed job, or its job file.")
+    str, typer.Argument(metavar="JOB", help="Name of a deployed job, or its job file.")
 ]
-SkipBadRows = Annotated[
-    bool, typer.Option("--skip-bad-rows", help="Go on without rows that cannot be used.")
-]
+SkipBadRows = Annotated[bool, typer.Option("--skip-bad-rows", help="Skip unusable rows.")]
 
 
 class Format(StrEnum):
-    """How estimates and answers are printed."""
+    """Output format of estimates and answers."""
 
     table = "table"
     csv = "csv"
@@ -102,20 +102,20 @@ class Format(StrEnum):
 
 
 class LogFormat(StrEnum):
-    """How a worker's lines are written."""
+    """Format of log lines."""
 
     text = "text"
     json = "json"
 
 
-_QUESTION = "Questions, one kind at a time"
+_QUESTION = "Queries, one kind at a time"
 
 Item = Annotated[
     list[str] | None,
     typer.Option(
         "--item",
         metavar="X",
-        help="This item, or @FILE: those of a file, one a line. May be repeated.",
+        help="Item to estimate, or @FILE with one item per line. May be repeated.",
         rich_help_panel=_QUESTION,
     ),
 ]
@@ -125,8 +125,8 @@ Top = Annotated[
         "--top",
         min=1,
         metavar="K",
-        help="The items with the largest estimates. Selecting biases upwards: ± all holds for all "
-        "items of the domain at once.",
+        help="The K items with the largest estimates. Selection biases them upwards; the interval "
+        "'± all' holds for all items of the domain at once.",
         rich_help_panel=_QUESTION,
     ),
 ]
@@ -135,8 +135,7 @@ Range = Annotated[
     typer.Option(
         "--range",
         metavar="LOW:HIGH",
-        help="How many numbers lie from LOW to below HIGH; of whole numbers, HIGH is included. "
-        "May be repeated.",
+        help="Count numbers from LOW to below HIGH; whole numbers include HIGH. May be repeated.",
         callback=_ranges,
         rich_help_panel=_QUESTION,
     ),
@@ -146,7 +145,7 @@ Quantile = Annotated[
     typer.Option(
         "--quantile",
         metavar="Q",
-        help="0.5 is the median; below 0.9 lie nine of ten. May be repeated.",
+        help="Quantile: 0.5 is the median; nine of ten values lie below 0.9. May be repeated.",
         rich_help_panel=_QUESTION,
     ),
 ]
@@ -155,7 +154,7 @@ Crowd = Annotated[
     typer.Option(
         "--crowd",
         metavar="LABEL",
-        help="Of this crowd, of a job with crowds: its size and its items, or those asked for.",
+        help="Crowd, in jobs with crowds: its size and its items, or those requested.",
         rich_help_panel=_QUESTION,
     ),
 ]
@@ -164,7 +163,7 @@ Box = Annotated[
     typer.Option(
         "--box",
         metavar="A1:B1,A2:B2",
-        help="How many points lie there, ends included. May be repeated.",
+        help="Count points in a box, ends included. May be repeated.",
         rich_help_panel=_QUESTION,
     ),
 ]
@@ -173,7 +172,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def check_name(name: str) -> str:
-    """The name of a producer or worker, if folders and Kafka can bear it."""
+    """Return the name of a producer or worker if it is valid in folders and in Kafka."""
     if not _NAME.fullmatch(name):
         raise UsageProblem(
             f"--name is {name}: give letters, digits, '.', '-' and '_', a letter or digit first"

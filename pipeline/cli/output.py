@@ -1,8 +1,8 @@
-"""How results look: tables and sentences for people, JSON for programs.
+"""Print results: tables and sentences for users, JSON for programs.
 
-Tables fit 80 columns, and colours are for terminals only. What is not a result (progress, notices)
-goes to standard error. Names and details come from topics and files: whatever is printed here has
-its control characters replaced.
+* Tables fit 80 columns; colors are for terminals only.
+* Progress and notices go to standard error.
+* Names and details come from topics and files: control characters in all output are replaced.
 """
 
 from __future__ import annotations
@@ -35,39 +35,39 @@ _UNLIMITED = 1 << 16
 
 
 def say(text: str = "", style: str = "", *, whole: bool = False) -> None:
-    """Print a line of the result; `whole` for one with a path, which is never wrapped."""
+    """Print a line of the result; `whole` prevents wrapping, for lines with a path."""
     _console().print(Text(text, style), soft_wrap=whole)
 
 
 def say_command(command: str) -> None:
-    """Print a command or path that is to be copied: on a line of its own, however long it is."""
+    """Print a command or path to copy, on a line of its own and unwrapped."""
     _console().print(Text(f"  {command}"), soft_wrap=True)
 
 
 def tell(text: str) -> None:
-    """Print a line about what is going on."""
+    """Print a progress message or notice to standard error."""
     print(printable(text), file=sys.stderr, flush=True)
 
 
 def silence(*libraries: str) -> None:
-    """Have libraries log nothing: what they say many times is told once, elsewhere."""
+    """Mute libraries whose repeated messages are reported once, elsewhere."""
     for name in libraries:
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
 def say_line(line: str, *, flush: bool = False) -> None:
-    """Print a line as it is, such as one of CSV; a terminal is not steered by what it holds."""
+    """Print a line as it is, such as one of CSV; on terminals, without control characters."""
     print(printable(line) if sys.stdout.isatty() else line, flush=flush)
 
 
 def say_lines(lines: Iterable[str]) -> None:
-    """The same for many."""
+    """Print many lines like `say_line`."""
     terminal = sys.stdout.isatty()
     sys.stdout.writelines(f"{printable(line) if terminal else line}\n" for line in lines)
 
 
 def say_json(value: object) -> None:
-    """Print a result, or several, as one JSON value."""
+    """Print a result as one JSON value."""
     print(printable_json(json_text(value, indent=2, ensure_ascii=False)))
 
 
@@ -77,7 +77,7 @@ def say_table(columns: Columns, rows: Iterable[Any]) -> None:
 
 
 def table_of(columns: Columns, rows: Iterable[Any]) -> RenderableType:
-    """A table to be printed; numbers have their thousands separated, and None is a dash.
+    """Return a printable table; thousands are separated, and None is a dash.
 
     >>> from fractions import Fraction
     >>> Console().print(table_of({"of": str, ">above": "numerator"}, [Fraction(7_000, 3)]))
@@ -85,10 +85,10 @@ def table_of(columns: Columns, rows: Iterable[Any]) -> RenderableType:
     7000/3  7,000
 
     Args:
-        columns: headers, and what stands below each of a row: an attribute, or what a function
-            makes of it. Without these, rows are their cells. A header that begins with ``>`` is
-            aligned to the right; one with ``=`` holds what is to be copied, and is never wrapped.
-        rows: such as dataclasses.
+        columns: Headers, each with an attribute name or a function of the row. Without these, rows
+            are sequences of cells. A header starting with ``>`` is right-aligned; one with ``=`` is
+            for text to copy, and never wrapped.
+        rows: Such as dataclasses.
     """
     if isinstance(columns, Mapping):
         getters = [attrgetter(each) if isinstance(each, str) else each for each in columns.values()]
@@ -102,10 +102,10 @@ def _cell(value: object) -> str:
 
 
 class _WrittenTable:
-    """A table of texts, a line a row.
+    """A table of texts, one line per row.
 
-    Where it is as wide as it likes its lines are written as they are: rich, which is asked where a
-    cell has to be wrapped, takes six times as long, a second for the status of two hundred jobs.
+    If no cell needs wrapping, lines are written directly: rich takes six times as long, a second
+    for the status of two hundred jobs.
     """
 
     def __init__(self, columns: tuple[str, ...], rows: tuple[tuple[str, ...], ...]) -> None:
@@ -146,7 +146,7 @@ class _WrittenTable:
 
 
 def say_pairs(pairs: Iterable[tuple[str, str]]) -> None:
-    """Print what belongs together, a label and a text a line; long texts are wrapped in place."""
+    """Print lines of a label and a text; long texts are wrapped in place."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
@@ -156,7 +156,7 @@ def say_pairs(pairs: Iterable[tuple[str, str]]) -> None:
 
 
 def guarantee_pairs(guarantee: Guarantee) -> Iterable[tuple[str, str]]:
-    """A guarantee in words, for `say_pairs`."""
+    """Describe a guarantee, for `say_pairs`."""
     delta = f", delta {guarantee.delta:.3g}" if guarantee.delta else ""
     yield "guarantee", f"epsilon {guarantee.epsilon:.6g}{delta} for a user's {guarantee.spent_on}"
     if guarantee.shuffled is not None:
@@ -173,29 +173,29 @@ def guarantee_pairs(guarantee: Guarantee) -> Iterable[tuple[str, str]]:
 
 
 class PrintableConsole(Console):
-    """A console that replaces control characters in texts, and not in its own colours."""
+    """A console that replaces control characters in texts, but not in its own colors."""
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterator[Segment]:
-        """The segments of something that is to be printed."""
+        """Yield the segments of a renderable."""
         for text, style, control in super().render(renderable, options):
             yield Segment(text if control else printable(text), style, control)
 
 
 def console() -> Console:
-    """Where results are printed."""
+    """Return the console for results."""
     return _console()
 
 
 def _console() -> Console:
-    # Lines in a file or a pipe are for programs too: they are not broken at an imagined margin.
+    # Lines in a file or a pipe are for programs, too: do not wrap them.
     unlimited = not sys.stdout.isatty() and "COLUMNS" not in os.environ
     return PrintableConsole(highlight=False, width=_UNLIMITED if unlimited else None)
 
 
 def number(value: float | None) -> str:
-    """A number with thousands separated; small ones with a digit more."""
+    """Format a number with thousands separated, small ones with one decimal."""
     if value is None:
         return "-"
     if isinstance(value, int) or abs(value) >= 100:
@@ -204,7 +204,7 @@ def number(value: float | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A duration in its two largest units.
+    """Format a duration in its two largest units.
 
     >>> duration(0.42), duration(59), duration(3_725), duration(200_000)
     ('0.4 s', '59 s', '1 h 2 min', '2 d 7 h')
@@ -224,17 +224,17 @@ _UNITS = (("d", 86_400, "h", 3_600), ("h", 3_600, "min", 60), ("min", 60, "s", 1
 
 
 def instant(milliseconds: int) -> str:
-    """A moment given in milliseconds since 1970, to the minute."""
+    """Format a time in milliseconds since 1970, to the minute."""
     return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def now() -> int:
-    """Milliseconds since 1970."""
+    """Return the milliseconds since 1970."""
     return time.time_ns() // 1_000_000
 
 
 def plural(count: int, noun: str) -> str:
-    """A count with its noun.
+    """Format a count with its noun.
 
     >>> plural(1, "epoch"), plural(2, "epoch")
     ('1 epoch', '2 epochs')

@@ -1,4 +1,4 @@
-"""``dpstream pause``, ``resume`` and ``drain``: what an operator has a deployed job do."""
+"""The commands ``dpstream pause``, ``resume`` and ``drain``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dpstream.pipeline.values.durations import parse_duration
 _POLL_SECONDS = 0.5
 _TELL_SECONDS = 2.0
 _EPOCHS_SHOWN = 8
-# A supervisor that has just been told needs so many seconds to have its workers say something.
+# Time that a supervisor needs, after a change of phase, until its workers send heartbeats.
 _START_SECONDS = 15.0
 
 
@@ -33,7 +33,10 @@ def pause(
     kafka_config: KafkaConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Have supervisors end a job's workers. Producers go on; nothing is lost within retention."""
+    """Stop a job's workers through their supervisors. Producers continue.
+
+    Nothing is lost within topics.retention.
+    """
     with cluster_of(servers, kafka_config) as cluster:
         deployed, before = _find(cluster, job)
         if before is not Phase.PAUSED:
@@ -58,7 +61,7 @@ def resume(
     kafka_config: KafkaConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Have supervisors run the workers of a job that was paused or drained."""
+    """Restart the workers of a paused or drained job through their supervisors."""
     with cluster_of(servers, kafka_config) as cluster:
         deployed, before = _find(cluster, job)
         if before is not Phase.RUNNING:
@@ -84,17 +87,18 @@ def drain(
         str | None,
         typer.Option(
             metavar="DURATION",
-            help="Wait no longer than this, such as 10min: exit code 1 then, and the drain goes "
-            "on. Default: until it is over.",
+            help="Maximum time to wait, such as 10min. On timeout, exits with 1 and the drain "
+            "continues. Default: unlimited.",
         ),
     ] = None,
     servers: Servers = None,
     kafka_config: KafkaConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Decide what is open with the producers that are in, publish it, and let the workers end.
+    """Finalize and publish open epochs, then let the workers end.
 
-    What producers write from now on stays in the topic for resume. Run it again to wait on.
+    Uses the producers that are in, without waiting for others. What producers write from now on
+    stays in the topic for dpstream resume. Run it again to continue waiting.
     """
     seconds = None if timeout is None else _seconds(timeout)
     with cluster_of(servers, kafka_config) as cluster:
@@ -125,9 +129,10 @@ def drain(
 def _drain(
     cluster: Cluster, job: DeployedJob, seconds: float | None, patience: float
 ) -> DrainProgress:
-    """Begin a drain, or join the one that is under way; how far it is when over or in `seconds`.
+    """Start or join a drain; return its progress when finished, or after `seconds`.
 
-    Workers that a supervisor has to start first are missed only after `patience` seconds.
+    Missing workers are reported only after `patience` seconds, as a supervisor may have to start
+    them.
     """
     watch = DrainWatch(cluster, job, begin_drain(cluster, job, now()))
     began = time.monotonic()
@@ -151,7 +156,7 @@ def _drain(
 
 def _words(job: DeployedJob, progress: DrainProgress, *, missed: bool) -> Iterator[str]:
     if progress.unfinished:
-        # Where devices rely on the shuffle stage, how many there are is for nobody to see.
+        # If the guarantee relies on the shuffler, the number of records must stay hidden.
         hidden = job.protocol_entry.shuffling is not None
         records = "records" if hidden else plural(progress.unfinished, "record")
         yield f"{records} of the reports to be finished"

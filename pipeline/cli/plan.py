@@ -1,4 +1,4 @@
-"""``dpstream plan``: what a job promises, before there are any data."""
+"""The command ``dpstream plan``."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ _BLUE, _VERMILION = "#0072B2", "#D55E00"
 
 
 def write_plan_plot(made: Plan, path: Path) -> None:
-    """Draw a plan into a PNG file; see `draw_plan`."""
+    """Plot a plan into a PNG file; see `draw_plan`."""
     save_figure(draw_plan(made), path)
 
 
 def draw_plan(made: Plan) -> Figure:
-    """Draw the standard deviation of every epoch's estimate, in users, and of the smoothed one.
+    """Plot the standard error of every epoch's estimate, in users, and of the smoothed one.
 
     Raises:
-        PlotError: matplotlib is missing.
+        PlotError: If Matplotlib is missing.
     """
     figure = new_figure(10, 4.5)
     axes = figure.add_subplot()
@@ -72,7 +72,7 @@ def draw_plan(made: Plan) -> Figure:
 
 
 class Trusted(StrEnum):
-    """Whom a protocol may ask to trust."""
+    """Party that a protocol may trust."""
 
     NOBODY = "nobody"
     SHUFFLE = "shuffle"
@@ -81,20 +81,21 @@ class Trusted(StrEnum):
 def plan(
     job: JobFile,
     users: Annotated[
-        int, typer.Option(min=1, help="How many people are expected to take part.")
+        int, typer.Option(min=1, help="Expected number of participating users.")
     ] = 10_000,
     error: Annotated[
         str | None,
         typer.Option(
             metavar="SHARE|USERS",
-            help="A wanted root mean squared error, such as 2% or 500: for how many users.",
+            help="Target root mean squared error, such as 2% or 500: print for how many users it "
+            "is met.",
         ),
     ] = None,
     changes_histogram: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="CSV changes,share or changes,users: weighs noise against frozen users for "
+            help="CSV changes,share or changes,users: weighs noise against users that exceed "
             "parameters.changes.",
         ),
     ] = None,
@@ -102,49 +103,48 @@ def plan(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="The same, counted in a change log. What is printed is not private then.",
+            help="Count that histogram in a change log. The output is then not private.",
         ),
     ] = None,
     like: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Input of the job, or CSV item,count: errors are predicted for items as unequally "
-            "held. What is printed is not private then.",
+            help="Input of the job, or CSV item,count: predict errors for these item frequencies. "
+            "The output is then not private.",
         ),
     ] = None,
     plot: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Draw the error of every epoch into a PNG file."),
+        typer.Option(metavar="FILE", help="Plot the error of every epoch into a PNG file."),
     ] = None,
     compare: Annotated[
         bool,
-        typer.Option(
-            "--compare", help="Put all protocols that could do the same job side by side."
-        ),
+        typer.Option("--compare", help="Compare all protocols that could run the same job."),
     ] = False,
     recommend: Annotated[
-        bool, typer.Option("--recommend", help="Choose one for --trust and --error, and say why.")
+        bool,
+        typer.Option(
+            "--recommend", help="Recommend a protocol for --trust and --error, with reasons."
+        ),
     ] = False,
     trust: Annotated[
-        Trusted, typer.Option(help="Whom the recommended protocol may ask to trust.")
+        Trusted, typer.Option(help="Party that the recommended protocol may trust.")
     ] = Trusted.SHUFFLE,
     colluding: Annotated[
         float,
         typer.Option(
             metavar="SHARE",
-            help="Of those who report, the share that works with whoever looks: such as 0.1.",
+            help="Share of reporting users that collude with the observer, such as 0.1.",
         ),
     ] = 0.0,
     absent: Annotated[
         float,
-        typer.Option(
-            metavar="SHARE", help="Of the users, the share that does not report at an epoch."
-        ),
+        typer.Option(metavar="SHARE", help="Share of users that do not report at an epoch."),
     ] = 0.0,
     as_json: AsJson = False,
 ) -> None:
-    """Say what a job promises and how accurate it will be, before there are any data."""
+    """Predict the privacy and accuracy of a job, before any data exists."""
     loaded = load_job(job)
     changes = _changes(loaded, changes_histogram, changes_from)
     for option, share in (("--colluding", colluding), ("--absent", absent)):
@@ -166,7 +166,7 @@ def plan(
         absent=absent,
     )
     if as_json:
-        # With what is None, too, which its own format leaves out.
+        # Includes empty fields, which its own format leaves out.
         said = {"guarantee": json_fields(made.guarantee)}
         say_json(json_fields(made) | said | {"interval_half_width": half_width(made.rmse)})
     else:
@@ -186,8 +186,8 @@ def plan(
 
 
 def _held(job: Job, path: Path) -> NDArray[np.float64]:
-    """The share of the users that hold each item, as a file has it."""
-    # Where there is a file; a plan without one is quicker.
+    """Return the share of users that have each item, from a file."""
+    # Imported only if a file is given: a plan without one is faster.
     from dpstream.pipeline.cli.inputs import load_truth
     from dpstream.pipeline.devices.item_log import ItemLog
     from dpstream.pipeline.devices.item_shares import counts_in, usual_shares
@@ -230,7 +230,7 @@ def _wanted_error(text: str) -> float:
 
 
 def _changes(job: Job, histogram: Path | None, log: Path | None) -> NDArray[np.float64] | None:
-    """The share of users by number of changes, where one of the options gives it."""
+    """Return the share of users by number of changes, if an option gives it."""
     if histogram is not None and log is not None:
         raise UsageProblem("--changes-histogram and --changes-from are both there: give one")
 

@@ -1,4 +1,4 @@
-"""How a plan looks: what a job promises, how accurate it will be, and what it asks of users."""
+"""Print a plan: guarantee, accuracy and traffic of a job."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 
 def show_plan(made: Plan) -> None:
-    """Print all of it."""
+    """Print the whole plan."""
     each = "" if made.guarantee.horizons is None else " in each horizon"
     say(f"{made.job}: {made.protocol}, {plural(len(made.epochs), 'epoch')}{each}", "bold")
     rounding = rounding_note(len(made.epochs), made.horizon)
@@ -70,7 +70,6 @@ def show_plan(made: Plan) -> None:
 
 
 def _show_epochs(made: Plan) -> None:
-    """The standard deviation of every epoch as a plot in a line."""
     deviations = [epoch.standard_deviation for epoch in made.epochs]
     say_pairs(
         [
@@ -220,7 +219,7 @@ def _most_users(made: Plan) -> str:
 
 
 def half_width(standard_deviation: float) -> float:
-    """Of a 95 % interval."""
+    """Return the half width of a 95 % interval."""
     return NORMAL_95 * standard_deviation
 
 
@@ -233,7 +232,7 @@ def _constant(value: float) -> str:
 
 
 def _show_parties(parties: Sequence[PartyGuarantee], epochs: int) -> None:
-    """Print a row for each party, and what its figures rest on."""
+    """Print a row for each party, and the assumptions of its guarantee."""
     say("\nwhat each party can learn about one person at most", "bold")
     done = "did, in all epochs together," if epochs > 1 else "has"
     say(
@@ -275,7 +274,7 @@ def _party_delta(party: PartyGuarantee) -> str:
 
 
 def _sparkline(values: Sequence[float], width: int) -> str:
-    """Bars from 0 to the largest value, at most `width` of them: each shows the largest of a part.
+    """Return at most `width` bars from 0 to the maximum, each the largest value of its part.
 
     >>> _sparkline([1, 2, 4, 8], 4), _sparkline([1, 2, 4, 8], 2), _sparkline([0.0, 0.0], 9)
     ('▁▂▄█', '▂█', '▁▁')

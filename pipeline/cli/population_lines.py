@@ -1,4 +1,4 @@
-"""What people were charged in all and may still be, by several accountings."""
+"""Describe the total charges and remaining budget of a population, by several accountings."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from dpstream.pipeline.jobs.stated_budgets import standing_budgets
 from dpstream.pipeline.ledger.spending import Spending
 from dpstream.randomizers.accounting.charges import composed_epsilon
 
-# At which the composed figure is shown, beside the charges' own deltas, where no budget says it.
+# Delta of the composed epsilon, in addition to the charges' own, if no budget gives one.
 _SHOWN_DELTA = 1e-6
 
 
 def population_pairs(state: Spending, population: str) -> Iterator[tuple[str, str]]:
-    """What to say of people, a label and a text each."""
+    """Yield lines of a label and a text about a population."""
     body = population_json(state, population)
     charged, count = body["charged"], body["deployments"]
     deployments = "1 deployment" if count == 1 else f"{count:,} deployments"
@@ -51,7 +51,7 @@ def population_pairs(state: Spending, population: str) -> Iterator[tuple[str, st
 
 
 def population_json(state: Spending, population: str) -> dict[str, Any]:
-    """The same, as JSON values."""
+    """Return the same as JSON values."""
     charges = [each for each in state.charges if each.population == population]
     standing = standing_budgets(population, state.stated)
     accounts = {each.quantity: each for each in accounts_for(population, charges, standing)}

@@ -1,4 +1,4 @@
-"""``dpstream produce``: from a file, or from standard input by the clock."""
+"""The command ``dpstream produce``, from a file, standard input or a topic."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from dpstream.pipeline.kafka.broker_clock import BrokerClock
 from dpstream.pipeline.kafka.deployed_jobs import check_has_producers
 from dpstream.pipeline.state import producer_folder
 
-# Seconds: the clock may be set, or the machine sleep, while rows are waited for.
+# Seconds: the clock may be set, or the machine sleep, during the wait for rows.
 _LONGEST_WAIT = 1.0
 
 
@@ -60,8 +60,8 @@ def produce(
         typer.Option(
             "--input",
             metavar="FILE|-",
-            help="The change log: CSV, JSON lines or Parquet; - reads CSV or JSON lines as "
-            "they come, and closes epochs by the clock.",
+            help="Change log: CSV, JSON lines or Parquet; - reads CSV or JSON lines from standard "
+            "input and closes epochs by the clock.",
         ),
     ] = None,
     from_topic: Annotated[
@@ -69,8 +69,8 @@ def produce(
         typer.Option(
             "--from-topic",
             metavar="TOPIC",
-            help="A topic of JSON events instead, each counted once; epochs are closed by the "
-            "clock, or with --to-epoch up to that one.",
+            help="Topic of JSON events to read instead, each counted once. Epochs are closed by "
+            "the clock, or up to --to-epoch.",
         ),
     ] = None,
     input_servers: Annotated[
@@ -78,7 +78,7 @@ def produce(
         typer.Option(
             "--input-bootstrap-servers",
             metavar="HOST:PORT,...",
-            help="The cluster of the events. Default: that of the job.",
+            help="Cluster of the events. Default: the job's cluster.",
             rich_help_panel="Cluster",
         ),
     ] = None,
@@ -87,7 +87,7 @@ def produce(
         typer.Option(
             "--input-kafka-config",
             metavar="FILE",
-            help="A client.properties of it.",
+            help="A client.properties file for the cluster of the events.",
             rich_help_panel="Cluster",
         ),
     ] = None,
@@ -95,22 +95,23 @@ def produce(
     to_epoch: ToEpoch = None,
     rate: Annotated[
         float | None,
-        typer.Option(metavar="EPOCHS", help="At most so many epochs per second."),
+        typer.Option(metavar="EPOCHS", help="Maximum epochs per second."),
     ] = None,
     name: Annotated[
-        str, typer.Option(help="Of this producer, its own among the job's.")
+        str, typer.Option(help="Name of this producer, unique within the job.")
     ] = "producer",
     state_directory: Annotated[
         Path | None,
         typer.Option(
-            metavar="FOLDER", help="What its devices have drawn. Default: in the state folder."
+            metavar="FOLDER",
+            help="Folder of the randomness drawn by its devices. Default: in the state folder.",
         ),
     ] = None,
     group: Annotated[
         int | None,
         typer.Option(
             min=0,
-            help="Of a job that learns: that all its devices are in. Default: spread over all.",
+            help="Group of all its devices, in jobs that learn. Default: spread over all groups.",
         ),
     ] = None,
     skip_bad_rows: SkipBadRows = False,
@@ -122,14 +123,14 @@ def produce(
 ) -> None:
     """Randomize the values of a change log and send the reports, epoch by epoch.
 
-    Run again after an interruption, it goes on where it was: an epoch once drawn is never drawn
-    again.
+    Run again after an interruption, it continues where it stopped: an epoch once drawn is never
+    drawn again.
 
-    Who is enrolled is public and must not depend on a value. --users says it; without it, all who
-    have a row in the file are enrolled before its first epoch. Input that comes live needs it, or a
-    row without a value for every user, placed before epoch 1 (alice,0,). Who has a first row later
-    is a stranger: counted, and not used. All who are enrolled are present at every epoch, with the
-    value they had last. Live input goes on without rows that cannot be used.
+    Enrollment is public and must not depend on a value. --users lists the enrolled users; without
+    it, all users with a row in the file are enrolled before its first epoch. Live input needs
+    --users, or a row without a value for every user, placed before epoch 1 (alice,0,). A user whose
+    first row comes later is unknown: counted, and not used. All enrolled users are present at every
+    epoch, with their latest value. Live input skips unusable rows.
     """
     if rate is not None and not rate > 0:
         raise UsageProblem(f"--rate is {rate:g}, must be above 0")
@@ -144,7 +145,7 @@ def produce(
         deployed = find_job(cluster, job)
         check_has_producers(deployed)
         form = flags.form_of(job_of_file(job) or deployed)
-        # One folder for each deployment: the devices of another one have drawn for another law.
+        # One folder for each deployment: devices of another one drew from another distribution.
         folder = state_directory or producer_folder(deployed.name, name) / deployed.deployment.hex()
         opened = partial(
             open_producer, cluster, deployed, folder, name=name, group=group, notify=tell
@@ -206,14 +207,14 @@ def _produce_live(
             "epochs.start and epochs.length"
         )
 
-    # Not this machine's clock, which may be off or set meanwhile.
+    # Not the local clock, which may be off or set meanwhile.
     clock = broker_clock.moment
     running = max(1, calendar.epoch_of(clock()))
     if job.last_epoch is not None and running > job.last_epoch:
         raise UsageProblem(
             f"the last epoch of job {job.name} is over: deploy a job with a later epochs.start"
         )
-    # Whoever stops this process wants the rows read so far to be kept, as with Ctrl-C.
+    # On SIGTERM, save the rows read so far, as with Ctrl-C.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     with opened(first_epoch=running, clock=broker_clock) as producer:
         begun = producer.closed_epoch

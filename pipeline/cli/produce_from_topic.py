@@ -23,7 +23,7 @@ from dpstream.pipeline.kafka.event_topic import EventTopic
 def say_produced(
     producer: Producer, begun: int, last_epoch: int | None, strangers: int, as_json: bool
 ) -> None:
-    """Say what a run has done."""
+    """Print the result of a run."""
     if as_json:
         say_json(
             {
@@ -54,7 +54,7 @@ def say_produced(
 
 
 def strangers_said(count: int) -> str:
-    """Neither who they are nor what they hold, nor how often they have a row."""
+    """Return the number of unknown users, but not who they are, their values or numbers of rows."""
     return f"{plural(count, 'stranger')} with rows, which are not used"
 
 
@@ -71,19 +71,19 @@ def produce_from_topic(
     as_json: bool,
     form: InputForm,
 ) -> None:
-    """Read events up to an epoch, or as they come.
+    """Read events up to an epoch, or as they arrive.
 
     Args:
-        opened: opens the producer.
-        job: as deployed.
-        cluster: of the job.
-        events: the cluster of the topic.
-        topic: its name.
-        roster: who is enrolled; empty: see `TopicInput`.
-        to_epoch: the topic is complete up to this one; None: epochs are closed by the clock.
-        rate: at most so many epochs per second.
-        as_json: print JSON.
-        form: how events are written.
+        opened: Opens the producer.
+        job: As deployed.
+        cluster: Cluster of the job.
+        events: Cluster of the topic.
+        topic: Its name.
+        roster: Enrolled users; if empty, see `TopicInput`.
+        to_epoch: Last epoch of a complete topic; None closes epochs by the clock.
+        rate: Maximum epochs per second.
+        as_json: Print JSON.
+        form: Format of the events.
     """
     calendar = job.epochs.calendar
     if to_epoch is not None and to_epoch < 1:
@@ -97,7 +97,7 @@ def produce_from_topic(
         raise UsageProblem("--rate is for files and --to-epoch: the clock closes epochs")
     log = EventTopic(events, topic, tell)
     reader = RowReader(job.domain, calendar, form)
-    # Whoever stops this process wants to hear what it has done; what was read is kept anyway.
+    # On SIGTERM, print the result; events read so far are saved in any case.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     clock = ask_broker_clock(cluster, job, tell)
     first = 1

@@ -1,4 +1,4 @@
-"""``dpstream producers``: who reports to a deployed job."""
+"""The command ``dpstream producers``."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ def producers(
     job: JobName,
     retire: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="End this producer for good, after the last epoch."),
+        typer.Option(
+            metavar="NAME", help="Retire this producer permanently, after the last epoch."
+        ),
     ] = None,
     servers: Servers = None,
     kafka_config: KafkaConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """List who reports to a job, or end a producer for good."""
+    """List the producers of a job, or retire one permanently."""
     with cluster_of(servers, kafka_config) as cluster:
         deployed = find_job(cluster, job)
         check_has_producers(deployed)

@@ -1,4 +1,4 @@
-"""``dpstream query``: questions answered from the windows themselves."""
+"""The command ``dpstream query``."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ _COLUMNS = ("estimate", "standard_deviation", "low", "high")
 def query(
     job: JobName,
     epoch: Annotated[
-        int | None, typer.Option(metavar="E", help="Of the job. Default: the latest.")
+        int | None, typer.Option(metavar="E", help="Epoch of the job. Default: the latest.")
     ] = None,
     epochs: Annotated[
-        str | None, typer.Option(metavar="A..B", help="Add these up, from the first to the last.")
+        str | None, typer.Option(metavar="A..B", help="Sum epochs A to B, inclusive.")
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Go on with every new epoch until the last one.")
+        bool, typer.Option("--follow", help="Continue with new epochs until the last one.")
     ] = False,
     item: Item = None,
     top: Top = None,
@@ -64,15 +64,15 @@ def query(
     box: Box = None,
     crowd: Crowd = None,
     format: Annotated[
-        Format, typer.Option(help="json is one object a line, csv has a header.")
+        Format, typer.Option(help="Output format: json has one object per line, csv a header.")
     ] = Format.table,
-    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Same as --format json.")] = False,
     servers: Servers = None,
     kafka_config: KafkaConfig = None,
 ) -> None:
-    """Ask the windows of a job whose epochs stand alone: items, ranges, boxes, quantiles.
+    """Query windows of a job with independent epochs: items, ranges, boxes, quantiles.
 
-    Asking costs no privacy: what was released may be asked for ever.
+    Queries cost no privacy: released data may be queried any number of times.
     """
     if epoch is not None and epochs is not None:
         raise UsageProblem("--epoch and --epochs do not go together: give one of them")
@@ -116,7 +116,7 @@ def _windows(
 
 
 def first_and_last(text: str) -> tuple[int, int]:
-    """What ``--epochs A..B`` says."""
+    """Parse ``--epochs A..B``."""
     first, dots, last = text.partition("..")
     if not dots or not first.strip().isdecimal() or not last.strip().isdecimal():
         raise UsageProblem(f"--epochs is {text}: give the first and the last one, such as 3..7")
@@ -124,7 +124,7 @@ def first_and_last(text: str) -> tuple[int, int]:
 
 
 def _say_answers(job: DeployedJob, answered: Answered) -> None:
-    """Print what was asked, the answers with their intervals, and what they rest on."""
+    """Print the query, its answers with intervals, and their guarantee."""
     first, promised = True, False
     for window, answers in answered:
         if not first:
@@ -136,7 +136,7 @@ def _say_answers(job: DeployedJob, answered: Answered) -> None:
             _say_table(job, answers)
             say()
             say_pairs(_about(window, answers))
-            # What is promised does not change.
+            # The guarantee does not change.
             if not promised:
                 say_pairs(_guarantee(job, len(window.epochs)))
                 promised = True
@@ -145,7 +145,6 @@ def _say_answers(job: DeployedJob, answered: Answered) -> None:
 
 
 def _csv_lines(job: DeployedJob, answered: Answered) -> Iterator[str]:
-    """A header, and a row for every answer."""
     header = False
     for window, answers in answered:
         if answers is None:
@@ -160,7 +159,7 @@ def _csv_lines(job: DeployedJob, answered: Answered) -> Iterator[str]:
 
 
 def _json_lines(job: DeployedJob, answered: Answered) -> Iterator[str]:
-    """One object a line: of an epoch, or of the sum of several."""
+    """Yield one object per line, for an epoch or the sum of several."""
     for window, answers in answered:
         body = {
             "job": job.name,

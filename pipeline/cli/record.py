@@ -1,4 +1,4 @@
-"""``dpstream record``: what a job published and what it rests on, kept as files."""
+"""The command ``dpstream record``."""
 
 from __future__ import annotations
 
@@ -33,36 +33,35 @@ from dpstream.pipeline.state import FolderLock
 def record(
     job: Annotated[
         str | None,
-        typer.Argument(metavar="[JOB]", help="The name of a deployed job, or its job file."),
+        typer.Argument(metavar="[JOB]", help="Name of a deployed job, or its job file."),
     ] = None,
     output: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
             file_okay=False,
-            help="Where to record: a new folder, or one that a recording of this job was begun in "
-            "and that it goes on in.",
+            help="Folder of the recording: new, or with a recording of this job to continue.",
         ),
     ] = None,
     from_epoch: Annotated[
         int | None,
-        typer.Option(min=1, metavar="EPOCH", help="Begin with this one. Default: the first."),
+        typer.Option(min=1, metavar="EPOCH", help="First epoch to record. Default: the first."),
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Go on until the job's last epoch is recorded.")
+        bool, typer.Option("--follow", help="Continue until the job's last epoch is recorded.")
     ] = False,
     verify: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Record nothing; see whether a recording is what was recorded. Exit code 1 if "
-            "anything was altered, cut short or lost.",
+            help="Check a recording instead. Exits with 1 if anything was altered, truncated or "
+            "lost.",
         ),
     ] = None,
     deep: Annotated[
         bool,
         typer.Option(
-            "--deep", help="With --verify: aggregate all windows again, and compare the integers."
+            "--deep", help="(with --verify) Aggregate all windows again and compare the integers."
         ),
     ] = False,
     keys: SealingKeys = None,
@@ -70,11 +69,12 @@ def record(
     kafka_config: KafkaConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Record a job: released windows, manifests, partials and estimates, as Parquet.
+    """Record a job's released windows, manifests, partials and estimates as Parquet.
 
-    Run again on the same folder, it goes on where it was. A recording is as anonymous as the topics
-    it is made from, which is to say: as private as the job promises. It holds no more; its files
-    are for their owner alone (0600). What is missing, since it was deleted before, is named.
+    Run again on the same folder, it continues where it stopped. A recording is as anonymous as the
+    topics it is made from, that is, as private as the job promises. It contains nothing else, and
+    its files are accessible to their owner alone (0600). Data that was deleted earlier is listed as
+    missing.
     """
     if verify is not None:
         if job is not None or output is not None or follow or from_epoch is not None:
@@ -87,7 +87,7 @@ def record(
         raise UsageProblem("--deep is for --verify DIR")
     if keys is not None:
         raise UsageProblem("--keys is for --verify DIR --deep: what is recorded stays sealed")
-    # Whoever stops this process wants what it has read to count, as with Ctrl-C.
+    # On SIGTERM, commit what was read, as with Ctrl-C.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     with cluster_of(servers, kafka_config) as cluster:
         _record(cluster, find_job(cluster, job), output, from_epoch, follow, as_json)
@@ -124,7 +124,7 @@ def _shown(
 ) -> Iterator[Recorded]:
 
     def round() -> Iterator[Recorded]:
-        # Asked first: all that was published before the answer is recorded still.
+        # Checked first: everything published before this check is still recorded.
         ended = check.ended()
         yield from recorder.round()
         if ended is not None and not recorder.complete:
@@ -228,5 +228,5 @@ def _say_verified(path: Path, found: Verification) -> None:
 
 
 def _unit(*, shared: bool) -> str:
-    """What is counted of windows: of tables in shares, nobody sees how many reports they are of."""
+    """Return the unit of window contents: with shares, the number of reports is not visible."""
     return "piece" if shared else "report"

@@ -1,4 +1,4 @@
-"""``dpstream replay``: the windows of a job aggregated again."""
+"""The command ``dpstream replay``."""
 
 from __future__ import annotations
 
@@ -52,78 +52,80 @@ _LAST_MILLISECOND = 253_402_300_799_999
 def replay(
     source: Annotated[
         str,
-        typer.Argument(
-            metavar="SOURCE", help="The name of a deployed job, or the folder of a recording."
-        ),
+        typer.Argument(metavar="SOURCE", help="Name of a deployed job, or folder of a recording."),
     ],
     name: Annotated[
         str | None,
-        typer.Option("--as", metavar="NAME", help="Of the replay. Default: SOURCE-replay."),
+        typer.Option("--as", metavar="NAME", help="Name of the replay. Default: SOURCE-replay."),
     ] = None,
     job: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="A job file with another estimator or other topics; everything else must be as it "
-            "was.",
+            help="Job file with another estimator or other topics; everything else must be "
+            "unchanged.",
         ),
     ] = None,
     from_epoch: Annotated[
         int | None,
-        typer.Option(min=1, metavar="E", help="The first epoch to aggregate again."),
+        typer.Option(min=1, metavar="E", help="First epoch to aggregate again."),
     ] = None,
     from_time: Annotated[
         str | None,
         typer.Option(
             metavar="T",
-            help="The same: the first one decided at this moment or later (ISO 8601, UTC).",
+            help="Start at the first epoch decided at this time or later (ISO 8601, UTC), instead "
+            "of --from-epoch.",
         ),
     ] = None,
     to_epoch: Annotated[
         int | None,
-        typer.Option(min=1, metavar="E", help="The last epoch. Default: the last one there is."),
+        typer.Option(min=1, metavar="E", help="Last epoch. Default: the last available."),
     ] = None,
     from_partials: Annotated[
         bool,
         typer.Option(
             "--from-partials",
-            help="Aggregate nothing again: estimate again from what was counted.",
+            help="Aggregate nothing again; estimate from the existing counts.",
         ),
     ] = False,
     speed: Annotated[
         str,
         typer.Option(
-            metavar="N|xN|max", help="N epochs in a second, or N times as fast as it ran live."
+            metavar="N|xN|max", help="Speed: N epochs per second, or xN times the live speed."
         ),
     ] = "max",
     in_memory: Annotated[
         bool,
-        typer.Option("--in-memory", help="Deploy nothing and write no topic: print the estimates."),
+        typer.Option("--in-memory", help="Deploy nothing and write no topic; print the estimates."),
     ] = False,
     partitions: Annotated[
-        int | None, typer.Option(min=1, max=1024, metavar="P", help="Of the replay's topics.")
+        int | None,
+        typer.Option(
+            min=1, max=1024, metavar="P", help="Number of partitions of the replay's topics."
+        ),
     ] = None,
     no_workers: Annotated[
         bool,
         typer.Option(
-            "--no-workers", help="Leave aggregate and publish to workers that run elsewhere."
+            "--no-workers", help="Leave aggregation and publication to workers that run elsewhere."
         ),
     ] = False,
     keys: SealingKeys = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be read and written.")
+        bool, typer.Option("--dry-run", help="Show what would be read and written.")
     ] = False,
     format: Annotated[
-        Format, typer.Option(help="Of the estimates that --in-memory prints.")
+        Format, typer.Option(help="Format of the estimates printed by --in-memory.")
     ] = Format.table,
     servers: Servers = None,
     kafka_config: KafkaConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Aggregate the windows of a job again, under a new name: it costs no epsilon.
+    """Aggregate a job's windows again, under a new name. Costs no epsilon.
 
-    No window is closed anew, and none is released that was withheld. With the same parameters it
-    gives the same integers and estimates: dpstream diff compares them.
+    No window is closed again, and no suppressed window is released. The same parameters give the
+    same integers and estimates: compare them with dpstream diff.
     """
     wanted = _wanted(from_epoch, from_time, to_epoch, from_partials)
     try:
@@ -163,7 +165,7 @@ def _wanted(
     milliseconds = None
     if from_time is not None:
         try:
-            # To the later millisecond, within the last year there is: nothing from before is meant.
+            # Rounded up to a millisecond, within the last valid year: nothing earlier is selected.
             milliseconds = min(-(-parse_time(from_time) // 1000), _LAST_MILLISECOND)
         except ValueError as error:
             raise UsageProblem(f"--from-time: {error}") from None
@@ -171,7 +173,7 @@ def _wanted(
 
 
 def _recording(source: str) -> Path | None:
-    """The folder that a source means; None if it is the name of a job, or a job file."""
+    """Return the folder of a recording; None if the source is a job name or a job file."""
     path = Path(source)
     if path.name == INDEX_FILE:
         return path.parent
@@ -185,7 +187,7 @@ def _source(
     cluster: Cluster | None, source: str, recording: Path | None, *, windows: bool
 ) -> ReplaySource:
     if recording is not None:
-        # Not at the top: pyarrow takes long, and topics are replayed without it.
+        # Not at the top: pyarrow loads slowly, and topics are replayed without it.
         from dpstream.pipeline.recording.recordings import Recording
         from dpstream.pipeline.recording.replay.recording_source import RecordingSource
 
@@ -218,7 +220,7 @@ def _run(
                 first_epoch=plan.begins,
             )
         except AccessError as error:
-            # The replay has no ACLs of its own yet, and is not there to be asked for them.
+            # The replay has no ACLs yet, and is not deployed, so its name cannot be used to ask.
             named = f"{source.job.name} --replay {job.name}"
             raise ClusterError(error.asking_for("operator", named)) from error
         tell(f"job {job.name} is deployed, a replay of {source.place}: nobody is charged for it")
@@ -270,7 +272,7 @@ def _print_estimates(
         first_epoch=plan.begins,
     )
     pace = Pace(speed, time.monotonic())
-    # On a terminal the estimates themselves show how far it is.
+    # On a terminal, the estimates themselves show the progress.
     progress = ReplayProgress(plan.last, (lambda text: None) if sys.stdout.isatty() else tell)
 
     def wait(manifest: Manifest) -> None:

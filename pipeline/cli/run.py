@@ -1,4 +1,4 @@
-"""``dpstream run``: one worker of a stage, or one for every deployed job."""
+"""The command ``dpstream run``: one worker of a stage, or one for every deployed job."""
 
 from __future__ import annotations
 
@@ -69,27 +69,27 @@ class StageName(StrEnum):
 
 
 def run(
-    stage: Annotated[StageName, typer.Argument(help="Which stage.")],
+    stage: Annotated[StageName, typer.Argument(help="Stage to run.")],
     job: Annotated[
         str | None,
         typer.Argument(
             metavar="JOB",
-            help="The name of a deployed job, or its job file. Without it: every deployed job, a "
-            "worker process each, as jobs are deployed, changed, paused, drained and undeployed.",
+            help="Name of a deployed job, or its job file. Default: supervise all deployed jobs, "
+            "one worker process each, following deployments, changes, pauses and drains.",
         ),
     ] = None,
     jobs: Annotated[
         str | None,
         typer.Option(
             metavar="PATTERN",
-            help="Without JOB: only jobs whose name matches, as in 'survey-*'. Default: all.",
+            help="(without JOB) Only jobs whose name matches, such as 'survey-*'. Default: all.",
         ),
     ] = None,
     name: Annotated[
         str | None,
         typer.Option(
-            help="Of this worker, its own among the stage's on all machines; restart it under the "
-            "same name. Default: the name of this machine."
+            help="Name of this worker, unique within the stage on all machines; keep it across "
+            "restarts. Default: the host name."
         ),
     ] = None,
     noise_key: Annotated[
@@ -97,8 +97,8 @@ def run(
         typer.Option(
             "--noise-key",
             metavar="FILE",
-            help="Of jobs whose shuffle stage adds noise: the key that all their shuffle workers "
-            "share. Default: where deploy has made it, on the same machine.",
+            help="Noise key shared by all shuffle workers of a job whose shuffler adds noise. "
+            "Default: the file made by deploy, on the same machine.",
         ),
     ] = None,
     noise_keys: Annotated[
@@ -106,7 +106,7 @@ def run(
         typer.Option(
             "--noise-keys",
             metavar="FOLDER",
-            help="Without JOB: where the noise keys are, in a file for each job, of its name.",
+            help="(without JOB) Folder with one noise key file per job, named after it.",
         ),
     ] = None,
     keys: SealingKeys = None,
@@ -116,12 +116,12 @@ def run(
             min=1,
             max=65_535,
             metavar="PORT",
-            help="Serve /metrics (for Prometheus), /healthz and /readyz here. Default: nowhere.",
+            help="Port for /metrics (Prometheus), /healthz and /readyz. Default: none.",
         ),
     ] = None,
     metrics_address: Annotated[
         str,
-        typer.Option(metavar="ADDRESS", help="Of the interface on which --metrics serves."),
+        typer.Option(metavar="ADDRESS", help="Interface for --metrics."),
     ] = "127.0.0.1",
     metrics_descriptor: Annotated[
         int | None, typer.Option(hidden=True, envvar=METRICS_VARIABLE)
@@ -131,18 +131,18 @@ def run(
         typer.Option(
             min=0.1,
             metavar="SECONDS",
-            help="Without JOB: a worker that has had nothing to do for so long ends, and is "
-            "started when there is something; for many jobs on one machine. Default: never.",
+            help="(without JOB) Stop workers that have been idle this long, and start them on "
+            "demand; for many jobs on one machine. Default: never.",
         ),
     ] = None,
     log_format: Annotated[
         LogFormat,
-        typer.Option(help="Of the lines on standard error: one for every window."),
+        typer.Option(help="Format of log lines on standard error, one for each window."),
     ] = LogFormat.text,
     servers: Servers = None,
     kafka_config: KafkaConfig = None,
 ) -> None:
-    """Run one worker of a stage, or one for every job, until told to stop (Ctrl-C, SIGTERM)."""
+    """Run a worker of a stage, or one for every job, until Ctrl-C or SIGTERM."""
     worker = check_name(name or _host_name())
     for option, given in (("--noise-key", noise_key), ("--noise-keys", noise_keys)):
         if given is not None and stage is not StageName.shuffle:
@@ -180,7 +180,7 @@ def run(
                 output.tell(f"{error}; waiting until it answers (Ctrl-C ends it)")
             waiting = True
             time.sleep(_RETRY_SECONDS)
-    # A large window takes a scratch file for each producer with many reports.
+    # A large window needs a spill file for each producer with many reports.
     room_for_files(_MOST_FILES)
     folder = private_folder(worker_folder(deployed.name, stage, worker))
     clock = BrokerClock()
@@ -223,7 +223,7 @@ def run(
 
 
 def _check(cluster: Cluster, job: DeployedJob, stage: str, lines: LogLines) -> None:
-    """Exit with the reason if what is kept of the job contradicts itself."""
+    """Exit with the reason if the job's stored data contradicts itself."""
     if stage not in job.stages:
         return
     try:
@@ -244,7 +244,7 @@ def _make_stage(
     clock: BrokerClock,
     watcher: EstimateListener,
 ) -> Stage:
-    # A replay has its aggregators and publisher only.
+    # A replay has only aggregators and a publisher.
     if stage is not StageName.publish and not stage.startswith("aggregate"):
         check_has_devices(job)
     _check_stage(job, stage)
@@ -268,7 +268,7 @@ def _make_stage(
 
 
 def _resting(job: DeployedJob, stage: StageName, after: float | None) -> Resting | None:
-    """When the worker of a supervisor rests, which then reads the note of it."""
+    """Return the idle condition of a supervised worker; the supervisor reads its result."""
     if after is None:
         return None
     return Resting(after, waking_roles(job, stage), Task.version_of(job).hex())
@@ -282,5 +282,5 @@ def _check_stage(job: DeployedJob, stage: StageName) -> None:
 
 
 def _host_name() -> str:
-    """The name of this machine, as `check_name` would have it."""
+    """Return the name of this machine, adapted to `check_name`."""
     return re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname()).lstrip("._-")[:100] or "worker"

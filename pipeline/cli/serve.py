@@ -1,4 +1,4 @@
-"""``dpstream serve``: the live page."""
+"""The commands ``dpstream serve`` and ``password``."""
 
 from __future__ import annotations
 
@@ -34,23 +34,22 @@ _HEADER = re.compile(r"[A-Za-z0-9-]{1,100}")
 def serve(
     jobs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[JOB]...", help="Jobs to be shown. Default: all that there are."),
+        typer.Argument(metavar="[JOB]...", help="Jobs to show. Default: all."),
     ] = None,
     port: Annotated[
         int | None,
         typer.Option(
             min=0,
             max=65_535,
-            help=f"Where to serve; 0 for any port that is free. Default: {PORT}, or any if that "
-            "is taken.",
+            help=f"Port to serve on; 0 for any free port. Default: {PORT}, or a free one if taken.",
         ),
     ] = None,
     address: Annotated[
         str,
         typer.Option(
             metavar="ADDRESS",
-            help="Of the interface. Whoever reaches another one than 127.0.0.1 can read the page, "
-            "unless it has a password.",
+            help="Interface to serve on. Anyone who can reach an address other than 127.0.0.1 can "
+            "read the page, unless it has a password.",
         ),
     ] = "127.0.0.1",
     allow_host: Annotated[
@@ -58,8 +57,8 @@ def serve(
         typer.Option(
             "--allow-host",
             metavar="NAME[:PORT]",
-            help="A name, besides addresses and localhost, under which browsers know this page, "
-            "such as that of a reverse proxy.",
+            help="Additional name under which browsers reach this page, such as that of a reverse "
+            "proxy. Addresses and localhost are always allowed.",
         ),
     ] = None,
     tls_cert: TlsCertificate = None,
@@ -69,7 +68,7 @@ def serve(
         typer.Option(
             "--password-file",
             metavar="FILE",
-            help="Ask for the password whose hash dpstream password has written there.",
+            help="Require the password whose hash dpstream password wrote to this file.",
         ),
     ] = None,
     trusted_header: Annotated[
@@ -77,8 +76,8 @@ def serve(
         typer.Option(
             "--trusted-header",
             metavar="NAME",
-            help="Let in whom a proxy names in this header, such as X-Forwarded-User, and nobody "
-            "else without the password.",
+            help="Admit users that a proxy names in this header, such as X-Forwarded-User; others "
+            "only with the password.",
         ),
     ] = None,
     trusted_proxy: Annotated[
@@ -86,8 +85,8 @@ def serve(
         typer.Option(
             "--trusted-proxy",
             metavar="ADDRESS",
-            help="From where that header counts: an address or network, may be repeated. Default: "
-            "this machine.",
+            help="Address or network from which --trusted-header is accepted. May be repeated. "
+            "Default: this machine.",
         ),
     ] = None,
     embed_in: Annotated[
@@ -95,8 +94,8 @@ def serve(
         typer.Option(
             "--embed-in",
             metavar="ORIGIN",
-            help="Pages of this origin, such as https://intranet.example.org, may have the page in "
-            "a frame; may be repeated.",
+            help="Origin whose pages may embed this page in a frame, such as "
+            "https://intranet.example.org. May be repeated.",
         ),
     ] = None,
     truth: Annotated[
@@ -104,16 +103,16 @@ def serve(
         typer.Option(
             "--truth",
             metavar="[JOB=]FILE",
-            help="The input of a job: the true curve is drawn too, labelled as not private. For "
+            help="Input of a job: also draws the ground truth, labeled as not private. For "
             "demonstrations.",
         ),
     ] = None,
     servers: Servers = None,
     kafka_config: KafkaConfig = None,
 ) -> None:
-    """Serve a live page of all jobs, and a JSON API, until told to stop (Ctrl-C, SIGTERM).
+    """Serve a live page and a JSON API of all jobs, until Ctrl-C or SIGTERM.
 
-    It is read-only, and made from estimates and manifests alone. /api says how programs ask.
+    It is read-only, and uses estimates and manifests alone. /api documents the API.
     """
     if not address.strip():
         raise UsageProblem("--address is empty: give 127.0.0.1, or 0.0.0.0 for every interface")
@@ -193,12 +192,12 @@ def _truths(jobs: tuple[str, ...], given: list[str]) -> dict[str, Path]:
 
 
 def password(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where its hash is written.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="File for the hash.")],
 ) -> None:
-    """Choose the password of the live page, for dpstream serve --password-file FILE.
+    """Set the password of the live page, for dpstream serve --password-file FILE.
 
-    It is asked for on a terminal, twice, and read from the first line of the input elsewhere. The
-    file holds its hash alone; make it anew to change it, and start the page again.
+    Prompts twice on a terminal, otherwise reads the first line of standard input. The file contains
+    only the hash. To change the password, write the file again and restart the page.
     """
     if sys.stdin.isatty():
         chosen: str = typer.prompt(

@@ -1,4 +1,4 @@
-"""How servers of the command line speak TLS."""
+"""TLS settings of the servers that commands start."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from dpstream.pipeline.cli.output import tell
 
 
 def given_tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
-    """What --tls-cert and --tls-key say; None without them.
+    """Return the TLS context of --tls-cert and --tls-key; None without them.
 
     Raises:
-        UsageProblem: one of them is missing, or they do not belong together.
+        UsageProblem: If one of them is missing, or they do not match.
     """
     if certificate is None and key is None:
         return None
@@ -26,9 +26,10 @@ def given_tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | No
 
 
 def warn_of_readers(path: Path) -> None:
-    """Say so, if others on this machine can read a secret that was made elsewhere.
+    """Warn if other users of this machine can read a secret made elsewhere.
 
-    Such files are mounted into containers with modes that nobody there chooses, so it is no error.
+    It is not an error: such files are mounted into containers with modes that cannot be chosen
+    there.
     """
     with suppress(OSError):
         if path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
@@ -36,10 +37,10 @@ def warn_of_readers(path: Path) -> None:
 
 
 def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
-    """Of a certificate chain and its private key, in PEM.
+    """Return the TLS context of a certificate chain and its private key, in PEM.
 
     Raises:
-        UsageProblem: they cannot be used.
+        UsageProblem: If they cannot be used.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2

@@ -1,4 +1,4 @@
-"""``dpstream simulate``."""
+"""The command ``dpstream simulate``."""
 
 from __future__ import annotations
 
@@ -47,12 +47,14 @@ def simulate(
     job: JobFile,
     input: Annotated[
         Path,
-        typer.Option("--input", metavar="FILE", help="The change log: CSV, JSON lines or Parquet."),
+        typer.Option("--input", metavar="FILE", help="Change log: CSV, JSON lines or Parquet."),
     ],
     seed: Annotated[
-        int | None, typer.Option(help="Makes the run repeatable. Default: new randomness.")
+        int | None, typer.Option(help="Seed of a repeatable run. Default: new randomness.")
     ] = None,
-    trials: Annotated[int, typer.Option(min=1, help="Repeat it, on all cores.")] = 1,
+    trials: Annotated[
+        int, typer.Option(min=1, help="Number of repetitions, run on all cores.")
+    ] = 1,
     users: Roster = None,
     to_epoch: ToEpoch = None,
     skip_bad_rows: SkipBadRows = False,
@@ -66,18 +68,20 @@ def simulate(
     plot: Plot = None,
     smoothed: Annotated[
         bool,
-        typer.Option("--smoothed", help="Also look back at the end, and compare all estimates."),
+        typer.Option(
+            "--smoothed", help="Also smooth retrospectively at the end, and compare all estimates."
+        ),
     ] = False,
     as_json: AsJson = False,
     *,
     flags: InputFlags,
 ) -> None:
-    """Run a whole job in this process, without Kafka, and compare its estimates with the truth."""
-    # The stage's noise depends on the deployment: one that a seed repeats is the same each time.
+    """Run a job in this process, without Kafka, and compare it with the ground truth."""
+    # The stage's noise depends on the deployment, which a seed must therefore fix.
     deployment = None if seed is None else bytes(IDENTIFIER_BYTES)
     loaded = load_job(job)
     if loaded.devices is not None:
-        # What reports say, and what becomes of them, is the same.
+        # Contents and processing of reports are the same.
         tell("devices that report for themselves are simulated as if a producer stood for them")
         loaded = loaded.model_copy(update={"devices": None})
     deployed = deploy_job(loaded, deployed_at=now(), deployment=deployment)

@@ -1,4 +1,4 @@
-"""How simulations are printed: answers beside the truth, and how accurate they are."""
+"""Print simulations: answers alongside the ground truth, and their accuracy."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Shown = TypeVar("Shown")
 
 
 def show_simulations(query: Query, simulations: Sequence[Simulation], log: ValueLog) -> None:
-    """Print the answers of the first of several trials, and how accurate all of them are."""
+    """Print the answers of the first trial, and the accuracy of all trials."""
     answering = [each.looked_back() for each in simulations]
     first = answering[0]
     answered = []
@@ -62,7 +62,7 @@ def show_simulations(query: Query, simulations: Sequence[Simulation], log: Value
 
 
 def show_item_simulations(simulations: Sequence[Simulation], log: ValueLog) -> None:
-    """Print the same of a job whose epochs stand alone, and the accuracy at every epoch."""
+    """Print the same for a job with independent epochs, and the accuracy at every epoch."""
     first = simulations[0]
     epochs = [(record, first.accuracies[record.epoch]) for record in first.records]
     questions = (accuracy.question for _, accuracy in epochs if accuracy.estimates)

@@ -1,4 +1,4 @@
-"""``dpstream status``: one screen for each job, once or again and again."""
+"""The command ``dpstream status``: one screen for each job, once or repeatedly."""
 
 from __future__ import annotations
 
@@ -27,38 +27,36 @@ from dpstream.pipeline.operations.status.collection import JobWatch
 from dpstream.pipeline.operations.status.facts import JobStatus
 from dpstream.pipeline.operations.status.lags import HEARTBEATS_READ, look_ahead
 
-# Gathers what there is to say of every job.
+# Reads the status of every job.
 ReadStatuses = Callable[[], "Statuses"]
 
 # Workers write a heartbeat every second.
 _SECOND_READING_SECONDS = 2.0
 _EVERY = 2.0
-# Of one job.
+# Heartbeats read of a single job.
 _HEARTBEATS = 5_000
 _ALARM = "bold red"
-# Seconds after which Kafka is said not to answer; the clients themselves ask on for minutes.
+# Seconds until Kafka is reported not to answer; the clients themselves retry for minutes.
 _ANSWER_SECONDS = 3.0
 
 
 def status(
     job: Annotated[
         str | None,
-        typer.Argument(metavar="JOB", help="The name of a deployed job. Default: all of them."),
+        typer.Argument(metavar="JOB", help="Name of a deployed job. Default: all jobs."),
     ] = None,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Look again and again, until Ctrl-C.")
-    ] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Refresh until Ctrl-C.")] = False,
     every: Annotated[
         float | None,
         typer.Option(
-            min=0.1, metavar="SECONDS", help="How often --watch looks. Default: every 2 seconds."
+            min=0.1, metavar="SECONDS", help="(with --watch) Refresh interval. Default: 2 seconds."
         ),
     ] = None,
     servers: Servers = None,
     kafka_config: KafkaConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what jobs are doing. Exit code 1 if anything needs a person."""
+    """Show job status. Exits with 1 if any job requires action."""
     if watch and as_json:
         raise UsageProblem("--watch is for people: leave --json out, and call status repeatedly")
     if every is not None and not watch:
@@ -70,7 +68,7 @@ def status(
         read = _patient(cluster, job)
         statuses = read()
         if _clock_may_be_off(statuses.found):
-            # Only what is written between two looks tells what time it is.
+            # Only records written between two readings reveal the broker's time.
             time.sleep(_SECOND_READING_SECONDS)
             statuses = read()
     found = statuses.found
@@ -86,12 +84,12 @@ def status(
 
 @dataclass(frozen=True, slots=True)
 class Statuses:
-    """What was gathered of jobs.
+    """Result of reading all jobs.
 
     Attributes:
-        found: of those that can be seen.
-        unreadable: names of those that were deployed by another version.
-        hidden: of those that this login may not see, a sentence on each.
+        found: Status of the visible jobs.
+        unreadable: Names of jobs deployed by another version.
+        hidden: A sentence on each job that this login may not read.
     """
 
     found: Sequence[JobStatus] = ()
@@ -101,7 +99,7 @@ class Statuses:
 
 @contextmanager
 def _for_many(cluster: Cluster, job: str | None) -> Iterator[Cluster]:
-    """The cluster, for questions about one job, or about all of them; one in memory stays it."""
+    """Yield a cluster suited to one or all jobs; one in memory is used as it is."""
     if job is not None or not isinstance(cluster, Cluster):
         yield cluster
         return
@@ -110,16 +108,16 @@ def _for_many(cluster: Cluster, job: str | None) -> Iterator[Cluster]:
 
 
 def _clock_may_be_off(found: Sequence[JobStatus]) -> bool:
-    """Whether workers look as if they had stopped, which a clock that is ahead makes of them."""
+    """Return whether workers look stopped, as a clock that is ahead makes them look."""
     workers = [worker for each in found for stage in each.stages for worker in stage.workers]
     unknown = any(each.clock_ahead is None for each in found)
     return unknown and any(not worker.alive for worker in workers)
 
 
 def status_reader(cluster: Cluster, name: str | None) -> ReadStatuses:
-    """Reads one job or all of them, and remembers what it has read of each deployment.
+    """Return a reader of one job or all, which caches what it has read of each deployment.
 
-    Of all of them, those that this login may not see are left out, unless it may see none.
+    Of all jobs, those that this login may not read are left out, unless it may read none.
     """
     watches: dict[str, tuple[bytes, JobWatch]] = {}
 
@@ -155,7 +153,7 @@ def status_reader(cluster: Cluster, name: str | None) -> ReadStatuses:
 
 
 def _patient(cluster: Cluster, job: str | None) -> ReadStatuses:
-    """Finds the job the first time that Kafka answers."""
+    """Return a reader that finds the job at Kafka's first answer."""
     readers: list[ReadStatuses] = []
 
     def read() -> Statuses:
@@ -176,11 +174,11 @@ def watch_status(
 ) -> None:
     """Show what `read` returns, in place on a terminal, until Ctrl-C.
 
-    A broker that is away is waited for, with the latest picture left standing as what it is: of
-    then. That is said after `patience` seconds, while `read` may still be waiting for an answer.
+    While a broker is unreachable, the latest picture stays, marked as outdated. This is reported
+    after `patience` seconds, even while `read` is still waiting for an answer.
 
     Raises:
-        DeploymentError: the job is not deployed when it is first looked for.
+        DeploymentError: If the job is not deployed at the first reading.
     """
     screen = console()
     live = Live(console=screen, auto_refresh=False, vertical_overflow="visible")
@@ -203,7 +201,7 @@ def watch_status(
 
     def show_no_answer() -> None:
         if not is_past:
-            # A first look at a job that has run for long may take its time.
+            # The first reading of an old job may take a while.
             asked = "no answer from Kafka" if latest is None else "Kafka does not answer"
             show_past(asked, f"nothing within {patience:g} s")
 
@@ -228,7 +226,7 @@ def watch_status(
 
 @contextmanager
 def _after(seconds: float, act: Callable[[], None]) -> Iterator[None]:
-    """Act once in a thread of its own, if what is done here takes longer than that."""
+    """Call `act` once, in a thread of its own, if the block takes longer than `seconds`."""
     timer = threading.Timer(seconds, act)
     timer.daemon = True
     timer.start()
@@ -241,13 +239,13 @@ def _after(seconds: float, act: Callable[[], None]) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """What was found at a moment, in milliseconds since 1970."""
+    """Statuses at a time in milliseconds since 1970."""
 
     statuses: Statuses
     moment: int
 
     def lines(self, *, current: bool) -> tuple[RenderableType, ...]:
-        """How it looks, or looked."""
+        """Return the lines to show, for the current or an outdated picture."""
         lines: list[RenderableType] = []
         for each in self.statuses.found:
             gap = [Text()] if lines else []

@@ -1,4 +1,4 @@
-"""How the status of a job looks."""
+"""Print the status of a job."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from dpstream.pipeline.operations.status.facts import (
 def status_lines(
     status: JobStatus, moment: int, *, current: bool = True
 ) -> Iterator[RenderableType]:
-    """All there is to say of a job at a moment, in milliseconds since 1970.
+    """Yield the status of a job at a time in milliseconds since 1970.
 
-    That all is well is said only of a status that is current, and not after an epoch without an
+    Success is reported only for a current status without issues, whose latest epoch has an
     estimate.
     """
     age = duration((moment - status.deployed_at) / 1000)
@@ -123,7 +123,7 @@ def _heard(worker: WorkerStatus) -> str:
 
 
 def _window_lines(status: JobStatus) -> Iterator[RenderableType]:
-    """The open windows, which the live workers of the shuffle stage tell of."""
+    """Yield the open windows, from heartbeats of live shuffle workers."""
     workers = [worker for stage in status.stages for worker in stage.workers if worker.alive]
     windows = sorted(
         (window for worker in workers for window in worker.windows),
@@ -155,7 +155,7 @@ def _window_lines(status: JobStatus) -> Iterator[RenderableType]:
 
 def _awaited(window: OpenWindowStatus, *, collected: bool) -> str:
     if collected and window.grace_left is None:
-        # Until then collectors take reports of it, and are not waited for.
+        # Until then collectors accept its reports, and the window waits for none of them.
         return "the end of the epoch"
     if collected:
         return ", ".join(window.waits_for) or "the end of its grace period"

@@ -1,4 +1,4 @@
-"""``dpstream up`` and ``dpstream demo``: a whole job on this machine."""
+"""The commands ``dpstream up`` and ``dpstream demo``: a whole job on this machine."""
 
 from __future__ import annotations
 
@@ -81,17 +81,16 @@ Output = Annotated[
     typer.Option(
         "--output",
         metavar="FOLDER",
-        help="Where estimates.csv and estimates.png are written. Default: a folder in this one.",
+        help="Folder for estimates.csv and estimates.png. Default: a new folder in the current "
+        "one.",
     ),
 ]
-Rate = Annotated[
-    float | None, typer.Option(metavar="EPOCHS", help="At most so many epochs per second.")
-]
+Rate = Annotated[float | None, typer.Option(metavar="EPOCHS", help="Maximum epochs per second.")]
 Browser = Annotated[
     bool,
     typer.Option(
         "--browser/--no-browser",
-        help="Open the live page, where this machine has a screen. Its address is printed anyway.",
+        help="Open the live page if this machine has a screen. Its address is printed in any case.",
     ),
 ]
 
@@ -105,7 +104,7 @@ def up(
     job: JobFile,
     input: Annotated[
         Path,
-        typer.Option("--input", metavar="FILE", help="The change log: CSV, JSON lines or Parquet."),
+        typer.Option("--input", metavar="FILE", help="Change log: CSV, JSON lines or Parquet."),
     ],
     output: Output = None,
     rate: Rate = None,
@@ -115,7 +114,7 @@ def up(
     page: Annotated[
         bool,
         typer.Option(
-            "--page", help="Serve the live page too; on a terminal, it stays until Ctrl-C."
+            "--page", help="Also serve the live page; on a terminal, it stays until Ctrl-C."
         ),
     ] = False,
     browser: Browser = True,
@@ -126,11 +125,11 @@ def up(
     *,
     flags: InputFlags,
 ) -> None:
-    """Run a job on this machine from its deployment to its last estimate, beside the truth.
+    """Run a whole job on this machine, and compare it with the ground truth.
 
-    Starts the local broker, a worker for each stage and a producer, and ends them all. A deployed
-    job of the same name is replaced, and its people are charged again: it asks before. The truth is
-    taken from the input and sent nowhere.
+    Runs it from its deployment to its last estimate. Starts the local broker, a worker for each
+    stage and a producer, and ends them all. A deployed job of the same name is replaced, and its
+    users are charged again: asks first. The ground truth is taken from the input and sent nowhere.
     """
     if str(input) == "-":
         raise UsageProblem(
@@ -158,7 +157,7 @@ def up(
 
 
 class Demo(StrEnum):
-    """What there is to be shown."""
+    """Available demonstrations."""
 
     students = "students"
     devices = "devices"
@@ -169,8 +168,8 @@ def demo(
         Demo,
         typer.Argument(
             metavar="[students|devices]",
-            help="students: one input, three jobs, from end to end. devices: 10,000 devices that "
-            "report for themselves, and a page on which your browser is one more.",
+            help="students: one input, three jobs, end to end. devices: 10,000 devices that report "
+            "for themselves, and a page on which your browser is one more.",
         ),
     ] = Demo.students,
     output: Output = _DEMO_FOLDER,
@@ -180,12 +179,11 @@ def demo(
     kafka_config: KafkaConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Count 28,785 real students, week by week, without knowing about any of them.
+    """Count 28,785 real students by week, without learning about any one of them.
 
-    Three jobs on the same students: two in which nobody needs to be trusted, as it was published
-    and as accurate as we can, and one that relies on the shuffle stage. Ends with the live page of
-    all of them; on a terminal, it stays until Ctrl-C. With devices, be a device yourself, until
-    Ctrl-C.
+    Runs three jobs on the same students: two without a trusted party, as published and as accurate
+    as possible, and one that trusts the shuffler. Ends with the live page of all of them; on a
+    terminal, it stays until Ctrl-C. With devices, your browser is a device itself, until Ctrl-C.
     """
     if what is Demo.devices:
         _check_installed("collect", "serve")
@@ -240,7 +238,7 @@ def _demo_devices(browser: bool, servers: str | None, kafka_config: Path | None)
 
 
 def has_screen() -> bool:
-    """Whether this machine has a screen for a browser: none is to be opened in the terminal."""
+    """Return whether this machine has a screen for a browser; none may open in the terminal."""
     displays = {"DISPLAY", "WAYLAND_DISPLAY"}
     return sys.platform in ("darwin", "win32") or not displays.isdisjoint(os.environ)
 
@@ -270,7 +268,7 @@ def _run(
             _show(outcome, files, credit)
         if credit is not None:
             _show_comparison(outcomes, output or Path())
-            # After what is there to be looked up: the story ends where the reader looks.
+            # After the reference material: the story ends at the reader's position.
             told = [(outcome.job, outcome.records) for outcome in outcomes]
             _tell_story(what_everyone_sees(told, page))
             _tell_story(what_it_would_take([outcome.job for outcome in outcomes]))
@@ -287,7 +285,7 @@ def _run(
         try:
             run_up(settings, screen(), finished)
         except UnaskedError as error:
-            # Asked when all processes have ended: Ctrl-C at the question leaves nothing behind.
+            # Asked when all processes have ended: Ctrl-C at the prompt leaves nothing behind.
             ask("\n".join(error.losses), "nothing is deployed, and nobody is charged")
             run_up(replace(settings, agreed=True), screen(), finished)
     except SignalledError as error:
@@ -315,10 +313,7 @@ def _check_folder(folder: Path) -> None:
 
 
 def _write(outcome: Outcome, output: Path | None, *, alone: bool) -> dict[str, Path]:
-    """Write table and plot; returns their paths by what they are.
-
-    Jobs that are not alone have a folder each.
-    """
+    """Write table and plot, in a folder per job if there are several; return their paths."""
     folder = output or Path(f"{outcome.job.name}-{outcome.job.deployment.hex()[:8]}")
     if not alone:
         folder = folder / outcome.job.name
@@ -356,14 +351,14 @@ def _show_comparison(outcomes: Sequence[Outcome], folder: Path) -> None:
     picture = folder / "comparison.png"
     try:
         write_comparison(outcomes, picture)
-    except PlotError:  # was said of each
+    except PlotError:  # was reported for each
         return
     say(f"all of them: {picture}")
 
 
 def _show_next_steps(job_file: Path, job: DeployedJob, *, example: bool) -> None:
 
-    # Not folded at the edge of the terminal: commands are to be copied.
+    # Not wrapped at the edge of the terminal: commands are for copying.
     unfolded = Console(highlight=False, soft_wrap=True)
     steps = next_steps(job_file, _program(), example=example, stages=stages_of(job))
     for purpose, commands in steps:

@@ -1,7 +1,7 @@
-"""The verbs of ``dpstream``: one line in `VERBS` for each, and its module, imported when it is run.
+"""The commands of ``dpstream``: one entry in `VERBS` each, whose module is imported when it runs.
 
-So modules of verbs import what they need at their top, and the list of verbs stays quick. A verb
-whose module was deleted, with the leaf that it is of, is left out.
+Modules of commands can therefore import what they need at their top, and the list of commands stays
+fast. A command whose module was deleted, along with its leaf, is left out.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from dpstream.pipeline.cli import loading
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """A verb, as far as it is known without its module.
+    """A command, as known without its module.
 
     Attributes:
-        panel: of the list of verbs.
-        target: ``module:name`` of a function, or of a `typer.Typer` with verbs of its own.
-        summary: the first paragraph of its help.
-        example: arguments; those of a `typer.Typer` have examples themselves.
+        panel: Section in the list of commands.
+        target: ``module:name`` of a function, or of a `typer.Typer` with subcommands.
+        summary: First paragraph of its help.
+        example: Arguments of an example; a `typer.Typer` has its own examples.
     """
 
     panel: str
@@ -40,7 +40,7 @@ class Verb:
 
     @property
     def module(self) -> str:
-        """The module of its target."""
+        """Module of its target."""
         return self.target.partition(":")[0]
 
 
@@ -49,49 +49,49 @@ VERBS = {
     "demo": Verb(
         _FIRST,
         "up:demo",
-        "Count 28,785 real students, week by week, without knowing about any of them.",
+        "Count 28,785 real students by week, without learning about any one of them.",
         "--rate 10",
     ),
     "up": Verb(
         _FIRST,
         "up:up",
-        "Run a job on this machine from its deployment to its last estimate, beside the truth.",
+        "Run a whole job on this machine, and compare it with the ground truth.",
         "students.yaml --input students.csv.gz",
     ),
     "plan": Verb(
         _FIRST,
         "plan:plan",
-        "Say what a job promises and how accurate it will be, before there are any data.",
+        "Predict the privacy and accuracy of a job, before any data exists.",
         "students.yaml --users 28785",
     ),
     "simulate": Verb(
         _FIRST,
         "simulate:simulate",
-        "Run a whole job in this process, without Kafka, and compare its estimates with the truth.",
+        "Run a job in this process, without Kafka, and compare it with the ground truth.",
         "students.yaml --input students.csv.gz --seed 1",
     ),
     "keygen": Verb(
         _JOBS,
         "keygen:keygen",
-        "Make key pairs for sealed reports, each by the party that is to hold the private key.",
+        "Create key pairs for sealed reports. Run it at the party that opens them.",
         "aggregate stage-a",
     ),
     "erase-keys": Verb(
         _JOBS,
         "erase_keys:erase_keys",
-        "Erase private keys whose turn is over: nobody can open then what was sealed to them.",
+        "Erase expired private keys: reports sealed to them can no longer be opened.",
         "--yes",
     ),
     "deploy": Verb(
         _JOBS,
         "deploy:deploy",
-        "Create a job's topics and begin a new deployment. Starts the local broker if need be.",
+        "Create a job's topics and start a deployment. Starts the local broker if needed.",
         "students.yaml --dry-run",
     ),
     "run": Verb(
         _JOBS,
         "run:run",
-        "Run one worker of a stage, or one for every job, until told to stop (Ctrl-C, SIGTERM).",
+        "Run a worker of a stage, or one for every job, until Ctrl-C or SIGTERM.",
         "shuffle students",
     ),
     "produce": Verb(
@@ -103,135 +103,134 @@ VERBS = {
     "collect": Verb(
         _JOBS,
         "collect:collect",
-        "Take reports of devices over HTTP, and write them to Kafka, until told to stop (Ctrl-C).",
+        "Receive reports of devices over HTTP and write them to Kafka, until Ctrl-C.",
         "--bind 0.0.0.0:8300 --allow-origin https://app.example.org",
     ),
     "record": Verb(
         _JOBS,
         "record:record",
-        "Record a job: released windows, manifests, partials and estimates, as Parquet.",
+        "Record a job's released windows, manifests, partials and estimates as Parquet.",
         "students --output students-recording",
     ),
     "replay": Verb(
         _JOBS,
         "replay:replay",
-        "Aggregate the windows of a job again, under a new name: it costs no epsilon.",
+        "Aggregate a job's windows again, under a new name. Costs no epsilon.",
         "students --as students-again --dry-run",
     ),
     "pause": Verb(
         _JOBS,
         "phases:pause",
-        "Have supervisors end a job's workers. Producers go on; nothing is lost within retention.",
+        "Stop a job's workers through their supervisors. Producers continue.",
         "students",
     ),
     "drain": Verb(
         _JOBS,
         "phases:drain",
-        "Decide what is open with the producers that are in, publish it, and let the workers end.",
+        "Finalize and publish open epochs, then let the workers end.",
         "students --timeout 10min",
     ),
     "resume": Verb(
         _JOBS,
         "phases:resume",
-        "Have supervisors run the workers of a job that was paused or drained.",
+        "Restart the workers of a paused or drained job through their supervisors.",
         "students",
     ),
     "undeploy": Verb(
         _JOBS,
         "deploy:undeploy",
-        "End a deployment. Its topics, with the estimates, stay unless they are to be deleted.",
+        "End a deployment. Topics and estimates remain unless --delete-topics is given.",
         "students --delete-topics",
     ),
     "kafka": Verb(
         _JOBS,
         "kafka:app",
-        "The local broker: a real Apache Kafka on this machine, without Docker or Java.",
+        "Manage the local broker: a real Apache Kafka, without Docker or Java.",
     ),
     "acl": Verb(
         _PRIVACY,
         "acl:acl",
-        "Say the least that each role of a job needs on Kafka; --apply adds it to the ACLs.",
+        "Print the minimal Kafka ACLs for each role of a job; --apply adds them.",
         "students --role shuffle --principal shuffle=User:ann",
     ),
     "audit": Verb(
         _PRIVACY,
         "audit:audit",
-        "Compare the privacy loss of a protocol or job with its claim. Exits with 1 if larger.",
+        "Compare observed and claimed privacy loss. Exits with 1 if more is observed.",
         "future_rand --quick",
     ),
     "ledger": Verb(
         _PRIVACY,
         "ledger:ledger",
-        "Say what people were charged, when and for what, what was released, and what is left to "
-        "them.",
+        "Show privacy charges, what was released for them, and remaining budgets.",
         "students --verify",
     ),
     "budget": Verb(
         _PRIVACY,
         "budget:budget",
-        "Show the most that people may be charged by all jobs together, or set or lift it.",
+        "Show, set or lift the limit on the total privacy charges of a population.",
         'students --epsilon 8 --reason "asked again in June"',
     ),
     "serve": Verb(
         _RESULTS,
         "serve:serve",
-        "Serve a live page of all jobs, and a JSON API, until told to stop (Ctrl-C, SIGTERM).",
+        "Serve a live page and a JSON API of all jobs, until Ctrl-C or SIGTERM.",
         "students --port 8765",
     ),
     "password": Verb(
         _RESULTS,
         "serve:password",
-        "Choose the password of the live page, for dpstream serve --password-file FILE.",
+        "Set the password of the live page, for dpstream serve --password-file FILE.",
         "page.password",
     ),
     "estimates": Verb(
         _RESULTS,
         "estimates:estimates",
-        "Print the published estimates; of items the largest ones, of numbers the quartiles.",
+        "Print published estimates: for items the largest, for numbers the quartiles.",
         "students --follow --format csv",
     ),
     "query": Verb(
         _RESULTS,
         "query:query",
-        "Ask the windows of a job whose epochs stand alone: items, ranges, boxes, quantiles.",
+        "Query windows of a job with independent epochs: items, ranges, boxes, quantiles.",
         "words --epoch 3 --top 10",
     ),
     "diff": Verb(
         _RESULTS,
         "diff:diff",
-        "Compare two jobs of one protocol and domain, epoch by epoch. Exit code 1 if they differ.",
+        "Compare two jobs of one protocol and domain. Exits with 1 if they differ.",
         "students students-replay",
     ),
     "list": Verb(_RESULTS, "jobs:list_jobs", "List the deployed jobs.", "--json"),
     "status": Verb(
         _RESULTS,
         "status:status",
-        "Say what jobs are doing. Exit code 1 if anything needs a person.",
+        "Show job status. Exits with 1 if any job requires action.",
         "students",
     ),
     "producers": Verb(
         _RESULTS,
         "producers:producers",
-        "List who reports to a job, or end a producer for good.",
+        "List the producers of a job, or retire one permanently.",
         "students --retire gateway-2",
     ),
     "dead-letters": Verb(
         _RESULTS,
         "dead_letters:dead_letters",
-        "Count the records that were refused, by reason, and list the latest.",
+        "Count rejected records by reason, and list the latest.",
         "students --redrive",
     ),
 }
 
 
 def installed_verbs() -> dict[str, Verb]:
-    """Those of `VERBS` whose modules are there."""
+    """Return the commands whose modules exist."""
     modules = {module.name for module in iter_modules([str(Path(__file__).parent)])}
     return {name: verb for name, verb in VERBS.items() if verb.module in modules}
 
 
 def _with_bare_flags(params: list[Any]) -> list[Any]:
-    """Options, of which flags say no type: they take no value."""
+    """Remove the value type from flags, which take no value."""
     for param in params:
         if getattr(param, "is_flag", False):
             param.metavar = ""
@@ -239,23 +238,23 @@ def _with_bare_flags(params: list[Any]) -> list[Any]:
 
 
 class PlainCommand(TyperCommand):
-    """A command whose flags are shown as flags."""
+    """A command that shows flags without a type."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Its arguments and options, that for help included."""
+        """Return arguments and options, including that for help."""
         return _with_bare_flags(super().get_params(ctx))
 
 
 class PlainGroup(TyperGroup):
-    """A list of commands whose flags are shown as flags."""
+    """A group of commands that shows flags without a type."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Its options, that for help included."""
+        """Return options, including that for help."""
         return _with_bare_flags(super().get_params(ctx))
 
 
 class LazyCommand(PlainCommand):
-    """Stands for a verb in the list; parses and runs with what the verb's module defines."""
+    """Entry of a command in the list, which parses and runs with the command's module."""
 
     def __init__(self, name: str, verb: Verb) -> None:
         super().__init__(name, help=verb.summary, rich_help_panel=verb.panel)
@@ -268,12 +267,12 @@ class LazyCommand(PlainCommand):
         return _load(self.name, self._verb)
 
     def make_context(self, *arguments: Any, **extra: Any) -> Any:
-        """The context of the command itself, which is what is invoked with it."""
+        """Return the context of the command itself."""
         return self.loaded.make_context(*arguments, **extra)
 
 
 def build_command() -> TyperGroup:
-    """The command line, ready to be run."""
+    """Return the whole command line."""
     app = typer.Typer(
         name="dpstream",
         cls=PlainGroup,
@@ -291,7 +290,7 @@ def build_command() -> TyperGroup:
 
 def _say_version(wanted: bool) -> None:
     if wanted:
-        # Not at the top: it reads mail, too.
+        # Not at the top: it imports the package for e-mail, too.
         from importlib.metadata import version as version_of
 
         print(f"dpstream {version_of('dpstream')}")
