@@ -1,6 +1,6 @@
-"""``dpstream collect``: takes reports of devices over HTTP and writes them to Kafka.
+"""``dpstream collect``: receive device reports over HTTP and write them to Kafka.
 
-Begin with `dpstream.pipeline.collector.intake`, which decides what is taken, and
-`dpstream.pipeline.collector.batch_writer`, which writes it; `dpstream.pipeline.collector.service`
+Start with `dpstream.pipeline.collector.intake`, which decides which reports to accept, and
+`dpstream.pipeline.collector.batch_writer`, which writes them. `dpstream.pipeline.collector.service`
 answers requests, and `dpstream.pipeline.collector.http_connections` reads them.
 """

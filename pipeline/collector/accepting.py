@@ -1,4 +1,4 @@
-"""Accepts connections, so that even those that never speak are counted and can be closed."""
+"""Accept connections, so that even silent ones are counted and can be closed."""
 
 from __future__ import annotations
 
@@ -15,18 +15,12 @@ if TYPE_CHECKING:
     from dpstream.pipeline.collector.http_connections import HttpConnections
 
 _BACKLOG: Final = 4_096
-# After which it is tried again when the machine has no more descriptors.
+# Pause before the next attempt when the machine has no more descriptors.
 _PAUSE_SECONDS: Final = 0.1
 
 
 class Listener:
-    """The sockets of a server, and the loops that accept.
-
-    Args:
-        connections: that are accepted.
-        sockets: bound and listening.
-        tls: None: HTTP without.
-    """
+    """A server's bound, listening sockets and their accept loops; `tls` None is plain HTTP."""
 
     def __init__(
         self, connections: HttpConnections, sockets: list[socket.socket], tls: ssl.SSLContext | None
@@ -40,12 +34,10 @@ class Listener:
 
     @property
     def port(self) -> int:
-        """Of the first socket."""
         port: int = self.sockets[0].getsockname()[1]
         return port
 
     async def close(self) -> None:
-        """Accept no more."""
         for task in self._accepting:
             task.cancel()
         await asyncio.gather(*self._accepting, return_exceptions=True)
@@ -70,7 +62,7 @@ class Listener:
     async def _open(self, made: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         seconds = None if self._tls is None else self._connections.limits.head_seconds
-        # Whoever speaks no TLS, or hangs up, is nobody's error.
+        # A client that speaks no TLS, or disconnects, is no error.
         with suppress(OSError):
             await loop.connect_accepted_socket(
                 partial(HttpConnection, self._connections, made),
@@ -83,10 +75,9 @@ class Listener:
 
 
 def listen(host: str, port: int) -> list[socket.socket]:
-    """Sockets that listen at all addresses of a host.
+    """Return sockets that listen at all addresses of a host.
 
-    Raises:
-        OSError: the port is taken, or the address is not this machine's.
+    Raises OSError if the port is taken, or the address is not this machine's.
     """
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     sockets: list[socket.socket] = []

@@ -1,13 +1,11 @@
-"""Group commit: what comes within a few milliseconds is written together, and answered together.
+"""Group commit: reports that arrive within a few milliseconds are written and answered together.
 
-An answer that says a report was taken is given when Kafka has acknowledged it, and never before;
-nor where it was appended so late that its window may have been cut already.
-How long is waited, and what a record holds, depends on when bodies come and how long they are.
-
-It also knows which epochs a collector takes no more reports of, and has to say so.
-
-Not at the moment in which they close, but when what was taken then is in the log, at this collector
-and at all others: a report that was appended before that is below every watermark.
+* A report is confirmed only once Kafka has acknowledged it. It is not confirmed if it was appended
+  so late that its window may have been cut already.
+* The waiting time and the size of a record depend on the arrival times and the lengths of bodies.
+* Watermarks mark the epochs that a collector no longer accepts. A watermark is written not when an
+  epoch closes, but when all reports accepted by then are in the log, at this collector and all
+  others. A report appended before that is below every watermark.
 """
 
 from __future__ import annotations
@@ -30,39 +28,32 @@ RETRY_SECONDS: Final = 5
 WRITE_SECONDS: Final = 15.0
 """After which a write has failed, for whoever waits for it."""
 
-# An answer that comes so much later than a write can be in time still says what became of it.
+# Additional seconds to wait for a write that is too late, to answer with its outcome.
 _AFTERWARDS_SECONDS: Final = 1.0
 
 Reply = Callable[[HttpResponse], None]
 
 
 class WriteError(Exception):
-    """Kafka has not acknowledged a record, and nobody knows whether it will be in the log."""
+    """Kafka has not acknowledged a record, and it is unknown whether it will be in the log."""
 
 
 class Writer(Protocol):
-    """Writes to the topics of a job."""
-
     async def write(self, topic: str, partition: int, value: bytes) -> int | None:
-        """Write a record, and return when all replicas that are in sync have it.
+        """Write a record; return once all in-sync replicas have it.
 
         Returns:
-            When it was appended by the broker's clock, milliseconds since 1970; None: the topic
-            does not say.
+            Time of the append by the broker's clock, milliseconds since 1970; None if the topic
+            does not record it.
 
         Raises:
-            WriteError: that was not so in time.
+            WriteError: This did not happen in time.
         """
 
 
 @dataclass(slots=True)
 class Room:
-    """How much may wait at a time, in all jobs together.
-
-    Attributes:
-        requests: that may wait.
-        envelope_bytes: of their bodies.
-    """
+    """Capacity for waiting requests and their bytes, in all jobs together."""
 
     requests: int = 20_000
     envelope_bytes: int = 64 << 20
@@ -71,11 +62,10 @@ class Room:
 
     @property
     def waiting(self) -> int:
-        """Requests that wait."""
         return self._requests
 
     def enter(self, size: int) -> bool:
-        """Let a body of so many bytes wait; False: there is no room."""
+        """Let a body of this size wait; return False without capacity."""
         if self._requests >= self.requests or self._bytes + size > self.envelope_bytes:
             return False
         self._requests += 1
@@ -83,21 +73,16 @@ class Room:
         return True
 
     def leave(self, requests: int, size: int) -> None:
-        """So many requests with so many bytes wait no more."""
         self._requests -= requests
         self._bytes -= size
 
 
 @dataclass(slots=True)
 class IntakeCounters:
-    """What has become of the reports of a job, since the collector was started.
+    """Counters of a job's reports since the collector started.
 
-    Attributes:
-        received: reports in bodies that passed the gate.
-        acknowledged: reports that are in Kafka.
-        refused: requests, by reason.
-        records: written.
-        epochs: acknowledged reports of the epochs that are open.
+    `received` counts reports that passed the intake rules, `acknowledged` those in Kafka, and
+    `refused` rejected requests by reason. `epochs` counts acknowledged reports of open epochs.
     """
 
     received: int = 0
@@ -109,8 +94,6 @@ class IntakeCounters:
 
 @dataclass(slots=True)
 class _Group:
-    """Bodies that are written together."""
-
     bodies: list[bytes] = field(default_factory=list)
     subjects: list[str | None] = field(default_factory=list)
     replies: list[Reply] = field(default_factory=list)
@@ -119,16 +102,14 @@ class _Group:
 
 
 class Gathering:
-    """The reports of one deployment on their way to Kafka; to be used in one event loop.
+    """The reports of one deployment on their way to Kafka, within one event loop.
 
     Args:
-        intake: of the job.
-        writer: to Kafka.
-        room: of all jobs.
-        failed: is told of errors that nobody expected, of which the requests are answered 500.
-        seconds: that the first body of a group waits.
-        now: milliseconds since 1970 by the broker's clock; None: unknown.
-        patience: seconds after which a write has failed.
+        room: Capacity shared by all jobs.
+        failed: Called with unexpected errors, whose requests are answered 500.
+        now: Returns milliseconds since 1970 by the broker's clock; None if unknown.
+        seconds: Time that the first body of a group waits for others.
+        patience: Seconds after which a write has failed.
     """
 
     def __init__(
@@ -156,13 +137,10 @@ class Gathering:
     def offer(
         self, body: bytes, subject: str | None, now: int, reply: Reply
     ) -> HttpResponse | None:
-        """Take in a body; what is wrong with it at once, or None: `reply` is called later, once.
+        """Accept a body, or return its rejection. If accepted, `reply` is called later, once.
 
-        Args:
-            body: whole, of at most `dpstream.topics.envelopes.BODY_MAX` bytes.
-            subject: of the token; None where there are none.
-            now: milliseconds since 1970 by the broker's clock.
-            reply: is given the answer.
+        `body` has at most `dpstream.topics.envelopes.BODY_MAX` bytes. `subject` is that of the
+        token, if the job uses tokens. `now` is in milliseconds since 1970 by the broker's clock.
         """
         answer = self._offer(body, subject, now, reply)
         if answer is not None:
@@ -170,16 +148,14 @@ class Gathering:
         return answer
 
     def refuse(self, answer: HttpResponse) -> None:
-        """Count a refusal."""
         self.tally.refused[answer.reason or ""] += 1
 
     def reports(self, body: bytes) -> int:
-        """How many reports there are in a body that was taken in."""
         gate = self.intake.gate(body)
         return gate.envelopes(body) if isinstance(gate, IntakeRules) else 0
 
     def close(self, epoch: int) -> None:
-        """Take no more reports of an epoch, nor of those before it, whatever the time is."""
+        """Accept no more reports up to this epoch, whatever the time."""
         self._first_open = max(self._first_open, epoch + 1)
 
     def _offer(
@@ -212,11 +188,10 @@ class Gathering:
         return None
 
     def is_open(self, epoch: int) -> bool:
-        """Whether anything of an epoch is on its way."""
         return epoch in self._commits.values() or any(gate.epoch == epoch for gate in self._groups)
 
     async def finish(self) -> None:
-        """Write all that waits, and wait until it has been acknowledged or has failed."""
+        """Write all waiting bodies, and wait until they are acknowledged or have failed."""
         for gate, group in list(self._groups.items()):
             self._seal(gate, group)
         while self._commits:
@@ -245,7 +220,8 @@ class Gathering:
             answers = [answer or RequestProblem.INTERNAL.answer() for answer in answers]
         else:
             if written is not None and written >= gate.settles:
-                # The window may have been cut before: this process was asleep, or Kafka was away.
+                # The window may have been cut before: this process was suspended, or Kafka was
+                # away.
                 answers = [answer or RequestProblem.LATE.answer() for answer in answers]
             else:
                 self.tally.acknowledged += taken.reports
@@ -258,20 +234,19 @@ class Gathering:
             try:
                 reply(answer or accepted(gate.envelopes(body), gate.epoch))
             except Exception as error:
-                # Of one client: the others are still answered.
+                # This concerns one client: the others are still answered.
                 self._failed(error)
 
     def _patience_for(self, gate: IntakeRules) -> float:
-        """Seconds to wait for a write: not much longer than it can be in time."""
+        """Return the seconds to wait for a write: slightly longer than it can be in time."""
         now = self._now()
         left = float("inf") if now is None else (gate.settles - now) / 1000
         return min(self._patience, max(0.0, left) + _AFTERWARDS_SECONDS)
 
     async def _write(self, gate: IntakeRules, taken: Taken) -> int | None:
-        """Enrolments first: whoever reads a report finds that its device is enrolled.
+        """Write enrollments first: a reader of a report then finds its device enrolled.
 
-        Returns:
-            When the last report was appended, by the broker's clock; None: there was none.
+        Returns the time of the last append by the broker's clock, None without reports.
         """
         job = self.intake.job
         await self._write_all(job.topic(Role.DEVICES), 0, taken.enrolments)
@@ -284,7 +259,7 @@ class Gathering:
         else:
             written = await self._write_together(topic, partition, records)
         self.tally.records += len(records)
-        # A topic that does not say when is taken to have it now.
+        # Without an append time, the current time is used.
         now = self._now() or 0
         return max((now if each is None else each for each in written), default=None)
 
@@ -307,11 +282,9 @@ _AT_ONCE: Final = 256
 
 
 class Watermarks:
-    """The epochs of a deployment, from those that are open when the collector is started.
+    """The epochs of a deployment, from those that are open when the collector starts.
 
-    Args:
-        intake: of the job.
-        now: milliseconds since 1970 by the broker's clock.
+    `now` is in milliseconds since 1970 by the broker's clock.
     """
 
     def __init__(self, intake: Intake, now: int) -> None:
@@ -324,7 +297,7 @@ class Watermarks:
         """The first epoch that nothing was said of."""
 
     def due(self, now: int) -> list[int]:
-        """The epochs, from `next` on, that have closed by now."""
+        """Return the epochs, from `next` on, that have closed by now."""
         due: list[int] = []
         last = self.intake.job.last_epoch
         epoch = self.next
@@ -338,5 +311,4 @@ class Watermarks:
         return due
 
     def said(self, epoch: int) -> None:
-        """The watermark of `next` has been acknowledged."""
         self.next = epoch + 1

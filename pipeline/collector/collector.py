@@ -1,6 +1,6 @@
-"""Runs a collector: an event loop that answers, and a thread that follows the deployed jobs.
+"""Run a collector: an event loop that answers, and a thread that follows the deployed jobs.
 
-It keeps nothing. What it has acknowledged is in Kafka; what it has not, devices send again.
+It stores nothing. Acknowledged reports are in Kafka, and devices resend all others.
 """
 
 from __future__ import annotations
@@ -56,18 +56,18 @@ _SAID_SECONDS: Final = 10.0
 _AWAY_SECONDS: Final = 10.0
 _ENDING_SECONDS: Final = 20.0
 _RETRY_SECONDS: Final = 0.5
-# What is said to connections that are open before they are closed.
+# Time for the last answers to open connections.
 _LAST_ANSWERS_SECONDS: Final = 0.25
 
 
 class CollectorError(DpstreamError):
-    """A collector cannot be run as it should be; the message says what to do."""
+    """A collector cannot run as configured; the message gives the remedy."""
 
     exit_code = WRONG_INPUT
 
 
 class LogWriter(Protocol):
-    """Writes records; as of `dpstream.pipeline.collector.kafka_writer.KafkaWriter`."""
+    """Write records, like `dpstream.pipeline.collector.kafka_writer.KafkaWriter`."""
 
     async def start(self) -> None:
         """Connect, or raise `WriteError`."""
@@ -75,10 +75,10 @@ class LogWriter(Protocol):
     async def write(
         self, topic: str, partition: int, value: bytes, key: bytes | None = None
     ) -> int | None:
-        """Write a record until it is acknowledged, or raise `WriteError`; when it was appended."""
+        """Write a record, or raise `WriteError`; return its append time once it is acknowledged."""
 
     async def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
-        """Kafka's ids of the topics that exist, or raise `WriteError`."""
+        """Return Kafka's IDs of the topics that exist, or raise `WriteError`."""
 
     async def stop(self) -> None:
         """Disconnect."""
@@ -86,19 +86,16 @@ class LogWriter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CollectorSettings:
-    """Where a collector answers, and for whom.
+    """Address and clients of a collector.
 
     Attributes:
-        host: of the interface.
-        port: 0 for any that is free.
-        jobs: names of those it is for; none: all that have devices.
-        key_file: of the key that collectors share; None: of every job where deploy makes it.
-        tls: None: it speaks HTTP without.
-        access: who may ask.
-        rate: requests a second of one address; None: as many as come.
-        limits: of what clients may use.
-        as_json: whether its lines are JSON.
-        monitor: where metrics are served; None: nowhere.
+        port: Port; 0 for any free one.
+        jobs: Names of its jobs; empty for all that have devices.
+        key_file: File of the collectors' shared key; None for each job's default file.
+        tls: None for plain HTTP.
+        access: Origins and proxies allowed.
+        rate: Maximum requests per second and address; None for no limit.
+        monitor: Address of metrics; None to serve none.
     """
 
     host: str = "127.0.0.1"
@@ -115,22 +112,13 @@ class CollectorSettings:
 
 @dataclass(eq=False)
 class _Running:
-    """A job that reports are taken of."""
-
     served: Served
     watermarks: Watermarks | None = None
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
 
 class Collector:
-    """A collector, to be made and run in one event loop.
-
-    Args:
-        settings: where and for whom.
-        writer: to Kafka.
-        clock: the broker's, told by the writer.
-        lines: what it says.
-    """
+    """A collector, created and run in one event loop; `writer` updates the broker's `clock`."""
 
     def __init__(
         self,
@@ -176,16 +164,14 @@ class Collector:
 
     @property
     def waiting(self) -> int:
-        """Requests that wait for their answer."""
         return self._room.waiting
 
     @property
     def served(self) -> list[Served]:
-        """The jobs that reports are taken of."""
         return [running.served for running in self._running.values()]
 
     def snapshot(self) -> CollectorSnapshot:
-        """What it tells Prometheus; any thread may call it."""
+        """Return its metrics; any thread may call it."""
         jobs = {}
         for served in list(self.service.jobs.values()):
             tally = served.gathering.tally
@@ -206,26 +192,20 @@ class Collector:
         )
 
     def liveness(self) -> Health:
-        """Whether the event loop ticks; a broker that is away is not held against it."""
+        """Return whether the event loop ticks, even if the broker is away."""
         if time.monotonic() - self._ticked > _AWAY_SECONDS:
             return Health(False, "the event loop does not tick")
         return Health(True, "alive")
 
     def readiness(self) -> Health:
-        """Whether reports are taken."""
         ready = self.snapshot().ready
         return Health(ready, "ready" if ready else "takes no reports at present")
 
     def kafka_answers(self) -> bool:
-        """Whether Kafka acknowledged anything lately."""
         return time.monotonic() - self._answered < _AWAY_SECONDS
 
     async def start(self) -> str:
-        """Begin to answer; returns the address.
-
-        Raises:
-            CollectorError: the port is taken, or the address is not this machine's.
-        """
+        """Start to answer, and return the address; raise CollectorError if it is unavailable."""
         loop = asyncio.get_running_loop()
         self.connections.tick(loop.time())
         settings = self.settings
@@ -245,7 +225,6 @@ class Collector:
         return f"{'http' if settings.tls is None else 'https'}://{host}:{self._listener.port}"
 
     def take(self, news: WantedJobs | Away | Exception | None) -> None:
-        """What was found out about jobs; in the event loop."""
         match news:
             case WantedJobs():
                 self._set_jobs(news)
@@ -258,7 +237,7 @@ class Collector:
                 self._lines(None).info("Kafka answers again")
 
     async def stop(self) -> None:
-        """Take no more, write what was taken, say which epochs are over, and leave."""
+        """Stop accepting, write accepted reports and watermarks, and disconnect."""
         self.service.stopping = True
         self.connections.close_idle()
         with suppress(TimeoutError):
@@ -303,7 +282,7 @@ class Collector:
                 )
                 self._run(name, Served(new.job, gathering, tokens, new.phase))
                 continue
-            # What its operator changed; what is on its way goes on.
+            # Apply the operator's changes; reports in flight continue.
             gathering = known.served.gathering
             gathering.intake = intake
             known.served = Served(new.job, gathering, tokens, new.phase)
@@ -385,7 +364,7 @@ class Collector:
             await asyncio.sleep(_STATUS_SECONDS)
 
     async def _watch_topics(self, running: _Running) -> None:
-        """Take no more reports of a job whose topics were deleted and made again."""
+        """Stop accepting reports of a job whose topics were deleted and recreated."""
         while True:
             job = running.served.job
             names = {
@@ -429,7 +408,7 @@ class Collector:
         self._answered = time.monotonic()
 
     def _begin_watermarks(self, running: _Running) -> None:
-        """With the epochs that are open, as soon as it is known what time it is."""
+        """Start with the epochs that are open, once the time is known."""
         now = self._clock.now()
         if running.watermarks is None and now is not None:
             running.watermarks = Watermarks(running.served.gathering.intake, now)
@@ -478,7 +457,7 @@ class Collector:
             self._lines(None).warning(sentence)
 
     def _failed(self, error: Exception) -> None:
-        # Its type alone: what it says may hold what somebody sent.
+        # Log the class alone: the message may contain a client's data.
         self._complain(f"something failed, and was answered 500: {type(error).__name__}")
 
 
@@ -487,16 +466,9 @@ async def collect(
     connection: Connection,
     ready: Callable[[str], None],
 ) -> None:
-    """Run a collector until the process is told to end.
+    """Run a collector until the process is stopped; `ready` is called with the address.
 
-    Args:
-        settings: where and for whom.
-        connection: the cluster.
-        ready: is told the address.
-
-    Raises:
-        CollectorError: it cannot answer there.
-        WorkerError: metrics cannot be served where they should be.
+    Raises CollectorError if the address is unavailable, and WorkerError if that of the metrics is.
     """
     clock = BrokerClock()
     identity = secrets.token_bytes(ID_BYTES)
@@ -527,5 +499,5 @@ async def collect(
 
 
 def raise_file_limit(connections: int) -> int:
-    """Let this process have so many connections; returns how many it can have."""
+    """Raise the limit of open files for this many connections; return how many are possible."""
     return room_for_files(connections + _FILES_BESIDES) - _FILES_BESIDES

@@ -1,4 +1,4 @@
-"""What a collector tells Prometheus: counts by job and reason, no device, address or epoch."""
+"""A collector's Prometheus metrics: counts by job and reason, never by device, address or epoch."""
 
 from __future__ import annotations
 
@@ -15,13 +15,10 @@ _PREFIX = "dpstream_collector_"
 
 @dataclass(frozen=True, slots=True)
 class JobCounts:
-    """What has become of the reports of a job, since the collector was started.
+    """Counters of a job since the collector started.
 
-    Attributes:
-        received: reports in bodies that were looked at.
-        acknowledged: reports that are in Kafka.
-        records: written.
-        refused: requests, by reason.
+    `received` counts reports in examined bodies, `acknowledged` those in Kafka, `records` those
+    written, and `refused` rejected requests by reason.
     """
 
     received: int
@@ -32,16 +29,7 @@ class JobCounts:
 
 @dataclass(frozen=True, slots=True)
 class CollectorSnapshot:
-    """A collector at a moment.
-
-    Attributes:
-        ready: whether it takes reports.
-        kafka_answers: whether Kafka acknowledged anything lately.
-        connections: that are open.
-        waiting: requests that wait for their answer.
-        refused: requests that concern no job, by reason.
-        jobs: by name.
-    """
+    """A collector at a moment; `refused` counts rejected requests without a job, by reason."""
 
     ready: bool = False
     kafka_answers: bool = False
@@ -52,7 +40,6 @@ class CollectorSnapshot:
 
 
 def metric_families(snapshot: CollectorSnapshot) -> Iterator[Metric]:
-    """The metrics of a collector."""
     gauges = {
         "ready": (snapshot.ready, "1 if it takes reports."),
         "broker_reachable": (snapshot.kafka_answers, "1 if Kafka answered lately."),
@@ -84,5 +71,4 @@ def metric_families(snapshot: CollectorSnapshot) -> Iterator[Metric]:
 
 
 def registry_of(snapshot: Callable[[], CollectorSnapshot]) -> CollectorRegistry:
-    """Metrics of a collector, from `snapshot`, which any thread may call, and of its process."""
     return registry_with(lambda: metric_families(snapshot()), process="dpstream")

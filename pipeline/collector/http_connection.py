@@ -1,8 +1,8 @@
-"""HTTP/1.1 as a collector speaks it: httptools reads, and nothing is held that has no bound.
+"""A collector's HTTP/1.1 connection: httptools parses, and all buffers are bounded.
 
-What comes is read in small slices, and no further while answers wait to be taken, so that what a
-connection holds does not grow with what it asks. Answers leave in the order of their requests,
-however they come about.
+Input is read in small slices, and not while answers wait to be received. A connection's memory
+therefore does not grow with its requests. Answers leave in the order of their requests, even if
+they are ready in another order.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from dpstream.pipeline.collector.http_connections import HttpConnections
 
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
-# A body in chunks of a byte each is six times as long.
+# A body in chunks of one byte each is six times as long.
 _SPREAD: Final = 6
-# Of heads: so many bytes hold few requests.
+# Slice size outside bodies: it holds few requests.
 _SLICE_BYTES: Final = 1 << 10
 _LINGERING_SECONDS: Final = 2.0
 _BUSY_SECONDS: Final = 5
-# Of a length that is compared at all.
+# Maximum number of digits of a content length.
 _DIGITS: Final = 20
 _WANTED: Final = frozenset(
     {
@@ -51,10 +51,10 @@ class Slot:
     """The place of an answer among those of its connection.
 
     Attributes:
-        answer: None: there is none yet.
-        headers: of whatever will be answered.
-        head_only: whether the body is left out.
-        closes: whether the connection is closed after this answer.
+        answer: None until there is one.
+        headers: Headers of any answer.
+        head_only: True to leave out the body.
+        closes: True if the connection is closed after this answer.
     """
 
     __slots__ = ("_connection", "answer", "closes", "head_only", "headers")
@@ -69,20 +69,12 @@ class Slot:
         self.closes = closes
 
     def __call__(self, answer: HttpResponse) -> None:
-        """Answer."""
         self.answer = answer
         self.closes |= self._connection.connections.closing
         self._connection.drain()
 
 
 class HttpConnection(asyncio.Protocol):
-    """One connection.
-
-    Args:
-        connections: all of them.
-        made: its socket.
-    """
-
     def __init__(self, connections: HttpConnections, made: socket.socket) -> None:
         self.connections = connections
         self.made = made
@@ -97,7 +89,7 @@ class HttpConnection(asyncio.Protocol):
         self._fed_bytes = 0
         self._body: bytes | bytearray = b""
         self._body_left = 0
-        # What has come and is not read, because answers wait.
+        # Input not parsed yet, because answers wait.
         self._unread = b""
         self._held_bytes = 0
         self._at_once = 0
@@ -110,7 +102,6 @@ class HttpConnection(asyncio.Protocol):
         self._lingers = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Wait for a request."""
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=self._limits.unsent_bytes)
         peer = transport.get_extra_info("peername")
@@ -119,13 +110,13 @@ class HttpConnection(asyncio.Protocol):
         self._wait(self._limits.head_seconds)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Forget it; what was taken in of it goes on."""
+        """Drop the connection; accepted requests continue."""
         self._ended = True
         self._let_go()
         self.connections.leave(self)
 
     def eof_received(self) -> bool:
-        """Nothing more is asked; returns whether there is still something to answer."""
+        """Handle the end of input; return whether there are answers left to send."""
         transport = self._transport
         if self._ended or not self._slots or transport is None or not transport.can_write_eof():
             return False
@@ -135,15 +126,13 @@ class HttpConnection(asyncio.Protocol):
         return True
 
     def data_received(self, data: bytes) -> None:
-        """Read requests."""
         if self._ended:
             return
         self._at_once = 0
-        # Something is there if the transport had read it before it was paused.
+        # There is unread input if the transport had read it before it was paused.
         self._read(self._unread + data if self._unread else data)
 
     def on_message_begin(self) -> None:
-        """Of httptools: a request begins."""
         if self._ended:
             return
         self._request = HttpRequest(peer=self.peer)
@@ -155,14 +144,13 @@ class HttpConnection(asyncio.Protocol):
         self._allow(self._limits.head_seconds)
 
     def on_url(self, url: bytes) -> None:
-        """Of httptools: a part of the address."""
         self._head_bytes += len(url)
         self._request.path += url
         if self._head_bytes > self._limits.path_bytes:
             self._refuse(RequestProblem.URI.answer())
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Of httptools: a header; or a trailer, after the body, which is passed over."""
+        """Handle a header for httptools; trailers after the body are ignored."""
         if self._in_body:
             return
         self._head_bytes += len(name) + len(value)
@@ -172,7 +160,7 @@ class HttpConnection(asyncio.Protocol):
         name = name.lower()
         if name in _WANTED:
             headers = self._request.headers
-            # What is said twice is nothing that is understood.
+            # A duplicate header is joined to an invalid value.
             headers[name] = value if name not in headers else headers[name] + b", " + value
         elif name == b"content-length":
             if not value.isdigit():
@@ -183,7 +171,6 @@ class HttpConnection(asyncio.Protocol):
                 self._body_left = int(value)
 
     def on_headers_complete(self) -> None:
-        """Of httptools: the body follows, if there is one."""
         if self._ended:
             return
         self._in_head, self._in_body = False, True
@@ -204,7 +191,6 @@ class HttpConnection(asyncio.Protocol):
                 self._transport.write(_CONTINUE)
 
     def on_body(self, body: bytes) -> None:
-        """Of httptools: a part of the body."""
         if self._ended:
             return
         if len(self._body) + len(body) > self._limits.body_bytes:
@@ -219,7 +205,6 @@ class HttpConnection(asyncio.Protocol):
         self._body += body
 
     def on_message_complete(self) -> None:
-        """Of httptools: the request is whole."""
         if self._ended:
             return
         request, self._in_body = self._request, False
@@ -241,7 +226,7 @@ class HttpConnection(asyncio.Protocol):
             slot(RequestProblem.INTERNAL.answer())
 
     def drain(self) -> None:
-        """Send what has been answered, up to the first request that has not, while it is taken."""
+        """Send answers in order up to the first missing one, while the client receives them."""
         transport, slots = self._transport, self._slots
         if transport is None or transport.is_closing():
             slots.clear()
@@ -264,7 +249,7 @@ class HttpConnection(asyncio.Protocol):
             self._go_on()
 
     def pause_writing(self) -> None:
-        """The other side does not read: neither do we, and not for long."""
+        """Stop reading while the client receives no answers, up to a timeout."""
         self._stuck = True
         self._pause()
         self.connections.idle.pop(self, None)
@@ -272,7 +257,6 @@ class HttpConnection(asyncio.Protocol):
         self.deadline = self._soon(self._limits.reading_seconds)
 
     def resume_writing(self) -> None:
-        """It reads again."""
         self._stuck = False
         if self._transport is None or self._transport.is_closing():
             return
@@ -281,14 +265,13 @@ class HttpConnection(asyncio.Protocol):
         self.drain()
 
     def too_slow(self) -> None:
-        """A deadline has passed."""
+        """Handle an expired deadline."""
         if (self._in_head or self._in_body) and not self._stuck and not self._ended:
             self._refuse(RequestProblem.TIMEOUT.answer())
         else:
             self.abort()
 
     def abort(self) -> None:
-        """Close it at once."""
         self._ended = True
         self._let_go()
         self._slots.clear()
@@ -297,11 +280,11 @@ class HttpConnection(asyncio.Protocol):
             self._transport.abort()
 
     def _read(self, data: bytes) -> None:
-        """Read as far as answers are taken, and keep the rest."""
+        """Parse input as long as answers are received, and keep the rest."""
         self._reads = True
         view = memoryview(data)
         while view and not self._ended and not self._is_full():
-            # Of a body with a stated length all of it, and nothing that follows.
+            # Feed all of a body with a known length, and nothing after it.
             size = max(_SLICE_BYTES, self._body_left) if self._in_body else _SLICE_BYTES
             self._feed(view[:size])
             view = view[size:]
@@ -320,7 +303,7 @@ class HttpConnection(asyncio.Protocol):
             self._refuse(RequestProblem.INTERNAL.answer())
         except (httptools.HttpParserUpgrade, httptools.HttpParserError):
             self._refuse(RequestProblem.MALFORMED.answer())
-        # Of what has not come to its end, the parser holds as much as it was fed.
+        # The parser buffers all of an incomplete part.
         self._fed_bytes += len(data)
         if self._in_head and self._fed_bytes > self._limits.head_bytes + len(data):
             self._refuse(RequestProblem.HEADERS.answer())
@@ -332,7 +315,6 @@ class HttpConnection(asyncio.Protocol):
         return self._stuck or len(self._slots) >= most or self._at_once >= most
 
     def _go_on(self) -> None:
-        """Read what was left, as far as it can be."""
         if self._ended or self._stuck or self._transport is None:
             return
         if self._unread:
@@ -343,13 +325,13 @@ class HttpConnection(asyncio.Protocol):
             self._rest()
 
     def _rest(self) -> None:
-        """Wait for whatever has to come next: answers, their being taken, or requests."""
+        """Wait for the next event: answers, their reception, or requests."""
         if self._ended:
             return
         if self._unread or self._is_full():
             self._pause()
             if not self._stuck and len(self._slots) < self._limits.pipelined:
-                # Others have their turn first.
+                # Let other connections run first.
                 asyncio.get_running_loop().call_soon(self._go_on)
             return
         if self._paused and self._transport is not None:
@@ -363,7 +345,7 @@ class HttpConnection(asyncio.Protocol):
             self._wait(self._limits.idle_seconds)
 
     def _account(self) -> None:
-        """Say how much is held of what has come."""
+        """Report the change in buffered bytes."""
         change = len(self._body) + len(self._unread) - self._held_bytes
         if not change:
             return
@@ -380,12 +362,12 @@ class HttpConnection(asyncio.Protocol):
         self._held_bytes = 0
 
     def _refuse(self, answer: HttpResponse) -> None:
-        """Answer what cannot be read to its end, after what was asked before, and close."""
+        """Reject a request that cannot be read completely, after earlier answers, and close."""
         if self._ended:
             return
-        # Nothing is read any more; the slots before are still answered.
+        # Read nothing more; earlier slots are still answered.
         self._ended = True
-        # Who is still sending would not read an answer of a connection that is closed on it.
+        # A client that is still sending would not read the answer if the connection closed.
         self._lingers = self._in_head or self._in_body
         self._in_head, self._in_body = False, False
         self._let_go()
@@ -405,7 +387,7 @@ class HttpConnection(asyncio.Protocol):
         if transport is None:
             return
         if self._lingers and transport.can_write_eof():
-            # What still comes is read, and passed over.
+            # Further input is read and discarded.
             self.deadline = self._soon(_LINGERING_SECONDS)
             transport.write_eof()
             if self._paused:
@@ -421,7 +403,6 @@ class HttpConnection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def _wait(self, seconds: float) -> None:
-        """For the next request."""
         self._fed_bytes = 0
         self.connections.unfinished.pop(self, None)
         self.connections.idle.pop(self, None)
@@ -429,7 +410,7 @@ class HttpConnection(asyncio.Protocol):
         self._allow(seconds)
 
     def _allow(self, seconds: float) -> None:
-        """For what comes next; who does not take its answers has a deadline already."""
+        """Set the deadline for the next event, unless one for receiving answers applies."""
         if not self._stuck:
             self.deadline = self._soon(seconds)
 

@@ -1,9 +1,9 @@
-"""The open connections of a collector: how many there may be, and who makes room for others.
+"""Open connections of a collector: their maximum number, and which are closed for new ones.
 
-Whoever is slow, or says nothing, holds a connection and a few hundred bytes for a stated time. When
-there are too many, those make room of whom longest nothing came: first whoever asks nothing, then
-whoever has not finished a TLS handshake, a request, or the taking of an answer. Nobody has to go
-whose report is on its way to Kafka.
+A slow or silent client holds a connection and a few hundred bytes for a limited time. If there are
+too many connections, the one that has been inactive longest is closed. Idle ones go first, then
+those with an unfinished TLS handshake, request, or reception of an answer. A connection whose
+report is on its way to Kafka is never closed.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class HttpConnections:
     """The open connections of a server.
 
     Args:
-        handle: answers requests.
-        look: at heads.
-        allowed: headers that every answer to a request has, whatever it is.
-        limits: of what clients may use.
-        failed: is told of errors that nobody expected, which are answered 500.
-        counted_apart: whether an address stands for many, as a proxy's does.
+        handle: Answers requests.
+        look: Checks the heads of requests.
+        allowed: Returns the headers of every answer to a request.
+        limits: Limits for clients.
+        failed: Called with unexpected errors, which are answered 500.
+        counted_apart: Returns whether an address represents many clients, as a proxy's does.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class HttpConnections:
         self.failed = failed
         self.closing = False
         self.open: set[HttpConnection] = set()
-        # All in the order in which they became it.
+        # Each in the order of entry.
         self.idle: dict[HttpConnection, None] = {}
         self.unfinished: dict[HttpConnection, None] = {}
         self.handshakes: dict[socket.socket, str] = {}
@@ -65,18 +65,14 @@ class HttpConnections:
         self.tick(0.0)
 
     def tick(self, now: float) -> None:
-        """Drop whoever has been slow for too long; to be called about once a second.
-
-        Args:
-            now: of the loop's clock.
-        """
+        """Close connections past their deadline; called about once a second with loop time."""
         self.now = now
         self.date = f"Date: {formatdate(usegmt=True)}\r\n".encode()
         for connection in [each for each in self.open if each.deadline <= now]:
             connection.too_slow()
 
     def accept(self, made: socket.socket, address: str) -> bool:
-        """Whether a socket may become a connection, for which room is made; if not, close it."""
+        """Free capacity for a socket; return False if it must be closed instead."""
         most = self.limits.by_address
         taken = self._by_network[network_of(address)]
         if most is not None and taken >= most and not self._counted_apart(address):
@@ -88,19 +84,18 @@ class HttpConnections:
         return True
 
     def forget(self, made: socket.socket) -> None:
-        """A socket that was accepted has become a connection, or never will; may be told again."""
+        """Stop counting an accepted socket as a handshake; may be called again."""
         address = self.handshakes.pop(made, None)
         if address is not None:
             self._count(address, -1)
 
     def enter(self, connection: HttpConnection) -> None:
-        """A socket that was accepted is a connection now."""
         self.forget(connection.made)
         self.open.add(connection)
         self._count(connection.peer, 1)
 
     def leave(self, connection: HttpConnection) -> None:
-        """A connection is open no more; may be told again."""
+        """Remove a closed connection; may be called again."""
         self.idle.pop(connection, None)
         self.unfinished.pop(connection, None)
         if connection in self.open:
@@ -108,31 +103,29 @@ class HttpConnections:
             self._count(connection.peer, -1)
 
     def hold(self, size: int) -> bool:
-        """Make room for so many bytes of requests that are not complete; False: there is none."""
+        """Reserve bytes for incomplete requests; return False without capacity."""
         if self.transit_bytes + size > self.limits.transit_bytes:
             return False
         self.transit_bytes += size
         return True
 
     def release(self, size: int) -> None:
-        """So many of them are held no more."""
         self.transit_bytes -= size
 
     def close_idle(self) -> None:
-        """From now on, every connection is closed after its last answer."""
+        """Close idle connections now, and all others after their last answer."""
         self.closing = True
         for connection in list(self.idle):
             connection.abort()
 
     def abort(self) -> None:
-        """Close all."""
         for made in list(self.handshakes):
             _hang_up(made)
         for connection in list(self.open):
             connection.abort()
 
     def _make_room(self) -> bool:
-        """Let somebody go if there are too many; False if nobody can."""
+        """Close a connection if there are too many; return False if none can be closed."""
         if len(self.open) + len(self.handshakes) < self.limits.connections:
             return True
         oldest = next(iter(self.idle), None)

@@ -1,4 +1,4 @@
-"""What clients of a collector may use, and a request as it is handed on."""
+"""Limits for clients of a collector, and a parsed request."""
 
 from __future__ import annotations
 
@@ -16,15 +16,11 @@ REMEMBERED: Final = 100_000
 
 
 class Rates:
-    """Limits requests and reports by address; of IPv6 by network.
+    """Limit requests and reports per second by address, for IPv6 by network.
 
-    A request costs 1, and one with many reports as much as these: since nobody knows how many
-    there are before it has come, its address is in debt afterwards, and waits longer.
-
-    Args:
-        rate: requests or reports a second, for each.
-        clock: seconds.
-        burst: requests at once, of one that has not asked lately.
+    A request costs 1, and one with many reports as much as these. Their number is only known once
+    it has arrived, so its address is in debt afterwards, and waits longer. `burst` is the number of
+    requests at once from an address that was inactive.
 
     >>> rates = Rates(1.0, clock=lambda: 0.0, burst=2)
     >>> [rates.wait("192.0.2.1") for _ in range(3)], rates.wait("192.0.2.2")
@@ -41,7 +37,7 @@ class Rates:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def wait(self, address: str) -> int:
-        """Seconds to wait before somebody may ask; 0: now, which is counted."""
+        """Return the seconds until the next request is allowed; 0 allows and counts one now."""
         level = self._level(address)
         if level >= 1:
             self._keep(address, level - 1)
@@ -50,7 +46,7 @@ class Rates:
         return math.ceil((1 - level) / self._rate)
 
     def charge(self, address: str, reports: int) -> None:
-        """Count reports that were in a request which was let through."""
+        """Count the reports of a request that was allowed."""
         self._keep(address, self._level(address) - reports)
 
     def _level(self, address: str) -> float:
@@ -67,24 +63,20 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
-    """What clients may use.
+    """Limits for clients.
 
     Attributes:
-        connections: accepted at once, those of unfinished TLS handshakes included.
-        by_address: connections of one address, or of one network of IPv6; None: as many as come.
-        head_bytes: of the head of a request.
-        path_bytes: of its path.
-        body_bytes: of its body.
-        transit_bytes: of all bodies that are not complete, and of requests that have to wait
-            because answers before them are not taken.
-        unsent_bytes: of answers of one connection that the other side has not taken: with more,
-            nothing of it is answered.
-        head_seconds: for a head to be complete, from its first byte on, and for a TLS handshake.
-        body_seconds: for a body, from the end of its head on.
-        idle_seconds: between two requests.
-        reading_seconds: for a client to take an answer.
-        answer_seconds: for an answer to come about; more than a write to Kafka takes.
-        pipelined: requests of one connection that are answered together, or wait.
+        connections: Accepted at once, including unfinished TLS handshakes.
+        by_address: Connections of one address, or of one IPv6 network; None for no limit.
+        transit_bytes: Bytes of all incomplete bodies, and of requests waiting because earlier
+            answers are not received.
+        unsent_bytes: Unreceived bytes of answers of a connection; beyond, it gets no answers.
+        head_seconds: Time for a head to be complete from its first byte, and for a TLS handshake.
+        body_seconds: Time for a body, from the end of its head.
+        idle_seconds: Time between two requests.
+        reading_seconds: Time for a client to receive an answer.
+        answer_seconds: Time until an answer is ready; more than a write to Kafka takes.
+        pipelined: Requests of one connection that are answered together, or wait.
     """
 
     connections: int = 10_000
@@ -104,15 +96,7 @@ class HttpLimits:
 
 @dataclass(slots=True)
 class HttpRequest:
-    """A request, complete.
-
-    Attributes:
-        method: such as POST.
-        path: as it was sent, without the query.
-        headers: those that are wanted, with names in lower case.
-        peer: the address at the other end of the connection.
-        body: of the request.
-    """
+    """A complete request: path without query, and known headers with names in lower case."""
 
     method: str = ""
     path: bytes = b""

@@ -1,7 +1,7 @@
-"""What of a request's body is taken: pure, and the same in every collector.
+"""Decide which report bodies to accept: pure, and equal in every collector.
 
-A body is looked at twice. Its header says at once whether the job takes it at this moment; what
-its envelopes hold is looked at when some have been gathered, all of them together.
+A body is checked twice. Its header determines at once whether the job accepts it now. The contents
+of envelopes are checked for a group of bodies together.
 """
 
 from __future__ import annotations
@@ -54,18 +54,16 @@ _SETTLING_MS: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class IntakeRules:
-    """What reports of one epoch have in common, and when they are taken.
+    """Common properties of reports of one epoch, and when they are accepted.
 
     Attributes:
-        job: the name of the job.
-        epoch: of all of them.
-        key: id of the key that contents are sealed to; None: they are not.
-        envelope_bytes: of one.
-        opens: milliseconds since 1970 from which on they are taken.
-        begins: when the epoch begins.
-        closes: from which on they are not taken any more.
-        settles: until when those that were taken have to be in the log, in order to be counted
-            whatever becomes of this collector: no collector says before that it is over.
+        key: ID of the key that contents are sealed to; None if not sealed.
+        envelope_bytes: Size of an envelope.
+        opens: Start of acceptance, milliseconds since 1970, as for the next three.
+        begins: Start of the epoch.
+        closes: End of acceptance.
+        settles: Accepted reports must be in the log by then to be counted whatever happens to this
+            collector. No collector declares the epoch over before.
     """
 
     job: str
@@ -78,7 +76,7 @@ class IntakeRules:
     settles: int
 
     def refusal(self, body_bytes: int, now: int) -> HttpResponse | None:
-        """Why a body with this header is not taken now; None if it is."""
+        """Return why a body with this header is rejected now, or None if accepted."""
         envelopes, rest = divmod(body_bytes - HEADER_BYTES, self.envelope_bytes)
         if rest or not envelopes:
             return RequestProblem.MALFORMED.answer()
@@ -90,24 +88,22 @@ class IntakeRules:
 
     @property
     def row_bytes(self) -> int:
-        """Of one report in a record."""
         beside = TAG_BYTES if self.key is None else TAG_BYTES + REPORT_ID_BYTES
         return self.envelope_bytes - ENVELOPE_OVERHEAD + beside
 
     def envelopes(self, body: bytes) -> int:
-        """How many there are in a body that is not refused."""
         return (len(body) - HEADER_BYTES) // self.envelope_bytes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Taken:
-    """What is to be written of some bodies.
+    """Records to write for a batch of request bodies.
 
     Attributes:
-        refusals: of every body why it is not taken; None: it is.
-        enrolments: records, to be acknowledged before any of the batches is written.
-        batches: records with the reports of all bodies that are taken.
-        reports: how many these are.
+        refusals: For each body, the rejection or None.
+        enrolments: Records to be acknowledged before any of the batches is written.
+        batches: Records with the reports of all accepted bodies.
+        reports: Number of these reports.
     """
 
     refusals: Sequence[HttpResponse | None]
@@ -118,14 +114,9 @@ class Taken:
 
 @dataclass(eq=False)
 class Intake:
-    """The reports of one deployment.
+    """The reports of one deployment, whose devices report for themselves.
 
-    Args:
-        job: as deployed, whose devices report for themselves.
-        key: that its collectors share.
-
-    Raises:
-        WrongKeyError: it is not the key that the job was deployed with.
+    Raises WrongKeyError unless `key` is the collectors' key that the job was deployed with.
     """
 
     job: DeployedJob
@@ -148,25 +139,25 @@ class Intake:
 
     @property
     def takes_tokens(self) -> bool:
-        """Whether reports come with a token each, which says who sends them."""
+        """True if each report comes with a token that identifies its sender."""
         return self.job.devices is not None and self.job.devices.tokens is not None
 
     def closes(self, epoch: int) -> int:
-        """When reports of an epoch cease to be taken, milliseconds since 1970."""
+        """Return when reports of an epoch cease to be accepted, milliseconds since 1970."""
         end = self.times.start(epoch + 1)
         return _EVER if end is None else end + self._late
 
     def settles(self, epoch: int) -> int:
-        """When reports that were taken are in the log, or late; milliseconds since 1970.
+        """Return when accepted reports are in the log, or late; milliseconds since 1970.
 
-        A second after their epoch has closed to them, or in the middle of what is left of the
-        stage's grace period then. Watermarks are written from then on.
+        This is a second after acceptance closes, or the middle of the stage's remaining grace
+        period if that is earlier. Watermarks are written from then on.
         """
         grace = round(1000 * self.job.shuffle.grace)
         return self.closes(epoch) + min(_SETTLING_MS, max(0, grace - self._late) // 2)
 
     def gate(self, body: bytes) -> IntakeRules | HttpResponse:
-        """The gate that a body passes, or why it passes none, at whatever time."""
+        """Return the intake rules for a body, or its rejection at any time."""
         gate = self._gates.get(body[:HEADER_BYTES])
         if gate is not None:
             return gate
@@ -205,12 +196,9 @@ class Intake:
     def take(
         self, gate: IntakeRules, bodies: Sequence[bytes], subjects: Sequence[str | None]
     ) -> Taken:
-        """Look at the envelopes of bodies that one gate has let through.
+        """Check the envelopes of bodies that share one set of intake rules.
 
-        Args:
-            gate: of all of them.
-            bodies: whole, each with its header.
-            subjects: of every body who the token says it is from; None: there are no tokens.
+        `subjects` are those of the bodies' tokens; None without a token.
         """
         size = gate.envelope_bytes
         data = b"".join([body[HEADER_BYTES:] for body in bodies])
@@ -226,7 +214,7 @@ class Intake:
                 elif self.takes_tokens:
                     refusals[index] = RequestProblem.SEVERAL.answer()
             if self.takes_tokens and subjects[index] is None:
-                # Nobody is taken for another who has no name either.
+                # Bodies without a subject must not count as the same sender.
                 refusals[index] = refusals[index] or RequestProblem.NO_TOKEN.answer()
         good = [refusal is None for refusal in refusals]
         taken = np.flatnonzero(np.repeat(good, counts))
@@ -272,9 +260,9 @@ class Intake:
         first: int,
         last: int,
     ) -> Iterator[int]:
-        """Which of the bodies from `first` to before `last` have words that cannot be.
+        """Yield the bodies from `first` to before `last` that contain invalid messages.
 
-        Halves are asked about, so that a single foreign word does not cost a look at every body.
+        Bisection avoids checking every body because of a single invalid message.
         """
         begin, end = ends[first], ends[last]
         words = slots[begin:end][in_use[begin:end]]
@@ -296,7 +284,7 @@ class Intake:
         job = self.job
         tagger = Tagger(self.key.secret, HORIZON, job.deployment, job.epochs.horizon_of(epoch))
         numbers = _numbers(tagger.tags([who[index] for index in enrols]))
-        # As reports are: who stands at which place in one record says nothing of the other.
+        # Sort as reports are sorted: a position in one record says nothing about the other.
         numbers = np.sort(numbers)
         most = LOOSE_PAYLOAD_TARGET // TAG_BYTES
         for at in range(0, len(numbers), most):
@@ -310,9 +298,9 @@ class Intake:
         tags = Tagger(self.key.secret, REPORT, job.deployment, gate.epoch).tags(who)
         parts = [tags, rows[:, ENVELOPE_OVERHEAD:]]
         if gate.key is not None:
-            # The box is bound to it.
+            # The ciphertext is bound to the report ID.
             parts.insert(1, rows[:, IDENTITY_BYTES : 2 * IDENTITY_BYTES])
-        # Of one tag the first counts, and stays it.
+        # Of equal tags the first counts, and stays first.
         whole = np.concatenate(parts, axis=1)[np.argsort(_numbers(tags), kind="stable")]
         most = max(1, LOOSE_PAYLOAD_TARGET // whole.shape[1])
         for at in range(0, len(whole), most):
@@ -323,7 +311,7 @@ class Intake:
 
 
 def _numbers(tags: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    """Tags, shape (subjects, 8), as numbers, by which they are in order."""
+    """Return tags, shape (subjects, 8), as integers that define their order."""
     numbers: NDArray[np.uint64] = np.ascontiguousarray(tags).view(_TAG_TYPE)[:, 0]
     return numbers
 
@@ -335,20 +323,16 @@ def _all(good: NDArray[np.bool_], ends: Sequence[int]) -> list[bool]:
 
 @dataclass(frozen=True, slots=True)
 class WantedJob:
-    """A job whose devices report for themselves, and what its operator wants of it."""
-
     job: DeployedJob
     phase: Phase
 
 
 @dataclass(frozen=True, slots=True)
 class WantedJobs:
-    """All that the topic said at one moment.
+    """All jobs in the topic at one moment.
 
-    Attributes:
-        jobs: by name.
-        refused: of jobs that were named, why reports of them cannot be taken; and of all others
-            that another version of the software has written.
+    `refused` holds reasons why reports of named jobs, and of jobs written by another version of the
+    software, cannot be accepted.
     """
 
     jobs: Mapping[str, WantedJob]
@@ -356,12 +340,7 @@ class WantedJobs:
 
 
 def wanted_jobs(topic: ListedJobs, names: Collection[str] = ()) -> WantedJobs:
-    """What the state of the topic means for a collector.
-
-    Args:
-        topic: as far as it was read.
-        names: of the jobs that it is for; none: of all that have devices.
-    """
+    """Derive a collector's jobs from the topic's state; without `names`, all that have devices."""
     jobs, refused = {}, {}
     for name, job in topic.jobs.items():
         if names and name not in names:
@@ -370,7 +349,7 @@ def wanted_jobs(topic: ListedJobs, names: Collection[str] = ()) -> WantedJobs:
             if names:
                 refused[name] = "it is deployed without devices, that report for themselves"
             continue
-        # Not when the first report has come: of some laws it takes seconds.
+        # Compute it before the first report arrives: for some mechanisms it takes seconds.
         _ = job.content_form
         jobs[name] = WantedJob(job, topic.phase(name))
     for name in topic.unreadable:

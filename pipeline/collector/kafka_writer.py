@@ -1,4 +1,4 @@
-"""Writes to Kafka for a collector, each record until all replicas in sync have it."""
+"""Write a collector's records to Kafka, each until all in-sync replicas have it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dpstream.pipeline.kafka.silent_peers import close_silent_connections
 from dpstream.pipeline.kafka.topic_ids import ask_ids
 from dpstream.topics.names import BATCH_BYTES_MAX
 
-# The client counts the records of a batch, the topic what is around them too.
+# The client counts the records of a batch, the topic also their headers.
 _BATCH_BYTES = BATCH_BYTES_MAX - 4096
 _REQUEST_MILLISECONDS = 10_000
 _STOP_SECONDS = 1.0
@@ -27,14 +27,10 @@ _LOG_APPEND_TIME = 1
 
 
 class KafkaWriter:
-    """One producer for the topics of all jobs.
+    """One producer for the topics of all jobs; acknowledgements update `clock`.
 
-    It is not idempotent: a record that is there twice has the same tags twice, of which the first
-    counts, and a producer that is gives up on nothing, for whose answer a device waits.
-
-    Args:
-        connection: the cluster.
-        clock: is told by every acknowledgement what the broker's clock says.
+    It is not idempotent. A duplicate record has the same tags, of which the first counts. An
+    idempotent producer never gives up, while a device waits for the answer.
     """
 
     def __init__(self, connection: Connection, clock: BrokerClock) -> None:
@@ -53,11 +49,7 @@ class KafkaWriter:
         self._started = False
 
     async def start(self) -> None:
-        """Connect.
-
-        Raises:
-            WriteError: no broker answers; it may be tried again.
-        """
+        """Connect; raise WriteError if no broker answers. May be repeated."""
         if self._started:
             return
         close_silent_connections()
@@ -70,7 +62,6 @@ class KafkaWriter:
     async def write(
         self, topic: str, partition: int, value: bytes, key: bytes | None = None
     ) -> int | None:
-        """As of `dpstream.pipeline.collector.batch_writer.Writer`."""
         begun = self._clock.begin()
         try:
             written = await self._producer.send_and_wait(topic, value, key=key, partition=partition)
@@ -79,7 +70,7 @@ class KafkaWriter:
                 raise WriteError(
                     access_problem(self._principal, "write", kind, topic, "collector")
                 ) from None
-            # An assertion is how the client says that a topic has no such partition.
+            # The client raises an AssertionError if a topic has no such partition.
             raise WriteError(str(error) or type(error).__name__) from None
         if written.timestamp_type != _LOG_APPEND_TIME:
             return None
@@ -88,14 +79,12 @@ class KafkaWriter:
         return appended
 
     async def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
-        """As of `dpstream.pipeline.collector.collector.LogWriter`."""
         try:
             return await ask_ids(self._producer.client, topics) if self._started else {}
         except (KafkaError, OSError) as error:
             raise WriteError(str(error)) from None
 
     async def stop(self) -> None:
-        """Disconnect, without waiting long for anything."""
         if self._started:
             await asyncio.wait(
                 [asyncio.ensure_future(self._producer.stop())], timeout=_STOP_SECONDS

@@ -1,4 +1,4 @@
-"""The collector's HTTP interface as OpenAPI 3.1, which it hands out itself."""
+"""The collector's HTTP interface as OpenAPI 3.1, served by the collector itself."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _RETRIED: Final = ("429", "503")
 
 
 def _answers(*refusals: str, **answers: Any) -> dict[str, Any]:
-    """Answers of an operation, by status; of refusals the status alone is named."""
+    """Return the answers of an operation by status; rejections are given by status only."""
     problems = {
         status: {
             "description": _PROBLEMS[status],
@@ -66,7 +66,7 @@ def _answers(*refusals: str, **answers: Any) -> dict[str, Any]:
 
 
 def _said(description: str, **properties: Any) -> dict[str, Any]:
-    """An answer with a JSON object, all of whose members are always there."""
+    """Return an answer with a JSON object, all of whose members are required."""
     schema = {"type": "object", "required": list(properties), "properties": properties}
     return {"description": description, "content": {JSON: {"schema": schema}}}
 

@@ -1,7 +1,6 @@
-"""What a collector answers: small JSON, and problems as of RFC 9457.
+"""Answers of a collector: small JSON objects, and problems by RFC 9457.
 
-A problem names its kind, in a sentence that is the same for everybody: no id, token, address or
-content is ever in one.
+A problem has a fixed sentence: it never contains an ID, token, address or content.
 """
 
 from __future__ import annotations
@@ -22,14 +21,9 @@ Headers = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """An answer of HTTP, as far as it does not depend on the connection.
+    """An HTTP answer, as far as it does not depend on the connection.
 
-    Attributes:
-        status: of HTTP.
-        body: of the answer.
-        content_type: of the body.
-        headers: besides those that every answer has.
-        reason: by which refusals are counted; None: it is none.
+    `headers` are additional to those of every answer. Rejections are counted by `reason`.
     """
 
     status: int
@@ -40,7 +34,7 @@ class HttpResponse:
 
 
 class RequestProblem(Enum):
-    """Why a request is refused: the last part of the problem's type, its status and its title."""
+    """Reason to reject a request: last part of the problem's type, status and title."""
 
     MALFORMED = ("malformed", 400, "the body is not of the form that reports have")
     TWICE = ("malformed", 400, "two envelopes of one device: send one for each epoch")
@@ -74,18 +68,15 @@ class RequestProblem(Enum):
 
     @property
     def kind(self) -> str:
-        """The last part of its type."""
         return str(self.value[0])
 
     def answer(
         self, *, retry_after: int | None = None, headers: Headers = (), **more: object
     ) -> HttpResponse:
-        """The problem as an answer.
+        """Return the problem as an answer, with additional `headers`.
 
-        Args:
-            retry_after: seconds to wait before the next attempt.
-            headers: besides.
-            more: members of the problem that say more, of public facts alone.
+        `retry_after` is in seconds. `more` are further members of the problem, with public facts
+        only.
         """
         kind, status, title = self.value
         body = {"type": f"/problems/{kind}", "title": title, "status": status, **more}
@@ -95,18 +86,15 @@ class RequestProblem(Enum):
 
 
 def dumped(value: Mapping[str, object]) -> bytes:
-    """JSON, as short as it can be."""
     return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
 
 
 @lru_cache(1024)
 def accepted(envelopes: int, epoch: int) -> HttpResponse:
-    """So many reports of an epoch have been acknowledged."""
     return HttpResponse(202, dumped({"accepted": envelopes, "epoch": epoch}))
 
 
 def told(value: Mapping[str, object]) -> HttpResponse:
-    """An answer to a question."""
     return HttpResponse(200, dumped(value))
 
 
@@ -116,13 +104,10 @@ STATUS_LINES: Final[Mapping[int, bytes]] = {
 
 
 def written(answer: HttpResponse, more: Headers, *, close: bool, body: bool = True) -> bytes:
-    """The bytes of an answer after its status line.
+    """Return the bytes of an answer after its status line.
 
-    Args:
-        answer: to be written.
-        more: headers of this connection.
-        close: whether the connection is closed after it.
-        body: whether the body follows: not after HEAD.
+    `more` are headers of this connection, `close` announces its end, and `body` is False after
+    HEAD.
     """
     length = None if answer.status == HTTPStatus.NO_CONTENT else len(answer.body)
     head = _head(answer.headers, more, answer.content_type, length, close)

@@ -1,6 +1,6 @@
-"""What a collector answers to which request: pure but for the gathering of reports.
+"""Answer a collector's requests: pure, except for the collection of reports.
 
-`Service` knows the jobs, the time and who may ask; `Connections` brings it requests.
+`Service` knows the jobs, the time and the access rules; `HttpConnections` passes requests to it.
 """
 
 from __future__ import annotations
@@ -36,14 +36,7 @@ _NOT_INFORMED: Final = RequestProblem.NOT_READY.answer(retry_after=1)
 
 @dataclass(eq=False)
 class Served:
-    """A job that the collector takes reports of.
-
-    Attributes:
-        job: as deployed.
-        gathering: of its reports.
-        tokens: checks who may report; None: whoever wants to.
-        phase: what its operator wants.
-    """
+    """A job whose reports the collector accepts; without `tokens`, anyone may report."""
 
     job: DeployedJob
     gathering: Gathering
@@ -58,26 +51,21 @@ class Served:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who may ask.
-
-    Attributes:
-        origins: of pages that may report, or ``*`` for all.
-        proxies: networks whose word is taken for whom they ask for.
-    """
+    """Origins of pages that may report (``*`` for all), and networks of trusted proxies."""
 
     origins: frozenset[str] = frozenset()
     proxies: tuple[Network, ...] = ()
 
     def allows(self, origin: bytes) -> bool:
-        """Whether pages of an origin may report; of one that is no ASCII none may."""
+        """Return whether pages of an origin may report; a non-ASCII origin never may."""
         return origin.isascii() and ("*" in self.origins or origin.decode() in self.origins)
 
     def is_proxy(self, address: str) -> bool:
-        """Whether an address stands for whomever it asks for."""
+        """Return whether an address is a proxy's, which requests for others."""
         return bool(self.proxies) and is_within(address, self.proxies)
 
     def address_of(self, request: HttpRequest) -> str:
-        """Who asks; of what proxies say the last address that is none of theirs."""
+        """Return the client's address: the last one in a proxy's header that is not a proxy's."""
         address = request.peer
         said = request.headers.get(b"x-forwarded-for", b"")
         while said and self.is_proxy(address):
@@ -88,18 +76,16 @@ class Access:
 
 @dataclass(eq=False)
 class Service:
-    """Answers requests.
+    """Answer requests.
 
     Attributes:
-        clock: the broker's.
-        access: who may ask.
-        rates: of addresses; None: they are not limited.
-        jobs: by name; put in place whole.
-        withheld: names of jobs that are deployed, and that this collector cannot serve.
-        informed: whether the jobs are known.
-        stopping: whether no more reports are taken.
-        kafka_answers: whether it did lately.
-        refused: is told of refusals that concern no job, by their reason.
+        rates: Rate limits by address; None for no limit.
+        jobs: Jobs by name, replaced atomically.
+        withheld: Names of deployed jobs that this collector cannot serve.
+        informed: True once the jobs are known.
+        stopping: True if no more reports are accepted.
+        kafka_answers: Returns whether Kafka answered recently.
+        refused: Called with the reason of rejections that concern no job.
     """
 
     clock: BrokerClock
@@ -113,7 +99,7 @@ class Service:
     refused: Callable[[str], None] = lambda reason: None
 
     def look(self, request: HttpRequest) -> HttpResponse | None:
-        """Whether a request is refused before its body has come."""
+        """Return a rejection before the body arrives, or None."""
         if self.stopping and request.method == "POST":
             return self._refused(RequestProblem.STOPPING.answer(retry_after=RETRY_SECONDS))
         if self.rates is not None:
@@ -123,12 +109,12 @@ class Service:
         return None
 
     def allowed(self, request: HttpRequest) -> Headers:
-        """Headers by which a browser hands the answer on to the page that has asked."""
+        """Return headers that let a browser pass the answer to the requesting page."""
         origin = request.headers.get(b"origin")
         origins = self.access.origins
         if origin is None or not origins:
             return ()
-        # Pages send no credentials that a browser keeps, so that all may be said to be allowed.
+        # Pages send no credentials stored by a browser, so all origins may be declared allowed.
         varies = () if "*" in origins else (("Vary", "Origin"),)
         if not self.access.allows(origin):
             return varies
@@ -139,7 +125,6 @@ class Service:
         )
 
     def handle(self, request: HttpRequest, slot: Slot) -> None:
-        """Answer a request, now or later."""
         if request.method == "POST":
             answer = self._post(request, slot)
         elif request.method in ("GET", "HEAD"):
@@ -183,7 +168,7 @@ class Service:
         return refusal
 
     def _no_job(self, name: str) -> HttpResponse:
-        # A device must not take its job for one that has ended.
+        # A device must not conclude that its job has ended.
         if not self.informed:
             return _NOT_INFORMED
         if name in self.withheld:
@@ -248,7 +233,7 @@ def _counted(gathering: Gathering, answer: HttpResponse) -> HttpResponse:
 
 
 def _place(path: bytes) -> tuple[str | None, bytes]:
-    """The job that a path names, and what of it; None: it names none."""
+    """Return the job that a path names and its resource; without a job, None."""
     parts = path.split(b"/")
     if not 4 <= len(parts) <= 5 or parts[:3] != [b"", b"v1", b"jobs"] or not all(parts[3:]):
         return None, b""

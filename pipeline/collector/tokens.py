@@ -1,12 +1,9 @@
-"""Who may report to a job that asks for tokens: whoever has a JWT that one of its keys signed.
+"""Verify tokens of jobs that require them: JWTs signed by one of a job's keys.
 
-Which algorithm a signature is checked by follows from the type of the key that the job names, and
-never from what a token says of itself.
-
-Here are also the tags that collectors put in place of devices, of many subjects of one epoch.
-
-As `dpstream.topics.loose_batches.report_tag` and `horizon_tag` say; what is the same for all
-subjects is digested once, which makes a tag of a microsecond of four.
+* The signature algorithm follows from the type of the job's key, never from the token.
+* `Tagger` computes the tags that replace device names, for many subjects of one epoch: see
+  `dpstream.topics.loose_batches.report_tag` and `horizon_tag`. The part common to all subjects is
+  hashed once, which reduces a tag from four microseconds to one.
 """
 
 from __future__ import annotations
@@ -31,13 +28,13 @@ HORIZON: Final = b"horizon\0"
 
 
 class Tagger:
-    """Makes tags of subjects.
+    """Compute tags of subjects.
 
     Args:
-        key: that collectors share, 32 bytes.
+        key: Key that collectors share, 32 bytes.
         what: `REPORT` or `HORIZON`.
         deployment: 16 bytes.
-        number: of the epoch, from 1 on, or of the horizon, from 0 on.
+        number: Epoch, from 1 on, or horizon, from 0 on.
     """
 
     def __init__(self, key: bytes, what: bytes, deployment: bytes, number: int) -> None:
@@ -45,7 +42,7 @@ class Tagger:
         self._begun.update(b"".join((what, deployment, number.to_bytes(8, "little"))))
 
     def tags(self, subjects: Iterable[bytes]) -> NDArray[np.uint8]:
-        """A tag of each, shape (subjects, 8)."""
+        """Return a tag of each subject, shape (subjects, 8)."""
         digests = b"".join(map(partial(_finished, self._begun.copy), subjects))
         return np.frombuffer(digests, np.uint8).reshape(-1, 32)[:, :TAG_BYTES]
 
@@ -68,11 +65,7 @@ _REQUIRED: Final = ("exp", "aud", "sub")
 
 
 class TokenError(Exception):
-    """A token is missing or not valid.
-
-    Attributes:
-        answer: that it is given.
-    """
+    """A token is missing or invalid; `answer` is the response to it."""
 
     def __init__(self, problem: RequestProblem) -> None:
         super().__init__(problem.kind)
@@ -81,15 +74,9 @@ class TokenError(Exception):
 
 
 class TokenCheck:
-    """Checks tokens of a job.
+    """Verify tokens of a job; `now` returns milliseconds since 1970.
 
-    Args:
-        tokens: what the job says of them.
-        job: its name.
-        now: milliseconds since 1970.
-
-    Raises:
-        ValueError: a key of the job is none.
+    Raises ValueError if a key of the job is invalid.
     """
 
     def __init__(self, tokens: Tokens, job: str, now: Callable[[], int]) -> None:
@@ -107,13 +94,9 @@ class TokenCheck:
                 raise ValueError(f"key {key['kid']!a} of devices.tokens is none") from None
 
     def subject(self, authorization: bytes | None) -> str:
-        """Who a token says it is from.
+        """Return the subject of the token in an authorization header.
 
-        Args:
-            authorization: the header of the request.
-
-        Raises:
-            TokenError: there is none, or it is not valid.
+        Raises TokenError if it is missing or invalid.
         """
         scheme, _, token = (authorization or b"").strip().partition(b" ")
         if scheme.lower() != _SCHEME or not token.strip():
@@ -139,7 +122,7 @@ class TokenCheck:
                 algorithms=[key.algorithm_name],
                 audience=self._audience,
                 issuer=self._issuer,
-                # By the broker's clock, and not by this machine's.
+                # Times are verified by the broker's clock instead of this machine's.
                 options={
                     "require": list(_REQUIRED),
                     "verify_exp": False,
@@ -149,7 +132,7 @@ class TokenCheck:
             )
         except (jwt.PyJWTError, LookupError, ValueError, TypeError, RecursionError):
             raise TokenError(RequestProblem.TOKEN) from None
-        # A subject is digested as UTF-8, which half a surrogate has none of.
+        # A subject is hashed as UTF-8, which cannot encode a lone surrogate.
         try:
             str(claims["sub"]).encode()
         except UnicodeEncodeError:
