@@ -2,8 +2,8 @@
 
 In every row an item's cell contains the item, other items and noise. Apart from the item, its
 contents are distributed like those of any cell of the row. So the cells themselves show the error
-of an estimator: the error is the estimate for a user without any item. That shows how skewed the counts
-are, and which estimator is best; each of min, mean and median is best for some windows.
+of an estimator: the error is the estimate for a user without any item. That shows how skewed the
+counts are, and which estimator is best; each of min, mean and median is best for some windows.
 """
 
 from __future__ import annotations
