@@ -1,6 +1,6 @@
 """Read lines without buffering a record that is too long.
 
-Hostile files are read through, or rejected, within a few megabytes of memory. Examples are one
+Malformed files are read through, or rejected, within a few megabytes of memory. Examples are one
 endless line, a quote that is never closed, and a few kilobytes of gzip that unpack to gigabytes.
 """
 

@@ -65,7 +65,7 @@ class DrawnEpoch:
         return [(piece, None) for piece in split_words(words)] if words.rows else []
 
     def _words(self, reports: Reports, generator: np.random.Generator) -> Words:
-        """Return the messages to send, in an order that hides which ones are dummies."""
+        """Return the messages to send, in an order that does not tell reports from dummies."""
         if isinstance(reports, CountedWords):
             return Words(reports.values, reports.counts)
         if self.job.protocol_entry.shuffling is None:

@@ -192,15 +192,15 @@ class Producer:
 
     @property
     def frozen(self) -> int:
-        """Number of devices that dropped a change after exhausting the budget of this horizon."""
+        """Number of devices that dropped a change in this horizon: their budget was exhausted."""
         return self._randomizer.frozen
 
     def enrol(self, users: Sequence[str]) -> None:
         """Enroll devices: each draws, once per horizon, the randomness its privacy relies on.
 
         The next closed epoch counts them in its population, so the time of the call is public. It
-        must not depend on a value, such as the first row of a user who has one. Enrolled users are
-        skipped, including those who leave with the horizon.
+        must not depend on a value, as the time of the first row of a user who has one does.
+        Enrolled users are skipped, including those who leave with the horizon.
         """
         new = [user for user in dict.fromkeys(users) if user not in self._positions]
         if not new:

@@ -100,7 +100,7 @@ def enrolment(log: ValueLog) -> str:
 def value_notices(log: ValueLog, domain: ValueDomain) -> Iterator[str]:
     """Yield warnings about how values affect estimates, for commands that read the ground truth.
 
-    They depend on values. No visible output of `produce` may, so it does not print them.
+    They depend on values, so `produce` does not print them. None of its visible output may.
     """
     if not isinstance(log, ChangeLog):
         return
@@ -187,11 +187,10 @@ def _check_users(producer: Producer, users: Iterable[str], name: str) -> None:
 class LiveProducer:
     """Close epochs by the clock, with the values received until then.
 
-    Users are enrolled before the first epoch is closed. They come from a user list, from rows
-    without a value placed before epoch 1, or directly from the producer. Every enrolled user is
-    present at every closed epoch, with its last value, or with its items of the epoch, which may be
-    none. A file in `folder`, next to the producer's state, keeps these values between runs; None
-    saves nothing.
+    Users are enrolled before the first epoch is closed: by a user list, by rows without a value
+    placed before epoch 1, or by calls of the producer. Every enrolled user is present at every
+    closed epoch, with its last value, or with its items of the epoch, which may be none. A file in
+    `folder`, next to the producer's state, keeps these values between runs; None saves nothing.
 
     Raises:
         InputError: If an enrolled user is missing from a given user list, or if the job's values

@@ -121,7 +121,7 @@ class TopicInput:
         """Store events and the next offset in one durable transaction.
 
         Raises `InputError` if the first event lacks a key, and `sqlite3.Error` if they cannot be
-        stored; then none is.
+        stored; then none is stored.
         """
         rows, bad = self._parsed(partition, events.records)
         begun = self._has_begun

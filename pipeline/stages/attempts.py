@@ -126,5 +126,5 @@ class Attempts(Generic[Content]):
                 self._end(self._open.pop((epoch, attempt)).content)
 
     def floor(self, position: int) -> int:
-        """Return the offset below which no record is needed; all before `position` are read."""
+        """Return the floor: no record below is needed once all before `position` are read."""
         return min((each.first_offset for each in self._open.values()), default=position)

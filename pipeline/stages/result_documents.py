@@ -143,6 +143,7 @@ class WrittenDocuments:
         self.latest = 0
 
     def note(self, key: bytes | None) -> None:
+        """Process the key of a record of the topic; keys of other writers are skipped."""
         try:
             body = json.loads(key or b"")
             deployment, epoch = body["deployment"], body["epoch"]

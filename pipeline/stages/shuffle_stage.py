@@ -310,6 +310,7 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
             self.counts["late_reports"] += reports
 
     def _check_time(self, window: WindowT, now: float) -> None:
+        """Note when the time of a window has come; checked only after a relevant change."""
         known = self._known, window.version
         if self._timeline.by_calendar or (window.due_at is None and window.checked_with != known):
             window.checked_with = known
@@ -363,7 +364,7 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
     ) -> Steps[None]:
         """Finalize an epoch, and write its window.
 
-        The producer registry is read to its end first: a window decided `as_complete` stays open if
+        The expected senders are read to the end first: a window decided `as_complete` stays open if
         a producer has registered meanwhile.
         """
         own: Manifest | None = None

@@ -200,6 +200,7 @@ class Window(OpenWindow):
         return self._add_batch(record) if isinstance(record, Batch) else self._punctuate(record)
 
     def drop_words(self) -> None:
+        """Drop all buffered messages, and buffer none in the future."""
         self.set_aside = True
         self._held_bytes = 0
         self.close()
