@@ -54,7 +54,7 @@ class AffineHashes:
 
     @classmethod
     def for_items(cls, buckets: int, items: int) -> Self:
-        """Return hashes with enough digits for a number of items, spread over `ROWS` lines.
+        """Return hashes with enough digits for the items, spread over `ROWS` lines.
 
         >>> AffineHashes.for_items(buckets=101, items=200)
         AffineHashes(buckets=101, digits=2, width=7)

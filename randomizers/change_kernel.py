@@ -38,8 +38,8 @@ class Kernel:
         """Return the variances of estimates for symbols of variance 1; shape (last_epoch,).
 
         All devices are present. An estimate is a weighted sum of the input of the epochs up to its
-        own. The input of l epochs ago has the weight h_l: 1 / (1 + a), then (q - b) q^(l-1) / (1 +
-        a), with q = (a + b) / (1 + a).
+        own. The input of l epochs ago has the weight h_l: 1 / (1 + a), then
+        (q - b) q^(l-1) / (1 + a), with q = (a + b) / (1 + a).
         """
         own, left = 1 / (1 + self.boost), self.left
         earlier = np.arange(last_epoch)

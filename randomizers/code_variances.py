@@ -5,9 +5,10 @@ generalized Haar basis. The levels from l on observe the difference between the 
 of level l - 1. A node of width w and variance V observes it with precision w / V for each of its
 values.
 
-Let r be the indicator of a range, and |P_l r|^2 the sum over the nodes of level l of (values in the
-range)^2 / width. The variance is the sum over l of (|P_l r|^2 - |P_(l-1) r|^2) / (sum over m >= l
-of w_m / V_m). For kept nodes there is no choice: exactly one signed sum of nodes gives a range.
+Let r be the indicator of a range, and |P_l r|^2 the sum over the nodes of level l of
+(values in the range)^2 / width. The variance is the sum over l of
+(|P_l r|^2 - |P_(l-1) r|^2) / (sum over m >= l of w_m / V_m). Kept nodes leave no choice:
+exactly one signed sum of nodes gives a range.
 """
 
 from __future__ import annotations

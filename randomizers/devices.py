@@ -77,7 +77,8 @@ class Devices(ABC, Generic[LawT]):
         """Randomize one epoch of values and return the reports due.
 
         Args:
-            epoch: Later than the last reported one. All devices are absent at skipped epochs.
+            epoch: Later than the last reported one, within the horizon. All devices are absent at
+                skipped epochs.
             values: Values in enrollment order; those of absent devices are ignored. Integers or
                 bool, shape (population,): 0 or 1, or items from 1, 0 for none. For sets of items,
                 integers of shape (population, slots): items in any order and slot, 0 for none.

@@ -111,7 +111,6 @@ class Predicates:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Labels of the items, sorted."""
         return tuple(sorted(self.predicates))
 
 

@@ -9,20 +9,20 @@ exactly here instead of by the closed form of the reference.
 
 For any locally private randomizer clone = e^-epsilon_0. Three are analyzed more closely:
 
-* Randomized response over K symbols: each symbol except the own one has the probability q = 1 /
-  (e^epsilon_0 + K - 1). So with probability K q a message is uniform and with 2 q a fair coin
-  between the two values. The user's own message is one of the two with (e^epsilon_0 + 1) q, and
-  otherwise reveals nothing (the privacy blanket of Balle, Bell, Gascon and Nissim, 2019).
+* Randomized response over K symbols: each symbol except the own one has the probability
+  q = 1 / (e^epsilon_0 + K - 1). So with probability K q a message is uniform and with 2 q a fair
+  coin between the two values. The user's own message is one of the two with (e^epsilon_0 + 1) q,
+  and otherwise reveals nothing (the privacy blanket of Balle, Bell, Gascon and Nissim, 2019).
 * Randomizers with a set of messages for each value, in which every message has e^epsilon_0 times
   the weight of one outside. Only messages in the set of one of two values, and not in that of the
   other, distinguish the two. With any third value they have a probability of at least p each. So
   with 2 p a message is a fair coin, and the user's own is one of the two with (e^epsilon_0 + 1) p.
   All messages of the part are equally likely, so which one it is reveals nothing more.
 * RAPPOR of single items, each bit reversed with a probability f. In the user's own message the bits
-  of the two items differ from each other with (1 - f)^2 + f^2, then with a loss of 2 ln((1 - f) /
-  f). In any other message they differ, as a fair coin, with 2 f (1 - f), or at least 2 f^2 if one
-  of the two is its item. Any other item's bit is drawn as if it were not its item with f / (1 - f).
-  All bits but two are alike then, so 2 f^2 of the others' messages are clones.
+  of the two items differ from each other with (1 - f)^2 + f^2, then with a loss of
+  2 ln((1 - f) / f). In any other message they differ, as a fair coin, with 2 f (1 - f), or at least
+  2 f^2 if one of the two is its item. Any other item's bit is drawn as if it were not its item with
+  f / (1 - f). All bits but two are alike then, so 2 f^2 of the others' messages are clones.
 
 Reference: Feldman, McMillan and Talwar, *Hiding Among the Clones*, 2021, Theorem 3.1.
 """

@@ -2,8 +2,8 @@
 
 A change x_t = st_t - st_{t-1} is boosted while a user has made at most k of them. In epoch t a user
 sends r + y_t messages of that epoch's cell, y_t = st_t + r x_t (boosted) or st_t. The total count,
-less the constant part, follows x^_t = (r x^_{t-1} + Y_t) / (r + 1). Its variance is lambda (1 -
-q^t) / (2r + 1) with q = (r / (r + 1))^2. With r = 0 these are every-epoch counts.
+less the constant part, follows x^_t = (r x^_{t-1} + Y_t) / (r + 1). Its variance is
+lambda (1 - q^t) / (2r + 1) with q = (r / (r + 1))^2. With r = 0 these are every-epoch counts.
 
 Two streams differ by at most 1 + r (boosted changes there) in an epoch, and not at all before the
 first change, which one of them makes alone. So the vector of shifts is weakly majorized by two

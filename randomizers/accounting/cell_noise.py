@@ -69,11 +69,11 @@ class CellNoise(ABC):
     def window(self, tail: float) -> tuple[int, int]:
         """Return an interval that the noise leaves with a probability of at most 2 `tail`.
 
-        By Chernoff's bound for sub-gamma variables the noise is above the mean by more than sqrt(2
-        v L) + c L, or below it by more than sqrt(2 v L), with probability at most e^-L each. For
-        Poisson distributions v is the variance and c at most 1. Binomial ones may use the values of
-        the Poisson distribution with their mean. For negative-binomial ones, whose n-th cumulant is
-        at most (n-1)! v c^(n-2), c is the variance over the mean.
+        By Chernoff's bound for sub-gamma variables the noise is above the mean by more than
+        sqrt(2 v L) + c L, or below it by more than sqrt(2 v L), with probability at most e^-L each.
+        For Poisson distributions v is the variance and c at most 1. Binomial ones may use the
+        values of the Poisson distribution with their mean. For negative-binomial ones, whose n-th
+        cumulant is at most (n-1)! v c^(n-2), c is the variance over the mean.
 
         Reference: Boucheron, Lugosi and Massart, *Concentration Inequalities*, Section 2.4.
 

@@ -3,8 +3,8 @@
 Without a boost a user sends a message about an item in every epoch, and its neighbor one about
 another item, with overlapping messages: see `dpstream.randomizers.accounting.overlapping_cells`.
 
-With a boost every item has a cell of its own. In an epoch a user sends c messages about an item, c
-= 1, or 1 + r where a change is boosted, and r messages about the previous item, in cells of their
+With a boost every item has a cell of its own. In an epoch a user sends c messages about an item,
+c = 1, or 1 + r where a change is boosted, and r messages about the previous item, in cells of their
 own. Its neighbor sends as many about another item. With n Poisson dummies of mean lambda and the c
 messages, the observation is n (n - 1) ... (c factors) / lambda^c times as likely: the distribution
 of a cell shifted by c. Fewer messages are no worse: Poisson distributions are log-concave, so all

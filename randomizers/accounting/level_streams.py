@@ -8,11 +8,11 @@ Cells of different epochs are different, so two streams of T epochs differ in in
 each shifted by one. Leaving out cells is post-processing of what is seen: more of them are never
 safer. So only streams matter that differ in all epochs and in as many cells as possible: p epochs
 in which the first is empty, q in which the second is, and T - p - q exchanges. Up to T M + p - q M
-cells are then shifted up, and T M + q - p M down. For q <= p and e = p - q that is at most T M + e
-up and T M - e M down; for p <= q the same with the directions exchanged. Neither is larger for
-every epsilon and delta: e = 0 has the most cells if M > 1, but one direction reveals more than the
-other where noise is weak. So noise is sized for e = 0, and raised if any other e up to T requires
-it, several of them at once: for e from a to b there are at most T M + b up and T M - a M down.
+cells are then shifted up, and T M + q - p M down. For q <= p and e = p - q that is at most
+T M + e up and T M - e M down; for p <= q the same with the directions exchanged. Neither is larger
+for every epsilon and delta: e = 0 has the most cells if M > 1, but one direction reveals more than
+the other where noise is weak. So noise is sized for e = 0, and raised if any other e up to T
+requires it. Several are covered at once: e from a to b has at most T M + b up and T M - a M down.
 """
 
 from __future__ import annotations

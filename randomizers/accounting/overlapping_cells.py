@@ -7,12 +7,12 @@ up to k others: the messages of 2k sets can be told apart, those of common items
 
 The proof reveals more than an observer sees. A message w lies in a(w) of the 2k sets. Each dummy is
 revealed with one of these, drawn uniformly, as its label, and each real message with its item. By
-thinning, the 2k labeled cells are independent. In one of them the dummies have the density lambda
-/ (|C| a(w)), so by Mecke's formula a message makes the observation W / lambda times as likely, W
-being the sum of a(w) over the cell's messages. "Absent" has the distribution Q of W, compound
-Poisson with the intensity lambda p_a / a of jumps a, where p_a is the part of C_x that lies in a
-sets; "present" has P(w) = w Q(w) / lambda. The view of a user and its neighbor is k pairs in each
-direction.
+thinning, the 2k labeled cells are independent. In one of them the dummies have the density
+lambda / (|C| a(w)), so by Mecke's formula a message makes the observation W / lambda times as
+likely, W being the sum of a(w) over the cell's messages. "Absent" has the distribution Q of W,
+compound Poisson with the intensity lambda p_a / a of jumps a, where p_a is the part of C_x that
+lies in a sets; "present" has P(w) = w Q(w) / lambda. The view of a user and its neighbor is k pairs
+in each direction.
 
 Of p only the mean is known, at most 1 + beta with beta = (2k - 1) q. Hockey-stick divergences are
 means of convex functions of W, and W is larger in convex order if the integral of (j - t)+ over the
