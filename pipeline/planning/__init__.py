@@ -1,7 +1,7 @@
-"""What a job will promise and how accurate it will be, before there are data.
+"""Guarantees and accuracy of a job, predicted before any data.
 
-Begin with `job_plan`. `parties` says what is promised against whom, `review` what to object to,
-`plan_alternatives` and `recommendation` look at other protocols that could answer, `outlook` at
-fewer honest contributors, `change_budgets` at how many changes to follow. README.md is for those
-who run it.
+- `job_plan` is the entry point; README.md is for its users.
+- `parties` lists guarantees per party, `review` objections.
+- `plan_alternatives` and `recommendation` compare other protocols, `outlook` fewer honest users,
+  and `change_budgets` other limits of followed changes.
 """

@@ -1,9 +1,9 @@
-"""How often users change their value, and the budget of changes that suits them best.
+"""Users' numbers of changes, and the change budget that fits them best.
 
-Every change followed costs accuracy, and what is not followed biases the estimates. For a given
-share of users by number of changes both can be foretold (`dpstream.aggregators.freezing` says how),
-and their sum has a minimum. The shares are to come from what is known or public: counted on the
-users' own values they are as sensitive as the values, and protected by nothing.
+Every followed change costs accuracy, and unfollowed changes bias the estimates. For given shares of
+users by number of changes both are predictable (`dpstream.aggregators.freezing`), and their sum has
+a minimum. The shares should come from known or public data: counted on the users' own values they
+are as sensitive as the values, without any protection.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dpstream.pipeline.protocols.forecasts import Forecast, FreezingForecast
 from dpstream.pipeline.whole_files import read_whole_text
 from dpstream.randomizers.composed import MAX_SIGNS
 
-# Every budget up to this one is tried; further ones in steps of a tenth.
+# Every budget up to this one is tried, larger ones in steps of a tenth.
 _EVERY = 32
 _SHARES_TOLERANCE = 0.001
 _MOST_USERS = 2**53
@@ -35,15 +35,14 @@ _MOST_USERS = 2**53
 
 @dataclass(frozen=True, slots=True)
 class ChangesChoice:
-    """What to expect with a budget of so many changes.
+    """Expected errors with a budget of `changes`.
 
     Attributes:
-        changes: the budget.
-        noise: root mean squared error without anybody frozen, in users.
-        bias: root mean square of the expected error due to frozen users, in users.
-        rmse: of both together.
-        frozen: share of the users with more changes.
-        best: whether no other budget has a smaller `rmse`.
+        noise: RMSE without exhausted users, in users.
+        bias: Root mean square of the expected error from exhausted users, in users.
+        rmse: RMSE of both together, in users.
+        frozen: Share of the users with more changes.
+        best: Whether no other budget has a smaller `rmse`.
     """
 
     changes: int
@@ -57,15 +56,8 @@ class ChangesChoice:
 def read_changes_histogram(path: Path, last_epoch: int) -> NDArray[np.float64]:
     """Read shares of users by number of changes: CSV ``changes,share`` or ``changes,users``.
 
-    Args:
-        path: of the file.
-        last_epoch: of a horizon; nobody changes more often.
-
-    Returns:
-        shape (most + 1,), adding up to 1: the share of users with 0, 1, ... changes.
-
-    Raises:
-        InputError: the file cannot be read, or a row cannot be right; it says which.
+    Returns the shares of users with 0, 1, ... changes, shape (most + 1,), with sum 1. Raises
+    `InputError`, which names the row, for more than `last_epoch` changes and other invalid data.
     """
     try:
         lines = read_whole_text(path, "utf-8-sig").splitlines()
@@ -102,12 +94,10 @@ def read_changes_histogram(path: Path, last_epoch: int) -> NDArray[np.float64]:
 
 
 def count_changes(change_log: ChangeLog, horizon: int) -> NDArray[np.float64]:
-    """The shares of users by number of changes in a change log, for `read_changes_histogram`.
+    """Return the shares of users by number of changes, for `read_changes_histogram`.
 
-    Args:
-        change_log: of a job.
-        horizon: epochs after which everybody begins anew, with the initial value; users count once
-            for every horizon.
+    After `horizon` epochs all users start again from the initial value; users count once per
+    horizon.
     """
     counts = np.zeros(horizon + 1)
     for first in range(1, change_log.last_epoch + 1, horizon):
@@ -121,17 +111,11 @@ def count_changes(change_log: ChangeLog, horizon: int) -> NDArray[np.float64]:
 
 
 def weigh_changes(job: Job, users: int, shares: NDArray[np.float64]) -> tuple[ChangesChoice, ...]:
-    """What to expect of the job with other budgets of changes, in ascending order.
+    """Return expected errors for other change budgets, in ascending order.
 
-    They end where noise alone is larger than the least error, or where nobody freezes.
-
-    Args:
-        job: of a protocol that follows so many changes of each user; that number is tried too.
-        users: how many there are, all of them reporting at every epoch.
-        shares: of the users by number of changes.
-
-    Raises:
-        JobError: the protocol has no such budget, or the horizon is too long.
+    They end where noise alone exceeds the least error, or where no user is exhausted. The job's own
+    budget is always included. All `users` report at every epoch; `shares` are by number of changes.
+    Raises `JobError` if the protocol has no such budget, or the horizon is too long.
     """
     last_epoch = job.epochs.count
     if last_epoch > LONGEST:
@@ -202,9 +186,9 @@ def _forecast(job: Job, changes: int) -> FreezingForecast:
 
 
 def budgets_to_try(most: int, present: int | None = None) -> list[int]:
-    """Budgets up to what the user with most changes needs, and the present one.
+    """Return budgets up to the maximum number of changes, and the present one.
 
-    The first ones are tried all, further ones in steps to even numbers, the economical ones.
+    The first are consecutive, later ones even, since these are the economical ones.
 
     >>> budgets_to_try(40)[-4:], budgets_to_try(2, present=7)
     ([31, 32, 36, 40], [1, 2, 7])
@@ -217,7 +201,7 @@ def budgets_to_try(most: int, present: int | None = None) -> list[int]:
 
 
 def _rows(path: Path, lines: list[str]) -> Iterator[tuple[str, int, float]]:
-    """Place, number of changes and amount of every row that is not empty."""
+    """Yield location, number of changes and amount of every nonempty row."""
     for number, line in enumerate(lines[1:], 2):
         place = f"{path}:{number}"
         fields = [field.strip() for field in line.split(",")]

@@ -1,4 +1,4 @@
-"""What deletion costs crowds of different sizes, before there is any data."""
+"""Cost of deletions to crowds of different sizes, predicted before any data."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ _TIMES = (4.0, 2.0, 1.0, 0.5, 0.25)
 
 @dataclass(frozen=True, slots=True)
 class CrowdSize:
-    """A crowd of some size.
+    """Prediction for a crowd of `users` users who all report.
 
     Attributes:
-        users: in it, all of them reporting.
-        lost: share of its messages that is deleted, on average.
-        rmse: root mean squared error of an item in it that few hold, in users.
-        withheld: the probability that nothing is told of it at an epoch.
+        lost: Mean share of its messages that is deleted.
+        rmse: RMSE of an item in it that few users have, in users.
+        withheld: Probability that it is suppressed at an epoch.
     """
 
     users: int
@@ -33,17 +32,16 @@ class CrowdSize:
 
 @dataclass(frozen=True, slots=True)
 class CrowdsPlan:
-    """What a job with crowds promises of them, and what to expect.
+    """Guarantee and accuracy of a job with crowds.
 
     Attributes:
-        crowds: how many there are.
-        epsilon: of the numbers of all crowds at an epoch.
-        delta: of those of all epochs together.
-        contents_epsilon: of the messages of a user, who may be in another crowd then.
-        shift: messages of a crowd that are deleted on average.
-        deviation: standard deviation of the size of a crowd, in users.
-        most_lost: no crowd loses more at an epoch, with a probability of 1 - delta.
-        sizes: of crowds: of equal ones, and larger and smaller ones.
+        epsilon: For the numbers of all crowds at an epoch.
+        delta: For those of all epochs together.
+        contents_epsilon: For the messages of a user, who may then be in another crowd.
+        shift: Mean number of deleted messages per crowd.
+        deviation: Standard deviation of the size of a crowd, in users.
+        most_lost: Maximum loss of a crowd at an epoch, with probability 1 - delta.
+        sizes: Equal crowds, and larger and smaller ones.
     """
 
     crowds: int
@@ -57,13 +55,7 @@ class CrowdsPlan:
 
 
 def plan_crowds(law: CrowdsLaw, forecast: object, users: int) -> CrowdsPlan:
-    """What to expect of the crowds of a job.
-
-    Args:
-        law: its constants.
-        forecast: of the job.
-        users: of all crowds together.
-    """
+    """Return the plan for `users` users in all crowds together."""
     assert isinstance(forecast, CrowdsForecast)
     counts, equal = law.counts, max(1, users // law.crowds)
     numbers = sorted({min(users, max(1, int(equal * times))) for times in _TIMES}, reverse=True)
@@ -89,9 +81,9 @@ def _size(law: CrowdsLaw, forecast: CrowdsForecast, users: int) -> CrowdSize:
 
 
 def probability_below(counts: CrowdCounts, bound: int) -> float:
-    """That Z is less than a bound.
+    """Return P(Z < b) for integer b.
 
-    P(Z < b) = decay^(1 - b) / (1 + decay) for b up to 1, and 1 - decay^b / (1 + decay) above.
+    It is decay^(1 - b) / (1 + decay) for b up to 1, and 1 - decay^b / (1 + decay) above.
 
     >>> half = CrowdCounts((1, 2), 1, 0.1)
     >>> [round(probability_below(half, bound), 4) for bound in (-1, 0, 1, 2)]

@@ -1,8 +1,8 @@
-"""How far one device that lies can move an estimate, by whatever words it sends.
+"""Poisoning bound: effect of one malicious device on an estimate, whatever messages it sends.
 
-Each epoch it has one report, with as many words as honest ones have room for. What a word does to
-an estimate is found by adding it to reports of honest devices, so that nothing need be known of
-the protocol; what a liar can do is at most the sum over all its words.
+Each epoch the device has one report, with the message capacity of honest ones. The effect of a
+message is measured by adding it to reports of honest devices, so it needs no knowledge of the
+protocol. The effect of a device is at most the sum over all its messages.
 """
 
 from __future__ import annotations
@@ -27,16 +27,14 @@ _WORDS_TRIED: Final = 24
 
 
 def influence_of_one(job: DeployedJob) -> float | None:
-    """By how many users, at most, one lying device can move an estimate; None where none is told.
+    """Return the most users by which one malicious device can move an estimate; None if unknown.
 
-    As far as `HONEST` devices show it, and for jobs in which users do not become more.
-
-    Args:
-        job: whose devices report for themselves.
+    The result holds as far as `HONEST` devices show it, and for jobs whose number of users does not
+    grow. The job's devices report for themselves.
     """
     last = 1 if job.protocol_entry.per_epoch else min(job.epochs.count, LONGEST)
     if job.stage_sum is not None:
-        # One word is added up to one sum, and stands for all that a device may say.
+        # One message is added to one sum and represents everything a device can report.
         return None
     reports = _honest_reports(job, last)
     attendance = Attendance.constant(job.epochs.count, HONEST)
@@ -77,7 +75,6 @@ def _honest_reports(job: DeployedJob, last: int) -> Mapping[int, NDArray[Any]]:
 
 
 def _values(state: Aggregator, epoch: int, attendance: Attendance) -> NDArray[np.float64] | None:
-    """The estimates of an epoch: one, or one of each item."""
     published = state.estimate(epoch, attendance)
     if published is None or (published.single is None and published.listed() is None):
         return None

@@ -1,4 +1,4 @@
-"""What a job promises and what to expect of it, before it is deployed and before any data."""
+"""Guarantee and expected accuracy of a job, before deployment and before any data."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ from dpstream.topics.sealed_words import sealed_form
 
 DEFAULT_USERS = 10_000
 
-# As shares of the users; what `Plan.users_needed` is given for, unless another one is wanted.
+# Shares of the users; default target errors of `Plan.users_needed`.
 WANTED_ERRORS = (0.1, 0.05, 0.02, 0.01)
 
 ANY_NUMBER = 2**50
@@ -70,15 +70,14 @@ ANY_NUMBER = 2**50
 
 @dataclass(frozen=True, slots=True)
 class ExpectedEpoch:
-    """One epoch.
+    """Prediction for one epoch.
 
     Attributes:
-        epoch: its number.
-        standard_deviation: of its estimate, in users.
-        reports: in its window.
-        smoothed: standard deviation of its estimate once the horizon is over and all estimates are
-            smoothed, in users; None where the protocol has no such estimates.
-        begins: when it does; None without a calendar, or where each horizon has one of its number.
+        standard_deviation: Standard error of its estimate, in users.
+        reports: Number of reports in its window.
+        smoothed: Standard error of its smoothed estimate after the horizon, in users; None if the
+            protocol has none.
+        begins: Start; None without a calendar, or if each horizon has an epoch of its number.
     """
 
     epoch: int
@@ -90,7 +89,7 @@ class ExpectedEpoch:
 
 @dataclass(frozen=True, slots=True)
 class UsersNeeded:
-    """How many users bring the root mean squared error to what is wanted; None: no number."""
+    """Number of users that reduces the RMSE to a target; None if no number does."""
 
     error: float
     users: int | None
@@ -98,12 +97,9 @@ class UsersNeeded:
 
 @dataclass(frozen=True, slots=True)
 class FreshBudget:
-    """What of a budget a job that renews takes if its people were charged nothing before.
+    """Budget use of a recurring job whose users were not charged before.
 
-    Attributes:
-        epsilon: of the budget.
-        horizons: how many it has room for.
-        charged: epsilon, for all of them.
+    `charged` is the epsilon of all `horizons` that fit the budget's `epsilon`.
     """
 
     epsilon: float
@@ -113,57 +109,52 @@ class FreshBudget:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to expect of a job.
+    """Prediction for a job.
 
     Attributes:
-        job: the job's name.
-        protocol: its protocol.
-        guarantee: what it promises every user.
-        parties: what is promised against each of those who see something of the job.
-        budget: of a job that renews; None without one that has room for a horizon.
-        minimum: the fewest contributors a window is released with.
-        contributors: what becomes of the guarantee with fewer honest ones; empty where it does not
-            rest on them, and unless it was asked for.
-        alternatives: what to expect of the job and of other protocols; empty where there are none,
-            and unless they were asked for.
-        comparison: the same with local losses, bytes and seconds, and the job alone where there
-            are no others; empty unless it was asked for.
-        recommendation: for a stated trust and error; None unless it was asked for.
-        outlook: with fewer contributors, of whom fewer are honest; None unless it was asked for.
-        crowds: of a job with crowds; the errors below are those in one of crowds of equal size.
-        cells: what is counted of items, in words; None for protocols that do not count in cells.
-        predicted_error: mean absolute error of an item that few hold, in users; None for others.
-        noise_error: what it would be with noise alone; None for others.
-        gradient_error: of a protocol that learns, the root mean squared length of what noise adds
-            to the gradient of a step, in percent of the longest gradient that counts in full; what
-            follows is then in percent, too, and not in users. None for others.
-        users: the number of users that the expectations are for, all of them reporting always.
-        rmse: expected root mean squared error over all epochs, in users.
-        smoothed_rmse: the same, of the smoothed estimates; None where there are none.
-        largest_error: what no error of all epochs exceeds in 19 of 20 runs, in users.
-        published_bound: the same by the theorem of the protocol's paper; None where there is none.
-        horizon: the epochs rounded up to a power of two; None where that is not needed.
-        epochs: expectations for every epoch.
-        reports_per_user: expected number of reports a device sends over all epochs.
-        bytes_per_user: expected size of these reports, without what frames and batches add; where
-            they are sealed, with their boxes, and the chaff that hides how many there are; where
-            they are in shares, of one producer for all.
-        messages_per_user: as `parameters.messages_per_user` limits it, by `messages_unit`.
-        messages_unit: "epoch" where epochs stand alone, otherwise "horizon".
-        users_needed: for a wanted error; at least as many as a window is released with. Empty of
-            protocols that learn.
-        most_users: up to how many users the error stays within a wanted one, which grows with them;
-            at least as many as a window is released with.
-        assumption: the changes of one person that intervals assume, in words, and when a typical
-            person's run out; None where intervals hold for any stream of values.
-        changes: what to expect with other budgets of changes, for a given share of users by number
-            of changes; empty without.
-        constants: the protocol's calibrated constants, as rows of a table.
-        one_liar: where devices report for themselves and it was asked for, by how many users one
-            that lies can move an estimate at most, see `influence_of_one`.
-        caveats: what the figures leave out.
-        warnings: what will keep the job, or others about the same people, from running, or this one
-            from publishing.
+        parties: Guarantee against each party that sees something of the job.
+        budget: For a recurring job; None without a budget that fits a horizon.
+        minimum: Minimum number of contributors of a released window.
+        contributors: Guarantee with fewer honest users; empty if it does not depend on them, or if
+            not requested.
+        alternatives: Predictions for the job and other protocols; empty without others, or if not
+            requested.
+        comparison: The same with local losses, bytes and seconds, and at least the job; empty if
+            not requested.
+        recommendation: For a given trust and error; None if not requested.
+        outlook: With fewer contributors and fewer honest ones; None if not requested.
+        crowds: For a job with crowds; the errors below are then those in one of crowds of equal
+            size.
+        cells: Description of the cells; None for protocols without cells.
+        predicted_error: Mean absolute error of an item that few users have, in users; None without
+            cells.
+        noise_error: The same with noise alone.
+        gradient_error: For a learning protocol, the root mean squared length of the noise in a
+            step's gradient, in percent of the longest gradient that counts in full; None for
+            others. The following errors are then in percent instead of users.
+        users: Number of users, all of whom always report.
+        rmse: Expected RMSE over all epochs, in users.
+        smoothed_rmse: The same, of the smoothed estimates; None without them.
+        largest_error: Bound exceeded by no error of all epochs in 19 of 20 runs, in users.
+        published_bound: The same by the theorem of the protocol's paper; None without one.
+        horizon: Number of epochs, rounded up to a power of two; None if not needed.
+        reports_per_user: Expected number of reports per device over all epochs.
+        bytes_per_user: Expected size of these reports, without frames and batches. Sealed reports
+            include their ciphertexts and the cover traffic that hides the number of reports; with
+            shares, it is for one producer for all users.
+        messages_per_user: As limited by `parameters.messages_per_user`, per `messages_unit`.
+        messages_unit: "epoch" if epochs are independent, otherwise "horizon".
+        users_needed: For target errors; at least the minimum of a window. Empty for learning
+            protocols.
+        most_users: Maximum number of users within a target error that grows with them; at least the
+            minimum of a window.
+        assumption: Maximum changes per user that intervals assume, in words, and when a typical
+            user's run out; None if intervals hold for any stream.
+        changes: Predictions for other change budgets, given shares of users by number of changes.
+        one_liar: If devices report for themselves and it was requested, `influence_of_one`.
+        caveats: Effects that the prediction omits.
+        warnings: Obstacles to running this job, or others with the same users, or to its
+            publishing.
     """
 
     job: str
@@ -216,25 +207,24 @@ def plan(
     colluding: float = 0.0,
     absent: float = 0.0,
 ) -> Plan:
-    """Calibrate a job and say what to expect.
+    """Calibrate a job and predict its guarantee and accuracy.
 
     Args:
-        job: any job.
-        users: how many users, all of them reporting at every epoch.
-        error: a wanted root mean squared error: below 1 a share of the users, otherwise a number
-            of them.
-        changes: the share of users with 0, 1, ... changes in a horizon.
-        held: the shares of users that hold each item, for protocols that count in cells.
-        compared: whether to weigh other protocols, and what fewer honest contributors mean, too.
-        side_by_side: whether to say more of other protocols, for which devices are timed.
-        trust: whom to trust, for one of them to be recommended; None: none is.
-        colluding: share of those who are there that hides nobody, from 0 to below 1.
-        absent: share of the users that are not there at an epoch, from 0 to below 1.
+        job: Any job.
+        users: Number of users, all of whom report at every epoch.
+        error: Target RMSE: below 1 a share of the users, otherwise a number of them.
+        changes: Shares of users with 0, 1, ... changes in a horizon.
+        held: Shares of users with each item, for protocols that count in cells.
+        compared: Whether to compare other protocols and fewer honest users.
+        side_by_side: Whether to detail other protocols, which times their devices.
+        trust: Trust for a recommendation; None for no recommendation.
+        colluding: Share of the present users that hides no other user, from 0 to below 1.
+        absent: Share of the users absent at an epoch, from 0 to below 1.
 
     Raises:
-        JobError: no constants exist for the job's parameters and horizon, or its protocol
-            has no forecast; or none for other budgets of changes, or shares of items.
-        ValueError: there is not one user, or the wanted error is not above 0.
+        JobError: If no constants exist for the job's parameters and horizon, or no forecast; or
+            none for other change budgets, or shares of items.
+        ValueError: If `users` or `error` is not positive.
 
     >>> from dpstream.pipeline.jobs.job_files import parse_job
     >>> expected = plan(parse_job('''
@@ -255,7 +245,7 @@ def plan(
     forecast = forecast_of(job, law, held)
     cells = forecast if isinstance(forecast, CellForecast) else None
     crowds = protocol.crowds(law)
-    # Noise is that of the devices that parties add, too.
+    # Devices added by parties contribute noise, too.
     senders = users + job.added_by_all(law)
     deviations = forecast.standard_deviations(senders)
     bounded = forecast if isinstance(forecast, BoundedForecast) else None
@@ -267,7 +257,7 @@ def plan(
     wanted = WANTED_ERRORS if error is None or error >= 1 else (error,)
     fewest = job.shuffle.minimum if protocol.shuffling is not None else 1
     if crowds is not None:
-        # Of each of equal crowds as many must be left.
+        # Each of equal crowds must retain this number.
         fewest = crowds.crowds * (job.shuffle.minimum + crowds.counts.shift)
     return Plan(
         job=job.name,
@@ -347,7 +337,7 @@ def _assumption(job: Job, law: Law, shares: NDArray[np.float64] | None) -> str |
     typical = int(np.searchsorted(np.cumsum(shares), 0.5))
     if typical <= limit.changes:
         return f"{limit}. A typical person makes {typical:,}, and these last for all epochs"
-    # Changes on epochs drawn at random.
+    # Changes at uniformly random epochs.
     last = math.ceil(epochs * limit.changes / (typical + 1))
     return f"{limit}. A typical person makes {typical:,}: they run out by epoch {last:,}"
 
@@ -357,7 +347,6 @@ def _one_liar(job: Job) -> float | None:
 
 
 def _beginnings(job: Job) -> Iterator[str | None]:
-    """When each epoch begins, from the first one on."""
     calendar = job.epochs.calendar
     if calendar is None or job.epochs.renew:
         return repeat(None)
@@ -365,16 +354,10 @@ def _beginnings(job: Job) -> Iterator[str | None]:
 
 
 def users_needed(forecast: Forecast, error: float, fewest: int = 1, added: int = 0) -> int | None:
-    """The fewest users whose estimates have a root mean squared error of at most a share of them.
+    """Return the minimum number of users for an RMSE of at most a share `error` of them.
 
-    Args:
-        forecast: of the job's law.
-        error: the wanted error divided by the number of users, above 0.
-        fewest: users a window is released with.
-        added: devices that parties add to a window.
-
-    Returns:
-        None if no number of users up to 2^50 suffices.
+    At least `fewest`, the minimum of a window; None if no number up to 2^50 suffices. `added`
+    devices per window are added by parties.
     """
 
     def suffice(users: int) -> bool:
@@ -384,16 +367,10 @@ def users_needed(forecast: Forecast, error: float, fewest: int = 1, added: int =
 
 
 def most_users(forecast: Forecast, error: float, fewest: int = 1, added: int = 0) -> int | None:
-    """The most users whose estimates have a root mean squared error of at most so many of them.
+    """Return the maximum number of users for an RMSE of at most `error` users.
 
-    Args:
-        forecast: of the job's law.
-        error: the wanted error, in users.
-        fewest: with which a window is released.
-        added: devices that parties add to a window.
-
-    Returns:
-        None if not even the estimates of the fewest have; `ANY_NUMBER` if all do.
+    None if even `fewest`, the minimum of a window, are too many; `ANY_NUMBER` without a limit.
+    `added` devices per window are added by parties.
     """
     too_many = _fewest(lambda users: rmse_of(forecast, users + added) > error)
     if too_many is None:
@@ -402,7 +379,7 @@ def most_users(forecast: Forecast, error: float, fewest: int = 1, added: int = 0
 
 
 def _fewest(reached: Callable[[int], bool]) -> int | None:
-    """The fewest users with something that all larger numbers of users have too."""
+    """Return the minimum number of users for a condition that holds for all larger numbers."""
     if not reached(ANY_NUMBER):
         return None
     return least_integer(reached, 0, ANY_NUMBER)
@@ -416,7 +393,7 @@ def _fresh_budget(job: Job) -> FreshBudget | None:
     try:
         check_budget(deployed.model_copy(update={"horizons": horizons}), ())
     except BudgetError:
-        return None  # a warning says so
+        return None  # a warning reports it
     return FreshBudget(job.budget.epsilon, horizons, horizons * Charge.of(deployed).epsilon)
 
 

@@ -1,9 +1,9 @@
-"""What becomes of a job when some people stay away and some of those who are there collude.
+"""Guarantee of a job if some users are absent and some of the present ones collude.
 
-Whoever stays away makes windows smaller; below `shuffle.minimum` they are withheld. Whoever
-colludes is there, but tells what it has sent, or leaves its noise out: nobody hides behind it. A
-guarantee that counts on honest contributors is sized on the smallest window that is released, of
-which the same share colludes; a window of the expected size has more of them.
+- Absent users make windows smaller; windows below `shuffle.minimum` are suppressed.
+- Colluding users are present, but reveal what they sent or omit their noise, so they hide no user.
+- A guarantee that relies on honest users is sized for the smallest released window, of which the
+  same share colludes. A window of the expected size has more honest users.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.protocols.late_calibration import late_function
 from dpstream.pipeline.protocols.protocol import Law, Protocol, Shuffling
 
-# Imported when it is needed: a plan that was made before is read much faster.
+# Imported on demand: a plan made earlier is read much faster.
 _epsilon_of_streams = late_function(
     "dpstream.randomizers.accounting.whole_streams", "epsilon_of_streams"
 )
@@ -25,18 +25,19 @@ _epsilon_of_streams = late_function(
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What holds with fewer contributors, of whom fewer are honest.
+    """Guarantee with fewer contributors and fewer honest ones.
 
     Attributes:
-        colluding: share of those who are there.
-        absent: share of the users, at every epoch.
-        present: how many are there.
-        released: whether that is enough for a window.
-        honest: of those who are there.
-        honest_at_least: of the smallest window that is released.
-        epsilon: with `honest`; None: delta is not enough, or nothing is released.
-        epsilon_at_least: with `honest_at_least`: what can be promised; None as above.
-        rests_on_them: whether epsilon rests on honest contributors at all.
+        colluding: Share of the present users.
+        absent: Share of the users at every epoch.
+        present: Number of present users.
+        released: Whether that number suffices for a window.
+        honest: Number of honest present users.
+        honest_at_least: Number of honest users of the smallest released window.
+        epsilon: With `honest`; None if delta is insufficient or windows are suppressed.
+        epsilon_at_least: With `honest_at_least`, the epsilon that can be promised; None if delta is
+            insufficient.
+        rests_on_them: Whether epsilon depends on honest users at all.
     """
 
     colluding: float
@@ -51,14 +52,7 @@ class Outlook:
 
 
 def outlook(job: Job, law: Law, users: int, *, colluding: float, absent: float) -> Outlook:
-    """Recompute a guarantee.
-
-    Args:
-        job: any.
-        law: its constants.
-        users: that are enrolled.
-        colluding: from 0 to below 1, of those who are there.
-        absent: from 0 to below 1, of the users.
+    """Recompute a guarantee for shares of colluding and absent users, from 0 to below 1.
 
     >>> from dpstream.pipeline.jobs.job_files import parse_job
     >>> job = parse_job('''
@@ -72,7 +66,7 @@ def outlook(job: Job, law: Law, users: int, *, colluding: float, absent: float) 
     >>> seen.honest, round(seen.epsilon, 2), seen.honest_at_least, round(seen.epsilon_at_least, 2)
     (1000, 1.0, 500, 1.69)
     """
-    # A share is a decimal number: a tenth of 10 is 1, and rounding is against ourselves.
+    # A share is a decimal number: a tenth of 10 is 1. Rounding is conservative.
     present = _left(users, absent)
     released = present >= job.shuffle.minimum
     needed = job.protocol_entry.contributors(law)
@@ -113,13 +107,13 @@ SHARES: Final = (1.0, 0.9, 0.75, 0.5, 0.25, 0.1)
 
 @dataclass(frozen=True, slots=True)
 class HonestContributors:
-    """What a job promises if no more than so many contributors of a window add their dummies.
+    """Guarantee if at most `contributors` users of a window add their dummies.
 
     Attributes:
-        share: of those that the noise is sized on, from 0 to 1.
-        contributors: as many, rounded down.
-        epsilon: of what the guarantee is about, an epoch or a stream, with the law's delta; None:
-            delta is not enough.
+        share: Share of the number that the noise is sized on, from 0 to 1.
+        contributors: The resulting number, rounded down.
+        epsilon: For the guarantee's unit, an epoch or a stream, with the law's delta; None if delta
+            is insufficient.
     """
 
     share: float
@@ -130,7 +124,7 @@ class HonestContributors:
 def contributor_curve(
     protocol: Protocol, law: Law, shares: Sequence[float] = SHARES
 ) -> tuple[HonestContributors, ...]:
-    """What some shares of the fewest contributors leave; nothing if all rests on none of them.
+    """Return the guarantee for shares of the minimum contributors; empty if it needs none.
 
     >>> from dpstream.pipeline.protocols.registry import PROTOCOLS
     >>> from dpstream.randomizers.count_min import CountMinParameters

@@ -1,9 +1,9 @@
-"""Who sees what of a job, and what each of them learns of a person at most.
+"""Guarantees of a job against each party, and the data that each party sees.
 
-A guarantee is about somebody: who reads estimates, who runs the broker, who runs the shuffle stage.
-What they see differs, and so does what is promised against each of them by itself. Everybody reads
-the estimates too, and each party may work with the analyst; what a party is worth to another one
-that it works with is said by `assumes`. Everything here follows from the job and its law.
+A guarantee is against a party: the analyst, the broker operator, the shuffler operator and others.
+They see different data, so the guarantee against each by itself differs. All parties also read the
+estimates, and each may collude with the analyst. `assumes` covers collusion with other parties.
+Everything here follows from the job and its law.
 """
 
 from __future__ import annotations
@@ -24,28 +24,25 @@ ALL_BUT_CERTAIN = 30.0
 
 
 def best_guess(epsilon: float, delta: float = 0.0) -> float:
-    """How often a guess between two neighbours is right at most that is right half the time before.
+    """Bound the success rate of guessing between two neighbors (baseline: one half).
 
-    Whoever decides by a set S of what may be seen is right with (P(S) + 1 - Q(S)) / 2. With
-    P(S) <= e^epsilon Q(S) + delta, and the same the other way round, that is at most
-    (e^epsilon + delta) / (1 + e^epsilon). Rounded up.
-
-    Args:
-        epsilon: from 0 up, or infinite: then nothing is hidden.
-        delta: from 0 to 1.
+    An attacker who decides by a set S of possible views is right with probability (P(S) + 1 - Q(S))
+    / 2. With P(S) <= e^epsilon Q(S) + delta, and the same with P and Q exchanged, that is at most
+    (e^epsilon + delta) / (1 + e^epsilon). The result is rounded up. An infinite epsilon hides
+    nothing.
 
     >>> best_guess(0.0), round(best_guess(1.0), 3), best_guess(math.inf)
     (0.5, 0.731, 1.0)
     """
     if epsilon == 0 and delta == 0:
         return 0.5
-    # 1 - (1 - delta) / (1 + e^epsilon), which keeps its digits where it is next to 1.
+    # 1 - (1 - delta) / (1 + e^epsilon), which keeps its digits close to 1.
     left = (1 - delta) / (1 + math.exp(min(epsilon, 700.0)))
     return 1.0 if math.isinf(epsilon) else min(1.0, (1 - left) * (1 + 1e-15))
 
 
 def times_right(epsilon: float, delta: float = 0.0) -> str:
-    """The same in words: how often in how many times, rounded up.
+    """Format `best_guess` as successes per number of tries, rounded up.
 
     >>> times_right(0.0), times_right(1.0), times_right(4.0), times_right(7.0)
     ('50 in 100', '74 in 100', '983 in 1,000', '9,991 in 10,000')
@@ -64,33 +61,27 @@ def times_right(epsilon: float, delta: float = 0.0) -> str:
 
 Kind = Literal["analyst", "adder", "stage", "broker", "collector", "producer"]
 
-# Imported when it is needed: a plan that was made before is read much faster.
+# Imported on demand: a plan made earlier is read much faster.
 _epsilon_of_streams = late_function(
     "dpstream.randomizers.accounting.whole_streams", "epsilon_of_streams"
 )
 
-# Shuffling that makes epsilon no smaller than by this part of it is not worth a row.
+# Shuffling that leaves more than this part of epsilon does not get a row.
 _WORTH_SAYING = 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class PartyGuarantee:
-    """What is promised against a party.
+    """Guarantee against a party.
 
     Attributes:
-        kind: of the party.
-        party: in a few words.
-        sees: what of people comes before its eyes.
-        epsilon: of the unit, rounded up; None: nothing is hidden from it.
-        delta: the same.
-        unit: as of a `Guarantee`.
-        whole_epsilon: of all that a user does in a horizon; None as above.
-        whole_delta: the same.
-        guess: how often a guess about all that a user does in a horizon, right half the time
-            before, is right at most once the party has seen what it sees.
-        neighbours: what it cannot tell apart; empty where nothing is hidden from it.
-        assumes: on what that rests.
-        basis: as of a `Guarantee`.
+        sees: Data about users that it sees.
+        epsilon: For the unit, rounded up; None if nothing is hidden from it.
+        whole_epsilon: For everything a user does in a horizon; None as above.
+        guess: Maximum success rate of a guess about everything a user does in a horizon, once the
+            party has seen its data (baseline: one half).
+        neighbours: Inputs it cannot distinguish; empty if nothing is hidden from it.
+        assumes: Assumptions of the guarantee.
     """
 
     kind: Kind
@@ -108,7 +99,7 @@ class PartyGuarantee:
 
 
 def party_guarantees(job: Job, law: Law) -> tuple[PartyGuarantee, ...]:
-    """What is promised against each party of a job, from who reads to who holds values.
+    """Return the guarantee against each party of a job, from readers to holders of values.
 
     >>> from dpstream.pipeline.jobs.job_files import parse_job
     >>> job = parse_job('''
@@ -254,7 +245,7 @@ class _Parties:
 
     @property
     def _replacing(self) -> str:
-        """What is assumed of who can replace reports, in words; empty where nothing is."""
+        """Assumption about parties that can replace reports; empty if there is no assumption."""
         return "" if self._job.added_by_each(self._law) else f"it {_PASSES_ON}; "
 
     def _and_published(self, assumes: str) -> str:
@@ -297,14 +288,11 @@ class _Parties:
 
 
 def amplified_streams(job: Job, local: Guarantee) -> Guarantee | None:
-    """What shuffling makes of a loss of whole streams; None where it is no such loss.
+    """Amplify a loss of whole streams by shuffling; None if the job has no such loss.
 
-    A stream is one message of a locally private randomizer, and what each epoch shuffles follows
-    from streams that were shuffled as a whole: one bound covers all epochs (`whole_streams`).
-
-    Args:
-        job: with `central`, whose delta is taken; otherwise it is `DELTA`.
-        local: what the job promises where nobody is trusted.
+    A stream is one message of a locally private randomizer. What each epoch shuffles follows from
+    streams that were shuffled as a whole, so one bound covers all epochs (`whole_streams`). Delta
+    is that of `central`, or else `DELTA`; `local` is the job's guarantee without trust.
     """
     if not job.protocol_entry.loss_of_streams:
         return None
@@ -323,7 +311,7 @@ def amplified_streams(job: Job, local: Guarantee) -> Guarantee | None:
 
 
 def whole_loss(guarantee: Guarantee, epochs: int) -> tuple[float, float]:
-    """Epsilon and delta of all that a user does in a horizon of so many epochs, rounded up.
+    """Return epsilon and delta of everything a user does in a horizon, rounded up.
 
     >>> one = Guarantee(0.5, 1e-6, "epoch", "any two items", "nobody", "exact")
     >>> whole_loss(one, 3)
@@ -344,7 +332,7 @@ _PASSES_ON = "passes on every report and none of its own"
 
 
 def _assumed(guarantee: Guarantee) -> str:
-    """On what a guarantee rests, in words."""
+    """Describe the assumptions of a guarantee."""
     trust = guarantee.trust
     if trust.startswith("nobody"):
         return _NOTHING

@@ -1,10 +1,9 @@
-"""Continual counts of one and the same population by several protocols, side by side.
+"""Comparison of protocols for continual counts of the same population.
 
-Who trusts the shuffle stage gets much smaller errors for the same privacy loss, and sends more;
-value_stream and future_rand ask for no trust, nor do hadamard_values (items) and range_values
-(numbers). Which of them is best depends on the horizon and on how
-often users change; over a few epochs it may be one that pays for each of them: split_budget, or
-projective_geometry of items.
+Protocols that trust the shuffler have much smaller errors for the same privacy loss, and send more.
+value_stream and future_rand need no trust, nor do hadamard_values (items) and range_values
+(numbers). The best choice depends on the horizon and on the number of changes per user. With few
+epochs it may be one that pays for each of them: split_budget, or projective_geometry for items.
 """
 
 from __future__ import annotations
@@ -26,19 +25,17 @@ from dpstream.pipeline.protocols.registry import PROTOCOLS
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """What to expect of a protocol.
+    """Prediction for a protocol.
 
     Attributes:
-        protocol: its name.
-        changes: of a user, as many as are followed at once; None: all, since every epoch stands by
-            itself.
-        boost: of shuffled counts, otherwise None.
-        rmse: root mean squared error over all epochs, in users.
-        messages_per_user: over the horizon.
-        trust: who has to be trusted.
-        epsilon: what the whole horizon costs a user.
-        delta: the same; 0 of a pure guarantee.
-        planned: whether this is the job's own.
+        changes: Changes per user that are followed at once; None: all, since epochs are
+            independent.
+        boost: Boost of shuffled counts, otherwise None.
+        rmse: RMSE over all epochs, in users.
+        messages_per_user: Number over the horizon.
+        epsilon: Loss per user over the whole horizon.
+        delta: The same; 0 for a pure guarantee.
+        planned: Whether this is the job's own protocol.
     """
 
     protocol: str
@@ -53,22 +50,18 @@ class Alternative:
 
     @property
     def trusted(self) -> str:
-        """Who has to be trusted, in short."""
         return self.trust.partition(";")[0]
 
     @property
     def trusts_nobody(self) -> bool:
-        """Whether the guarantee holds against everybody; otherwise the shuffle stage is trusted."""
+        """True if the guarantee has no trusted party; otherwise the shuffler is trusted."""
         return self.trust.startswith("nobody")
 
 
 def alternatives(job: Job, law: Law, users: int) -> tuple[Alternative, ...]:
-    """The job and others with the same epsilon, delta, horizon, changes and users.
+    """Return the job and others with the same epsilon, delta, horizon, changes and users.
 
-    Args:
-        job: any; empty where its protocol's entry names no alternatives.
-        law: the job's constants.
-        users: all of them reporting at every epoch.
+    Empty if the protocol has no alternatives. All `users` report at every epoch.
 
     >>> from dpstream.pipeline.jobs.job_files import parse_job
     >>> job = parse_job('''
@@ -94,14 +87,7 @@ def alternatives(job: Job, law: Law, users: int) -> tuple[Alternative, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A protocol that could do a job.
-
-    Attributes:
-        protocol: its name.
-        parameters: that it would have.
-        law: the constants for these.
-        planned: whether this is the job's own.
-    """
+    """A protocol with parameters that suit a job; `planned` marks the job's own."""
 
     protocol: str
     parameters: Any
@@ -110,14 +96,9 @@ class Candidate:
 
 
 def candidates(job: Job, law: Law) -> tuple[Candidate, ...]:
-    """The job's own protocol, and others that count the same for the same epsilon.
+    """Return the job's own protocol, and others with the same counts and epsilon.
 
-    Where a job states a central guarantee, that is what those which rest on the shuffle stage are
-    calibrated for.
-
-    Args:
-        job: any.
-        law: its constants.
+    With a central guarantee, protocols that rely on the shuffler are calibrated for it.
     """
     found = [Candidate(job.protocol, job.parameters, law, planned=True)]
     for protocol, make in _others(job):
@@ -136,12 +117,12 @@ def candidates(job: Job, law: Law) -> tuple[Candidate, ...]:
 
 
 def _others(job: Job) -> tuple[ProtocolAlternative, ...]:
-    # Others do not count by crowd.
+    # Other protocols do not count by crowd.
     return () if job.crowds else tuple(of_parameters(job.parameters, job.epochs.count))
 
 
 def least_error(found: Sequence[Alternative]) -> Alternative | None:
-    """What errs less than the job, with nobody more to be trusted; None if nothing does.
+    """Return the alternative with the least error and no additional trust; None if it is the job.
 
     >>> shown = {"changes": 1, "boost": None, "messages_per_user": 1.0, "epsilon": 1, "delta": 0.0}
     >>> ours = Alternative("value_stream", rmse=9.0, trust="nobody", planned=True, **shown)
@@ -149,9 +130,6 @@ def least_error(found: Sequence[Alternative]) -> Alternative | None:
     >>> shuffled = Alternative("shuffled_counts", rmse=1.0, trust="the shuffle stage", **shown)
     >>> least_error([ours, asked_anew, shuffled]).protocol, least_error([asked_anew, ours][1:])
     ('split_budget', None)
-
-    Args:
-        found: as of `alternatives`.
     """
     own = next((each for each in found if each.planned), None)
     if own is None:
@@ -162,14 +140,7 @@ def least_error(found: Sequence[Alternative]) -> Alternative | None:
 
 
 def under_another_trust(found: Sequence[Alternative]) -> Alternative | None:
-    """What errs least where the shuffle stage is trusted and the job trusts nobody, or reversed.
-
-    Args:
-        found: as of `alternatives`.
-
-    Returns:
-        None: there is no such protocol.
-    """
+    """Return the least error with a trusted shuffler if the job trusts no party, or vice versa."""
     own = next((each for each in found if each.planned), None)
     if own is None:
         return None
@@ -178,7 +149,6 @@ def under_another_trust(found: Sequence[Alternative]) -> Alternative | None:
 
 
 def expected_of(job: Job, candidate: Candidate, users: int) -> Alternative:
-    """What to expect of a protocol that could do a job."""
     protocol, parameters, law = candidate.protocol, candidate.parameters, candidate.law
     entry = job.protocol_entry if candidate.planned else PROTOCOLS[protocol]
     assert entry.planning is not None

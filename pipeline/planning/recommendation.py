@@ -1,4 +1,4 @@
-"""All protocols that could do the same job, side by side, and which of them to choose."""
+"""Comparison of all protocols suitable for a job, and the recommended one."""
 
 from __future__ import annotations
 
@@ -28,15 +28,9 @@ EPOCHS: Final = 16
 
 
 def cpu_seconds(protocol: Protocol, law: Law, parameters: Any, last_epoch: int) -> float:
-    """CPU seconds of one core that a million devices take over a horizon, enrolment included.
+    """Measure the CPU seconds of one core for a million devices over a horizon, with enrollment.
 
-    It differs from one machine, and from one moment, to another: by tens of percent.
-
-    Args:
-        protocol: any.
-        law: its constants.
-        parameters: of the job.
-        last_epoch: of a horizon.
+    The result varies by tens of percent between machines and between runs.
     """
     domain, measured = protocol.values(parameters), min(EPOCHS, last_epoch)
     rng = cryptographic_generator()
@@ -57,16 +51,15 @@ Trust = Literal["nobody", "shuffle"]
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A protocol that could do the job.
+    """A protocol suitable for the job.
 
     Attributes:
-        expected: its error, messages, trust and epsilon of the whole horizon.
-        central_epsilon: of the whole horizon against the analyst, shuffled where that is promised.
-        central_delta: the same.
-        local_epsilon: of the whole horizon against whoever keeps a device's messages together;
-            None: nothing is hidden from it.
-        bytes_per_user: over the horizon, without headers.
-        cpu_seconds: of a million devices over the horizon, on one core of this machine.
+        expected: Its error, messages, trust and epsilon of the whole horizon.
+        central_epsilon: For the whole horizon against the analyst; shuffled if that is guaranteed.
+        local_epsilon: For the whole horizon against an observer who keeps a device's messages
+            together; None if nothing is hidden from it.
+        bytes_per_user: Bytes over the horizon, without headers.
+        cpu_seconds: For a million devices over the horizon, on one core of this machine.
     """
 
     expected: Alternative
@@ -79,13 +72,12 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """Which protocol to choose.
+    """Recommended protocol.
 
     Attributes:
-        chosen: its place among those compared; None: none may be trusted so little, or there is
-            no other protocol to choose from.
-        why: in a sentence.
-        why_not: of every other one, in the order of preference: its place and a sentence.
+        chosen: Its index among those compared; None if all need more trust, or there is no other.
+        why: Reason, in a sentence.
+        why_not: Index and reason of every other protocol, in order of preference.
     """
 
     chosen: int | None
@@ -94,28 +86,17 @@ class Recommendation:
 
 
 def compare(job: Job, law: Law, users: int) -> tuple[Compared, ...]:
-    """The job and all others with the same epsilon, horizon, changes and users; itself at least.
-
-    Args:
-        job: any that has a forecast.
-        law: its constants.
-        users: all of them reporting at every epoch.
-    """
+    """Return the job and all others with the same epsilon, horizon, changes and users."""
     return tuple(_compared(job, each, users) for each in candidates(job, law))
 
 
 def recommend(
     found: Sequence[Compared], trust: Trust, error: float | None = None
 ) -> Recommendation:
-    """Choose for a stated trust and error.
+    """Choose a protocol for a given trust and maximum RMSE in users (None: the least).
 
-    Of those that ask for no more trust and err by no more, the one that asks for least trust, and
-    among these the one that sends least; where nothing errs so little, the one that errs least.
-
-    Args:
-        found: as of `compare`.
-        trust: nobody, or the shuffle stage as well.
-        error: the largest root mean squared error, in users; None: as small as can be.
+    Candidates need at most the given trust and have at most the given error. The one with the least
+    trust wins, and among equals the one that sends least. Without candidates, the least error wins.
     """
     if len({each.expected.protocol for each in found}) == 1:
         why = "no other protocol was compared, so there is nothing to choose between"

@@ -1,4 +1,4 @@
-"""What a careful reviewer would say of a job before it is deployed."""
+"""Warnings about a job before it is deployed."""
 
 from __future__ import annotations
 
@@ -15,22 +15,18 @@ from dpstream.pipeline.protocols.protocol import Law
 LARGE_EPSILON = 10.0
 """Of all that a user does in a horizon: beyond it, hardly anything is hidden."""
 
-# A guarantee that counts on so small a part of the users gives accuracy away.
+# A guarantee that relies on such a small part of the users wastes accuracy.
 _SMALL_PART = 10
-# More frozen users than this share are told of.
+# Share of exhausted users above which a warning appears.
 _FROZEN = 0.05
 
 
 def warnings_for(
     job: Job, law: Law, users: int, weighed: Sequence[ChangesChoice] = ()
 ) -> Iterator[str]:
-    """What will keep the job, or others, from running, and what it promises less than it seems.
+    """Yield obstacles to running this job or others, and guarantees weaker than they appear.
 
-    Args:
-        job: to be deployed.
-        law: its constants.
-        users: how many are expected to report at every epoch.
-        weighed: where it is known how often users change, what to expect of budgets of changes.
+    `users` are expected to report at every epoch; `weighed` are predictions for change budgets.
     """
     yield from _of_turns(job, law, users)
     yield from _of_windows(job, law, users)
@@ -54,7 +50,6 @@ def _of_turns(job: Job, law: Law, users: int) -> Iterator[str]:
 
 
 def _of_windows(job: Job, law: Law, users: int) -> Iterator[str]:
-    """The fewest contributors of a window, beside those that are expected in one."""
     minimum, learning = job.shuffle.minimum, job.protocol_entry.learning
     at_turn = users if learning is None else users // learning.groups(law)
     counted_on = job.protocol_entry.contributors(law) is not None or job.central is not None

@@ -1,12 +1,12 @@
-"""What was published, read again: estimates, the counts behind them, questions to them.
+"""Reading of published data: estimates, the counts behind them, and queries.
 
-`read` gives programs and notebooks all that was published of a job, as a table. Begin with
-`follow`, which reads estimates as they come, and `questions`: each reads its answers from any
-counts, with the truth beside them. `asked` makes questions of what people write. `kinds` has what
-a job may publish: each kind knows its headline, its sentence, its curves and what is asked of it
-when nothing is. `epoch_counts` has the windows to be asked, `smoothing` looks back over a horizon,
-`published_rows` has the columns of files and tables, `curves` the plots, and `expected_errors` what
-is known of errors beforehand. Nothing here writes to Kafka.
+- `read` returns everything published of a job as a table, for programs and notebooks.
+- `follow` reads estimates as they arrive; `epoch_counts` has the windows for queries.
+- `questions` answers queries from any counts, with the ground truth; `asked` parses them.
+- `kinds` has the kinds of publications, with their headline, sentence, curves and default query.
+- `smoothing` smooths a horizon retrospectively; `expected_errors` predicts errors.
+- `published_rows` has the columns of files and tables, `curves` the plots.
+- Nothing here writes to Kafka.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ def read(
     bootstrap_servers: str | None = None,
     kafka_config: Path | None = None,
 ) -> Results:
-    """All that was published of a job.
+    """Read everything published of a job.
 
     Args:
-        source: the name of a deployed job, or a Parquet file that ``dpstream estimates --parquet``
-            has written: its name ends with ``.parquet``.
-        bootstrap_servers: the Kafka cluster, as of the commands; by default the local broker.
-        kafka_config: a client.properties, as of the commands.
+        source: Name of a deployed job, or a Parquet file of ``dpstream estimates --parquet``, whose
+            name ends with ``.parquet``.
+        bootstrap_servers: Kafka cluster, as of the commands; by default the local broker.
+        kafka_config: A client.properties file, as of the commands.
 
     Raises:
-        ReadError: there is no such job or file; the message says what there is.
-        DpstreamError: there is no such cluster.
-        KafkaError: it does not answer.
+        ReadError: If there is no such job or file; the message lists what exists.
+        DpstreamError: If there is no such cluster.
+        KafkaError: If the cluster does not respond.
     """
-    # Not at the top: importing a module of this package is not to load all of them.
+    # Imported here: importing a module of this package must not load all of them.
     from dpstream.pipeline.results.reading import read_file, read_job
 
     path = Path(source)

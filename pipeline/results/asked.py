@@ -1,4 +1,4 @@
-"""What people ask: by the options of commands, of what was published and of windows."""
+"""Queries from command-line options, about published data and windows."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ MOST_USUAL = 20
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A question as people write it: one of these, of a crowd if they name one.
+    """Query options of a user: at most one kind, optionally within a crowd.
 
     Attributes:
-        items: names of items; ``@FILE`` stands for those of a file, one a line.
-        top: how many of the items most held.
+        items: Names of items; ``@FILE`` reads them from a file, one per line.
+        top: Maximum number of the most frequent items.
         ranges: ``LOW:HIGH`` each.
-        quantiles: shares between 0 and 1.
+        quantiles: Shares between 0 and 1.
         boxes: ``A1:B1,A2:B2`` each.
-        crowd: the label of one; by itself it asks for its size and all items in it.
+        crowd: Label of a crowd; alone it requests its size and all items in it.
     """
 
     items: Sequence[str] | None = None
@@ -50,7 +50,7 @@ class Asked:
     crowd: str | None = None
 
     def question(self, domain: ValueDomain) -> Question | None:
-        """What it says about values of a domain; None if nothing is asked.
+        """Return the query about a domain; None without options.
 
         >>> from dpstream.pipeline.values.numeric_values import NumericDomain
         >>> Asked(ranges=["10:40", "60:"]).question(NumericDomain(0, 80, 8))
@@ -59,7 +59,7 @@ class Asked:
                      Box(name='60:', starts=(6,), ends=(8,))))
 
         Raises:
-            QueryError: the domain, or the rest of the question, does not allow it.
+            QueryError: If the domain or the combination of options does not allow it.
         """
         crowd = None if self.crowd is None else domain.numbers_in(self.crowd)
 
@@ -107,15 +107,10 @@ def _share(text: str) -> float:
 
 
 def make_query(domain: ValueDomain, asked: Asked, *, norm_sub: bool = False) -> Query | None:
-    """The query that people ask; None if nothing is asked.
+    """Return the query of a user; None without options.
 
-    Args:
-        domain: of the job.
-        asked: by its options.
-        norm_sub: also Norm-Sub; by itself, of all items or buckets.
-
-    Raises:
-        QueryError: the job, or the rest of the query, does not allow it.
+    Norm-Sub alone covers all items or buckets. Raises `QueryError` if the job or the combination of
+    options does not allow it.
     """
     question = asked.question(domain)
     if question is None and not norm_sub:
@@ -144,12 +139,11 @@ def _check_published(domain: ValueDomain, question: Question, *, norm_sub: bool)
 
 
 def usual_query(domain: ValueDomain) -> Query:
-    """What is shown of an epoch when nothing is asked."""
     return Query(domain, kind_of(domain).in_few)
 
 
 def ask(window: EpochCounts, domain: ValueDomain, question: Question) -> Answers:
-    """Ask the window of an epoch, or several added up.
+    """Query the window of an epoch, or a sum of several.
 
     >>> import numpy as np
     >>> from dpstream.aggregators.cell_window import CellWindow
@@ -162,8 +156,8 @@ def ask(window: EpochCounts, domain: ValueDomain, question: Question) -> Answers
     [('green', 90.0, 5.0), ('blue', 55.0, 5.0)]
 
     Raises:
-        NotAskedForError: the job's cells were not made for it.
-        QueryError: no window was released, or no user has a value, so there are no quantiles.
+        NotAskedForError: If the job's cells do not support the query.
+        QueryError: If no window was released, or no user has a value, so there are no quantiles.
     """
     if window.counts is None:
         raise QueryError("; ".join(map(str, window.withheld)))
@@ -174,13 +168,13 @@ def ask(window: EpochCounts, domain: ValueDomain, question: Question) -> Answers
 
 
 def has_tree(job: DeployedJob) -> bool:
-    """Whether the cells of a job are those of a tree, which ranges and quantiles need."""
+    """Return whether a job's cells form a tree, as ranges and quantiles require."""
     aggregator = job.aggregator()
     return isinstance(aggregator, CountsCells) and aggregator.ordered
 
 
 def check_askable(job: DeployedJob, question: Question) -> Question:
-    """The same question; raises `NotAskedForError` if the job's cells were not made for it."""
+    """Return the query; raise `NotAskedForError` if the job's cells do not support it."""
     if question.of_tree and not has_tree(job):
         raise NotAskedForError(
             f"{question.of_tree} are for jobs of count_min with queries: ranges over numbers or "
@@ -190,7 +184,7 @@ def check_askable(job: DeployedJob, question: Question) -> Question:
 
 
 def usual_question(job: DeployedJob) -> Question:
-    """What is asked of a job when nothing is: all items of few, the quartiles, or the top ten."""
+    """Return the default query: all items if few, the quartiles, or the top ten."""
     if "--quantile" in job.domain.asks and has_tree(job):
         return Quantiles(QUARTILES)
     return Items() if job.domain.size - 1 <= MOST_USUAL else Top(10)

@@ -1,7 +1,7 @@
-"""Changes: by how much a published estimate is above the one so many epochs before.
+"""Differences between a published estimate and one a fixed number of epochs before.
 
-The errors of two estimates are related, so a change has an interval of its own. It follows from
-what was published alone: nothing more is read, and nothing more is spent.
+The errors of two estimates are related, so a change has its own interval. It follows from published
+data alone: nothing more is read or spent.
 """
 
 from __future__ import annotations
@@ -18,15 +18,11 @@ from dpstream.pipeline.stages.estimate_records import EstimateRecord
 
 
 class ChangeError(DpstreamError):
-    """A job's estimates say nothing about changes; the message says why."""
+    """A job's estimates do not support changes; the message states why."""
 
 
 def check_changes(job: DeployedJob) -> None:
-    """See that intervals of changes follow from what a job publishes.
-
-    Raises:
-        ChangeError: they do not.
-    """
+    """Raise `ChangeError` unless published data determine the intervals of changes."""
     if not kind_of(job.domain).same_items or job.domain.column is not None:
         raise ChangeError(
             f"job {job.name} publishes no counts of one and the same items at every epoch: changes "
@@ -41,7 +37,6 @@ def check_changes(job: DeployedJob) -> None:
 
 
 def has_changes(job: DeployedJob) -> bool:
-    """Whether `check_changes` passes."""
     try:
         check_changes(job)
     except ChangeError:
@@ -50,17 +45,10 @@ def has_changes(job: DeployedJob) -> bool:
 
 
 class Changes:
-    """The changes over so many epochs, as epochs are published.
+    """Changes over `lag` epochs, at least 1, in the order of publication.
 
-    Between two horizons errors are independent: devices begin anew. What an epoch has in common
-    with earlier ones of its horizon is known only if all of them are.
-
-    Args:
-        job: as deployed.
-        lag: how many epochs a change is about, at least 1.
-
-    Raises:
-        ChangeError: from `check_changes`.
+    Errors of different horizons are independent, since devices start again. The errors that an
+    epoch shares with earlier ones of its horizon are known only if all of those are.
     """
 
     def __init__(self, job: DeployedJob, lag: int) -> None:
@@ -70,14 +58,9 @@ class Changes:
         self._errors: ChangeErrors | None = None
 
     def next(self, record: EstimateRecord) -> EstimateRecord | None:
-        """The record of an epoch, with its change in place of its estimate.
+        """Return the next epoch's record with its change in place of its estimate.
 
-        Args:
-            record: of an epoch after those before.
-
-        Returns:
-            None for epochs before which there were not so many. There is no estimate where one of
-            the two epochs has none.
+        Returns None without `lag` epochs before. The change needs an estimate at both epochs.
         """
         if self._before and record.epoch != self._before[-1].epoch + 1:
             self._before.clear()
@@ -108,16 +91,6 @@ class Changes:
 def changes(
     job: DeployedJob, records: Iterable[EstimateRecord], lag: int
 ) -> Iterator[EstimateRecord]:
-    """The records of `Changes`, of all epochs before which there were so many.
-
-    Args:
-        job: as deployed.
-        records: as published, in increasing order of epochs.
-        lag: how many epochs a change is about, at least 1.
-
-    Raises:
-        ChangeError: from `check_changes`.
-    """
     found = Changes(job, lag)
     return (change for record in records if (change := found.next(record)) is not None)
 

@@ -1,7 +1,7 @@
-"""How often intervals hold the truth, over time, and whether too many changes are the reason.
+"""Coverage of intervals over time, and whether excessive changes explain it.
 
-A total hides what happens late: intervals of protocols that follow a limited number of changes hold
-until people have used theirs up, and fail afterwards.
+A total hides late effects: intervals of protocols that follow a limited number of changes hold
+until users have exhausted theirs, and fail afterwards.
 """
 
 from __future__ import annotations
@@ -24,15 +24,14 @@ from dpstream.topics.manifests import Fate
 
 @dataclass(frozen=True, slots=True)
 class EpochResult:
-    """The final word on an epoch.
+    """Final result of an epoch.
 
     Attributes:
-        epoch: of the job.
-        fate: what became of its window.
-        contributors: devices in the window.
-        population: devices enrolled.
+        fate: Status of its window.
+        contributors: Number of devices in the window.
+        population: Number of enrolled devices.
         counts: `Aggregator.to_bytes` of its own reports; None for a window not released.
-        estimate: as published.
+        estimate: Published estimate.
     """
 
     epoch: int
@@ -44,7 +43,6 @@ class EpochResult:
 
 
 def result_of(job: DeployedJob, epoch: DecidedEpoch) -> EpochResult:
-    """The result of a published epoch."""
     published, payload = epoch.estimate, epoch.counts
     assert published is not None
     counts = None if payload is None else job.aggregator_from_bytes(payload).to_bytes()
@@ -63,14 +61,7 @@ _PARTS = 5
 
 @dataclass(frozen=True, slots=True)
 class CoveredEpochs:
-    """Intervals of consecutive epochs.
-
-    Attributes:
-        first_epoch: of the part.
-        last_epoch: of the part.
-        held: number of intervals that hold the truth.
-        claimed: number of intervals.
-    """
+    """Intervals of consecutive epochs: `claimed` ones, of which `held` contain the ground truth."""
 
     first_epoch: int
     last_epoch: int
@@ -81,15 +72,13 @@ class CoveredEpochs:
 
     @property
     def coverage(self) -> float:
-        """Share of the intervals that hold the truth."""
         return self.held / self.claimed
 
 
 def coverage_over_time(epochs: Iterable[tuple[int, NDArray[np.bool_]]]) -> list[CoveredEpochs]:
     """Return the coverage of up to five parts of equal length, in order.
 
-    Args:
-        epochs: numbers, and whether intervals hold the truth; of several runs in any order.
+    `epochs` may be those of several runs, in any order.
 
     >>> parts = coverage_over_time((epoch, np.array([epoch < 6])) for epoch in range(1, 11))
     >>> [(part.first_epoch, part.last_epoch, part.held) for part in parts]
@@ -113,13 +102,8 @@ def coverage_over_time(epochs: Iterable[tuple[int, NDArray[np.bool_]]]) -> list[
 def used_up(log: ChangeLog, limit: ChangeLimit, horizon: int) -> NDArray[np.int64]:
     """Return the epochs at which users exceed the limit for the first time in a horizon.
 
-    Args:
-        log: the true values.
-        limit: of the job.
-        horizon: epochs after which every user starts again from the initial value.
-
-    Returns:
-        int64, ascending, one epoch for every user and horizon that has such changes.
+    Every user starts again from the initial value after `horizon` epochs. The result is int64,
+    ascending, with one epoch per user and horizon with such changes.
     """
     found = []
     for first in range(1, log.last_epoch + 1, horizon):
@@ -135,7 +119,7 @@ def used_up(log: ChangeLog, limit: ChangeLimit, horizon: int) -> NDArray[np.int6
 
 
 def _exceeding(job: DeployedJob, log: object) -> NDArray[np.int64]:
-    """As `used_up`, of the limit of a job; none where it or the log has no changes."""
+    """Return `used_up` for the job's limit; empty if it or the log has no changes."""
     limit = job.change_limit
     if limit is None or not isinstance(log, ChangeLog):
         return np.zeros(0, np.int64)
@@ -143,7 +127,7 @@ def _exceeding(job: DeployedJob, log: object) -> NDArray[np.int64]:
 
 
 def expected_coverage(job: DeployedJob, log: object, runs: int = 1) -> str:
-    """What share of the intervals of so many runs should hold the true values, in words."""
+    """Describe the share of intervals that should contain the ground truth."""
     if len(_exceeding(job, log)):
         return "95 % were to be expected only if nobody exceeded the assumption below"
     if runs > 1:
@@ -156,10 +140,7 @@ def coverage_lines(
 ) -> Iterator[tuple[str, str]]:
     """Yield labels and texts: coverage over time, and users with more changes than assumed.
 
-    Args:
-        job: whose intervals they are; its calendar names epochs.
-        parts: of `coverage_over_time`.
-        log: the true values; only those of a `ChangeLog` have changes.
+    Only a `ChangeLog` of ground truth has changes.
     """
     calendar, limit, horizon = job.epochs.calendar, job.change_limit, job.epochs.count
     named = str if calendar is None else calendar.shown

@@ -1,4 +1,4 @@
-"""Plots of answers over the epochs: a curve with its 95 % band for each of them."""
+"""Plots of answers over epochs: a curve with its 95 % confidence band each."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 MOST_CURVES = 10
 DASHED = (0, (5, 2))
 
-# Paul Tol's muted colours, which the colour-blind can tell apart, and black.
+# Paul Tol's muted colors, distinguishable by color-blind readers, and black.
 _COLOURS = (
     *("#332288", "#CC6677", "#117733", "#88CCEE", "#882255"),
     *("#999933", "#AA4499", "#44AA99", "#DDCC77", "#000000"),
@@ -37,14 +37,9 @@ _VERMILION = "#D55E00"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Curve:
-    """One answer over the epochs; not a number where there is none.
+    """One answer over epochs; NaN without an estimate.
 
-    Attributes:
-        name: of the item, range or quantile.
-        values: float64, shape (epochs,).
-        lows: the same, of the 95 % intervals.
-        highs: the same.
-        truth: the same, where it is known.
+    All arrays are float64, shape (epochs,); `lows` and `highs` are the ends of the 95 % intervals.
     """
 
     name: str
@@ -61,7 +56,7 @@ class Curve:
         name: str,
         less: float | NDArray[np.float64] = 0.0,
     ) -> None:
-        """Draw it with its band at positions `at`, less what is given."""
+        """Draw the curve with its band at positions `at`, minus `less`."""
         band = self.lows - less, self.highs - less
         axes.fill_between(at, *band, color=colour, alpha=0.2, linewidth=0)
         axes.plot(at, self.values - less, color=colour, linewidth=1.6, label=name)
@@ -70,9 +65,9 @@ class Curve:
 def plotted_query(
     domain: ValueDomain, query: Query | None, records: Sequence[EstimateRecord]
 ) -> Query:
-    """What is drawn of a query, at most `MOST_CURVES`; without one, what shows best.
+    """Return a query for at most `MOST_CURVES` curves; by default the most informative.
 
-    The largest items differ from epoch to epoch: drawn are those with the largest mean.
+    The largest items differ between epochs; those with the largest mean are drawn.
     """
     if query is None:
         return Query(domain, kind_of(domain).overview(records, MOST_CURVES))
@@ -84,12 +79,9 @@ def curves_of(
     records: Sequence[EstimateRecord],
     truth: NDArray[np.int64] | Mapping[int, NDArray[np.int64] | None] | None = None,
 ) -> list[Curve]:
-    """The curves of a query.
+    """Return the curves of a query from `plotted_query`.
 
-    Args:
-        query: from `plotted_query`.
-        records: of all epochs to be drawn.
-        truth: of every estimate, shape (estimates,), by epoch, where it is known.
+    `truth` by epoch has the ground truth of every estimate, shape (estimates,), if known.
     """
     found = [
         query.answers(record.estimate, None if truth is None else truth[record.epoch])
@@ -97,7 +89,7 @@ def curves_of(
     ]
     names = list(dict.fromkeys(answer.name for answers in found for answer in answers))
     places = {name: place for place, name in enumerate(names)}
-    # (curve, column, epoch)
+    # Shape (curve, column, epoch).
     columns = np.full((len(names), 4, len(records)), np.nan)
     for at, answers in enumerate(found):
         for answer in answers:
@@ -118,18 +110,10 @@ def write_curves(
     records: Sequence[EstimateRecord],
     curves: Sequence[Curve],
 ) -> None:
-    """Draw curves with their bands into a file; the truth, where it is known, is dashed.
+    """Draw at most `MOST_CURVES` curves with bands into a file; known ground truth is dashed.
 
-    Args:
-        path: of the picture, a PNG unless its name says otherwise.
-        job: named in the title, and places the epochs in time.
-        question: that they answer, in values or numbers of users.
-        records: shape (epochs,), of the curves; those flagged as gaps are marked at the foot.
-        curves: at most `MOST_CURVES`.
-
-    Raises:
-        PlotError: matplotlib is missing.
-        ValueError: there is no such kind of picture.
+    The format follows from the file name, PNG by default. Records flagged as gaps are marked at the
+    bottom. Raises `PlotError` without matplotlib, `ValueError` for an unknown format.
     """
     figure = new_figure(10, 5.6)
     axes = figure.add_subplot()
@@ -163,12 +147,12 @@ def write_curves(
 
 
 def name_axes(axes: Axes, job: Job, counted: str) -> None:
-    """Name the axes of epochs and of what is counted; dates are those of the job's time zone."""
+    """Label the axes; dates are in the job's time zone."""
     calendar = job.epochs.calendar
     if calendar is None:
         axes.set_xlabel("epoch")
     else:
-        # In UTC nothing stands still or goes back when clocks do; the ticks are of the clocks.
+        # In UTC the axis has no jumps when clocks change; the ticks are in local time.
         axes.xaxis_date(calendar.zone)
         axes.set_xlabel(f"{period(job)} ({'UTC' if calendar.zone is None else calendar.zone.key})")
     axes.set_ylabel(counted)
@@ -178,7 +162,7 @@ def name_axes(axes: Axes, job: Job, counted: str) -> None:
 
 
 def positions(job: Job, epochs: Sequence[int]) -> NDArray[np.generic]:
-    """Where epochs stand on the axis: at their number, or when they begin, in UTC."""
+    """Return axis positions of epochs: their number, or their start in UTC."""
     calendar = job.epochs.calendar
     if calendar is None:
         return np.array(epochs)

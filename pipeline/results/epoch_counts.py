@@ -1,7 +1,7 @@
-"""What the windows of a job say whose epochs stand alone: of one epoch, or of several added up.
+"""Counts in the windows of a job with independent epochs: of one epoch, or summed over several.
 
-Partials are kept for ever, so everything that the cells of an epoch can tell can be asked at any
-time, not only what was published of it. Asking costs no privacy.
+Partials are kept forever, so the cells of an epoch can be queried at any time for more than was
+published. Queries cost no privacy.
 """
 
 from __future__ import annotations
@@ -28,33 +28,26 @@ from dpstream.topics.manifests import Fate
 
 
 class NoCountsError(DpstreamError):
-    """There is nothing to ask, now or ever; the message says why."""
+    """No data to query, now or ever; the message states why."""
 
 
 @typing.runtime_checkable
 class CountsCells(typing.Protocol):
-    """An `Aggregator` whose cells can be asked for more than it publishes."""
+    """`Aggregator` whose cells support queries beyond its publications."""
 
     @property
     def ordered(self) -> bool:
-        """Whether they are those of a tree, which answer ranges and quantiles."""
+        """True if the cells form a tree, which answers ranges and quantiles."""
         ...
 
     def window(self, epochs: Sequence[int], attendance: Attendance) -> CountedWindow | None:
-        """The sum of some epochs' windows; None if one of them was withheld."""
+        """Return the sum of some epochs' windows; None if one of them was suppressed."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Withheld:
-    """An epoch whose window was not released.
-
-    Attributes:
-        epoch: of the job.
-        fate: why.
-        contributors: how many there were.
-        minimum: how many there must be.
-    """
+    """Epoch without a released window: `fate` is the reason, `minimum` the requirement."""
 
     epoch: int
     fate: Fate
@@ -62,7 +55,7 @@ class Withheld:
     minimum: int
 
     def __str__(self) -> str:
-        """In a sentence.
+        """Format as a sentence.
 
         >>> str(Withheld(3, Fate.TOO_SMALL, 40, 100))
         'epoch 3 was withheld: 40 of at least 100 contributors'
@@ -77,16 +70,14 @@ class Withheld:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EpochCounts:
-    """The counts of an epoch, or the sums over several: a user counts once at each of them.
+    """Counts of an epoch, or sums over several: a user counts once at each of them.
 
     Attributes:
-        first: epoch of the job.
-        last: epoch of the job.
-        epochs: those of them that were released, which the counts are of.
-        withheld: the others.
-        contributors: users whose reports these are; of several epochs, added up.
-        population: users they are about, in the same way.
-        counts: None where no window was released.
+        epochs: Released epochs from `first` to `last`, which the counts cover.
+        withheld: The other epochs.
+        contributors: Number of reporting users, summed over epochs.
+        population: Number of users, summed over epochs.
+        counts: None without a released window.
     """
 
     first: int
@@ -98,7 +89,7 @@ class EpochCounts:
     counts: CountedWindow | None
 
     def plus(self, later: EpochCounts) -> EpochCounts:
-        """The sum with a later epoch: noise is drawn anew at each, so variances add up."""
+        """Add a later epoch; noise is independent at each, so variances are summed."""
         if self.counts is None or later.counts is None:
             counts = self.counts or later.counts
         else:
@@ -115,7 +106,7 @@ class EpochCounts:
 
 
 def window_of(aggregator: Aggregator, epoch: int, attendance: Attendance) -> CountedWindow | None:
-    """What an aggregator says of an epoch of which it was given reports; None if too few."""
+    """Return an aggregator's window of an epoch with reports; None if there are too few."""
     if isinstance(aggregator, CountsCells):
         return aggregator.window([epoch], attendance)
     found = aggregator.estimate(epoch, attendance)
@@ -123,7 +114,6 @@ def window_of(aggregator: Aggregator, epoch: int, attendance: Attendance) -> Cou
 
 
 def counts_of(job: DeployedJob, decided: DecidedEpoch) -> EpochCounts:
-    """The counts of an epoch of a job whose protocol counts each epoch by itself."""
     epoch, manifest = decided.epoch, decided.manifest
     people = (manifest.contributors, manifest.population)
     counts: CountedWindow | None = None
@@ -143,19 +133,14 @@ def counts_of(job: DeployedJob, decided: DecidedEpoch) -> EpochCounts:
 
 
 def read_counts(job: DeployedJob, first: int, last: int | None = None) -> Steps[EpochCounts]:
-    """The counts of an epoch, or of the epochs from the first to the last added up.
+    """Return the counts of an epoch, or the sum from `first` to `last`.
 
     >>> counts = read_from(cluster, job, read_counts(job, epoch))  # doctest: +SKIP
     >>> ask(counts, job.domain, Top(10)).answers  # doctest: +SKIP
 
-    Args:
-        job: as deployed.
-        first: epoch.
-        last: epoch; None for the first one alone.
-
     Raises:
-        NoCountsError: one of them is no epoch of the job or is not there yet, none was released, or
-            the job's protocol does not count each epoch by itself.
+        NoCountsError: If an epoch is not one of the job or not published yet, no window was
+            released, or the job's epochs are not independent.
     """
     last = first if last is None else last
     check_per_epoch(job)
@@ -173,11 +158,7 @@ def read_counts(job: DeployedJob, first: int, last: int | None = None) -> Steps[
 
 
 def read_latest(job: DeployedJob) -> Steps[EpochCounts]:
-    """The counts of the latest epoch that was released.
-
-    Raises:
-        NoCountsError: there is none, or the job's protocol does not count each epoch by itself.
-    """
+    """Return the counts of the latest released epoch, or raise `NoCountsError`."""
     check_per_epoch(job)
     latest = yield from latest_counts(job, EpochLog(job))
     if latest is None:
@@ -186,7 +167,7 @@ def read_latest(job: DeployedJob) -> Steps[EpochCounts]:
 
 
 def latest_counts(job: DeployedJob, log: EpochLog) -> Steps[EpochCounts | None]:
-    """Read a log to its end: its latest epoch, released if any is; None if there is none yet."""
+    """Return a log's latest epoch, a released one if any; None without epochs."""
     yield from log.find_end()
     latest: DecidedEpoch | None = None
     while (found := (yield from log.next())) is not None:
@@ -196,7 +177,6 @@ def latest_counts(job: DeployedJob, log: EpochLog) -> Steps[EpochCounts | None]:
 
 
 def check_per_epoch(job: DeployedJob) -> None:
-    """Raise `NoCountsError` unless the epochs of a job stand alone."""
     if not job.protocol_entry.per_epoch:
         able = ", ".join(name for name, entry in PROTOCOLS.items() if entry.per_epoch)
         raise NoCountsError(
@@ -207,7 +187,6 @@ def check_per_epoch(job: DeployedJob) -> None:
 
 
 def check_epochs(job: DeployedJob, first: int, last: int) -> None:
-    """Raise `NoCountsError` unless all epochs from the first to the last are some of the job."""
     if first == last < 1:
         raise NoCountsError(f"epoch {first} lies before the first one of job {job.name}, 1")
     if not 1 <= first <= last:
@@ -219,7 +198,7 @@ def check_epochs(job: DeployedJob, first: int, last: int) -> None:
 
 
 def released(counts: EpochCounts) -> EpochCounts:
-    """The same; raises `NoCountsError` if nothing of it was released."""
+    """Return the counts; raise `NoCountsError` if no window was released."""
     if counts.counts is None:
         raise NoCountsError("; ".join(map(str, counts.withheld)))
     return counts
@@ -241,17 +220,10 @@ def follow_counts(
     notify: Callable[[str], None] = lambda message: None,
     wait: Callable[[float], None] = time.sleep,
 ) -> Iterator[EpochCounts]:
-    """The counts of every epoch, those withheld too, until the last one of a job that has one.
+    """Yield the counts of every epoch, suppressed ones included, to the last one of the job.
 
-    Args:
-        cluster: where the job runs.
-        job: as deployed.
-        first: the first epoch; None for the latest one that was released.
-        notify: is told what there is to know, as of `follow`.
-        wait: for so many seconds.
-
-    Raises:
-        NoCountsError: there is no such epoch, or the job's epochs do not stand alone.
+    The default `first` is the latest released epoch. `notify` and `wait` are as for `follow`.
+    Raises `NoCountsError` for an invalid epoch, or if the job's epochs are not independent.
     """
     check_per_epoch(job)
     log, run = EpochLog(job, first or 1), partial(read_from, cluster, job)
@@ -268,13 +240,11 @@ def follow_counts(
 
 @dataclass(frozen=True, slots=True)
 class Composed:
-    """What the releases of some epochs together lose of a user.
+    """Joint loss of a user from the releases of some epochs.
 
     Attributes:
-        epochs: how many.
-        epsilon: of all of them, rounded up.
-        delta: of all of them.
-        exact: False for the loss of the whole horizon, which is no less.
+        epsilon: Of all of them, rounded up.
+        exact: False for the loss of the whole horizon, which is at least as large.
     """
 
     epochs: int
@@ -284,14 +254,10 @@ class Composed:
 
 
 def composed(job: DeployedJob, epochs: int) -> Composed:
-    """What so many epochs lose together, with the delta of one.
+    """Return the joint loss of `epochs` epochs, with the delta of one.
 
-    A job of just so many epochs is calibrated, which finds their loss. Where that would make
-    another job than the one deployed, the loss of whole horizons is taken.
-
-    Args:
-        job: whose epochs stand alone.
-        epochs: how many.
+    A job of exactly that length is calibrated to find its loss. If it would differ from the
+    deployed job, the loss of whole horizons applies.
     """
     own = job.guarantee
     if epochs == 1:
@@ -307,7 +273,7 @@ def composed(job: DeployedJob, epochs: int) -> Composed:
 
 
 def _of_as_many(job: DeployedJob, epochs: int) -> float | None:
-    """The loss of all epochs of a job that is like this one, with so many of them."""
+    """Return the loss of all epochs of an otherwise equal job of `epochs` epochs."""
     try:
         other = job.protocol_entry.calibrate(job.parameters, epochs, job.shuffle.minimum)
     except ValueError:

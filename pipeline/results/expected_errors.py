@@ -1,7 +1,6 @@
-"""What is known of the errors of a job's estimates before there are any.
+"""Errors of a job's estimates, known before any data.
 
-How large they are by its forecast, and how far off the worst is: bounds that all epochs keep at
-once.
+The forecast gives their size; simultaneous bounds limit the worst error over all epochs.
 """
 
 from __future__ import annotations
@@ -28,20 +27,14 @@ EXCEEDED: Final = 0.05
 """How likely it is, at most, that some estimate is further off."""
 
 _PRECISION: Final = 1e-13
-# Beyond, a normal probability is nothing beside any other.
+# Beyond it, a normal probability is negligible.
 _SCORE_OF_NOTHING: Final = 40.0
 
 
 def forecast_of(job: Job, law: Law, held: NDArray[np.float64] | None = None) -> Forecast:
-    """The forecast of a job's protocol.
+    """Return the forecast of a job's protocol, optionally for shares of users with each item.
 
-    Args:
-        job: any job.
-        law: of the job.
-        held: the shares of users that hold each item, for protocols that count in cells.
-
-    Raises:
-        JobError: the protocol has no forecast, or none for shares of items.
+    Raises `JobError` if the protocol has no forecast, or none for shares of items.
     """
     protocol = job.protocol_entry
     if protocol.planning is None:
@@ -58,17 +51,15 @@ def forecast_of(job: Job, law: Law, held: NDArray[np.float64] | None = None) -> 
 
 
 def rmse_of(forecast: Forecast, users: int) -> float:
-    """The root mean squared error over all epochs, in users."""
     return root_mean_square(forecast.standard_deviations(users))
 
 
 def root_mean_square(deviations: NDArray[np.float64]) -> float:
-    """The square root of the mean of squares."""
     return math.sqrt(float(np.square(deviations).mean()))
 
 
 def predicted_rmse(job: Job, users: int) -> float | None:
-    """The root mean squared error to expect, in users; None for a protocol without a forecast."""
+    """Return the expected RMSE, in users; None for a protocol without a forecast."""
     try:
         law = job.calibrate()
         return rmse_of(forecast_of(job, law), users + job.added_by_all(law))
@@ -77,7 +68,7 @@ def predicted_rmse(job: Job, users: int) -> float | None:
 
 
 def rounded_horizon(job: Job, law: Law) -> int | None:
-    """The epochs of a horizon rounded up to a power of two, where the protocol needs that."""
+    """Return the epochs rounded up to a power of two, if the protocol requires it."""
     if job.protocol_entry.planning is None:
         return None
     forecast = forecast_of(job, law)
@@ -85,7 +76,7 @@ def rounded_horizon(job: Job, law: Law) -> int | None:
 
 
 def rounding_note(epochs: int, horizon: int | None) -> str | None:
-    """What to say of a horizon that is longer than its epochs; None if it is not.
+    """Return a note on a horizon longer than its epochs; None if it is not.
 
     >>> print(rounding_note(6, 8))
     a horizon of 6 epochs is rounded up to 8, the next power of two; it ends after 6 all the same
@@ -99,20 +90,18 @@ def rounding_note(epochs: int, horizon: int | None) -> str | None:
 
 
 def largest_error(deviations: NDArray[np.float64], exceeded: float = EXCEEDED) -> float:
-    """The bound x with sum P(|error_t| > x) = `exceeded`, for normal errors.
+    """Return the bound x with sum P(|error_t| > x) = `exceeded`, for normal errors.
 
-    That some error is larger is no likelier than this, however the errors go together.
-
-    Args:
-        deviations: standard deviations of the errors, positive, shape (epochs,).
-        exceeded: a probability.
+    By the union bound, some error exceeds x with at most this probability, whatever their
+    dependence. `deviations` are positive, shape (epochs,).
 
     >>> round(largest_error(np.ones(1)), 2), round(largest_error(np.ones(1000)), 2)
     (1.96, 4.06)
     """
     distinct, times = np.unique(deviations, return_counts=True)
     bound = float(distinct[-1]) * _two_sided(exceeded)
-    # The sum is convex and falls: Newton's steps from below come nearer and never pass it.
+    # The sum is convex and decreasing: Newton's steps from below approach the bound without passing
+    # it.
     while True:
         scores = np.minimum(bound / distinct, _SCORE_OF_NOTHING)
         tails = np.array([math.erfc(score) for score in (scores / math.sqrt(2)).tolist()])
@@ -124,15 +113,12 @@ def largest_error(deviations: NDArray[np.float64], exceeded: float = EXCEEDED) -
 
 
 def widening(epochs: int, exceeded: float = EXCEEDED) -> float:
-    """How many times as wide as 95 % intervals are those that all epochs keep to at once.
+    """Return the ratio of simultaneous to 95 % interval widths, for normal errors.
 
-    For normal errors: each epoch leaves the wider interval with probability `exceeded` / `epochs`,
-    so that some epoch does is no likelier than `exceeded`, however the errors go together. It is
-    known before the first epoch; `largest_error` is as wide at every epoch and knows them all.
-
-    Args:
-        epochs: how many there are in all, those to come included.
-        exceeded: a probability.
+    Each epoch leaves the wider interval with probability `exceeded` / `epochs`, so some epoch does
+    with at most `exceeded`, whatever their dependence. `epochs` includes those to come, so the
+    ratio is known before the first epoch; `largest_error` is as wide at every epoch and knows them
+    all.
 
     >>> round(widening(1), 6), round(widening(170), 3)
     (1.0, 1.847)
@@ -141,5 +127,5 @@ def widening(epochs: int, exceeded: float = EXCEEDED) -> float:
 
 
 def _two_sided(probability: float) -> float:
-    """The score beyond which, on either side, a standard normal lies with this probability."""
+    """Return the score that a standard normal exceeds in absolute value with this probability."""
     return -NormalDist().inv_cdf(probability / 2)

@@ -1,4 +1,4 @@
-"""Published rows as files and as a table of pyarrow, with a real type for every column."""
+"""Published rows as files and as a pyarrow table, with a type for every column."""
 
 from __future__ import annotations
 
@@ -21,13 +21,12 @@ _ROWS_AT_ONCE = 1 << 16
 
 
 def csv_pieces(rows: PublishedRows, records: Iterable[EstimateRecord]) -> Iterator[bytes]:
-    """The lines of CSV in UTF-8."""
     for line in rows.csv_lines(records):
         yield f"{line}\n".encode()
 
 
 def json_pieces(rows: PublishedRows, records: Iterable[EstimateRecord]) -> Iterator[bytes]:
-    """An object for every row, by the names of the columns; flags are a list."""
+    """Yield one object per row, keyed by column; flags are a list."""
     for record in records:
         for row in rows.rows(record):
             cells = dict(zip(rows.columns, rows.texts(row), strict=True))
@@ -35,7 +34,7 @@ def json_pieces(rows: PublishedRows, records: Iterable[EstimateRecord]) -> Itera
 
 
 def parquet_pieces(rows: PublishedRows, records: Iterable[EstimateRecord]) -> Iterator[bytes]:
-    """The rows with the types of `table_schema`, compressed by zstd."""
+    """Yield Parquet with the types of `table_schema`, compressed by zstd."""
     return parquet_of(rows, map(rows.rows, records))
 
 
@@ -48,7 +47,6 @@ PIECES: Mapping[str, Callable[[PublishedRows, Iterable[EstimateRecord]], Iterato
 
 
 def parquet_of(rows: PublishedRows, epochs: EpochRows) -> Iterator[bytes]:
-    """A file of Parquet that has these rows."""
     from pyarrow import parquet
 
     schema, sink = table_schema(rows), _Pieces()
@@ -60,7 +58,7 @@ def parquet_of(rows: PublishedRows, epochs: EpochRows) -> Iterator[bytes]:
 
 
 class _Pieces(io.RawIOBase):
-    """A file that is written and taken away piece by piece."""
+    """File object whose content is taken in pieces."""
 
     def __init__(self) -> None:
         self._held = bytearray()
@@ -84,10 +82,9 @@ class _Pieces(io.RawIOBase):
 
 
 def table_schema(rows: PublishedRows) -> pyarrow.Schema:
-    """Names and types of the columns; job, deployment and guarantee stand in the metadata.
+    """Return names and types of columns; metadata has job, deployment, guarantee and wording.
 
-    So do the words of the job file, as JSON, where it has any. Moments are timestamps with the zone
-    of the job, names and fates are dictionary-encoded.
+    Times are timestamps in the job's zone; names and fates are dictionary-encoded.
     """
     import pyarrow
 
@@ -115,7 +112,7 @@ def table_schema(rows: PublishedRows) -> pyarrow.Schema:
 
 
 def table_of(rows: PublishedRows, records: Iterable[EstimateRecord]) -> pyarrow.Table:
-    """All rows; columns of names have one dictionary each."""
+    """Return all rows; columns of names have one dictionary each."""
     import pyarrow
 
     schema = table_schema(rows)
@@ -124,7 +121,6 @@ def table_of(rows: PublishedRows, records: Iterable[EstimateRecord]) -> pyarrow.
 
 
 def _batches(schema: pyarrow.Schema, epochs: EpochRows) -> Iterator[pyarrow.RecordBatch]:
-    """The rows in the order of the columns of a schema, some at a time."""
     held: list[tuple[Cell, ...]] = []
     for rows in epochs:
         held += rows

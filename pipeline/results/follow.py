@@ -1,4 +1,4 @@
-"""Reads what a deployment says of its epochs: of those there are, and of those to come."""
+"""Readers of a deployment's epochs, existing and future."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dpstream.pipeline.stages.published_epochs import published_before
 from dpstream.topics.names import Role
 
 _POLL_SECONDS = 0.25
-# Records of epochs that a publisher has repeated, of the latest ones, and checkpoints.
+# Margin for checkpoints and for records of recent epochs that a publisher has repeated.
 _REPEATED = 128
 _CHECKPOINTS = 256
 
@@ -24,15 +24,10 @@ Read = TypeVar("Read")
 
 
 class EstimateReader:
-    """The published estimates of a deployment; the first record of an epoch is the estimate.
+    """Published estimates of a deployment; the first record of an epoch counts.
 
-    Args:
-        cluster: where it runs.
-        job: as deployed.
-        last: so many of the epochs that there are are read at most, the latest; None: all.
-
-    Attributes:
-        leaves_out: whether there are earlier ones than those read; known once they are.
+    `last` limits reading to that many of the latest existing epochs. `leaves_out` is True after
+    reading if there are earlier ones.
     """
 
     def __init__(self, cluster: Cluster, job: DeployedJob, last: int | None = None) -> None:
@@ -45,16 +40,15 @@ class EstimateReader:
 
     @property
     def complete(self) -> bool:
-        """Whether the last epoch of the job has been read."""
         last = self._job.last_epoch
         return last is not None and last in self._first.epochs
 
     def read(self) -> Iterator[EstimateRecord]:
-        """What has been published and was not read before, in the order of publication.
+        """Yield unread estimates in the order of publication.
 
         Raises:
-            ClusterError: the topic is gone.
-            KafkaError: the broker does not answer; nothing is lost, read again.
+            ClusterError: If the topic no longer exists.
+            KafkaError: If the broker does not respond; nothing is lost, read again.
         """
         if self._last is not None:
             latest = self._read_last(self._last)
@@ -81,10 +75,6 @@ class EstimateReader:
         notify: Callable[[str], None] = lambda message: None,
         wait: Callable[[float], None] = time.sleep,
     ) -> Iterator[EstimateRecord]:
-        """What has been published and what will be, until the last epoch of a job that has one.
-
-        A broker that is away is waited for; `notify` is told once, and once when it is back.
-        """
         return follow(self.read, lambda: self.complete, notify, wait)
 
 
@@ -94,15 +84,10 @@ def follow(
     notify: Callable[[str], None] = lambda message: None,
     wait: Callable[[float], None] = time.sleep,
 ) -> Iterator[Read]:
-    """Read again and again until it is complete.
+    """Yield unread items repeatedly until `complete`.
 
-    A broker that is away is waited for; `notify` is told once, and once when it is back.
-
-    Args:
-        read: what is there and was not read before.
-        complete: whether everything has been.
-        notify: is told what there is to know.
-        wait: for so many seconds.
+    An unavailable broker is awaited; `notify` is called once, and once more when it is back. `wait`
+    takes seconds.
     """
     away = False
     while not complete():

@@ -1,4 +1,4 @@
-"""Numbers of people with the digits that are known of them, from none to all there are."""
+"""Numbers of users with their significant digits, clipped to the population."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class KnownCount:
-    """A number of people and its interval, as far as both can be believed.
+    """Number of users with its interval, as far as both are credible.
 
     Attributes:
-        value: rounded to the second digit of half the interval.
-        low: rounded down, and never below 0.
-        high: rounded up, and no more than all there are.
-        share: the value in percent of all there are, in words; empty where that is not known.
-        may_be_all: Whether `high` is all there are.
+        value: Rounded to the second digit of half the interval.
+        low: Rounded down, at least 0.
+        high: Rounded up, at most the population.
+        share: Percentage of the population, in words; empty if that is unknown.
+        may_be_all: Whether `high` is the population.
     """
 
     value: int
@@ -26,12 +26,12 @@ class KnownCount:
 
     @property
     def may_be_none(self) -> bool:
-        """Whether nobody at all lies in the interval."""
+        """True if the interval contains 0 users."""
         return self.low <= 0
 
     @property
     def words(self) -> tuple[str, str]:
-        """How the number is introduced, and the number.
+        """Introduction of the number, and the number.
 
         >>> known_count(7_264, 5_474, 9_054, 28_785).words
         ('About', '7,300')
@@ -44,7 +44,7 @@ class KnownCount:
 
 
 def step_of(low: float, high: float) -> int:
-    """Of what numbers with this interval are multiples: of the second digit of half of it.
+    """Return the rounding step for an interval: the second digit of half of it.
 
     >>> step_of(5_474, 9_054), step_of(0, 20), step_of(40, 40.5)
     (100, 1, 1)
@@ -54,24 +54,18 @@ def step_of(low: float, high: float) -> int:
 
 
 def known_count(value: float, low: float, high: float, people: int | None = None) -> KnownCount:
-    """What is known of a number of people.
+    """Round a number of users; `people` is the population, if public.
 
-    Rounding goes outwards, so that the interval says no more than it did. All is cut to what can
-    be: from 0 to all there are. An interval beyond one of them throughout has missed: it becomes
-    that from there to the nearest number that can be said.
+    Rounding is outward, so the interval claims no more than before. All numbers are clipped to the
+    range from 0 to the population. An interval entirely outside it has missed: it becomes the
+    interval from the nearest end to the nearest number that can be stated.
 
     >>> known_count(7_264, 5_474, 9_054, 28_785)
     KnownCount(value=7300, low=5400, high=9100, share='25 %', may_be_all=False)
     >>> known_count(330, 198, 462, 202)
     KnownCount(value=202, low=190, high=202, share='100 %', may_be_all=True)
-
-    Args:
-        value: the estimate.
-        low: of its interval.
-        high: of its interval.
-        people: all there are, where that is public.
     """
-    # To a thousandth, as the page is told of it: its script rounds in the same way.
+    # To a thousandth, as sent to the page: its script rounds in the same way.
     value, low, high = round(value, 3), round(low, 3), round(high, 3)
     step = step_of(low, high)
     most = people or math.inf
@@ -85,7 +79,7 @@ def known_count(value: float, low: float, high: float, people: int | None = None
 
 
 def percent(share: float, width: float = 1.0) -> str:
-    """A share in percent, to the digit that half an interval of such a width allows, at most two.
+    """Format a percentage with the digits supported by half the interval, at most two.
 
     >>> percent(0.2524, 0.12), percent(0.00031, 0.0002), percent(0.5)
     ('25 %', '0.03 %', '50 %')

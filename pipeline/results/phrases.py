@@ -1,4 +1,4 @@
-"""What sentences about every kind of estimate share."""
+"""Shared parts of sentences about all kinds of estimates."""
 
 from __future__ import annotations
 
@@ -26,11 +26,7 @@ _FLAGS = {
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A sentence, or two.
-
-    Attributes:
-        parts: one after the other; those at odd places, such as numbers, carry weight.
-    """
+    """One or two sentences; parts at odd positions, such as numbers, are emphasized."""
 
     parts: tuple[str, ...]
 
@@ -39,7 +35,7 @@ class Sentence:
 
 
 def nothing(job: DeployedJob, record: EstimateRecord) -> str:
-    """That nothing can be said about an epoch, and why."""
+    """State that an epoch has no result, and why."""
     why = _WHY.get(record.fate)
     if why is None:
         why = _GAP if GAP in record.flags else "its reports do not suffice"
@@ -47,7 +43,7 @@ def nothing(job: DeployedJob, record: EstimateRecord) -> str:
 
 
 def how_sure(known: KnownCount) -> str:
-    """The share of a count, and between which numbers it lies; empty where it may be none."""
+    """Format a count's percentage and interval; empty if it may be 0."""
     if known.may_be_none:
         return ""
     share = f" ({known.share})" if known.share else ""
@@ -55,12 +51,7 @@ def how_sure(known: KnownCount) -> str:
 
 
 def assumption(job: DeployedJob, flags: Collection[str]) -> dict[str, str | None]:
-    """What the intervals of a job assume, and whether people have come close to it.
-
-    Args:
-        job: as deployed.
-        flags: of its latest estimate.
-    """
+    """Return the assumption of a job's intervals, and a warning if users have come close to it."""
     limit = job.change_limit
     if limit is None:
         return {"assumption": None, "warning": None}
@@ -71,7 +62,7 @@ def assumption(job: DeployedJob, flags: Collection[str]) -> dict[str, str | None
 
 
 def flag_words(job: DeployedJob, flag: str) -> str:
-    """What a flag says of the estimates that carry it, and what can be done."""
+    """Explain a flag of estimates, and the fix."""
     limit = job.change_limit
     if flag == CHANGES_USED and limit is not None:
         return f"{limit.warning}. To mend it, {limit.remedy}"
@@ -79,5 +70,4 @@ def flag_words(job: DeployedJob, flag: str) -> str:
 
 
 def capital(text: str) -> str:
-    """With a capital letter."""
     return text[:1].upper() + text[1:]

@@ -1,4 +1,4 @@
-"""Guarantees and budgets as sentences that need no textbook."""
+"""Guarantees and budgets as sentences for readers without background knowledge."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from dpstream.pipeline.jobs.stated_budgets import StatedBudget, standing_for
 from dpstream.pipeline.protocols.protocol import Exposure
 from dpstream.randomizers.guarantee import Guarantee
 
-# Odds of one to ten million millions say nothing any more.
+# Odds of one to ten million millions carry no information.
 _PROTECTS_NOTHING = 30.0
-# Of percent that are left to certainty.
+# Smallest displayed percentage short of certainty.
 _NEXT_TO_NOTHING = Decimal("0.0001")
 
 
 def guarantee_words(guarantee: Guarantee) -> list[str]:
-    """What is promised, against whom, and what epsilon means in odds.
+    """Describe a guarantee, its adversary, and the meaning of epsilon as odds.
 
     >>> stream = Guarantee(1.0, 0.0, "stream", "any two streams", "nobody", "exact")
     >>> for sentence in guarantee_words(stream):
@@ -61,7 +61,7 @@ def _guarantee_words(guarantee: Guarantee) -> Iterator[str]:
 
 
 def trusted_words(trust: str) -> str:
-    """Who has to be trusted, as a sentence.
+    """Format the trusted parties as a sentence.
 
     >>> trusted_words("nobody: it holds against everyone")
     'Nobody has to be trusted: it holds against everyone.'
@@ -74,7 +74,7 @@ def trusted_words(trust: str) -> str:
 
 
 def odds(epsilon: float) -> str:
-    """What an epsilon means; all numbers are rounded up.
+    """Explain an epsilon; all numbers are rounded up.
 
     >>> odds(4.0)
     'a factor of 54.6 (epsilon 4): a guess that was 50 % likely becomes at most 98.3 % likely'
@@ -85,7 +85,7 @@ def odds(epsilon: float) -> str:
 
 
 def guess_words(epsilon: float, delta: float = 0.0) -> str:
-    """How far a guess about a person can come, and the chance of it being further.
+    """Format the success rate of a guess about a user, and the probability of a larger one.
 
     >>> guess_words(1.0, 1e-6)
     'a guess that was 50 % likely becomes at most 73.2 % likely, but for a chance of 1 in 1,000,000'
@@ -101,7 +101,7 @@ def _guess(epsilon: float) -> str:
 
 
 def _likely(epsilon: float) -> str:
-    """How likely a guess becomes at most that was 50 % likely, rounded up.
+    """Format the maximum posterior of a guess that was 50 % likely, rounded up.
 
     >>> _likely(1.0), _likely(5.0), _likely(40.0)
     ('73.2 %', '99.4 %', '100 %')
@@ -109,13 +109,13 @@ def _likely(epsilon: float) -> str:
     factor = math.exp(min(epsilon, _PROTECTS_NOTHING))
     if factor < 99:
         return f"{_up(100 - 100 / (1 + factor), 3)} %"
-    # What is left to certainty has one digit, rounded down.
+    # The difference to certainty has one digit, rounded down.
     left = Context(prec=1, rounding=ROUND_DOWN).create_decimal(Decimal(repr(100 / (1 + factor))))
     return "100 %" if left < _NEXT_TO_NOTHING else f"{100 - left:f} %"
 
 
 def exposure_body(exposure: Exposure) -> dict[str, Any]:
-    """What somebody learns of a person who sees some reports of a device, as of the API."""
+    """Return the API's description of an observer of some of a device's reports."""
     last = f"{exposure.reports[-1]:,} reports"
     sends = f"A device sends {last} at each epoch"
     if exposure.lasting:
@@ -132,7 +132,7 @@ def exposure_body(exposure: Exposure) -> dict[str, Any]:
 
 
 def _up(number: float, digits: int) -> str:
-    """A number with so many digits, rounded up.
+    """Format a number with `digits` significant digits, rounded up.
 
     >>> _up(2.7182, 3), _up(22026.4657, 3), _up(4.0, 3)
     ('2.72', '22,100', '4')
@@ -142,7 +142,7 @@ def _up(number: float, digits: int) -> str:
 
 
 def _chance(delta: float) -> str:
-    """A small probability, rounded up to what can be said.
+    """Format a small probability as 1 in N, rounded up.
 
     >>> _chance(1e-6), _chance(0.25)
     ('1 in 1,000,000', '1 in 4')
@@ -153,12 +153,10 @@ def _chance(delta: float) -> str:
 def budget_of(
     job: DeployedJob, charges: Iterable[Charge], stated: Iterable[StatedBudget] = ()
 ) -> dict[str, Any]:
-    """What the people of a job were promised, have been charged and may still be.
+    """Return a population's guarantee, charges and remaining budget.
 
-    Args:
-        job: as deployed.
-        charges: of all deployments of the cluster.
-        stated: every budget ever stated there, in order.
+    `charges` are those of all deployments of the cluster, `stated` all budgets declared there, in
+    order.
     """
     own = [each for each in charges if each.population == job.population_name]
     guarantee = job.guarantee
@@ -187,7 +185,7 @@ def budget_of(
 
 
 def budget_line(budget: dict[str, Any]) -> str:
-    """A budget in a few words.
+    """Format a budget in a few words.
 
     >>> budget_line({"charged": {"epsilon": 2.0}, "allowed": {"epsilon": 6.0}})
     'epsilon 2 of 6 charged in all'

@@ -1,7 +1,7 @@
-"""What was published as a table: a row for every epoch and every number that is said of it.
+"""Published data as a table: one row per epoch and number.
 
-The columns are the same in CSV, JSON lines, Parquet and pyarrow. An epoch of which nothing is said,
-such as one that was withheld, has one row without numbers; its fate says why.
+Columns are the same in CSV, JSON lines, Parquet and pyarrow. An epoch without numbers, such as a
+suppressed one, has one row; its fate states why.
 """
 
 from __future__ import annotations
@@ -29,14 +29,12 @@ _NO_ANSWER = (None,)
 
 @dataclass(frozen=True)
 class PublishedRows:
-    """The rows of what was published of a job.
+    """Rows of a job's publications.
 
     Attributes:
-        job: as deployed.
-        query: what is said of every epoch.
-        value: what the numbers are: "estimate", or "change" and "smoothed" for what is made of
-            estimates.
-        truths: whose last column says what is true; None where nothing is to be said.
+        query: Query of every epoch.
+        value: Name of the numbers: "estimate", or "change" and "smoothed" for derived ones.
+        truths: Ground truth of the last column; None without that column.
     """
 
     job: DeployedJob
@@ -52,21 +50,20 @@ class PublishedRows:
         value: str = "estimate",
         truths: Truths | None = None,
     ) -> PublishedRows:
-        """Of a query; without one all that was published: every item, or bucket of numbers."""
+        """Construct for a query, by default everything published: every item or bucket."""
         everything = kind_of(job.domain).everything(job.domain)
         return cls(job, query or Query(job.domain, everything), value, truths)
 
     @property
     def name_column(self) -> str | None:
-        """What the numbers of an epoch are told apart by: "item", "range", "box", "quantile".
+        """Column that distinguishes an epoch's numbers: "item", "range", "box" or "quantile".
 
-        None where a single value is counted.
+        None if a single value is counted.
         """
         return self.query.question.column
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
-        """Their names, in order."""
         return (
             *("epoch", "begins", "ends"),
             *(() if self.name_column is None else (self.name_column,)),
@@ -81,10 +78,10 @@ class PublishedRows:
         )
 
     def rows(self, record: EstimateRecord) -> Iterator[tuple[Cell, ...]]:
-        """The rows of an epoch, in the order of `columns`.
+        """Yield the rows of an epoch, in the order of `columns`.
 
-        Moments are datetimes with a zone: `begins` and `ends` are those of the epoch in the zone of
-        the job, None where its calendar is not known; `closed_at` is when its window was decided.
+        Times are datetimes with a zone: `begins` and `ends` in that of the job, None without a
+        calendar; `closed_at` is when the window was finalized.
         """
         begins, ends = self.spans.span(record.epoch)
         estimate, guarantee = record.estimate, record.guarantee
@@ -103,9 +100,9 @@ class PublishedRows:
             yield (record.epoch, begins, ends, *self._cells(answer), *about, *true)
 
     def csv_lines(self, records: Iterable[EstimateRecord]) -> Iterator[str]:
-        """A header, and the rows of every epoch; nothing stands where there is no number.
+        """Yield a header and the rows of every epoch; absent numbers are empty.
 
-        Moments are ISO 8601 with their zone, and flags are separated by spaces.
+        Times are ISO 8601 with zone; flags are separated by spaces.
         """
         yield ",".join(self.columns)
         for record in records:
@@ -116,7 +113,7 @@ class PublishedRows:
                 )
 
     def texts(self, row: Sequence[Cell]) -> Iterator[Cell]:
-        """A row with its moments as ISO 8601 with their zone; in a column all have one form."""
+        """Yield a row with times in ISO 8601 with zone, in one format per column."""
         for name, cell in zip(self.columns, row, strict=True):
             if isinstance(cell, datetime):
                 yield iso_moment(cell, "milliseconds" if name == "closed_at" else "auto")
@@ -146,12 +143,11 @@ class PublishedRows:
 
     @cached_property
     def spans(self) -> EpochSpans:
-        """When epochs begin and end."""
         return EpochSpans(self.job)
 
 
 def csv_row(*cells: object) -> str:
-    """A row; nothing stands for None."""
+    """Format a row; None is empty."""
     line = io.StringIO()
     csv.writer(line, lineterminator="").writerow(cells)
     return line.getvalue()

@@ -1,7 +1,7 @@
-"""What counts can be asked, whether they were published or lie in the windows themselves.
+"""Queries about counts, from published data or from windows.
 
-A question is about one count, items, the items most held, ranges and boxes, or quantiles. Each kind
-knows its answers from any `Counts`, the truth beside them, and how it is drawn and named.
+A query is about one count, items, the most frequent items, ranges and boxes, or quantiles. Each
+kind reads its answers from any `Counts`, with the ground truth, and defines its names and curves.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class Answer:
     """One number about an epoch.
 
     Attributes:
-        name: the item, the range or the share of the quantile.
-        value: the estimate, in users; of a quantile, a value.
-        standard_deviation: of its noise; None for quantiles.
-        low: lower end of the 95 % interval.
-        high: upper end of it.
-        norm_sub: the estimate after Norm-Sub, where it was asked for.
-        truth: where it is known.
-        item: its number, from 1 on; 0 where it is about none.
+        name: Item, range or share of the quantile.
+        value: Estimate, in users; for a quantile, a value.
+        standard_deviation: Standard error; None for quantiles.
+        low: Lower end of the 95 % interval.
+        high: Upper end of it.
+        norm_sub: Estimate after Norm-Sub, if requested.
+        truth: Ground truth, if known.
+        item: Number of the item, from 1; 0 for other answers.
     """
 
     name: str
@@ -55,7 +55,6 @@ class Answer:
 
     @classmethod
     def of(cls, name: str, estimate: Estimate, item: int = 0) -> Answer:
-        """What an estimate says."""
         assert estimate.value is not None
         assert estimate.low is not None
         assert estimate.high is not None
@@ -63,7 +62,7 @@ class Answer:
         return cls(name, *numbers, item=item)
 
     def to_json(self) -> dict[str, Any]:
-        """The fields as JSON values; those that were not asked for are left out."""
+        """Return the fields as JSON values, without those not requested."""
         body = {
             "name": self.name,
             "estimate": self.value,
@@ -77,16 +76,15 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What counts say to a question.
+    """Answers to a query.
 
     Attributes:
-        question: that was asked.
-        answers: in the order in which they were asked, or the largest first.
-        estimator: how they are made, in words.
-        found_above: with `Top`, items that more users hold are among them with a probability of
-            95 % each; None where all items are.
-        bucket_width: with `Quantiles` that are told to a bucket, how wide it is.
-        withheld: crowds that nothing is told of.
+        answers: In the requested order, or the largest first.
+        estimator: Description of the estimator.
+        found_above: With `Top`, items of more users are included with probability 95 % each; None
+            if all items are.
+        bucket_width: With `Quantiles` of bucket resolution, the width of a bucket.
+        withheld: Suppressed crowds.
     """
 
     question: Question
@@ -98,7 +96,7 @@ class Answers:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader has to know besides, in sentences."""
+        """Further notes for readers, in sentences."""
         notes = []
         if self.found_above is not None:
             notes.append(
@@ -118,7 +116,6 @@ class Answers:
         return tuple(notes)
 
     def to_json(self) -> dict[str, Any]:
-        """The answers by their kind, and what is known besides."""
         body: dict[str, Any] = {
             self.question.plural: self.answers,
             "estimator": self.estimator,
@@ -132,7 +129,7 @@ class Answers:
 
 
 class Question(ABC):
-    """One kind of question."""
+    """One kind of query."""
 
     __slots__ = ()
 
@@ -148,105 +145,88 @@ class Question(ABC):
     @property
     @abstractmethod
     def kind(self) -> str:
-        """What each answer is about, in one word."""
+        """Noun for each answer."""
 
     @property
     def plural(self) -> str:
-        """The same of several."""
         return f"{self.kind}s"
 
     @property
     def column(self) -> str | None:
-        """The column of tables that has the names of answers; None where there is one answer."""
+        """Table column with the names of answers; None for a single answer."""
         return self.kind
 
     @abstractmethod
     def ask(self, counts: Counts, domain: ValueDomain) -> Answers:
-        """The answers.
+        """Return the answers.
 
         Raises:
-            NotAskedForError: the counts are of another kind.
-            NoValuesError: no user has a value, so there are no quantiles.
+            NotAskedForError: If the counts are of another kind.
+            NoValuesError: If no user has a value, so there are no quantiles.
         """
 
     def truths(
         self, answers: Sequence[Answer], held: ItemSums, domain: ValueDomain
     ) -> Iterator[float | None]:
-        """What users truly hold, beside each answer."""
+        """Yield the ground truth of each answer."""
         items = np.array([answer.item for answer in answers], np.int64)
         yield from map(float, held.of(items))
 
     def names(self, domain: ValueDomain) -> list[str]:
-        """Of the answers, as far as they are known beforehand."""
+        """Return the names of the answers, as far as they are known beforehand."""
         return []
 
     def steady(self, records: Sequence[EstimateRecord], count: int) -> Question:
-        """About no more than so many, the same ones at every epoch.
-
-        Args:
-            records: of all epochs.
-            count: at least 1.
-        """
+        """Return a query about at most `count` answers, the same at every epoch."""
         return self
 
     def label_of(self, answer: Answer) -> str:
-        """What tells an answer from the others, where a job has one number or a few."""
+        """Return the label that distinguishes an answer if a job has one number or a few."""
         return answer.name
 
 
 @dataclass(frozen=True, slots=True)
 class Count(Question):
-    """How many users have the one value that is counted."""
+    """Number of users with the single counted value."""
 
     kind: ClassVar[str] = "value"
     column: ClassVar[None] = None
 
     def ask(self, counts: Counts, domain: ValueDomain) -> Answers:
-        """See `Question`."""
         answers = (Answer.of("1", estimate, item) for item, estimate in counts.of_items())
         return Answers(self, tuple(answers), counts.method)
 
     def label_of(self, answer: Answer) -> str:
-        """See `Question`: it needs none."""
         return ""
 
 
 @dataclass(frozen=True, slots=True)
 class Items(Question):
-    """How many users hold each of these items.
-
-    Attributes:
-        items: numbers of items, from 1 on; None for all items of the domain that are known.
-    """
+    """Number of users with each of these items, numbered from 1; None for all known items."""
 
     items: tuple[int, ...] | None = None
 
     kind: ClassVar[str] = "item"
 
     def ask(self, counts: Counts, domain: ValueDomain) -> Answers:
-        """See `Question`."""
         answers = _labelled(domain, counts.of_items(self.items))
         return Answers(self, answers, counts.method, withheld=_withheld(domain, counts))
 
     def names(self, domain: ValueDomain) -> list[str]:
-        """See `Question`."""
         items: Sequence[int] = self.items or ()
         if self.items is None and domain.items is not None:
             items = range(1, min(domain.size, _LABELS_MEASURED))
         return [domain.label(item) for item in items]
 
     def steady(self, records: Sequence[EstimateRecord], count: int) -> Items:
-        """See `Question`."""
         return Items(tuple(range(1, count + 1)) if self.items is None else self.items[:count])
 
 
 @dataclass(frozen=True, slots=True)
 class Top(Question):
-    """The items most held.
+    """At most `count` of the most frequent items.
 
-    Attributes:
-        count: how many at most.
-        numbers: of a crowd and the items in it; None: all items.
+    `numbers` are those of a crowd and its items; None for all items.
     """
 
     count: int
@@ -256,23 +236,21 @@ class Top(Question):
     selects: ClassVar[bool] = True
 
     def ask(self, counts: Counts, domain: ValueDomain) -> Answers:
-        """See `Question`."""
         if self.numbers is None:
             largest, items = counts.top(self.count), domain.size - 1
         else:
-            # Among them is the crowd, which is no item.
+            # Among them is the crowd, which is not an item.
             largest, items = counts.top_of(self.numbers, self.count), len(self.numbers) - 1
         answers, withheld = _labelled(domain, largest.of_items()), _withheld(domain, counts)
-        # Where crowds were withheld, that is what there is to say.
+        # Suppressed crowds are reported instead.
         above = None if len(answers) == items or withheld else largest.found_above
         return Answers(self, answers, counts.method, found_above=above, withheld=withheld)
 
     def names(self, domain: ValueDomain) -> list[str]:
-        """See `Question`."""
         return Items().names(domain)
 
     def steady(self, records: Sequence[EstimateRecord], count: int) -> Items:
-        """See `Question`: those with the largest mean over all epochs."""
+        """Return those with the largest mean over all epochs."""
         sums = NO_SUMS
         for record in records:
             if record.estimate is not None:
@@ -282,11 +260,7 @@ class Top(Question):
 
 @dataclass(frozen=True, slots=True)
 class Boxes(Question):
-    """How many users' values or points lie in each of these.
-
-    Attributes:
-        boxes: at least one.
-    """
+    """Number of users whose values or points are in each of these boxes, at least one."""
 
     boxes: tuple[Box, ...]
 
@@ -294,41 +268,31 @@ class Boxes(Question):
 
     @property
     def kind(self) -> str:
-        """A range along one axis, a box along several."""
         return "range" if len(self.boxes[0].starts) == 1 else "box"
 
     @property
     def plural(self) -> str:
-        """Of `kind`."""
         return "ranges" if self.kind == "range" else "boxes"
 
     def ask(self, counts: Counts, domain: ValueDomain) -> Answers:
-        """See `Question`."""
         answers = (Answer.of(each.name, counts.box(each.starts, each.ends)) for each in self.boxes)
         return Answers(self, tuple(answers), counts.method)
 
     def truths(
         self, answers: Sequence[Answer], held: ItemSums, domain: ValueDomain
     ) -> Iterator[float | None]:
-        """See `Question`."""
         yield from (held.within(box, domain.grid) for box in self.boxes)
 
     def names(self, domain: ValueDomain) -> list[str]:
-        """See `Question`."""
         return [box.name for box in self.boxes]
 
     def steady(self, records: Sequence[EstimateRecord], count: int) -> Boxes:
-        """See `Question`."""
         return Boxes(self.boxes[:count])
 
 
 @dataclass(frozen=True, slots=True)
 class Quantiles(Question):
-    """Below which value these shares of all values lie.
-
-    Attributes:
-        shares: between 0 and 1.
-    """
+    """Values below which these shares of all values are, between 0 and 1."""
 
     shares: tuple[float, ...]
 
@@ -337,7 +301,6 @@ class Quantiles(Question):
     of_tree: ClassVar[str] = "quantiles"
 
     def ask(self, counts: Counts, domain: ValueDomain) -> Answers:
-        """See `Question`."""
         answers = []
         for share, name in zip(self.shares, self.names(domain), strict=True):
             estimate = counts.quantile(share)
@@ -348,20 +311,16 @@ class Quantiles(Question):
     def truths(
         self, answers: Sequence[Answer], held: ItemSums, domain: ValueDomain
     ) -> Iterator[float | None]:
-        """See `Question`."""
         for share in self.shares:
             yield domain.true_quantile(held.items, held.counts, share)
 
     def names(self, domain: ValueDomain) -> list[str]:
-        """See `Question`."""
         return [f"{share:g}" for share in self.shares]
 
     def label_of(self, answer: Answer) -> str:
-        """See `Question`."""
         return _NAMED_SHARES.get(answer.name, answer.name)
 
     def steady(self, records: Sequence[EstimateRecord], count: int) -> Quantiles:
-        """See `Question`."""
         return Quantiles(self.shares[:count])
 
 
@@ -380,13 +339,7 @@ def _withheld(domain: ValueDomain, counts: Counts) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What is asked of every published epoch.
-
-    Attributes:
-        domain: of the job.
-        question: that is asked.
-        norm_sub: whether the estimates after Norm-Sub are wanted too.
-    """
+    """Query of every published epoch; `norm_sub` adds estimates after Norm-Sub."""
 
     domain: ValueDomain
     question: Question
@@ -395,12 +348,10 @@ class Query:
     def answers(
         self, estimate: Published | None, truth: NDArray[np.integer] | None = None
     ) -> tuple[Answer, ...]:
-        """The answers for an epoch; none where there is no estimate.
+        """Return the answers for an epoch; empty without an estimate.
 
-        Args:
-            estimate: of an epoch of the job.
-            truth: users with each item or in each bucket that was estimated, shape (items,), where
-                it is known; of one value a single number.
+        `truth` has the users with each estimated item or bucket, shape (items,), or one number, if
+        known.
         """
         if estimate is None or not (estimate.population or estimate.single):
             return ()
@@ -426,7 +377,7 @@ class Query:
     def to_json(
         self, record: EstimateRecord, truth: NDArray[np.integer] | None = None
     ) -> Mapping[str, Any]:
-        """The answers for an epoch; the names of the largest items differ by epoch."""
+        """Return the answers for an epoch; names of the largest items differ between epochs."""
         body: dict[str, Any] = {
             "epoch": record.epoch,
             "fate": record.fate,
@@ -438,7 +389,7 @@ class Query:
         return body if width is None else body | {"simultaneous_half_width": width}
 
     def simultaneous_half_width(self, record: EstimateRecord) -> float | None:
-        """Of the intervals that hold all counts at once, where items are selected by size."""
+        """Return that of the intervals that hold for all counts, if items are selected by size."""
         if record.estimate is None or not self.question.selects:
             return None
         return record.estimate.simultaneous_half_width

@@ -1,4 +1,4 @@
-"""What was published of a job as a table, for programs and notebooks."""
+"""Published data of a job as a table, for programs and notebooks."""
 
 from __future__ import annotations
 
@@ -25,64 +25,63 @@ if TYPE_CHECKING:
 
 
 class ReadError(DpstreamError):
-    """What was published cannot be read; the message says what to do."""
+    """Unreadable published data; the message states the fix."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Results:
-    """All that was published of a job, a row for every epoch and number.
+    """All published data of a job, one row per epoch and number.
 
-    Attributes:
-        table: its columns are those of `PublishedRows`.
+    The columns of `table` are those of `PublishedRows`.
     """
 
     table: pyarrow.Table
 
     @property
     def job(self) -> str:
-        """The name of the job."""
+        """Name of the job."""
         return self._told("job").decode()
 
     @property
     def deployment(self) -> str:
-        """16 bytes in hexadecimal; a job that is deployed anew has another one."""
+        """16 bytes in hexadecimal; each deployment of a job has its own."""
         return self._told("deployment").decode()
 
     @property
     def guarantee(self) -> Mapping[str, Any]:
-        """What is promised to every device, as JSON values."""
+        """Guarantee for every device, as JSON values."""
         found: Mapping[str, Any] = json.loads(self._told("guarantee"))
         return found
 
     @property
     def title(self) -> str | None:
-        """What is counted, such as "Students enrolled"; None where the job file does not say."""
+        """Counted quantity, such as "Students enrolled"; None if the job file has no title."""
         return self._words.title
 
     @property
     def description(self) -> str | None:
-        """A sentence or two about it; None where the job file does not say."""
+        """One or two sentences about it; None if the job file has no description."""
         return self._words.description
 
     @property
     def unit(self) -> str:
-        """What people are called, in the plural."""
+        """Name of the users, in the plural."""
         return self._words.people
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """What people read instead of an item or value, by its name."""
+        """Display texts of items or values, by name."""
         return self._words.labels or {}
 
     def to_arrow(self) -> pyarrow.Table:
-        """The table: timestamps with the job's zone, names and fates dictionary-encoded."""
+        """Return the table: timestamps in the job's zone, names and fates dictionary-encoded."""
         return self.table
 
     def to_pandas(self) -> pandas.DataFrame:
-        """The same as a data frame: names and fates are categories.
+        """Return a data frame: names and fates are categories.
 
         Raises:
-            ReadError: pandas is not installed.
+            ReadError: If pandas is not installed.
         """
         try:
             import pandas  # noqa: F401 - pyarrow would say less of what is missing
@@ -94,11 +93,9 @@ class Results:
         return frame
 
     def __len__(self) -> int:
-        """How many rows there are."""
         return int(self.table.num_rows)
 
     def __repr__(self) -> str:
-        """What it is, in a line."""
         return f"Results(job {self.job}, {len(self):,} rows)"
 
     @property
@@ -112,7 +109,7 @@ class Results:
 
 
 def read_job(name: str, bootstrap_servers: str | None, kafka_config: Path | None) -> Results:
-    """The results of a deployed job; see `dpstream.pipeline.results.read`."""
+    """Read the results of a deployed job; see `dpstream.pipeline.results.read`."""
     with Cluster(find_cluster(bootstrap_servers, kafka_config)) as cluster:
         state = ListedJobs()
         if cluster.exists(JOBS_TOPIC):
@@ -127,7 +124,7 @@ def read_job(name: str, bootstrap_servers: str | None, kafka_config: Path | None
 
 
 def read_file(path: Path) -> Results:
-    """The results in a file of ``dpstream estimates --parquet``."""
+    """Read the results in a file of ``dpstream estimates --parquet``."""
     from pyarrow import ArrowInvalid, parquet
 
     try:

@@ -1,4 +1,4 @@
-"""The released windows of a deployment: found in ``<job>.shuffled``, and read where they lie."""
+"""Released windows of a deployment, located in ``<job>.shuffled`` and read from there."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from dpstream.topics.words import Words
 
 @dataclass(slots=True)
 class _Size:
-    """Of what has been read of an attempt."""
+    """Bytes read of an attempt."""
 
     bytes: int = 0
 
 
 @dataclass(slots=True)
 class _ReleasedPartition:
-    """A partition, as far as it has been read; the starts of windows that are not passed over.
+    """A partition as far as it has been read, with the starts of windows not passed over.
 
-    `parts` are the first complete attempts of each shuffle instance, of windows that lack one.
+    For windows that lack an instance, `parts` has each instance's first complete attempt.
     """
 
     cursor: LogCursor
@@ -41,22 +41,22 @@ class _ReleasedPartition:
 
     @property
     def floor(self) -> int:
-        """Below this offset nothing is needed any more."""
+        """Lowest offset that is still needed."""
         floor = self.attempts.floor(self.cursor.position)
         return min(floor, self.starts[0][0]) if self.starts else floor
 
 
 @dataclass(frozen=True, slots=True)
 class WindowPlace:
-    """Where a window lies: its first complete attempt, of every shuffle instance.
+    """Position of a window: the first complete attempt of every parallel shuffler.
 
     Attributes:
-        partition: of the shuffled topic.
-        start: offset of its first chunk.
-        stop: the offset after its last one; chunks of others may lie between.
-        attempts: the ids of the attempts.
-        records: of the topic, that are its chunks.
-        bytes: of their words.
+        partition: Partition of the shuffled topic.
+        start: Offset of its first chunk.
+        stop: Offset after its last chunk; chunks of other windows may lie between.
+        attempts: Ids of the attempts.
+        records: Number of its chunks.
+        bytes: Size of its messages.
     """
 
     partition: int
@@ -68,18 +68,18 @@ class WindowPlace:
 
 
 class WindowIndex:
-    """The whole windows of a shuffled topic, by epoch.
+    """Complete windows of a shuffled topic, by epoch.
 
-    As for who aggregates them live, the first attempt that is complete counts. Of a window no more
-    is held than where it lies: retention may have left none but those of thousands of epochs.
+    As in live aggregation, the first complete attempt counts. Only positions of windows are stored,
+    since retention may leave the windows of thousands of epochs.
 
     Args:
-        job: as deployed.
-        first: the first epoch that is wanted.
-        floors: where to begin reading, by partition; what is not named from the deployment's start.
+        job: Deployed job.
+        first: First epoch of interest.
+        floors: First offset to read, by partition; by default the deployment's start.
 
     Attributes:
-        places: of the windows that were found.
+        places: Positions of the windows found.
     """
 
     def __init__(
@@ -97,21 +97,20 @@ class WindowIndex:
 
     @property
     def floors(self) -> dict[int, int]:
-        """Where to begin reading for all windows that were not passed over, by partition."""
+        """First offset to read for all windows not passed over, by partition."""
         return {number: partition.floor for number, partition in self._partitions.items()}
 
     def find_end(self) -> Steps[None]:
-        """See how far the topic goes by now: `scan` and `find` read up to there."""
+        """Fetch the topic's current end, up to which `scan` and `find` read."""
         for partition in self._partitions.values():
             yield from partition.cursor.find_end()
 
     def scan(self) -> Steps[None]:
-        """Find everything there is."""
         for partition in self._partitions.values():
             yield from partition.cursor.read()
 
     def find(self, epoch: int) -> Steps[bool]:
-        """Read on until the window of an epoch is found; False if there is none."""
+        """Read on until the window of an epoch is found; return False if it is absent."""
         partition = self._partitions[self._job.topics.partition_of(epoch)]
         while epoch not in self.places:
             if not (yield from partition.cursor.read_some()):
@@ -119,7 +118,7 @@ class WindowIndex:
         return True
 
     def read(self, epoch: int, scratch: Scratch = temporary_file) -> Steps[Words | None]:
-        """The window of an epoch in canonical order; None if some of it was deleted meanwhile."""
+        """Return the window of an epoch in canonical order; None if part of it has been deleted."""
         words = WordMultiset(self._job.form_of(Role.SHUFFLED), scratch)
         try:
             if not (yield from self._collect(epoch, words)):
@@ -127,7 +126,7 @@ class WindowIndex:
             ordered = words.sorted()
         finally:
             words.close()
-        # A box that is in the parts of several instances is a copy, and counts once.
+        # A ciphertext in the parts of several instances is a copy, and counts once.
         return ordered if self._job.sealed is None else distinct(ordered)
 
     def _collect(self, epoch: int, words: WordMultiset) -> Steps[bool]:
@@ -146,7 +145,7 @@ class WindowIndex:
         return whole == place.attempts
 
     def pass_over(self, epoch: int) -> None:
-        """Forget an epoch and all before it, whatever the topic may still hold of them."""
+        """Drop an epoch and all before it, whatever the topic still contains of them."""
         self._next = epoch + 1
         for partition in self._partitions.values():
             while partition.starts and partition.starts[0][1] <= epoch:

@@ -1,9 +1,9 @@
-"""What was published of an epoch as a sentence for whoever knows neither protocols nor statistics.
+"""Sentences about an epoch for readers who know neither protocols nor statistics.
 
-It is made of a job's own words, names epochs by its calendar, and claims no more than is known:
-numbers have the digits that their intervals allow, lie between nobody and everybody, and items
-whose intervals overlap are called alike. Those are the intervals that hold for all items at once;
-the one of 95 % of a single item stands beside its curve.
+- They use the job's own wording, name epochs by its calendar, and claim only what is known.
+- Numbers have the digits that their intervals support, and lie between 0 and the population.
+- Items with overlapping intervals are called alike. These intervals hold for all items at once; the
+  95 % interval of a single item is shown with its curve.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ LOOKED_BACK = 200
 
 
 def is_known(record: EstimateRecord) -> bool:
-    """Whether something is claimed of an epoch: it has an estimate, and nothing is missing."""
+    """Return whether the epoch has an estimate and no gap flag."""
     estimate = record.headline
     return estimate is not None and estimate.value is not None and GAP not in record.flags
 
 
 def is_complete(job: DeployedJob, record: EstimateRecord) -> bool:
-    """Whether an epoch is known, and was decided after its end where a calendar says when that is.
+    """Return whether an epoch is known, and was finalized after its end by the calendar, if any.
 
-    Where input ends in the middle of an epoch, that one is not complete.
+    If input ends in the middle of an epoch, that epoch is incomplete.
     """
     if not is_known(record):
         return False
@@ -44,13 +44,9 @@ def is_complete(job: DeployedJob, record: EstimateRecord) -> bool:
 
 
 def hero_of(job: DeployedJob, records: Sequence[EstimateRecord]) -> EstimateRecord:
-    """The epoch that says most of where a job stands: its last complete one.
+    """Return the latest complete record, or else the latest known one, or else the latest.
 
-    Where none is, the last one that is known, and else the last.
-
-    Args:
-        job: as deployed.
-        records: in the order of their epochs, at least one.
+    `records` are in the order of epochs, at least one.
     """
     latest = records[-LOOKED_BACK:]
     for suits in (lambda each: is_complete(job, each), is_known):
@@ -63,13 +59,10 @@ def hero_of(job: DeployedJob, records: Sequence[EstimateRecord]) -> EstimateReco
 def sentence_of(
     job: DeployedJob, records: Sequence[EstimateRecord], *, titled: bool = True
 ) -> Sentence:
-    """Where a job stands: `hero_of`, and what is to be said of a later epoch that is not it.
+    """Describe `hero_of`, and the latest epoch if it is another one.
 
-    Args:
-        job: as deployed.
-        records: in the order of their epochs, at least one.
-        titled: whether to say what is counted where the title is another; False where it stands
-            above.
+    `records` are in the order of epochs, at least one. `titled` states what is counted unless the
+    title is the same; False if the title is displayed above.
     """
     hero = hero_of(job, records)
     last, said = records[-1], epoch_sentence(job, hero, titled=titled)
@@ -82,7 +75,7 @@ def sentence_of(
 
 
 def epoch_sentence(job: DeployedJob, record: EstimateRecord, *, titled: bool = True) -> Sentence:
-    """What was published of one epoch; `titled` as of `sentence_of`."""
+    """Describe what was published of one epoch; `titled` as for `sentence_of`."""
     when = epoch_name(job, record.epoch)
     if not is_known(record):
         return Sentence((nothing(job, record),))
@@ -90,10 +83,5 @@ def epoch_sentence(job: DeployedJob, record: EstimateRecord, *, titled: bool = T
 
 
 def change_words(job: DeployedJob, change: EstimateRecord) -> tuple[str, str] | None:
-    """A count's change since the epoch before: its number, and what can be said of it.
-
-    Args:
-        job: as deployed.
-        change: as of `changes` with a lag of 1.
-    """
+    """Return the number and description of a count's change since the previous epoch."""
     return kind_of(job.domain).change_words(job, change) if is_known(change) else None

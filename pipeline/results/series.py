@@ -1,4 +1,4 @@
-"""The curves that a job has, and what an estimate says of each of them."""
+"""Curves of a job, and the values of an epoch for each of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LONGEST_ID = 64
 
 
 class SeriesError(ValueError):
-    """A job has no such series; the message says what it has."""
+    """Unknown series of a job; the message lists the valid ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +27,10 @@ class Series:
     """One curve.
 
     Attributes:
-        id: as of the API.
-        label: for people.
-        unit: of its values.
-        item: its number, from 1 on, 1 for the one value counted; 0 where it is no item.
-        share: of a quantile; 0 where it is none.
-        buckets: of a range: the first one from 0 on, and the one after the last.
+        id: Identifier in the API.
+        item: Number of the item, from 1; 1 for a single count, 0 without an item.
+        share: Share of a quantile, otherwise 0.
+        buckets: First bucket of a range, from 0, and the one after the last.
     """
 
     id: str
@@ -44,12 +42,11 @@ class Series:
 
     @property
     def number(self) -> int:
-        """Of the item or the single bucket it is about; 0 where it is about none."""
+        """Number of the item or single bucket; 0 for others."""
         start, end = (0, 0) if self.buckets is None else self.buckets
         return end if end - start == 1 else self.item
 
     def to_json(self) -> dict[str, str]:
-        """What the API says of it."""
         return {"id": self.id, "label": self.label, "unit": self.unit}
 
 
@@ -62,33 +59,27 @@ QUARTILE_SERIES = tuple(
 
 
 def item_series(domain: ValueDomain, items: Iterable[int]) -> tuple[Series, ...]:
-    """Of items by their numbers, from 1 on."""
     return tuple(Series(str(item), domain.label(item), item=item) for item in items)
 
 
 def range_series(domain: ValueDomain) -> Iterator[Series]:
-    """Of every single bucket, where they are not too many."""
+    """Yield a series for every bucket, unless there are too many."""
     labels = domain.items if domain.size <= MOST_LABELS else ()
     for index, label in enumerate(labels or ()):
         yield Series(f"r{label}", label, buckets=(index, index + 1))
 
 
 def known(estimate: Published | None) -> bool:
-    """Whether there is something to be drawn: an estimate, and nothing that it needs is missing."""
+    """Return whether there is an estimate without missing inputs to draw."""
     return estimate is not None and GAP not in estimate.flags
 
 
 def triples_of(
     series: Sequence[Series], estimate: Published | None, quantiles: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """What an epoch says of some series: value, low and high of each, shape (series, 3).
+    """Return value, low and high of each series at an epoch, shape (series, 3); NaN if unknown.
 
-    Not a number stands where nothing can be said.
-
-    Args:
-        series: of the job.
-        estimate: of the epoch.
-        quantiles: of the epoch, (quartiles, 3), as of `PublishedKind.quantiles_of`.
+    `quantiles` are those of `PublishedKind.quantiles_of`, shape (quartiles, 3).
     """
     found = np.full((len(series), 3), np.nan)
     if estimate is None or not known(estimate):
@@ -98,7 +89,7 @@ def triples_of(
     for row, each in enumerate(series):
         if each.share:
             found[row] = quantiles[QUARTILES.index(each.share)]
-    # All at once: of a thousand, one at a time takes long.
+    # Vectorized: a thousand single lookups are slow.
     if items:
         found[items] = estimate.intervals_of(np.array([series[row].item for row in items])).T
     if ranges:
@@ -110,14 +101,7 @@ def triples_of(
 def truth_of(
     series: Series, domain: ValueDomain, estimate: Published | None, truth: NDArray[np.integer]
 ) -> float | None:
-    """The truth about a series.
-
-    Args:
-        series: of the job.
-        domain: of the job.
-        estimate: of the epoch.
-        truth: of what was estimated, shape (estimates,).
-    """
+    """Return the ground truth of a series, from that of all estimates, shape (estimates,)."""
     if series.buckets is not None:
         return float(truth[slice(*series.buckets)].sum())
     items = np.arange(1, len(truth) + 1)
@@ -130,5 +114,5 @@ def truth_of(
 
 
 def short_id(id: str) -> str:
-    """An identifier that somebody has sent, as it is shown."""
+    """Escape and shorten an untrusted identifier."""
     return ascii(id[:LONGEST_ID])

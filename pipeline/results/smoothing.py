@@ -1,7 +1,7 @@
-"""Looking back at a horizon: every epoch estimated from the reports of all epochs so far.
+"""Retrospective smoothing: every epoch estimated from the reports of all epochs so far.
 
-Manifests and partials are kept for ever, so this can be done at any time, for a job that is running
-as for one that is over. Horizons stand alone.
+Manifests and partials are kept forever, so a horizon can be smoothed at any time, during and after
+a job. Horizons are independent.
 """
 
 from __future__ import annotations
@@ -37,26 +37,23 @@ NAMES = tuple(sorted(UNBIASED + BIASED))
 
 
 class SmoothingError(DpstreamError):
-    """There is nothing to look back at; the message says why."""
+    """No estimates to smooth; the message states why."""
 
 
 @typing.runtime_checkable
 class Smoother(typing.Protocol):
-    """An `Aggregator` that can look back."""
+    """`Aggregator` that supports smoothing."""
 
     def smoothed(self, last_epoch: int, attendance: Attendance) -> SmoothedEstimates:
-        """Estimates for the epochs 1 to the last from everything added so far."""
+        """Return estimates for the epochs 1 to `last_epoch` from everything added so far."""
         ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SmoothedHorizon:
-    """The estimates of one horizon.
+    """Smoothed estimates of one horizon, up to its last finalized and aggregated epoch.
 
-    Attributes:
-        first_epoch: the job's number of its epoch 1.
-        estimates: of its epochs, up to the last one that is decided and aggregated.
-        domain: that they are about.
+    `first_epoch` is the job's number of its epoch 1.
     """
 
     first_epoch: int
@@ -64,30 +61,21 @@ class SmoothedHorizon:
     domain: ValueDomain = BOOLEAN
 
     def index(self, epoch: int) -> int | None:
-        """Where an epoch of the job stands in the arrays; None if it is not among them."""
+        """Return the array index of an epoch; None if it is not included."""
         index = epoch - self.first_epoch
         return index if 0 <= index < len(self.estimates.values) else None
 
     def estimate(self, index: int, reports: int) -> Estimate | ItemEstimates:
-        """The estimate of an epoch as it is published of one online.
-
-        Args:
-            index: of the epoch in the arrays.
-            reports: how many were received, of all epochs.
-        """
+        """Return the estimate at `index`, like an online one; `reports` is that of all epochs."""
         return kind_of(self.domain).looked_back(self.estimates, index, reports)
 
 
 def smoothed_horizon(job: DeployedJob, number: int | None = None) -> Steps[SmoothedHorizon]:
-    """Read the manifests and partials of a deployment, and look back at one horizon.
+    """Read the manifests and partials of a deployment, and smooth one horizon.
 
-    Args:
-        job: as deployed.
-        number: Of the horizon, from 1 on, counted from the deployment's first epoch; by default the
-            one of the latest epoch.
-
-    Raises:
-        SmoothingError: its protocol cannot, or none of its epochs is decided and aggregated.
+    `number` counts from 1 at the deployment's first epoch; the default is the horizon of the latest
+    epoch. Raises `SmoothingError` if the protocol does not support it, or no epoch of the horizon
+    is finalized and aggregated.
     """
     if not isinstance(job.aggregator(), Smoother):
         raise SmoothingError(f"estimates of protocol {job.protocol} cannot be smoothed")
@@ -106,11 +94,10 @@ def smoothed_horizon(job: DeployedJob, number: int | None = None) -> Steps[Smoot
 
 
 def smoothed_horizons(job: DeployedJob, last_epoch: int) -> Steps[dict[int, SmoothedHorizon]]:
-    """Read a deployment once, and look back at every horizon up to that of an epoch.
+    """Read a deployment once, and smooth every horizon up to that of an epoch.
 
-    Returns:
-        by their number from 0 on, those with an epoch that is decided and aggregated; none if the
-        protocol cannot look back.
+    Returns those with a finalized and aggregated epoch, by number from 0; empty if the protocol
+    does not support smoothing.
     """
     horizons: dict[int, SmoothedHorizon] = {}
     if not isinstance(job.aggregator(), Smoother):
@@ -130,7 +117,7 @@ def smoothed_horizons(job: DeployedJob, last_epoch: int) -> Steps[dict[int, Smoo
 
 
 def look_back(job: DeployedJob, estimation: Estimation) -> SmoothedHorizon:
-    """The smoothed estimates of the epochs that an `Estimation` has taken in."""
+    """Smooth the epochs of an `Estimation`."""
     assert isinstance(estimation.aggregator, Smoother)
     return SmoothedHorizon(
         first_epoch=estimation.horizon * job.epochs.count + 1,
@@ -142,7 +129,7 @@ def look_back(job: DeployedJob, estimation: Estimation) -> SmoothedHorizon:
 def smoothed_records(
     records: Iterable[EstimateRecord], horizon: SmoothedHorizon
 ) -> list[EstimateRecord]:
-    """The records of the epochs of a horizon, its estimates in place of those published."""
+    """Return the records of a horizon's epochs with smoothed estimates."""
     found = [
         (record, index) for record in records if (index := horizon.index(record.epoch)) is not None
     ]
@@ -151,14 +138,10 @@ def smoothed_records(
 
 
 def columns(record: EstimateRecord, horizon: SmoothedHorizon | None) -> dict[str, Array]:
-    """All estimates of an epoch, by the names of `UNBIASED` and `BIASED`, as far as there are any.
+    """Return all estimates of an epoch, by the names of `UNBIASED` and `BIASED`.
 
-    Args:
-        record: what was published of the epoch.
-        horizon: that the epoch lies in, or another one; None for online estimates only.
-
-    Returns:
-        for each: values, lows and highs, shape (3, counts); nan where no interval is claimed.
+    Each has values, lows and highs, shape (3, counts); NaN without an interval. Without the epoch's
+    horizon there are only online estimates.
     """
     by_name: dict[str, Array] = {}
 
@@ -185,7 +168,7 @@ def _row(values: Array | None, index: int | None) -> Array | None:
 
 
 def epoch_json(record: EstimateRecord, horizon: SmoothedHorizon | None) -> dict[str, Any]:
-    """What is added to the JSON of an epoch: ``smoothed``, and ``biased`` ones by their names."""
+    """Return additions to an epoch's JSON: ``smoothed``, and ``biased`` estimates by name."""
     by_name = columns(record, horizon)
     index = None if horizon is None else horizon.index(record.epoch)
     smoothed = None

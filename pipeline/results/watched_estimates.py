@@ -1,8 +1,7 @@
-"""The latest estimate and its change as numbers for Prometheus, made of what is published alone.
+"""Latest estimate and its change as numbers for Prometheus, from published data alone.
 
-Of a job that counts one value it is that one, of a list of at most `MOST_WATCHED` items all of
-them, of numbers the median. Of longer lists, and of items that are found, there are none: each item
-would be a time series.
+These are the single count, all items of a list of at most `MOST_WATCHED`, or the median of numbers.
+Longer lists and found items have none: each item would be a time series.
 """
 
 from __future__ import annotations
@@ -22,13 +21,9 @@ MOST_WATCHED = 20
 
 
 class WatchedEstimates:
-    """Follows the estimates of a job, epoch by epoch.
+    """Follow the estimates of a job, epoch by epoch.
 
-    Attributes:
-        latest: of the epoch published last; None before the first.
-
-    Args:
-        job: as deployed.
+    `latest` is that of the last published epoch; None before the first.
     """
 
     def __init__(self, job: DeployedJob) -> None:
@@ -39,16 +34,16 @@ class WatchedEstimates:
 
     @property
     def looks_back(self) -> bool:
-        """Whether a change says something only where all epochs of the horizon are known."""
+        """True if a change is known only if all epochs of the horizon are."""
         return self._changes is not None and not self._job.protocol_entry.per_epoch
 
     def start_over(self) -> None:
-        """Know nothing: another worker publishes, or the topic is read again."""
+        """Reset: another worker publishes, or the topic is read again."""
         self.latest: PublishedNumbers | None = None
         self._changes = Changes(self._job, 1) if has_changes(self._job) else None
 
     def next(self, record: EstimateRecord) -> None:
-        """Take in what was published of an epoch; what is no estimate of the job says nothing."""
+        """Process an epoch's record; an estimate that cannot be the job's yields no numbers."""
         estimate, domain = record.estimate, self._job.domain
         numbers: tuple[PublishedNumber, ...] = ()
         if self._query is not None and (estimate is None or estimate.may_be_of(domain.size - 1)):
@@ -75,6 +70,6 @@ def _numbers(
 
 
 def _interval(answer: Answer, record: EstimateRecord | None) -> tuple[float, float] | None:
-    # Of what rests on something that was never received no coverage is claimed.
+    # No coverage is claimed for results that lack an input.
     gap = record is None or GAP in record.flags
     return None if gap else (answer.low, answer.high)

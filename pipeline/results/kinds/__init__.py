@@ -1,6 +1,5 @@
-"""What a job may publish, a module for each kind: one value, items, numbers.
+"""Kinds of publications, one module each: one value, items, numbers.
 
-Each kind knows everything that depends on it: what is asked in one number, in a few and of
-everything, its headline, its sentence, its curves, what is watched and what can be looked back at.
-Begin with `published_kind`, which says what a kind answers, and with `known_kinds`, which has them.
+A kind defines its queries for one number, a few and everything, its headline, sentence and curves,
+and what is monitored and smoothed. `published_kind` is the interface, `known_kinds` the registry.
 """

@@ -1,4 +1,4 @@
-"""An epoch in one number: the count, the largest item, or the median of numbers."""
+"""An epoch as one number: the count, the largest item, or the median of numbers."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from dpstream.randomizers.equal_buckets import edge_text, rounded_text
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """What is said of an epoch where there is room for a single number.
+    """Display of an epoch as a single number.
 
     Attributes:
-        name: the item, "median", or the measure of a job that learns; empty for a job that counts
-            a single value.
-        value: in users, or a value of the domain; None where nothing can be said.
-        low: lower end of the 95 % interval.
-        high: upper end of it.
-        truth: of the same item, or the true median; None where it is not known.
-        numbers: the domain whose median it is; None for others.
-        percent: whether the value is a share in percent, of a job that learns.
-        population: Users it is about, to whom what is shown is cut; None where it counts none.
+        name: The item, "median", or the measure of a learning job; empty for a single count.
+        value: In users, or a value of the domain; None without an estimate.
+        low: Lower end of the 95 % interval.
+        high: Upper end of it.
+        truth: Ground truth of the same item or median, if known.
+        numbers: Domain of a median; None for others.
+        percent: Whether the value is a percentage, for a learning job.
+        population: Number of users, which clips displayed values; None if it does not count users.
     """
 
     name: str = ""
@@ -34,7 +33,7 @@ class Headline:
     population: int | None = None
 
     def shown(self, value: float | None) -> str:
-        """A value or the truth: whole users, or a median to a tenth of a bucket's width."""
+        """Format a value or ground truth: whole users, or a median to a tenth of a bucket."""
         if value is None:
             return "-"
         if self.population is not None:
@@ -45,7 +44,7 @@ class Headline:
 
     @property
     def interval(self) -> str:
-        """The 95 % interval; of a median its ends are edges of buckets."""
+        """The 95 % interval; for a median its ends are edges of buckets."""
         if self.low is None or self.high is None:
             return "-"
         if self.numbers is None:
@@ -54,7 +53,6 @@ class Headline:
 
     @property
     def edges(self) -> tuple[str, str]:
-        """The ends of the interval of a median."""
         assert self.numbers is not None
         assert self.low is not None
         assert self.high is not None
@@ -66,7 +64,7 @@ class Headline:
         return 1 if self.percent else 0
 
     def __str__(self) -> str:
-        """What, how much and how certain.
+        """Format name, value and interval.
 
         >>> str(Headline("dog", 922.4, 900.2, 944.6))
         'dog: 922 (95 %: 900 to 945)'

@@ -1,4 +1,4 @@
-"""Counts of items: of each of a list, or of those most held of a domain too large to be listed."""
+"""Counts of items: all of a list, or the most frequent of a domain too large to be listed."""
 
 from __future__ import annotations
 
@@ -26,23 +26,21 @@ _MOST_FOUND = 200
 
 
 class FoundKind(PublishedKind):
-    """The counts of the items most held, which may be others at each epoch."""
+    """Counts of the most frequent items, which may differ between epochs."""
 
     in_one: ClassVar[Question] = Top(1)
     in_few: ClassVar[Question] = Top(3)
 
     def everything(self, domain: ValueDomain) -> Question:
-        """See `PublishedKind`."""
         return Items()
 
     def overview(self, records: Sequence[EstimateRecord], count: int) -> Question:
-        """See `PublishedKind`: those with the largest mean over all epochs."""
+        """Return those with the largest mean over all epochs."""
         return Top(count).steady(records, count)
 
     def sentence(
         self, job: DeployedJob, record: EstimateRecord, when: EpochName, *, titled: bool
     ) -> Sentence:
-        """See `PublishedKind`."""
         lead = f"{job.title}: " if titled and job.title is not None else ""
         answers = Query(job.domain, Top(_MOST_ALIKE)).answers(record.estimate)
         if not answers:
@@ -60,7 +58,7 @@ class FoundKind(PublishedKind):
                 (f"{lead}{nobody} {when.at}; each is of fewer than {most:,} {job.people}.",)
             )
         first_low, _ = wide[0]
-        # Its interval stands where all items have theirs.
+        # Its interval is shown where all items have theirs.
         largest = known_count(answers[0].value, answers[0].low, answers[0].high, people)
         alike = [place for place, (_, high) in enumerate(wide) if high >= first_low]
         names = [job.reads(answers[place].name) for place in alike]
@@ -73,11 +71,9 @@ class FoundKind(PublishedKind):
         return Sentence((opening, listed, f"; they cannot be told apart. {names[0]}: {first}."))
 
     def looked_back(self, smoothed: SmoothedEstimates, index: int, reports: int) -> ItemEstimates:
-        """See `PublishedKind`."""
         return smoothed.items_at(index, reports)
 
     def find(self, domain: ValueDomain, id: str) -> Series:
-        """See `PublishedKind`."""
         last = domain.size - 1
         if not (id.isascii() and id.isdecimal() and len(id) <= 20 and 1 <= int(id) <= last):
             raise SeriesError(
@@ -88,33 +84,25 @@ class FoundKind(PublishedKind):
         return series
 
     def listed(self, domain: ValueDomain, ranked: Ranked) -> tuple[Series, ...]:
-        """See `PublishedKind`."""
         return self.chosen(domain, ranked, _MOST_FOUND)
 
     def chosen(self, domain: ValueDomain, ranked: Ranked, count: int) -> tuple[Series, ...]:
-        """See `PublishedKind`."""
         return item_series(domain, ranked(count))
 
     def small(self, domain: ValueDomain, ranked: Ranked, count: int) -> tuple[Series, ...]:
-        """See `PublishedKind`."""
         return self.chosen(domain, ranked, count)
 
     def largest(self, domain: ValueDomain, estimate: Published, count: int) -> tuple[Series, ...]:
-        """See `PublishedKind`."""
         return item_series(domain, estimate.top(count).items.tolist())
 
 
 class ItemsKind(FoundKind):
-    """The counts of all items of a list."""
-
     same_items: ClassVar[bool] = True
 
     def watched(self, domain: ValueDomain, most: int) -> Question | None:
-        """See `PublishedKind`."""
         return Items() if domain.items is not None and len(domain.items) <= most else None
 
     def ranks(self, job: DeployedJob, record: EstimateRecord) -> dict[int, tuple[int, int]]:
-        """See `PublishedKind`."""
         estimate = record.estimate
         if job.domain.column is not None or estimate is None:
             return {}
@@ -125,20 +113,19 @@ class ItemsKind(FoundKind):
         perhaps_above = len(values) - np.searchsorted(np.sort(highs), lows, side="left")
         numbers = estimate.numbers.tolist()
         places = zip(numbers, surely_above.tolist(), perhaps_above.tolist(), strict=True)
-        # An item is itself among those that may stand before it.
+        # An item is itself among those that may precede it.
         return {number: (above + 1, perhaps) for number, above, perhaps in places}
 
     def listed(self, domain: ValueDomain, ranked: Ranked) -> tuple[Series, ...]:
-        """See `PublishedKind`."""
         if domain.size - 1 > MOST_LABELS:
             return super().listed(domain, ranked)
         return item_series(domain, range(1, domain.size))
 
 
 def _widened(job: DeployedJob, answer: Answer) -> tuple[float, float]:
-    """The interval of an item that holds, with those of all others, in 19 of 20 cases: Bonferroni.
+    """Return an item's interval, simultaneous with all others in 19 of 20 cases (Bonferroni).
 
-    Two of which these do not overlap differ, whatever their errors have in common.
+    Two items whose intervals do not overlap differ, whatever their errors have in common.
     """
     factor = _factor(job)
     return (

@@ -1,4 +1,4 @@
-"""The kinds by what a domain says is published of it: the one place that tells them apart."""
+"""Registry of kinds by domain: the one place that distinguishes them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ _KINDS: Final = {
 
 
 def kind_of(domain: ValueDomain) -> PublishedKind:
-    """The kind of what is published of a domain."""
     return _kind(domain.kind if domain.measure is None else "measure")
 
 

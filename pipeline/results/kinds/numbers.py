@@ -1,4 +1,4 @@
-"""Numbers as values: how many users' lie in each bucket, and so their quantiles."""
+"""Numbers as values: counts of users per bucket, and thus quantiles."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from dpstream.pipeline.values.value_domains import ValueDomain
 
 
 class NumbersKind(PublishedKind):
-    """The counts of all buckets of a range of numbers."""
+    """Counts of all buckets of a range of numbers."""
 
     in_one: ClassVar[Question] = Quantiles((0.5,))
     in_few: ClassVar[Question] = Quantiles(QUARTILES)
@@ -42,12 +42,10 @@ class NumbersKind(PublishedKind):
     quantiles: ClassVar[tuple[Series, ...]] = QUARTILE_SERIES
 
     def everything(self, domain: ValueDomain) -> Question:
-        """See `PublishedKind`."""
         labels = enumerate(domain.items or ())
         return Boxes(tuple(Box(label, (place,), (place + 1,)) for place, label in labels))
 
     def watched(self, domain: ValueDomain, most: int) -> Question | None:
-        """See `PublishedKind`."""
         return self.in_one
 
     def headline(
@@ -56,7 +54,6 @@ class NumbersKind(PublishedKind):
         record: EstimateRecord,
         truth: NDArray[np.integer] | None = None,
     ) -> Headline:
-        """See `PublishedKind`: the median."""
         assert isinstance(domain, NumericDomain)
         for answer in Query(domain, self.in_one).answers(record.estimate, truth):
             numbers = answer.value, answer.low, answer.high, answer.truth
@@ -66,7 +63,6 @@ class NumbersKind(PublishedKind):
     def sentence(
         self, job: DeployedJob, record: EstimateRecord, when: EpochName, *, titled: bool
     ) -> Sentence:
-        """See `PublishedKind`."""
         lead = f"{job.title}: " if titled and job.title is not None else ""
         found = self.headline(job.domain, record)
         if found.value is None:
@@ -83,7 +79,6 @@ class NumbersKind(PublishedKind):
         )
 
     def looked_back(self, smoothed: SmoothedEstimates, index: int, reports: int) -> ItemEstimates:
-        """See `PublishedKind`."""
         items = smoothed.items_at(index, reports)
         if smoothed.level_variances is None:
             return LevelEstimates.of_values(items)
@@ -94,7 +89,6 @@ class NumbersKind(PublishedKind):
         )
 
     def find(self, domain: ValueDomain, id: str) -> Series:
-        """See `PublishedKind`."""
         for series in QUARTILE_SERIES:
             if id == series.id:
                 return series
@@ -110,19 +104,15 @@ class NumbersKind(PublishedKind):
         )
 
     def listed(self, domain: ValueDomain, ranked: Ranked) -> tuple[Series, ...]:
-        """See `PublishedKind`."""
         return (*QUARTILE_SERIES, *range_series(domain))
 
     def chosen(self, domain: ValueDomain, ranked: Ranked, count: int) -> tuple[Series, ...]:
-        """See `PublishedKind`: the median."""
         return tuple(series for series in QUARTILE_SERIES if series.share == 0.5)
 
     def largest(self, domain: ValueDomain, estimate: Published, count: int) -> tuple[Series, ...]:
-        """See `PublishedKind`."""
         return tuple(range_series(domain))[:count]
 
     def quantiles_of(self, domain: ValueDomain, estimate: Published | None) -> NDArray[np.float64]:
-        """See `PublishedKind`."""
         found = np.full((len(QUARTILE_SERIES), 3), np.nan)
         if known(estimate):
             answers = Query(domain, self.in_few).answers(estimate)

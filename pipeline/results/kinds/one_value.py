@@ -1,4 +1,4 @@
-"""One value at every epoch: a count of users, or what a job that learns measures."""
+"""One value per epoch: a count of users, or the measure of a learning job."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dpstream.pipeline.values.value_domains import ValueDomain
 
 
 class CountKind(PublishedKind):
-    """How many users have the value 1."""
+    """Number of users with the value 1."""
 
     single: ClassVar[bool] = True
     same_items: ClassVar[bool] = True
@@ -30,11 +30,9 @@ class CountKind(PublishedKind):
     in_few: ClassVar[Question] = Count()
 
     def everything(self, domain: ValueDomain) -> Question:
-        """See `PublishedKind`."""
         return self.in_one
 
     def watched(self, domain: ValueDomain, most: int) -> Question | None:
-        """See `PublishedKind`."""
         return self.in_one
 
     def headline(
@@ -43,7 +41,7 @@ class CountKind(PublishedKind):
         record: EstimateRecord,
         truth: NDArray[np.integer] | None = None,
     ) -> Headline:
-        """See `PublishedKind`; what is true is known of an epoch without an estimate, too."""
+        """See `PublishedKind`; ground truth is also known for epochs without an estimate."""
         for answer in Query(domain, self.in_one).answers(record.estimate, truth):
             numbers = answer.value, answer.low, answer.high, answer.truth
             return Headline("", *numbers, population=record.population)
@@ -52,7 +50,6 @@ class CountKind(PublishedKind):
     def sentence(
         self, job: DeployedJob, record: EstimateRecord, when: EpochName, *, titled: bool
     ) -> Sentence:
-        """See `PublishedKind`."""
         found = self.headline(job.domain, record)
         assert found.value is not None
         assert found.low is not None
@@ -65,12 +62,10 @@ class CountKind(PublishedKind):
         return Sentence((opening, number, f" {noun} {when.at}{how_sure(known)}."))
 
     def people(self, job: DeployedJob) -> str:
-        """Those who have the value, in the words of the job."""
         state = job.reads("1")
         return job.people if state == "1" else f"{job.people} {state}"
 
     def change_words(self, job: DeployedJob, change: EstimateRecord) -> tuple[str, str] | None:
-        """See `PublishedKind`."""
         found = change.summary
         assert found.value is not None
         assert found.low is not None
@@ -80,28 +75,24 @@ class CountKind(PublishedKind):
         value = round(found.value / step) * step
         before = f"the {period(job)} before"
         if found.low > 0 or found.high < 0:
-            # Which way it went is said in words: nobody counts "-4,780 fewer".
+            # Words state the direction, since "-4,780 fewer" would be wrong.
             way = "more" if value > 0 else "fewer"
             return f"{abs(value):,.0f} ± {half:,.0f}", f"{way} than {before}"
         number = f"{value:+,.0f} ± {half:,.0f}".replace("-", "\N{MINUS SIGN}")
         return number, f"cannot be told from no change since {before}"
 
     def looked_back(self, smoothed: SmoothedEstimates, index: int, reports: int) -> Estimate:
-        """See `PublishedKind`."""
         return smoothed.count_at(index, reports)
 
     def find(self, domain: ValueDomain, id: str) -> Series:
-        """See `PublishedKind`."""
         if id == VALUE.id:
             return self._series(domain)
         raise SeriesError(f"series {short_id(id)} is none of this job's, it has only {VALUE.id!r}")
 
     def listed(self, domain: ValueDomain, ranked: Ranked) -> tuple[Series, ...]:
-        """See `PublishedKind`."""
         return (self._series(domain),)
 
     def chosen(self, domain: ValueDomain, ranked: Ranked, count: int) -> tuple[Series, ...]:
-        """See `PublishedKind`."""
         return (self._series(domain),)
 
     def _series(self, domain: ValueDomain) -> Series:
@@ -109,7 +100,7 @@ class CountKind(PublishedKind):
 
 
 class MeasureKind(CountKind):
-    """A share in percent that a job which learns measures."""
+    """Percentage that a learning job measures."""
 
     def headline(
         self,
@@ -117,14 +108,12 @@ class MeasureKind(CountKind):
         record: EstimateRecord,
         truth: NDArray[np.integer] | None = None,
     ) -> Headline:
-        """See `PublishedKind`; the name is what is measured, and its unit."""
         found = super().headline(domain, record)
         return Headline(domain.measure or "", found.value, found.low, found.high, percent=True)
 
     def sentence(
         self, job: DeployedJob, record: EstimateRecord, when: EpochName, *, titled: bool
     ) -> Sentence:
-        """See `PublishedKind`."""
         found = self.headline(job.domain, record)
         assert job.domain.measured is not None
         what, unit = job.domain.measured

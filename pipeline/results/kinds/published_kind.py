@@ -1,4 +1,4 @@
-"""What a kind of published numbers says of itself."""
+"""Interface of a kind of publication."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Ranked = Callable[[int], list[int]]
 
 
 class PublishedKind(ABC):
-    """What is published of a domain, as far as it is asked, said and drawn."""
+    """Publication of a domain: its queries, sentences and curves."""
 
     single: ClassVar[bool] = False
     """Whether it is one number at every epoch, which needs no name."""
@@ -48,14 +48,14 @@ class PublishedKind(ABC):
 
     @abstractmethod
     def everything(self, domain: ValueDomain) -> Question:
-        """What asks for all that is published of an epoch."""
+        """Return the query for everything published of an epoch."""
 
     def watched(self, domain: ValueDomain, most: int) -> Question | None:
-        """What is asked for Prometheus: at most so many numbers; None where they would be more."""
+        """Return the query for Prometheus; None if it would have more than `most` numbers."""
         return None
 
     def overview(self, records: Sequence[EstimateRecord], count: int) -> Question:
-        """What shows best how the values of these move, by at most so many curves."""
+        """Return the query that best shows the records' development, in at most `count` curves."""
         return self.in_few
 
     def headline(
@@ -64,13 +64,10 @@ class PublishedKind(ABC):
         record: EstimateRecord,
         truth: NDArray[np.integer] | None = None,
     ) -> Headline:
-        """The headline of a record.
+        """Return the headline of a record.
 
-        Args:
-            domain: of the job.
-            record: of an epoch.
-            truth: users with each item or in each bucket that was estimated, shape (items,), or
-                the count, shape (1,), where it is known.
+        `truth` has the users with each estimated item or bucket, shape (items,), or the count,
+        shape (1,), if known.
         """
         for answer in Query(domain, self.in_one).answers(record.estimate, truth):
             numbers = answer.value, answer.low, answer.high, answer.truth
@@ -81,17 +78,13 @@ class PublishedKind(ABC):
     def sentence(
         self, job: DeployedJob, record: EstimateRecord, when: EpochName, *, titled: bool
     ) -> Sentence:
-        """What was published of an epoch of which something is known.
+        """Describe what was published of a known epoch named `when`.
 
-        Args:
-            job: as deployed.
-            record: of the epoch.
-            when: its name.
-            titled: whether to say what is counted where the title is another.
+        `titled` states what is counted unless the title is the same.
         """
 
     def counted(self, job: DeployedJob) -> tuple[str, str]:
-        """What a count is of: what leads to it, and the people, as they are counted.
+        """Return the introduction of a count, and the counted users.
 
         "Students enrolled" of students is "students enrolled"; another title comes first.
         """
@@ -101,23 +94,17 @@ class PublishedKind(ABC):
         return ("" if title is None else f"{title}: "), self.people(job)
 
     def people(self, job: DeployedJob) -> str:
-        """Those who are counted."""
         return job.people
 
     def change_words(self, job: DeployedJob, change: EstimateRecord) -> tuple[str, str] | None:
-        """The change since the epoch before: its number, and what can be said of it.
-
-        Args:
-            job: as deployed.
-            change: as of `dpstream.pipeline.results.changes` with a lag of 1, and known.
-        """
+        """Return the number and description of a known change since the previous epoch."""
         return None
 
     def ranks(self, job: DeployedJob, record: EstimateRecord) -> dict[int, tuple[int, int]]:
-        """Between which places each item may stand, by its number; empty where not all are known.
+        """Return the range of possible ranks of each item by number; empty unless all are known.
 
-        An item stands before another if the intervals that hold for all items at once say so; those
-        between which they do not may stand in any order.
+        An item precedes another if the simultaneous intervals of all items say so; otherwise any
+        order is possible.
         """
         return {}
 
@@ -125,38 +112,34 @@ class PublishedKind(ABC):
     def looked_back(
         self, smoothed: SmoothedEstimates, index: int, reports: int
     ) -> Estimate | ItemEstimates:
-        """The smoothed estimate of an epoch as it is published of one online.
+        """Return the smoothed estimate at `index`, in the format of an online one.
 
-        Args:
-            smoothed: the estimates of a horizon.
-            index: of the epoch in the arrays.
-            reports: how many were received, of all epochs.
+        `reports` is the number received in all epochs.
         """
 
     @abstractmethod
     def find(self, domain: ValueDomain, id: str) -> Series:
-        """The series of this id; raises `SeriesError` if there is none."""
+        """Return the series of this id; raise `SeriesError` if there is no such series."""
 
     def find_all(self, domain: ValueDomain, ids: Sequence[str]) -> tuple[Series, ...]:
-        """The series of these ids, each once; raises `SeriesError` as `find`."""
         return tuple(self.find(domain, each) for each in dict.fromkeys(ids))
 
     @abstractmethod
     def listed(self, domain: ValueDomain, ranked: Ranked) -> tuple[Series, ...]:
-        """The series that a page offers."""
+        """Return the series that a page offers."""
 
     @abstractmethod
     def chosen(self, domain: ValueDomain, ranked: Ranked, count: int) -> tuple[Series, ...]:
-        """Those that are drawn when nobody has chosen, not many more than so many."""
+        """Return the series drawn by default, about `count` of them."""
 
     def small(self, domain: ValueDomain, ranked: Ranked, count: int) -> tuple[Series, ...]:
-        """Those that are shown as sparklines, at most so many."""
+        """Return at most `count` series for sparklines."""
         return self.listed(domain, ranked)[:count]
 
     def largest(self, domain: ValueDomain, estimate: Published, count: int) -> tuple[Series, ...]:
-        """So many of the largest of an epoch; of numbers the buckets in their order."""
+        """Return `count` of the largest items of an epoch, or for numbers the first buckets."""
         return ()
 
     def quantiles_of(self, domain: ValueDomain, estimate: Published | None) -> NDArray[np.float64]:
-        """Value, low and high of each of `quantiles`, shape (quantiles, 3); nan where unknown."""
+        """Return value, low and high of `quantiles`, shape (quantiles, 3); NaN if unknown."""
         return np.zeros((0, 3))
