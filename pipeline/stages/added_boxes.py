@@ -90,6 +90,7 @@ class AddedBoxes(WindowTransform[Total]):
 
 
 def added_to(job: DeployedJob, total: Aggregator, epoch: int, added: Words) -> Aggregator:
+    """Return a state that includes the reports of added devices; `total` stays unchanged."""
     both = job.aggregator()
     both.merge(total)
     both.add(job.epochs.local(epoch), added.values, added.counts)

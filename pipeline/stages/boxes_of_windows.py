@@ -64,6 +64,7 @@ class IncreasingBoxes:
 
 
 def distinct(words: Words) -> Words:
+    """Remove repeated rows from sorted ciphertexts."""
     rows = words.values
     first = np.ones(len(rows), np.bool_)
     first[1:] = (rows[1:] != rows[:-1]).any(axis=1)

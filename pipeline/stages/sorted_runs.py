@@ -68,6 +68,7 @@ class SortedRuns:
         return sum(held.rows for held in self._files)
 
     def add(self, values: WordArray) -> None:
+        """Write rows, in any order, as one more run."""
         if not self._files:
             self._files.append(_ScratchFile(self._scratch()))
         held = self._files[0]
