@@ -1,12 +1,13 @@
-"""Which entries of the ledger count: a pure function of its log.
+"""Determine which entries of the ledger count: a pure function of its log.
 
-Several may write at once. The one partition orders what they write, and an entry counts exactly if
-its `previous` is the hash of the last entry before it that counts. All others are void: whoever
-wrote one has lost a race, reads to the end, and writes anew under the new head, or gives up.
-
-Honest writers name an entry that counts, and find out whether theirs does before they write on. So
-every log that only they have written consists of entries that count and of some that name an
-earlier one which counts. What else is found was done by somebody else, and is an `Oddity`.
+* Several writers may append at once; the single partition orders their records. An entry counts
+  exactly if its `previous` is the hash of the last counting entry before it.
+* All others are void. Their writers have lost a race: they read to the end, and write again under
+  the new head, or give up.
+* Honest writers name a counting entry, and check that theirs counts before they write more. A log
+  of honest writers consists of counting entries, and of void ones that name an earlier counting
+  one.
+* Anything else was done by another party, and is an `Oddity`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dpstream.topics.frames import CodecError
 
 
 class ChainProblem(Enum):
-    """What no honest writer does; whether entries that were written may count no more by it."""
+    """A record that no honest writer leaves."""
 
     CUT = "records before it are gone"
     UNREADABLE = "it is no entry that this version can read"
@@ -30,7 +31,7 @@ class ChainProblem(Enum):
 
     @property
     def loses(self) -> bool:
-        """Whether entries may be missing, or have been made void."""
+        """True if entries may be missing, or have become void."""
         return self in (
             ChainProblem.CUT,
             ChainProblem.UNREADABLE,
@@ -44,10 +45,9 @@ class LedgerLocation:
     """A record of the ledger.
 
     Attributes:
-        offset: in the topic.
-        written: when the broker took it, milliseconds since 1970.
-        entry: what it says; None where it cannot be read.
-        counts: whether it counts.
+        written: Broker timestamp, milliseconds since 1970.
+        entry: Content; None if unreadable.
+        counts: True if the entry counts.
     """
 
     offset: int
@@ -58,14 +58,7 @@ class LedgerLocation:
 
 @dataclass(frozen=True, slots=True)
 class Oddity:
-    """What is wrong with a record, and which one.
-
-    Attributes:
-        problem: what.
-        offset: of the record.
-        written: when the broker took it, milliseconds since 1970.
-        detail: more of it, in words; may be empty.
-    """
+    """A problem with a record, written at `written` (milliseconds since 1970 by the broker)."""
 
     problem: ChainProblem
     offset: int
@@ -74,13 +67,13 @@ class Oddity:
 
 
 class Chain:
-    """The ledger after the records that were applied, in the order of the topic.
+    """The ledger after the records applied, in the order of the topic.
 
     Attributes:
-        places: every record, whether it counts or not.
-        oddities: what no honest writer can have left.
-        head: the hash of the last entry that counts; `GENESIS` before the first.
-        next: the offset of the next record.
+        places: All records, counting or not.
+        oddities: Records that no honest writer can have left.
+        head: Hash of the last counting entry; `GENESIS` before the first.
+        next: Offset of the next record.
     """
 
     def __init__(self) -> None:
@@ -95,35 +88,31 @@ class Chain:
 
     @property
     def counting(self) -> list[LedgerLocation]:
-        """The records that count, in order."""
         return [place for place in self.places if place.counts]
 
     @property
     def entries(self) -> list[Entry]:
-        """The entries that count, in order."""
         return [place.entry for place in self.places if place.counts and place.entry is not None]
 
     @property
     def damage(self) -> list[Oddity]:
-        """By which entries may be lost, unless an operator has gone on since."""
+        """Oddities that may have lost entries, unless an operator has continued since."""
         return [
             each for each in self.oddities if each.problem.loses and each.offset > self._reopened
         ]
 
     def forgiven(self, entry: str) -> bool:
-        """Whether an operator has gone on without an entry that is gone."""
+        """Return whether an operator has continued without a lost entry."""
         return entry in self._forgiven
 
     def has(self, entry: str) -> bool:
-        """Whether an entry of that hash counts."""
         return entry in self._counting
 
     def offset_of(self, entry: str) -> int | None:
-        """Where the entry of a hash stands that counts; None: there is none."""
+        """Return the offset of the counting entry with this hash, or None."""
         return self._counting.get(entry)
 
     def apply(self, offset: int, value: bytes, written: int = 0, key: bytes | None = None) -> None:
-        """Take in the next record of the topic."""
         if offset > self.next and not self.places:
             self._note(
                 ChainProblem.CUT,
@@ -144,7 +133,7 @@ class Chain:
         except CodecError as error:
             self._note(ChainProblem.UNREADABLE, offset, written, str(error))
         if entry is not None and key is None and not self.places and offset > 0:
-            # What is left goes on counting, so that nobody is charged less by a cut.
+            # The remaining entries still count, so that a cut charges no one less.
             self.head = entry.previous
             self._counting = {self.head: -1}
         counts = entry is not None and key is None and entry.previous == self.head
@@ -163,7 +152,7 @@ class Chain:
             self._void[own] = offset
 
     def _judge(self, entry: Entry, offset: int, written: int) -> None:
-        """Note what is odd about an entry that does not count; having lost a race is not."""
+        """Note the problem of an entry that does not count; losing a race is no problem."""
         if entry.previous in self._counting:
             return
         if entry.previous in self._void:

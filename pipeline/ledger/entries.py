@@ -1,9 +1,9 @@
-"""The records of ``dpstream.ledger``: who was charged what and when, or what a budget was set to.
+"""Records of ``dpstream.ledger``: charges and budgets, with their times.
 
-An entry is canonical JSON (keys sorted, no spaces), so that equal entries have equal bytes, and one
-byte that differs gives another SHA-256. `previous` is that of the record before it, which makes a
-chain of them. Whatever its kind, an entry may hold charges, each of which takes the place of an
-earlier one of the same deployment, and budgets, which are stated in their order.
+An entry is canonical JSON (keys sorted, no spaces): equal entries have equal bytes, and any other
+byte changes the SHA-256. `previous` is the hash of the record before it, which chains them. An
+entry of any kind may hold charges and budgets. A charge replaces an earlier one of the same
+deployment; budgets are declared in their order.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ENVELOPE = frozenset({"version", "kind", "at", "previous", "nonce", "software"}
 
 
 class EntryKind(StrEnum):
-    """What an entry is about; a later version may know others."""
+    """Kind of an entry; later versions may add others."""
 
     CHARGE = "charge"
     """A deployment is charged, or charged otherwise than before."""
@@ -47,14 +47,13 @@ class EntryKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """An entry that is to be written, wherever the ledger's end will then be.
+    """An entry to be written at the then current end of the ledger.
 
     Attributes:
-        kind: a `EntryKind`, or what a later version has written.
-        at: when, by the writer's clock, milliseconds since 1970.
-        charges: of deployments.
-        budgets: what is stated.
-        facts: what else is said, as JSON values by name.
+        kind: An `EntryKind`, or a kind of a later version.
+        at: Time by the writer's clock, milliseconds since 1970.
+        budgets: Budgets that it declares.
+        facts: Further JSON values by name.
     """
 
     kind: str
@@ -64,12 +63,10 @@ class Draft:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def under(self, previous: str, *, nonce: str, software: str) -> bytes:
-        """The record, to be written after the one of that hash.
+        """Return the record that follows the one with hash `previous`.
 
-        Args:
-            previous: SHA-256 in hexadecimal, or `GENESIS`.
-            nonce: random, so that no two writers ever write the same bytes.
-            software: the version that writes it.
+        `previous` is SHA-256 in hexadecimal, or `GENESIS`. `nonce` is random, so that no two
+        writers ever write the same bytes. `software` is the version that writes it.
         """
         body: dict[str, Any] = {
             **self.facts,
@@ -89,14 +86,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An entry that was read.
-
-    Attributes:
-        said: what it says.
-        previous: SHA-256 of the record that it follows.
-        hash: its own.
-        software: the version that wrote it.
-    """
+    """A parsed entry; `hash` is its own, `previous` that of the record before, in SHA-256."""
 
     said: Draft
     previous: str
@@ -105,16 +95,11 @@ class Entry:
 
 
 def hash_of(record: bytes) -> str:
-    """The SHA-256 of a record, as entries name it."""
     return hashlib.sha256(record).hexdigest()
 
 
 def read_entry(record: bytes) -> Entry:
-    """Read a record's value.
-
-    Raises:
-        CodecError: it is none that this version can read; the message says why.
-    """
+    """Parse a record's value; raise CodecError with the reason if this version cannot read it."""
     try:
         body = json.loads(record)
         canonical = isinstance(body, dict) and _canonical(body) == record

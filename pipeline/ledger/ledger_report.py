@@ -1,9 +1,8 @@
-"""What the ledger of a cluster says, joined to what runs there and what was released.
+"""Join the ledger of a cluster to the running deployments and the releases.
 
-For a longitudinal stream, which is charged once for all epochs, the ledger charges people the local
-loss, which holds for everybody whatever they missed. Whoever was in every released window of a
-horizon is hidden by all others who were, once that the windows were shuffled: how well, `charged`
-says.
+A longitudinal stream is charged once for all epochs. The ledger charges users the local loss, which
+holds for every user whatever they missed. A user in every released window of a horizon is hidden by
+all others who were, once the windows were shuffled; `charged` states how well.
 """
 
 from __future__ import annotations
@@ -31,12 +30,10 @@ _Facts: TypeAlias = tuple[str, int, float | None]
 
 @dataclass(frozen=True, slots=True)
 class StreamTerms:
-    """On what terms the streams of a deployment are charged once.
+    """Terms on which a deployment's streams are charged once.
 
-    Attributes:
-        loss: the local one, of a user's stream in one horizon.
-        epochs: of a horizon.
-        delta: that the amplified figure is stated with.
+    `loss` is the local loss of a user's stream in one horizon of `epochs` epochs. `delta` is that
+    of the amplified loss.
     """
 
     loss: float
@@ -44,16 +41,12 @@ class StreamTerms:
     delta: float
 
     def charged(self, devices: int) -> Charged:
-        """What is charged for a horizon.
-
-        Args:
-            devices: that are known to have been in every released window of it.
-        """
+        """Return the charge for a horizon with `devices` known in all its released windows."""
         return charged_once(self.loss, devices, self.delta)
 
 
 def stream_terms(state: Spending) -> dict[str, StreamTerms]:
-    """Of every deployment whose devices lose what they lose by whole streams, in hexadecimal."""
+    """Return the terms of deployments with privacy loss per whole stream, by hexadecimal ID."""
     known = {deployment: facts for deployment, facts in _of_ended_jobs(state) if facts is not None}
     for job in state.topic.jobs.values():
         delta = None if job.central is None else job.central.delta
@@ -88,11 +81,11 @@ class LedgerReport:
     """A ledger, as it was read.
 
     Attributes:
-        state: what it and ``dpstream.jobs`` say.
-        settings: of its topic; None where there is none.
-        first_offset: of the first record that is left.
-        releases: by deployment in hexadecimal.
-        terms: on which whole streams are charged once, by deployment where there are such.
+        state: State of the ledger and of ``dpstream.jobs``.
+        settings: Settings of its topic; None without one.
+        first_offset: Offset of the first remaining record.
+        releases: Releases by deployment in hexadecimal.
+        terms: Terms of whole-stream charges, by deployment where they apply.
     """
 
     state: Spending
@@ -102,7 +95,7 @@ class LedgerReport:
     terms: dict[str, StreamTerms]
 
     def findings(self, kept: str | None = None) -> list[Inconsistency]:
-        """Everything that is inconsistent; `kept` is a head that somebody has kept."""
+        """Return all inconsistencies; `kept` is a head stored elsewhere."""
         published = {
             deployment: PublishedDeployment(
                 each.job, each.since, [(_unbacked(one), one.written) for one in each.unbacked]
@@ -119,7 +112,7 @@ class LedgerReport:
         )
 
     def streams_of(self, deployment: str) -> list[StreamCharge]:
-        """What whole streams are charged by a deployment, in hexadecimal, horizon by horizon."""
+        """Return a deployment's whole-stream charges by horizon; `deployment` in hexadecimal."""
         terms, releases = self.terms.get(deployment), self.releases.get(deployment)
         if terms is None or releases is None:
             return []
@@ -129,7 +122,6 @@ class LedgerReport:
         ]
 
     def fate(self, charge: Charge) -> str:
-        """What has become of a deployment that is charged."""
         runs = self.state.topic.jobs.get(charge.job)
         if runs is not None and runs.deployment.hex() == charge.deployment:
             return "deployed"
@@ -144,12 +136,10 @@ class LedgerReport:
 
 @dataclass(frozen=True, slots=True)
 class StreamCharge:
-    """What the users of a job are charged for their whole streams in a horizon, so far.
+    """Charge so far of a job's users for their whole streams in a horizon, from 1 on.
 
-    Attributes:
-        horizon: from 1 on.
-        present: who was in every window that was released of it.
-        charged: what such streams are charged, and all others.
+    `present` describes the participation in every released window, and `charged` the charge for
+    such streams and for all others.
     """
 
     horizon: int
@@ -157,7 +147,6 @@ class StreamCharge:
     charged: Charged
 
     def to_json(self) -> dict[str, Any]:
-        """The figures, as JSON values."""
         return {
             "horizon": self.horizon,
             "windows": self.present.windows,
@@ -171,12 +160,7 @@ class StreamCharge:
 
 
 def report_on(cluster: Cluster, jobs: Sequence[str] | None = None) -> LedgerReport:
-    """Read the ledger, and what was released by its jobs.
-
-    Args:
-        cluster: where.
-        jobs: names of those whose releases are read; None for all that are charged or deployed.
-    """
+    """Read the ledger and its jobs' releases; `jobs` None means all charged or deployed jobs."""
     state = read_spending(cluster)
     settings = cluster.existing_topics([LEDGER_TOPIC]).get(LEDGER_TOPIC)
     first = 0 if settings is None else cluster.start_offsets(LEDGER_TOPIC)[0]
@@ -195,7 +179,6 @@ def _unbacked(estimate: Unbacked) -> str:
 
 
 def released_in_words(releases: Releases) -> str:
-    """How many windows were released, and how many were not."""
     order = (Fate.RELEASED, Fate.TOO_SMALL, Fate.EMPTY)
     counted = [f"{releases.fates[fate]:,} {fate.value}" for fate in order if fate in releases.fates]
     return ", ".join(counted) or "none decided"

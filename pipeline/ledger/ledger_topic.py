@@ -1,4 +1,4 @@
-"""Reads and writes ``dpstream.ledger`` on a cluster, beside ``dpstream.jobs``."""
+"""Read and write ``dpstream.ledger`` on a cluster, along with ``dpstream.jobs``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dpstream.topics.names import JOBS_TOPIC, LEDGER_TOPIC, jobs_topic, ledger_t
 
 
 class SpendingReader:
-    """What people are charged and may be; each reading goes on where the last one stopped."""
+    """Read charges and budgets incrementally."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -25,10 +25,10 @@ class SpendingReader:
         self._there: set[str] = set()
 
     def read(self) -> Spending:
-        """What both topics say up to their present ends; it is the same object each time."""
+        """Return the state at the current ends of both topics; the same object each time."""
         topics = {JOBS_TOPIC, LEDGER_TOPIC}
         if not topics <= self._there:
-            # One that is hidden is no empty one: people would be charged anew.
+            # A hidden topic must not count as empty: users would be charged again.
             self._there = set(filter(self._cluster.exists, topics))
         state = self._state
         if JOBS_TOPIC in self._there:
@@ -42,21 +42,14 @@ class SpendingReader:
 
 
 def read_spending(cluster: Cluster) -> Spending:
-    """What people are charged and may be now."""
     return SpendingReader(cluster).read()
 
 
 def write_entries(cluster: Cluster, wanted: Wanted, replication: int | None = None) -> Spending:
-    """Write to the ledger until nothing is wanted any more, and see that all of it counts.
+    """Write to the ledger until no entry is wanted, and check that all of them count.
 
-    Args:
-        cluster: where.
-        wanted: the next entry, or None.
-        replication: of the topics, where they are missing.
-
-    Raises:
-        LedgerError: the ledger was damaged.
-        ClusterError: the cluster refuses; an entry may have been written all the same.
+    `replication` applies to missing topics. Raises LedgerError if the ledger was damaged, and
+    ClusterError if the cluster rejects a write; an entry may have been written even so.
     """
     reader = SpendingReader(cluster)
     steps = writing(wanted, lambda: secrets.token_hex(8), _software())
@@ -81,18 +74,10 @@ def write_with_receipt(
     stated: Iterable[StatedBudget] = (),
     replication: int | None = None,
 ) -> None:
-    """Write entries as `write_entries` does, and keep in ``dpstream.jobs`` that they were written.
+    """Write entries as `write_entries` does, with a receipt in ``dpstream.jobs``.
 
-    Args:
-        cluster: where.
-        wanted: the next entry, or None.
-        now: milliseconds since 1970.
-        about: as of `write_receipt`.
-        stated: budgets among the entries.
-        replication: as of `write_entries`.
-
-    Raises:
-        LedgerError: the ledger was damaged.
+    `about` is that of `write_receipt`. `stated` are the budgets among the entries. `now` is in
+    milliseconds since 1970.
     """
     state = write_entries(cluster, wanted, replication)
     for each in stated:
@@ -101,7 +86,7 @@ def write_with_receipt(
 
 
 def append_stated(cluster: Cluster, stated: StatedBudget) -> None:
-    """Keep a copy of a stated budget, for the case that the ledger is damaged."""
+    """Store a copy of a declared budget, in case the ledger is damaged."""
     cluster.append(JOBS_TOPIC, stated.to_bytes(), key=stated.key)
 
 
@@ -114,13 +99,10 @@ def _append(cluster: Cluster, record: bytes, replication: int | None) -> None:
 
 
 def write_receipt(cluster: Cluster, about: str, state: Spending, now: int) -> None:
-    """Keep in ``dpstream.jobs`` with which entry the ledger ended.
+    """Record in ``dpstream.jobs`` the current last entry of the ledger.
 
-    Args:
-        cluster: where.
-        about: a deployment in hexadecimal, or `dpstream.pipeline.jobs.receipts.LATEST`.
-        state: as it was written.
-        now: milliseconds since 1970.
+    `about` is a deployment in hexadecimal, or `dpstream.pipeline.jobs.receipts.LATEST`. `now` is in
+    milliseconds since 1970.
     """
     chain = state.chain
     offset = chain.offset_of(chain.head)

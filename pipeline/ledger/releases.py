@@ -1,4 +1,4 @@
-"""What was released of every deployment, from manifests, and what each release promised."""
+"""Releases of every deployment, from manifests, and the guarantee of each release."""
 
 from __future__ import annotations
 
@@ -20,13 +20,10 @@ from dpstream.topics.short_manifests import ManifestReader
 
 @dataclass(frozen=True, slots=True)
 class Unbacked:
-    """An estimate that no manifest stands behind.
+    """An estimate without a manifest that releases it.
 
-    Attributes:
-        epoch: that it is of.
-        offset: of its record in the topic of estimates.
-        written: when the broker took it, milliseconds since 1970.
-        manifest: what the epoch's manifest says of the window; None where there is none.
+    `written` is the broker's timestamp, milliseconds since 1970. `manifest` is the window's fate by
+    its manifest; None without one.
     """
 
     epoch: int
@@ -37,19 +34,18 @@ class Unbacked:
 
 @dataclass(slots=True)
 class Releases:
-    """What became of the windows of a deployment.
+    """Windows and estimates of a deployment.
 
     Attributes:
-        job: its name.
         deployment: 32 hexadecimal digits.
-        fates: how many windows were decided so.
-        contributors: the fewest and the most of a released window; None before there is one.
-        estimates: how many epochs were published.
-        guarantees: what the estimates promised, in words and each once.
-        unbacked: estimates of windows that no manifest releases.
-        since: when the broker took the first record of it, milliseconds since 1970.
-        present: by horizon, from 1 on, who was in all of its released windows; of deployments
-            whose horizons were given.
+        fates: Number of finalized windows by fate.
+        contributors: Minimum and maximum of the released windows; None before the first.
+        estimates: Number of published epochs.
+        guarantees: Distinct guarantees of the estimates, in words.
+        unbacked: Estimates of windows that no manifest releases.
+        since: Broker timestamp of its first record, milliseconds since 1970.
+        present: Participation in all released windows by horizon, from 1 on, for deployments with
+            known horizons.
     """
 
     job: str
@@ -63,22 +59,16 @@ class Releases:
     present: dict[int, Presence] = field(default_factory=dict)
 
     def note(self, written: int) -> None:
-        """Take in when a record of it was written."""
         self.since = written if self.since is None else min(self.since, written)
 
 
 def releases_on(
     cluster: Cluster, jobs: Iterable[str], horizons: Mapping[str, int] | None = None
 ) -> dict[str, Releases]:
-    """What was released by jobs of these names, by deployment in hexadecimal.
+    """Return the releases of jobs of these names, by deployment in hexadecimal.
 
-    Also of deployments that have ended, whose topics are still there.
-
-    Args:
-        cluster: where.
-        jobs: their names.
-        horizons: of deployments in hexadecimal, how many epochs one has: of these it is told who
-            was there throughout.
+    Ended deployments are included as long as their topics exist. `horizons` gives the epochs of a
+    horizon by deployment in hexadecimal; for these, continuous participation is computed.
     """
     there = cluster.topics()
     found: dict[str, Releases] = {}
@@ -97,7 +87,7 @@ def releases_in(
     estimates: Iterable[LogRecord],
     horizons: Mapping[str, int] | None = None,
 ) -> dict[str, Releases]:
-    """The same, from the records of the two topics of a job."""
+    """Return the releases from the records of the two topics of a job; see `releases_on`."""
     found: dict[str, Releases] = {}
     decided: dict[tuple[bytes, int], Fate] = {}
     for record, manifest in _manifests(manifests):
@@ -140,7 +130,6 @@ def releases_in(
 
 
 def in_words(guarantee: Guarantee) -> str:
-    """A guarantee in a line."""
     delta = f", delta {guarantee.delta:.3g}" if guarantee.delta else ""
     return (
         f"epsilon {guarantee.epsilon:.6g}{delta} for a user's {guarantee.spent_on} "

@@ -1,13 +1,13 @@
-"""What people are charged and may be: the ledger, and what it has lost.
+"""Charges and budgets of populations, from the ledger and, where it has losses, from its copy.
 
-Charges and budgets have a copy in ``dpstream.jobs``. What a damaged ledger has lost counts by it,
-and is carried over by the next who may write an entry. Of a charge that both have, the larger
-counts: whoever was interrupted between the two has charged too much rather than too little.
-
-Manifests tell who was in every released window. A manifest names the producers that are in, how
-many devices are enrolled with each of them, and how many of all these devices were there. It does
-not say which: so of the devices of producers that were in every window, as many may have been
-missing once as were missing from all windows together.
+* ``dpstream.jobs`` holds a copy of charges and budgets. Losses of a damaged ledger count by the
+  copy, and the next permitted writer of an entry carries them over.
+* Of a charge in both, the larger counts: an interruption between the two writes charges too much
+  rather than too little.
+* Manifests determine the participation in every released window. A manifest names its producers,
+  the number of devices enrolled with each, and the total number of devices present, but not which.
+  Of the devices of producers in every window, as many may have been missing once as were missing
+  from all windows together.
 """
 
 from __future__ import annotations
@@ -32,11 +32,7 @@ _TOGETHER = b"those who were always in"
 
 
 class Presence:
-    """Who was in every window of those that were taken in.
-
-    Attributes:
-        windows: how many were taken in.
-    """
+    """Participation in every one of the `windows` windows added."""
 
     def __init__(self) -> None:
         self.windows = 0
@@ -46,7 +42,7 @@ class Presence:
         self._missing: list[int] = []
 
     def take(self, manifest: Manifest) -> None:
-        """Take in the manifest of another released window of the same horizon."""
+        """Add the manifest of another released window of the same horizon."""
         inside = np.array(manifest.producers, np.bool_)
         enrolled = np.zeros(len(inside), np.int64)
         enrolled[inside] = manifest.populations
@@ -54,28 +50,27 @@ class Presence:
         if not self.windows:
             self._ever, self._always, self._enrolled = inside, inside, enrolled
         else:
-            # Whoever registers later is named after all others, and was in no window before.
+            # Later producers are listed after all others, and were in no earlier window.
             size = max(len(inside), len(self._ever))
             inside, enrolled = _longer(inside, size), _longer(enrolled, size)
             self._ever = _longer(self._ever, size) | inside
             self._always = _longer(self._always, size) & inside
-            # Who enrols meanwhile was not there from the first window on.
+            # Devices that enroll later were not present from the first window on.
             self._enrolled = np.minimum(_longer(self._enrolled, size), enrolled)
         self.windows += 1
 
     @property
     def producers(self) -> int:
-        """How many producers were in every window."""
         return int(np.count_nonzero(self._always))
 
     @property
     def other_producers(self) -> int:
-        """How many were in some windows and not in all."""
+        """Number of producers in some windows, but not in all."""
         return int(np.count_nonzero(self._ever)) - self.producers
 
     @property
     def devices(self) -> int:
-        """How many devices were there at every window, at least."""
+        """Lower bound for the number of devices present in every window."""
         enrolled = int(self._enrolled[self._always].sum())
         windows = [{_TOGETHER: max(0, enrolled - missing)} for missing in self._missing]
         return there_throughout({_TOGETHER: enrolled}, windows)
@@ -86,12 +81,7 @@ def _longer(each: NDArray[_Each], size: int) -> NDArray[_Each]:
 
 
 class Spending:
-    """What both topics say, as far as they were applied.
-
-    Attributes:
-        topic: ``dpstream.jobs``.
-        chain: ``dpstream.ledger``.
-    """
+    """State of both topics, as far as applied."""
 
     def __init__(self, topic: JobsTopic | None = None, chain: Chain | None = None) -> None:
         self.topic = JobsTopic() if topic is None else topic
@@ -100,7 +90,7 @@ class Spending:
 
     @property
     def charges(self) -> list[Charge]:
-        """What every deployment so far has charged its people."""
+        """Charges of all deployments so far to their populations."""
         written = {charge.deployment: charge for charge in self.topic.charges}
         charges = [
             _larger(charge, written.pop(charge.deployment, charge))
@@ -110,22 +100,20 @@ class Spending:
 
     @property
     def stated(self) -> list[StatedBudget]:
-        """Every budget ever stated, in order; what the ledger has lost is the latest."""
+        """All budgets ever declared, in order; those that the ledger has lost come last."""
         return [*self.written_budgets.values(), *self.lost_budgets]
 
     @property
     def written_charges(self) -> Mapping[str, Charge]:
-        """What the ledger itself says was charged, by deployment."""
         return self._in_chain().charges
 
     @property
     def written_budgets(self) -> Mapping[bytes, StatedBudget]:
-        """What the ledger itself says was stated, in order, by the key that it has elsewhere."""
         return self._in_chain().budgets
 
     @property
     def lost_charges(self) -> list[Charge]:
-        """What is charged by the copy alone, or more than by the ledger."""
+        """Charges only in the copy, or larger there than in the ledger."""
         known = self.written_charges
         return [
             charge
@@ -136,18 +124,18 @@ class Spending:
 
     @property
     def lost_budgets(self) -> list[StatedBudget]:
-        """What is stated by the copy alone."""
+        """Budgets only in the copy."""
         known = self.written_budgets
         return [budget for budget in self.topic.stated if budget.key not in known]
 
     @property
     def lost(self) -> list[Receipt]:
-        """Receipts for entries that do not stand in the ledger any more."""
+        """Receipts for entries that are no longer in the ledger."""
         return [each for each in self.topic.receipts if not self.chain.has(each.entry)]
 
     @property
     def damage(self) -> str | None:
-        """Why nothing may be written until an operator says so, in words; None if it may."""
+        """Reason why nothing may be written without an operator's decision, or None."""
         for oddity in self.chain.damage:
             return f"the record at offset {oddity.offset}: {oddity.problem.value}"
         for receipt in self.lost:
@@ -165,14 +153,6 @@ class Spending:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """What the ledger itself says.
-
-    Attributes:
-        records: how many of it say so.
-        charges: by deployment.
-        budgets: in order, by the key that each has in ``dpstream.jobs``.
-    """
-
     records: int
     charges: Mapping[str, Charge]
     budgets: Mapping[bytes, StatedBudget]

@@ -1,10 +1,11 @@
-"""What nobody who only uses dpstream can have done to the ledger, and where it shows.
+"""Find changes to the ledger that no use of dpstream alone can make, and their location.
 
-Whoever may write to the topic may append what is not true, and it stands there for everybody to
-see. What is promised is that nothing that stood in the ledger is changed, taken away or moved
-without being found: by the chain, by receipts and deployed jobs in ``dpstream.jobs``, by what was
-released, or by a head that somebody has kept elsewhere. Whoever rewrites all of these together,
-and no head is kept where they cannot write, is not found.
+* A party that may write to the topic may append false entries, which remain visible to all readers.
+* Guarantee: no entry of the ledger is changed, removed or moved without detection. Changes are
+  detected by the chain, by receipts and deployed jobs in ``dpstream.jobs``, by releases, or by a
+  head stored elsewhere.
+* An attacker who rewrites all of these together is not detected, if no head is stored where the
+  attacker cannot write.
 """
 
 from __future__ import annotations
@@ -22,12 +23,11 @@ from dpstream.topics.names import LEDGER_TOPIC, TopicSettings, ledger_topic
 
 @dataclass(frozen=True, slots=True)
 class Inconsistency:
-    """Something that is inconsistent.
+    """An inconsistency in words.
 
     Attributes:
-        what: in words.
-        offset: of the record in the ledger where it shows; None where it shows elsewhere.
-        at: when that was written, milliseconds since 1970; None where nobody knows.
+        offset: Record of the ledger that shows it; None if elsewhere.
+        at: Time of writing, milliseconds since 1970; None if unknown.
     """
 
     what: str
@@ -37,12 +37,10 @@ class Inconsistency:
 
 @dataclass(frozen=True, slots=True)
 class PublishedDeployment:
-    """That something was published of a deployment.
+    """A deployment with publications.
 
-    Attributes:
-        job: its name.
-        since: when the broker took the first record of it, milliseconds since 1970.
-        unbacked: estimates without a manifest, in words, with the time of each.
+    `since` is the broker's timestamp of its first record, milliseconds since 1970. `unbacked` are
+    estimates without a manifest, in words, with their times.
     """
 
     job: str
@@ -58,14 +56,11 @@ def verify(
     kept: str | None = None,
     published: Mapping[str, PublishedDeployment] | None = None,
 ) -> list[Inconsistency]:
-    """Everything that is inconsistent; nothing if the ledger is whole.
+    """Return all inconsistencies; empty if the ledger is intact.
 
-    Args:
-        state: what both topics say.
-        settings: of the ledger's topic, as it is; None where there is no such topic.
-        first_offset: of the first record that is left.
-        kept: the head that somebody has kept, as SHA-256 in hexadecimal.
-        published: what was published, by deployment in hexadecimal.
+    `settings` are those of the ledger's topic, or None without one. `first_offset` is that of the
+    first remaining record. `kept` is a head stored elsewhere, SHA-256 in hexadecimal. `published`
+    is by deployment in hexadecimal.
     """
     return [
         *_settings(settings),
@@ -102,7 +97,7 @@ def _cut_in_front(state: Spending, first_offset: int) -> Iterator[Inconsistency]
 
 
 def _oddities(oddities: Sequence[Oddity]) -> Iterator[Inconsistency]:
-    """Each of them; of a row of records that hang on one that is void, the first with the rest."""
+    """Yield each oddity; of records that follow a void one, the first with their number."""
     for problem, group in groupby(oddities, key=lambda each: each.problem):
         together = list(group)
         if problem is not ChainProblem.FORKED:

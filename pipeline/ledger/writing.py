@@ -1,8 +1,8 @@
-"""What is to be written to the ledger next, and how it is seen that it counts.
+"""Decide what to write to the ledger next, and check that it counts.
 
-Whoever writes reads to the end, decides on one entry, appends it, and reads again. What is wanted
-is a function of what both topics say: an entry that counts is not wanted any more, so that whoever
-has lost a race, or was interrupted and begins again, writes what is missing and nothing twice.
+A writer reads to the end, decides on one entry, appends it, and reads again. The wanted entry is a
+function of both topics, and is no longer wanted once it counts. A writer that lost a race, or was
+interrupted and restarts, therefore writes what is missing, and nothing twice.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from dpstream.pipeline.jobs.stated_budgets import StatedBudget
 from dpstream.pipeline.ledger.entries import Draft, EntryKind
 from dpstream.pipeline.ledger.spending import Spending
 
-# Far more races than anybody loses one after the other.
+# More races than any writer loses in succession.
 _ATTEMPTS = 1000
-# What one record has room for.
+# Maximum number of each that fits into one record.
 _CARRIED_AT_ONCE = 500
 
 Wanted: TypeAlias = Callable[[Spending], Draft | None]
@@ -27,24 +27,16 @@ Writing: TypeAlias = Generator[bytes | None, Spending, Spending]
 
 
 class LedgerError(DpstreamError):
-    """Nothing can be written to the ledger; the message says why and what to do."""
+    pass
 
 
 def writing(wanted: Wanted, nonce: Callable[[], str], software: str) -> Writing:
     """Write entries until none is wanted any more.
 
-    It yields None to be sent what both topics say up to their ends, or a record to be appended.
-
-    Args:
-        wanted: the next entry; None when there is none. What it raises ends the writing.
-        nonce: gives a random word, another one each time.
-        software: the version that writes.
-
-    Returns:
-        what both topics say then.
-
-    Raises:
-        LedgerError: the ledger was damaged, or others write all the time.
+    Yields None to receive the state at the ends of both topics, or a record to append. `wanted`
+    returns the next entry or None; an exception of it ends the writing. `nonce` returns a new
+    random word at each call. Returns the final state. Raises LedgerError if the ledger was damaged,
+    or if others write all the time.
     """
     for _ in range(_ATTEMPTS):
         state = yield None
@@ -60,7 +52,7 @@ def writing(wanted: Wanted, nonce: Callable[[], str], software: str) -> Writing:
 
 
 def refuse_damaged(state: Spending) -> LedgerError | None:
-    """Why nobody can be charged and no budget set; None if they can."""
+    """Return why charging and setting budgets is blocked, or None."""
     damage = state.damage
     if damage is None:
         return None
@@ -72,7 +64,7 @@ def refuse_damaged(state: Spending) -> LedgerError | None:
 
 
 def carried_over(state: Spending, now: int) -> Draft | None:
-    """What the ledger has lost, by its copy in ``dpstream.jobs``; None if nothing is lost."""
+    """Return the ledger's losses, from its copy in ``dpstream.jobs``, or None."""
     charges = tuple(state.lost_charges[:_CARRIED_AT_ONCE])
     budgets = tuple(state.lost_budgets[:_CARRIED_AT_ONCE])
     if not charges and not budgets:
@@ -88,17 +80,11 @@ def of_deployment(
     charged: bool = True,
     replaces: str | None = None,
 ) -> Wanted:
-    """What deploying a job writes: what an operator sets, then its charge with what it states.
+    """Return a deployment's entries: the operator's budget, then the charge and the job's budget.
 
-    The last two are one entry: of a deployment that its people's budget has no room for at the
-    end of the ledger, neither is written.
-
-    Args:
-        job: as it is to be deployed.
-        stated: what an operator sets and what the job's file states that is new.
-        now: milliseconds since 1970.
-        charged: whether it is charged, or charged otherwise than before.
-        replaces: the deployment whose place it takes, in hexadecimal.
+    The last two form one entry. If the population's budget has no capacity for the deployment at
+    the end of the ledger, neither is written. `stated` are newly declared budgets. `charged` is
+    true if the charge is new or changed. `replaces` is the replaced deployment in hexadecimal.
     """
     charge = Charge.of(job)
     facts = facts_of(job) | ({} if replaces is None else {"replaces": replaces})
@@ -125,7 +111,7 @@ def of_deployment(
 
 
 def of_charge(job: DeployedJob, now: int) -> Wanted:
-    """That a deployment is charged what it costs now, which is less than before."""
+    """Return the entry for a deployment's reduced charge."""
     charge = Charge.of(job)
 
     def wanted(state: Spending) -> Draft | None:
@@ -137,7 +123,7 @@ def of_charge(job: DeployedJob, now: int) -> Wanted:
 
 
 def of_budget(budget: StatedBudget, now: int) -> Wanted:
-    """That an operator sets the budget of people, or lifts it."""
+    """Return the entry by which an operator sets or removes a population's budget."""
 
     def wanted(state: Spending) -> Draft | None:
         if budget.key in state.written_budgets:
@@ -148,12 +134,12 @@ def of_budget(budget: StatedBudget, now: int) -> Wanted:
 
 
 def of_end(job: DeployedJob, now: int) -> Wanted:
-    """That a deployment was ended: it stays charged."""
+    """Return the entry for an ended deployment, which stays charged."""
     return _once(EntryKind.ENDED, job, now)
 
 
 def of_replay(job: DeployedJob, now: int) -> Wanted:
-    """That a replay was deployed, which charges nobody."""
+    """Return the entry for a replay, which charges no one."""
     assert job.replay_of is not None
     return _once(EntryKind.REPLAY, job, now, replay_of=job.replay_of.deployment.hex())
 
@@ -171,7 +157,7 @@ def _once(kind: EntryKind, job: DeployedJob, now: int, **more: str) -> Wanted:
 
 
 def of_reopening(reason: str, now: int) -> Wanted:
-    """That an operator goes on without entries that are lost; what they charged is carried over."""
+    """Return the entries by which an operator continues after losses, carrying charges over."""
 
     def wanted(state: Spending) -> Draft | None:
         if state.damage is not None:
@@ -183,12 +169,10 @@ def of_reopening(reason: str, now: int) -> Wanted:
 
 
 def others(job: DeployedJob, charges: Iterable[Charge]) -> list[Charge]:
-    """The charges of all deployments but this one."""
     return [charge for charge in charges if charge.deployment != job.deployment.hex()]
 
 
 def facts_of(job: DeployedJob) -> dict[str, Any]:
-    """What a charge is for."""
     guarantee = job.guarantee
     return {
         "job": job.name,
