@@ -1,4 +1,4 @@
-"""ACLs: privileges with the principals they are given to, and how Kafka's own tools say them."""
+"""ACLs: privileges with their principals, also as commands of Kafka's own tools."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dpstream.pipeline.privileges.table import (
     roles_of,
 )
 
-# Kafka's wildcard would be everybody.
+# Exclude Kafka's wildcard, which means every user.
 _PRINCIPAL = re.compile(r"[A-Za-z]+:[^\s*][^\n]*")
 
 
@@ -25,20 +25,12 @@ _TOOL_OPERATIONS = {each: "".join(map(str.title, each.split("_"))) for each in O
 
 
 class PrincipalError(DpstreamError, ValueError):
-    """Who is to be given privileges is not said as Kafka does; the message says how."""
-
     exit_code = WRONG_INPUT
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Binding:
-    """One ACL that allows something, from any host.
-
-    Attributes:
-        principal: as ``User:NAME``.
-        resource: to what.
-        operation: what.
-    """
+    """One ACL that allows an operation to a principal ``User:NAME``, from any host."""
 
     principal: str
     resource: Resource
@@ -48,16 +40,11 @@ class Binding:
 def principals_of(
     job: Job, roles: Collection[str] = (), named: Iterable[str] = ()
 ) -> dict[str, tuple[str, ...]]:
-    """Who is given each role of a job.
+    """Return the principals of each role of a job.
 
-    Args:
-        job: deployed, or to be.
-        roles: that are asked for; none: all.
-        named: ``ROLE=User:NAME``, several for one role if need be. A role that is not named is
-            given to ``User:JOB-ROLE``.
-
-    Raises:
-        PrincipalError: a role or a principal is none.
+    `roles` restricts the result; empty means all. `named` are ``ROLE=User:NAME``, repeated for
+    several principals of a role. A role that is not named goes to ``User:JOB-ROLE``. Raises
+    PrincipalError if a role or a principal is invalid.
     """
     known = roles_of(job)
     given: dict[str, list[str]] = {}
@@ -85,7 +72,7 @@ def principals_of(
 
 
 def bindings_of(job: Job, principals: Mapping[str, Collection[str]]) -> dict[Binding, None]:
-    """The ACLs of some roles, each once, in the order of the table."""
+    """Return the ACLs of some roles, each once, in the order of the table."""
     return {
         Binding(principal, each.resource, each.operation): None
         for role, named in principals.items()
@@ -95,7 +82,7 @@ def bindings_of(job: Job, principals: Mapping[str, Collection[str]]) -> dict[Bin
 
 
 def tool_lines(bindings: Iterable[Binding], servers: str, *, remove: bool = False) -> Iterator[str]:
-    """Command lines of Kafka's ``kafka-acls.sh``, one for each principal and resource."""
+    """Yield commands of Kafka's ``kafka-acls.sh``, one per principal and resource."""
     operations: dict[tuple[str, Resource], list[Operation]] = {}
     for each in bindings:
         operations.setdefault((each.principal, each.resource), []).append(each.operation)

@@ -1,4 +1,4 @@
-"""The ACLs of a cluster: which there are, adding and removing them."""
+"""Compare, add and remove the ACLs of a cluster."""
 
 from __future__ import annotations
 
@@ -36,12 +36,9 @@ _SHARED = (JOBS_TOPIC, LEDGER_TOPIC)
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The ACLs that some roles of a job need, beside those that a cluster has.
+    """ACLs that some roles of a job need, compared with those of a cluster.
 
-    Attributes:
-        there: wanted, and on the cluster.
-        missing: wanted, and not there.
-        beyond: what these principals may do to the job beside what is wanted.
+    `beyond` are further ACLs of these principals that concern the job.
     """
 
     there: tuple[Binding, ...]
@@ -50,13 +47,7 @@ class Comparison:
 
 
 def compare(job: Job, wanted: Iterable[Binding], present: Collection[Binding]) -> Comparison:
-    """Compare the ACLs of some principals with those that they need for a job.
-
-    Args:
-        job: deployed, or to be.
-        wanted: in order.
-        present: all that their principals have, of whichever job.
-    """
+    """Compare the ACLs that some principals need for a job with all those present, of any job."""
     ordered = tuple(wanted)
     known = frozenset(ordered)
     return Comparison(
@@ -69,7 +60,7 @@ def compare(job: Job, wanted: Iterable[Binding], present: Collection[Binding]) -
 
 
 def concerns(resource: Resource, job: Job) -> bool:
-    """Whether an ACL on a resource is about topics or groups of a job."""
+    """Return whether an ACL on a resource concerns topics or groups of a job."""
     own = group_prefix(job)
     if resource.name in (_EVERYTHING, *_SHARED):
         return True
@@ -81,10 +72,9 @@ def concerns(resource: Resource, job: Job) -> bool:
 def removable(
     job: Job, wanted: Iterable[Binding], present: Collection[Binding]
 ) -> tuple[Binding, ...]:
-    """The ACLs to remove with a job: those that are there and that no other job needs.
+    """Return the ACLs to remove with a job: those present and not needed by another job.
 
-    The topic of jobs and the ledger are for all of them: who has privileges on another job keeps
-    those.
+    The jobs topic and the ledger are shared: principals with privileges on another job keep those.
     """
     elsewhere = {each.principal for each in present if not concerns(each.resource, job)}
     return tuple(
@@ -98,25 +88,23 @@ _ANY_HOST = "*"
 
 
 class NoAuthorizerError(ClusterError):
-    """The cluster has no authorizer: everybody may do everything, whatever ACLs say."""
+    """The cluster has no authorizer: every user may do everything, whatever the ACLs."""
 
 
 class ClusterAcls:
-    """Looks at ACLs of a cluster and changes them.
+    """Read and change the ACLs of a cluster.
 
-    Every method raises:
-        NoAuthorizerError: the cluster has none.
-        AccessError: it does not let us.
-        ClusterError: it cannot be reached, or takes an ACL for none.
+    Every method raises NoAuthorizerError without an authorizer, and AccessError if access is
+    denied. It raises ClusterError if the cluster is unreachable or rejects an ACL.
     """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
     def present(self, principals: Collection[str]) -> set[Binding]:
-        """What is allowed to some principals, of what this software knows of.
+        """Return the allowed operations of some principals, as far as this software uses them.
 
-        ACLs that are for some hosts alone are none of ours; nor are those that deny.
+        ACLs for specific hosts, and ACLs that deny, are ignored.
         """
         found: set[Binding] = set()
         for principal in principals:
@@ -133,7 +121,6 @@ class ClusterAcls:
         return found
 
     def add(self, bindings: Iterable[Binding]) -> None:
-        """Add ACLs; one that is there already stays as it is."""
         wanted = [_acl(each) for each in bindings]
         if not wanted:
             return
@@ -142,8 +129,8 @@ class ClusterAcls:
                 raise failure
 
     def remove(self, bindings: Iterable[Binding]) -> None:
-        """Remove ACLs; one that is not there is no error."""
-        # An ACL is a filter, which itself alone passes.
+        """Remove ACLs; missing ones are no error."""
+        # An ACL is a filter that matches only itself.
         wanted = [_acl(each) for each in bindings]
         if not wanted:
             return
@@ -154,7 +141,6 @@ class ClusterAcls:
 
     @contextmanager
     def _asking(self, action: str) -> Iterator[None]:
-        """Say of a refusal what it is about."""
         where = self._cluster.servers
         try:
             with self._cluster.asking(f"{action} ACLs of", where):
@@ -186,7 +172,6 @@ def _pattern(resource: Resource) -> ACLResourcePatternType:
 
 
 def _binding(acl: ACL) -> Binding | None:
-    """What an ACL allows; None if it is of a kind that no role has."""
     pattern = acl.resource_pattern
     try:
         return Binding(

@@ -1,10 +1,11 @@
-"""What each role of a job needs on Kafka, and nothing else.
+"""The Kafka privileges that each role of a job needs, and no others.
 
-A function of the job alone, deployed or a job file: topics have the job's name, and consumer groups
-begin with it, so that privileges outlast a deployment. Where Kafka has one operation imply another
-(READ, WRITE, DELETE and ALTER imply DESCRIBE; ALTER_CONFIGS implies DESCRIBE_CONFIGS), only the
-first is listed. Idempotent producers need no privilege of their own from Kafka 2.8 on: writing to
-any topic is enough. Nothing here uses transactions.
+* They depend only on the job, deployed or as a file. Topics have the job's name, and consumer
+  groups start with it, so privileges outlast a deployment.
+* If Kafka derives an operation from another (READ, WRITE, DELETE and ALTER imply DESCRIBE;
+  ALTER_CONFIGS implies DESCRIBE_CONFIGS), only the other is listed.
+* Idempotent producers need no further privilege from Kafka 2.8 on: write access to any topic is
+  enough. Transactions are not used.
 """
 
 from __future__ import annotations
@@ -20,15 +21,11 @@ from dpstream.topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role, topic_name
 
 
 class ResourceKind(StrEnum):
-    """Of a resource, as Kafka's tools call it."""
-
     TOPIC = "topic"
     GROUP = "group"
 
 
 class Operation(StrEnum):
-    """What an ACL allows, as Kafka's protocol calls it."""
-
     READ = "READ"
     WRITE = "WRITE"
     CREATE = "CREATE"
@@ -49,13 +46,7 @@ IMPLIED: Mapping[Operation, frozenset[Operation]] = {
 
 @dataclass(frozen=True, slots=True, order=True)
 class Resource:
-    """What something may be done to.
-
-    Attributes:
-        kind: topic or group.
-        name: of it, or what its name begins with.
-        prefixed: whether all are meant whose names begin so.
-    """
+    """A topic or group, or with `prefixed` all whose names start with `name`."""
 
     kind: ResourceKind
     name: str
@@ -64,13 +55,7 @@ class Resource:
 
 @dataclass(frozen=True, slots=True)
 class Privilege:
-    """One thing that a role may do.
-
-    Attributes:
-        resource: to what.
-        operation: what.
-        why: what would not work without, in a few words.
-    """
+    """An operation that a role may perform on a resource; `why` is what fails without it."""
 
     resource: Resource
     operation: Operation
@@ -87,9 +72,9 @@ _LEDGER = Resource(ResourceKind.TOPIC, LEDGER_TOPIC)
 
 
 def roles_of(job: Job) -> tuple[str, ...]:
-    """The roles of a job: who reports, a role for each stage, and who reads or operates it.
+    """Return the roles of a job: producer or collector, one per stage, readers and the operator.
 
-    Nobody reports to a replay.
+    A replay has neither a producer nor a collector.
     """
     if _is_replay(job):
         return (*_stages(job), PAGE, ANALYST, RECORDER, OPERATOR)
@@ -98,11 +83,7 @@ def roles_of(job: Job) -> tuple[str, ...]:
 
 
 def privileges_of(job: Job, role: str) -> tuple[Privilege, ...]:
-    """All that a role of a job needs.
-
-    Raises:
-        KeyError: the job has no such role.
-    """
+    """Return all privileges that a role of a job needs; raise KeyError for an unknown role."""
     if role not in roles_of(job):
         raise KeyError(role)
     if role in _stages(job):
@@ -119,7 +100,7 @@ def privileges_of(job: Job, role: str) -> tuple[Privilege, ...]:
 
 
 def may(job: Job, role: str) -> frozenset[tuple[Resource, Operation]]:
-    """All that a role is allowed, with what Kafka takes to be implied."""
+    """Return all operations allowed to a role, including those that Kafka implies."""
     listed = {(each.resource, each.operation) for each in privileges_of(job, role)}
     implied = {
         (resource, other)
@@ -139,8 +120,6 @@ def _is_replay(job: Job) -> bool:
 
 
 class _Grants:
-    """Makes privileges on the topics that a job has."""
-
     def __init__(self, job: Job) -> None:
         self._job = job
         self.roles = tuple(role for role in Role if role in job.topic_settings())
@@ -157,7 +136,7 @@ def _reads_jobs(why: str = "finds the deployed job") -> Privilege:
 
 
 def group_prefix(job: Job, stage: str = "") -> str:
-    """What the names of all consumer groups of a stage of a job begin with, or of all stages."""
+    """Return the prefix of all consumer groups of a job's stage, or of all its stages."""
     return f"{job.name}.{stage}." if stage else f"{job.name}."
 
 
@@ -234,7 +213,7 @@ def _of_operator(job: Job) -> Iterator[Privilege]:
         (Operation.ALTER_CONFIGS, "has the topic go by the broker's clock"),
     ):
         yield Privilege(_JOBS, operation, why)
-    # Nothing that could take back what the ledger says: neither DELETE nor ALTER_CONFIGS.
+    # No operation that could revoke ledger entries: neither DELETE nor ALTER_CONFIGS.
     for operation, why in (
         (Operation.CREATE, "makes the ledger, once"),
         (Operation.READ, "sees what people were charged"),
@@ -261,7 +240,7 @@ def _of_operator(job: Job) -> Iterator[Privilege]:
 
 
 def _of_operator_with_reports(job: Job) -> Iterator[Privilege]:
-    """What an operator needs of those who report, and of what they have sent."""
+    """Yield an operator's privileges that concern producers and their reports."""
     grants = _Grants(job)
     if job.shuffle.instances > 1:
         why = "dead-letters --redrive sees that each instance has its part"
