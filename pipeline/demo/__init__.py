@@ -1,9 +1,8 @@
-"""The demonstration: which of 28,785 students are enrolled, week by week (OULAD, CC BY 4.0).
+"""Demonstration: how many of 28,785 students are enrolled, week by week (OULAD, CC BY 4.0).
 
-`oulad-weekly.csv.gz` is the change log that `experiments.prepare_oulad` made. In the jobs of
-`enrolment.yaml` and `enrolment-stream.yaml` nobody needs to be trusted, that of
-`enrolment-shuffled.yaml` relies on the shuffle stage. README.md says where the data come from and
-what was changed.
+`experiments.prepare_oulad` made the change log `oulad-weekly.csv.gz`. The jobs of `enrolment.yaml`
+and `enrolment-stream.yaml` need no trusted party; that of `enrolment-shuffled.yaml` relies on the
+shuffler. README.md states the source of the data and the changes to it.
 """
 
 import secrets
@@ -18,29 +17,27 @@ WEEKS = 168
 
 
 def demo_change_log() -> Path:
-    """Where the change log lies: 28,785 users, 170 weekly epochs."""
+    """Return the path of the change log: 28,785 users, 170 weekly epochs."""
     return _installed("oulad-weekly.csv.gz")
 
 
 def demo_job_file() -> Path:
-    """Where the job file lies of `future_rand`, where nobody needs to be trusted."""
     return _installed("enrolment.yaml")
 
 
 def demo_stream_job_file() -> Path:
-    """Where the job file lies of `value_stream`, where nobody needs to be trusted either."""
     return _installed("enrolment-stream.yaml")
 
 
 def demo_shuffled_job_file() -> Path:
-    """Where the job file lies of the job in which the shuffle stage is trusted to shuffle."""
     return _installed("enrolment-shuffled.yaml")
 
 
 def demo_run() -> Callable[[Job], Job]:
-    """Return what a run shows of a job: its weeks, about a population of the run's own.
+    """Return a function that gives a job the weeks and the new population of a run.
 
-    Earlier runs have charged others: what the page says has been charged is what this one costs.
+    Earlier runs have charged their own populations, so the charges on the page are those of this
+    run.
     """
     run = secrets.token_hex(3)
 

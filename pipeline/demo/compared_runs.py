@@ -1,4 +1,4 @@
-"""Several jobs that count the same, side by side: a table of their errors, and one picture."""
+"""Compare jobs that count the same: a table of their errors, and a chart."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from dpstream.pipeline.results.kinds.known_kinds import kind_of
 COMPARED = ("protocol", "epsilon", "RMSE", "smoothed", "predicted", "messages", "to be trusted")
 """The columns of `compared`; messages are those of a user, over all epochs, as predicted."""
 
-# Okabe and Ito's colours, in the order of the live page.
+# Okabe and Ito's colors, in the order of the live page.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
 
 
 def compared(outcomes: Sequence[Outcome]) -> Iterator[list[str]]:
-    """A row for every run that counts the same: errors against the truth, in users."""
+    """Yield a row for every run that counts the same: errors against the ground truth, in users."""
 
     def number(value: float | None) -> str:
         return "-" if value is None else f"{value:,.0f}"
@@ -36,12 +36,10 @@ def compared(outcomes: Sequence[Outcome]) -> Iterator[list[str]]:
 
 
 def write_comparison(outcomes: Sequence[Outcome], path: Path) -> None:
-    """Draw runs that count a single value of the same users into a PNG file.
+    """Plot runs that count a single value of the same users into a PNG file.
 
-    On top the estimates, with their 95 % bands, and the truth; below, by how much they are off.
-
-    Raises:
-        PlotError: matplotlib is missing.
+    The upper plot shows estimates, their 95 % confidence intervals and the ground truth, the lower
+    one their errors. Raises PlotError without matplotlib.
     """
     figure = new_figure(10, 7.2)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))

@@ -1,7 +1,7 @@
-"""The demonstration as a story in four screens, for whoever has never heard of any of it.
+"""Walkthrough of the demonstration in four screens, for readers without prior knowledge.
 
-What is asked, what one student's device sends, what everyone sees, and what it would take to learn
-about one.
+They show the question, the reports of one student's device, the published results, and what it
+would take to learn about one student.
 """
 
 from __future__ import annotations
@@ -37,13 +37,7 @@ _BARS = " ▁▂▃▄▅▆▇█"
 
 @dataclass(frozen=True, slots=True)
 class ScreenOfStory:
-    """One of the four.
-
-    Attributes:
-        number: from 1 on.
-        title: what it is about.
-        lines: what it says; those of a list begin with spaces.
-    """
+    """One of the four screens, with a number from 1 on; lines of a list start with spaces."""
 
     number: int
     title: str
@@ -51,7 +45,7 @@ class ScreenOfStory:
 
     @property
     def heading(self) -> str:
-        """Its title, after its number.
+        """Title, after its number.
 
         >>> ScreenOfStory(2, "What one device sends", ()).heading
         '2 of 4: What one device sends'
@@ -59,19 +53,15 @@ class ScreenOfStory:
         return f"{self.number} of {SCREENS}: {self.title}"
 
     def folded(self, width: int) -> list[str]:
-        """Its lines, folded further in than where they begin; addresses are left whole.
+        """Return its lines wrapped to `width` columns with a hanging indent; addresses stay whole.
 
         >>> ScreenOfStory(1, "What is asked", ("  how many, of all",)).folded(12)
         ['  how many,', '    of all']
-
-        Args:
-            width: columns of the terminal.
         """
         return [part for line in self.lines for part in _fold(line, min(width, WIDTH))]
 
 
 def what_is_asked(jobs: Sequence[DeployedJob], people: int) -> ScreenOfStory:
-    """The question, and of whom it asks what trust."""
     first = jobs[0]
     begin = epoch_name(first, 1).name
     lines = [
@@ -89,13 +79,10 @@ def what_is_asked(jobs: Sequence[DeployedJob], people: int) -> ScreenOfStory:
 
 
 def what_a_device_sends(job: DeployedJob, values: Sequence[int]) -> ScreenOfStory:
-    """What a student knows, and what their device makes of it, week by week.
+    """Return the screen with a student's weekly values and the reports of their device.
 
-    It is drawn here for this screen, by the job's own law, and sent nowhere.
-
-    Args:
-        job: of devices that send a byte each week.
-        values: of the student, 0 or 1, one for each epoch.
+    The reports are drawn for this screen by the job's own mechanism, and sent nowhere. The job has
+    a report of one byte per week. `values` are 0 or 1, one for each epoch.
     """
     rng = cryptographic_generator()
     device = job.protocol_entry.randomizer(job.law)
@@ -120,7 +107,6 @@ def what_a_device_sends(job: DeployedJob, values: Sequence[int]) -> ScreenOfStor
 def what_everyone_sees(
     runs: Sequence[tuple[DeployedJob, Sequence[EstimateRecord]]], page: str | None
 ) -> ScreenOfStory:
-    """What is published: the curve, and a week of it in a sentence for each job."""
     job, records = runs[-1]
     fullest = max(records, key=lambda record: record.summary.value or 0.0).epoch
     heights = _heights([record.summary.value or 0.0 for record in records])
@@ -139,7 +125,6 @@ def what_everyone_sees(
 
 
 def what_it_would_take(jobs: Sequence[DeployedJob]) -> ScreenOfStory:
-    """What somebody would have to do to learn about one student."""
     lines = ["Whoever keeps everything that a device ever sends, and guesses about its student:"]
     guarantees = [job.guarantee for job in jobs]
     for job, guarantee in zip(jobs, guarantees, strict=True):
@@ -176,7 +161,7 @@ def _fold(line: str, width: int) -> list[str]:
 
 
 def values_of(change_log: Path, user: str, epochs: int) -> list[int]:
-    """A user's value at each epoch, from a change log as `prepare_oulad` writes it."""
+    """Return a user's value at each epoch, from a change log in the format of `prepare_oulad`."""
     changes: dict[int, int] = {}
     with gzip.open(change_log, "rt", encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):

@@ -1,11 +1,11 @@
-"""A single device: it draws once, and from then on reports one bit at a time.
+"""A single device, which draws its randomness once and then reports one bit at a time.
 
-Deploy a job, then run this as often as you like; it goes on where it was:
+Deploy a job, then run this any number of times; it continues where it stopped:
 
     dpstream deploy pipeline/demo/enrolment.yaml
     python -m dpstream.pipeline.demo.thermostat oulad-weekly thermostat /var/lib/thermostat 1 1 0 0
 
-The device reports one value for every epoch that it has not closed yet. Whoever reads its reports
+The device reports one value for every epoch that it has not closed yet. A reader of its reports
 learns no more about its whole stream of values than the job's epsilon allows.
 """
 
@@ -19,7 +19,7 @@ from dpstream.pipeline.connect import connect_producer
 
 
 def report_values(job: str, device: str, folder: Path, values: Sequence[int]) -> int:
-    """Report a value for each of the next epochs; returns the last epoch closed."""
+    """Report a value for each of the next epochs, and return the last epoch closed."""
     with connect_producer(job, name=device, state_directory=folder) as producer:
         producer.enrol([device])
         for value in values:

@@ -1,6 +1,6 @@
-"""``dpstream demo devices``: ten thousand devices that report for themselves, and you are one more.
+"""``dpstream demo devices``: ten thousand devices that report for themselves, plus the visitor's.
 
 `run_demo` starts everything: the local broker, a worker for each stage, two collectors, the fleet
-(`fleet`), the operators' page, and a page (`visitor_page`, in `static`) on which the visitor's
-browser is a device. `fleet` begins with what they are asked.
+(`fleet`), the operators' page and the visitors' page (`visitor_page`, in `static`). On the latter,
+the visitor's browser is a device. Start with `fleet`, which defines the job.
 """

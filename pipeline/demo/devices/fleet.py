@@ -1,15 +1,12 @@
-"""A part of the fleet: devices that report over HTTP, each for itself, in a process of their own.
+"""A part of the fleet: devices that report over HTTP, each for itself, in one process.
 
-``python -m dpstream.pipeline.demo.devices.fleet NUMBER COUNT URL...`` prints a JSON line for each
-epoch: how many of its devices truly have the value 1, which nobody but this process knows, and what
-became of their reports.
+``python -m dpstream.pipeline.demo.devices.fleet NUMBER COUNT URL...`` prints a JSON line per epoch.
+It states how many devices truly have the value 1, known only to this process, and the outcomes of
+their reports. Without arguments, it prints the job file.
 
-Every device sends a request of its own, keeps its report until it is acknowledged, and sends it
-again, unchanged, to any of the collectors. What all of them draw is drawn at once: a population is
-what as many single devices are.
-
-Without arguments it prints the job file: what the devices of the demonstration are asked, every
-quarter of a minute.
+Every device sends a request of its own. It keeps its report until it is acknowledged, and resends
+it unchanged, to any of the collectors. The devices' randomness is drawn together: a population
+equals the same number of single devices.
 """
 
 from __future__ import annotations
@@ -50,7 +47,7 @@ COLLECTORS: Final = 2
 
 
 def job_text(now: datetime) -> str:
-    """The job file, of a calendar that begins with the next minute's quarter.
+    """Return the job file, with a calendar that starts at the current quarter of a minute.
 
     >>> print(job_text(datetime(2026, 1, 1, 12, 0, 7, tzinfo=UTC)).splitlines()[3])
     epochs: {count: 240, start: "2026-01-01T12:00:00Z", length: PT15S}
@@ -68,7 +65,7 @@ devices: {{late: PT4S}}
 
 
 def have_it_on(record: EstimateRecord) -> str | None:
-    """How many have it on, and no more than is known of them; None without an estimate."""
+    """Return how many have it on, no more precisely than is known; None without an estimate."""
     estimate = record.headline
     if estimate is None or estimate.value is None:
         return None
@@ -96,8 +93,6 @@ _DAY: Final = 480.0
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What the devices were told of the job, as far as they need it."""
-
     deployment: bytes
     fingerprint: bytes
     protocol: str
@@ -110,7 +105,7 @@ class Told:
 
     @classmethod
     def read(cls, description: dict[str, str]) -> Told:
-        """The statement of a description; whether it is signed the visitor's own device checks."""
+        """Parse a description's statement; only the visitor's own device verifies the signature."""
         body = json.loads(base64.b64decode(description["statement"]))
         epochs = body["epochs"]
         parameters = PROTOCOLS[body["protocol"]].parameters
@@ -127,21 +122,18 @@ class Told:
         )
 
     def epoch_at(self, now: float) -> int:
-        """The epoch that runs at a moment, in seconds since 1970."""
         return int(1000 * now - self.start) // self.length + 1
 
     def begins(self, epoch: int) -> float:
-        """When an epoch begins, in seconds since 1970."""
+        """Return the start of an epoch, in seconds since 1970."""
         return (self.start + (epoch - 1) * self.length) / 1000
 
 
 class Fleet:
-    """Devices of people who turn something on and off, now and then.
+    """Devices whose users occasionally turn something on and off.
 
-    Args:
-        told: of the job.
-        count: how many.
-        seed: of what people do, which is no secret here; what devices draw is cryptographic.
+    `seed` determines the users' behavior, which is no secret here; the devices' randomness is
+    cryptographic.
     """
 
     def __init__(self, told: Told, count: int, seed: int) -> None:
@@ -157,13 +149,13 @@ class Fleet:
         self._never = people.random(count) < 0.2
 
     def values(self, moment: float) -> NDArray[np.int8]:
-        """Who has it on, so many seconds after the beginning."""
+        """Return which devices have it on, `moment` seconds after the start."""
         since = (moment - self._turns_on) % _DAY
         on = (since < self._stays_on) & (moment > self._turns_on * 0.3) & ~self._never
         return on.astype(np.int8)
 
     def draw(self, epoch: int, values: NDArray[np.int8]) -> list[tuple[int, bytes]]:
-        """What each device is to send, drawn once: its number, and the body of its request."""
+        """Return the number of each device and the body of its request, drawn once."""
         told = self._told
         words = written_out(self._devices.report(epoch, values, None, self._rng))
         assert len(words) == len(self._ids)
@@ -189,12 +181,10 @@ class Fleet:
         ]
 
     def acknowledged(self, number: int) -> None:
-        """A report of a device was taken."""
         self._enrolled[number] = True
 
 
 async def run(number: int, count: int, urls: Sequence[str]) -> None:
-    """Be devices until the last epoch."""
     connector = aiohttp.TCPConnector(limit=CONNECTIONS)
     timeout = aiohttp.ClientTimeout(total=10)
     async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
@@ -229,7 +219,7 @@ async def _send(
     epoch: int,
     bodies: Sequence[tuple[int, bytes]],
 ) -> dict[str, int]:
-    """Have every device send what it has, at a moment of its own; returns what became of it."""
+    """Let every device send its report at a random time; return the number of each outcome."""
     begins, length = told.begins(epoch), told.length / 1000
     moments = sorted(random.uniform(0, _LATEST) * length for _ in bodies)
     order = iter(list(zip(moments, random.sample(bodies, len(bodies)), strict=True)))

@@ -1,4 +1,4 @@
-"""Runs the demonstration: the broker, stages, collectors, the fleet, and both pages."""
+"""Run the demonstration: broker, stages, collectors, fleet, and both pages."""
 
 from __future__ import annotations
 
@@ -46,14 +46,10 @@ _WAIT_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class DemoSettings:
-    """What is to be run.
+    """Settings of the demonstration, with a number of devices in addition to the visitor's.
 
-    Attributes:
-        devices: how many there are beside the visitor's.
-        epochs: after how many published epochs it ends; None: it goes on until it is stopped.
-        servers: of a cluster of one's own; without it and `kafka_config`, the local broker.
-        kafka_config: a client.properties.
-        browser: open the page.
+    It ends after `epochs` published epochs; None runs until stopped. Without `servers` and
+    `kafka_config`, the local broker is used.
     """
 
     devices: int = DEVICES
@@ -65,8 +61,6 @@ class DemoSettings:
 
 @dataclass(slots=True)
 class _Truth:
-    """What the parts of the fleet say of an epoch, together."""
-
     parts: int = 0
     true: int = 0
     taken: int = 0
@@ -74,13 +68,10 @@ class _Truth:
 
 
 def run_demo(settings: DemoSettings, say: Callable[[str], None]) -> None:
-    """Run it until a signal comes; no process is left when this returns or raises.
+    """Run it until a signal arrives; no process is left when this returns or raises.
 
-    Raises:
-        FolderInUse: another run uses the state folder.
-        LocalKafkaError: the local broker cannot be had.
-        ProcessError: a process has failed again and again.
-        ClusterError: the cluster cannot be used.
+    Raises FolderInUse if another run uses the state folder. Others are LocalKafkaError,
+    ClusterError, and ProcessError for a process that fails repeatedly.
     """
     purpose = "dpstream demo devices"
     with FolderLock(state_home() / "up", purpose), Signals() as signals, ExitStack() as stack:

@@ -1,8 +1,8 @@
-"""The visitors' page: whoever opens it is one more device, which no server sees the value of.
+"""The visitors' page: each browser that opens it is one more device, whose value no server sees.
 
 ``python -m dpstream.pipeline.demo.devices.visitor_page PORT SETTINGS [--bootstrap-servers ...]``.
-The page speaks to the collectors itself; from here it has its own files, the client for browsers,
-and what is published.
+The page reports to the collectors directly. This server provides its files, the client for
+browsers, and the published estimates.
 """
 
 from __future__ import annotations
@@ -38,8 +38,6 @@ _READ_SECONDS: Final = 0.5
 
 
 class PublishedReader:
-    """What is published, read in a thread of its own."""
-
     def __init__(self, connection: Connection, job: str) -> None:
         self._connection = connection
         self._job = job
@@ -47,7 +45,7 @@ class PublishedReader:
         threading.Thread(target=self._follow, name="published", daemon=True).start()
 
     def epochs(self, truth: Path) -> list[dict[str, Any]]:
-        """Every epoch in order: its estimate, and the truth, which this demonstration knows."""
+        """Return every epoch in order: its estimate, and the ground truth, known here."""
         known = {}
         for line in truth.read_text().splitlines():
             said = json.loads(line)
@@ -67,7 +65,6 @@ class PublishedReader:
 
 
 def epoch_body(job: DeployedJob, record: EstimateRecord) -> dict[str, Any]:
-    """What the page is told of an epoch."""
     return {
         "epoch": record.epoch,
         "value": record.summary.value,
@@ -79,12 +76,6 @@ def epoch_body(job: DeployedJob, record: EstimateRecord) -> dict[str, Any]:
 
 
 def application(settings: dict[str, Any], published: PublishedReader) -> web.Application:
-    """What answers.
-
-    Args:
-        settings: what `run_demo` says of the demonstration.
-        published: by the job.
-    """
     sources = " ".join(settings["collectors"])
     headers = {
         "Content-Security-Policy": (
@@ -127,7 +118,6 @@ def application(settings: dict[str, Any], published: PublishedReader) -> web.App
 
 
 def _files(package: str) -> list[tuple[str, tuple[bytes, str]]]:
-    """All files of a package that a page loads, by path, with their types."""
     found = []
 
     def walk(folder: Traversable, prefix: str) -> None:
@@ -144,7 +134,6 @@ def _files(package: str) -> list[tuple[str, tuple[bytes, str]]]:
 
 
 def main() -> None:
-    """Serve until the process is told to end."""
     follow()
     parser = argparse.ArgumentParser()
     parser.add_argument("port", type=int)
