@@ -1,8 +1,8 @@
 """Actions that a stage requests from its driver.
 
 The stages are written sans I/O. A method of a stage is a generator that yields actions and receives
-the reply to each. A driver (a Faust worker, the in-memory log of ``simulate``, a test that stops
-after every action) carries the actions out in the order in which they are yielded:
+the reply to each. A driver carries the actions out in the order in which they are yielded. Drivers
+are Faust workers, the in-memory log of ``simulate``, and a test that stops after every action:
 
 >>> def copy(record: LogRecord) -> Steps[int]:
 ...     yield Append(Role.SHUFFLED, 0, record.value)

@@ -39,11 +39,7 @@ def network_of(text: str) -> str:
 
 
 def networks(texts: Iterable[str]) -> tuple[Network, ...]:
-    """Parse networks; a single address is a network of one.
-
-    Raises:
-        ValueError: If a text is malformed; the message is that text.
-    """
+    """Parse networks, or single addresses; raise `ValueError` with a malformed text."""
     found = []
     for text in texts:
         try:

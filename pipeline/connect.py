@@ -64,9 +64,9 @@ def open_producer(
     notify: Callable[[str], None] = _to_stderr,
     clock: BrokerClock | None = None,
 ) -> Iterator[Producer]:
-    """Open a producer on a cluster, and check that its registration is the one that counts.
+    """Open a producer as `connect_producer` does, with a clock from `ask_broker_clock`.
 
-    Arguments and errors are those of `connect_producer`; `clock` comes from `ask_broker_clock`.
+    Checks that its registration is the one that counts.
     """
     check_has_devices(job)
     check_has_producers(job)

@@ -16,8 +16,7 @@ import numpy as np
 def json_text(value: object, **form: Any) -> str:
     """Return the JSON text of a value nested to any depth; `form` is passed to `json.dumps`.
 
-    Raises:
-        ValueError: If a number outside a dataclass is not finite.
+    Raises `ValueError` if a number outside a dataclass is not finite.
     """
     return json.dumps(value, default=json_value, allow_nan=False, **form)
 

@@ -20,11 +20,7 @@ class PlotError(DpstreamError):
 
 
 def new_figure(width: float, height: float, what: str = "plot") -> Figure:
-    """Return an empty figure; width and height in inches.
-
-    Raises:
-        PlotError: If Matplotlib is missing; the message names `what` cannot be drawn.
-    """
+    """Return an empty figure, sized in inches; raise `PlotError` about `what` if impossible."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -41,9 +37,7 @@ def tidy(axes: Axes) -> None:
 def save_figure(figure: Figure, path: Path) -> None:
     """Write a picture in the format of the file's suffix, PNG by default; all or nothing.
 
-    Raises:
-        ValueError: If the format is unknown.
-        OSError: If the file cannot be written.
+    Raises `ValueError` if the format is unknown, `OSError` if the file cannot be written.
     """
     with replaced_whole(path) as part:
         figure.savefig(part, dpi=150, format=path.suffix.removeprefix(".") or "png")

@@ -26,8 +26,6 @@ NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno
 
 
 class WholeFileError(OSError):
-    """A file was not read; `strerror` gives the reason in a few words."""
-
     def __init__(self, reason: str, path: Path) -> None:
         super().__init__(None, reason, str(path))
 
@@ -36,11 +34,7 @@ class WholeFileError(OSError):
 
 
 def open_regular(path: Path) -> BufferedReader:
-    """Open a regular file for reading.
-
-    Raises:
-        WholeFileError: If it is not a regular file, or its name is invalid.
-    """
+    """Open a file for reading; raise `WholeFileError` if it is not regular or its name invalid."""
     try:
         # Opening a pipe must not wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -57,8 +51,7 @@ def open_regular(path: Path) -> BufferedReader:
 def read_whole_file(path: Path, largest: int = LARGEST) -> bytes:
     """Return the bytes of a regular file.
 
-    Raises:
-        WholeFileError: If it is not regular, is larger than `largest`, or its name is invalid.
+    Raises `WholeFileError` if it is not regular, is larger than `largest`, or its name is invalid.
     """
     with open_regular(path) as file:
         content = file.read(largest + 1)
@@ -68,12 +61,7 @@ def read_whole_file(path: Path, largest: int = LARGEST) -> bytes:
 
 
 def read_whole_text(path: Path, encoding: str = "utf-8", largest: int = LARGEST) -> str:
-    r"""Return the text of a regular file; all line ends become ``\n``.
-
-    Raises:
-        WholeFileError: As for `read_whole_file`.
-        UnicodeDecodeError: If it is not text in that encoding.
-    """
+    r"""Return the text of a regular file, with line ends ``\n``; raises as `read_whole_file`."""
     text = read_whole_file(path, largest).decode(encoding)
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
@@ -93,10 +81,8 @@ def naming(path: Path) -> Iterator[None]:
 def replaced_whole(path: Path) -> Iterator[Path]:
     """Yield a path to write to; the file replaces `path` once complete.
 
-    Targets other than regular files, such as ``/dev/stdout``, are written directly.
-
-    Raises:
-        OSError: If it cannot be written; it names `path`, whose old content remains.
+    Targets other than regular files, such as ``/dev/stdout``, are written directly. Raises
+    `OSError` with the name of `path`, whose old content remains, if it cannot be written.
     """
     if path.exists() and not path.is_file():
         with naming(path):
@@ -123,8 +109,7 @@ def replaced_whole(path: Path) -> Iterator[Path]:
 def write_new(path: Path, data: bytes, mode: int) -> None:
     """Create a file with permissions `mode`, and flush it to disk; on errors, no file remains.
 
-    Raises:
-        FileExistsError: If the file exists.
+    Raises `FileExistsError` if the file exists.
     """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:

@@ -65,13 +65,12 @@ Coins: TypeAlias = np.random.Generator
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """An attack to run.
+    """An attack to run; `seconds` is its rough duration, relative to other attacks.
 
     Attributes:
         draws: Number of its findings that are based on draws, and may fail a correct program.
         run: Takes the randomness, and the maximum probability that each of these findings fails a
             correct program.
-        seconds: Rough duration, relative to other attacks.
     """
 
     subject: str

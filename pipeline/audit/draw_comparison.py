@@ -1,10 +1,10 @@
 """Test whether devices draw from the distribution from which their guarantee was computed.
 
-Observations are compared with their exact probabilities: first whole histories of devices (many run
-at once, if reports identify their device), then each report by itself, since single histories of
-very many are too rare to test. A correct distribution fails with a probability of at most
-`false_alarm`: by the binomial distribution, or by Bernstein's inequality if many devices report
-together and reports do not identify them.
+Observations are compared with their exact probabilities: first whole histories of devices, then
+each report by itself, since single histories of very many are too rare to test. Many devices are
+run at once if reports identify their device. A correct distribution fails with a probability of at
+most `false_alarm`: by the binomial distribution, or by Bernstein's inequality if many devices
+report together and reports do not identify them.
 """
 
 from __future__ import annotations

@@ -65,7 +65,6 @@ def largest_loss(case: Case, guarantee: Guarantee) -> Finding:
 
 
 def _shares(case: Case) -> dict[Stream, NDArray[np.float64]]:
-    """Return, by stream, the probability of every view of any stream, in a common order."""
     places: dict[object, int] = {}
     for law in case.views.values():
         for view in law:

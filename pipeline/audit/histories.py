@@ -52,6 +52,5 @@ def draw_alone(devices: Devices[Any], stream: Stream, coins: np.random.Generator
 
 
 def _reports(words: NDArray[np.unsignedinteger]) -> Reports:
-    """Return sorted reports with counts: no observer sees another order."""
     rows, counts = np.unique(words, axis=0, return_counts=True)
     return tuple(zip(map(tuple, rows.tolist()), counts.tolist(), strict=True))

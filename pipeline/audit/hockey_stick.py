@@ -7,9 +7,9 @@ P(T) + delta for the set T in which the other one is guessed. Summed and halved:
 with a probability of at most e^epsilon times that of being wrong, plus delta.
 
 Delta excuses some right guesses; their number is at most binomial with probability delta. Except
-for these, a guess is right with a probability of at most e^epsilon / (1 + e^epsilon), and the
-number of right guesses among those made is at most binomial, too. With p the lower bound of Clopper
-and Pearson for that share, the loss is at least ln(p / (1 - p)). This lower bound is wrong with a
+for these, a guess is right with a probability of at most e^epsilon / (1 + e^epsilon). The number of
+right guesses among those made is at most binomial, too. With p the lower bound of Clopper and
+Pearson for that share, the loss is at least ln(p / (1 - p)). This lower bound is wrong with a
 probability of at most `false_alarm`, and assumes only that trials are independent.
 
 For small losses, it needs about a quarter of the trials that a bound on the probability of one
@@ -71,7 +71,6 @@ class Sights:
 
     @classmethod
     def joined(cls, parts: Sequence[Sights]) -> Sights:
-        """Concatenate trials of parts with equal numbers of epochs."""
         tables: list[dict[Reports, int]] = [{} for _ in parts[0].tables]
         codes = []
         for part in parts:
@@ -290,12 +289,7 @@ _Word: TypeAlias = tuple[int, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class _WordSums:
-    """Sums over trials of word counts by epoch and word; the word () counts all words.
-
-    Attributes:
-        first: Sums over all trials.
-        second: Sums of squares.
-    """
+    """Sums and sums of squares of word counts over trials; the word () counts all words."""
 
     trials: int
     first: dict[_Word, float]
@@ -313,7 +307,6 @@ class _WordSums:
         return cls(sights.trials, dict(first), dict(second))
 
     def moments(self, word: _Word) -> tuple[float, float]:
-        """Return mean and variance."""
         mean = self.first.get(word, 0.0) / max(self.trials, 1)
         return mean, self.second.get(word, 0.0) / max(self.trials, 1) - mean**2
 

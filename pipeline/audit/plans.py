@@ -83,7 +83,6 @@ def _told(deployed: DeployedJob) -> str:
 
 
 def with_constants_of(deployed: DeployedJob, job: DeployedJob) -> DeployedJob:
-    """Return another deployment of the same parameters, with the constants of this one."""
     values = {**json.loads(job.to_bytes()), "constants": deployed.constants}
     return validate(DeployedJob, {**values, "fingerprint": fingerprint_of(values).hex()})
 
@@ -119,9 +118,6 @@ _PARAMETERS: Final[Mapping[str, Mapping[str, Any]]] = {
 
 def more_examples(name: str) -> Iterator[Case]:
     """Yield additional one-epoch examples of a protocol, numbered after its own.
-
-    Raises:
-        ProtocolError: If no protocol has that name, or it is broken.
 
     >>> list(map(str, more_examples("jl_hh")))
     ['jl_hh-3']
@@ -221,9 +217,8 @@ def attacks_on_all(effort: Effort) -> list[Attack]:
 def attacks_on_protocol(name: str, effort: Effort) -> list[Attack]:
     """Return the attacks on the examples of a protocol.
 
-    Raises:
-        ProtocolError: If no protocol has that name, or it is broken or lacks examples or an exact
-            law.
+    Raises `ProtocolError` if no protocol has that name, or it is broken or lacks examples or an
+    exact law.
     """
     cases: Sequence[Case] = find_cases(name)
     if effort.quick:
@@ -238,11 +233,8 @@ def attacks_on_protocol(name: str, effort: Effort) -> list[Attack]:
 def attacks_on_job(job: Job, effort: Effort) -> list[Attack]:
     """Return the attacks on a job: exact ones over a few epochs, and its own law by samples.
 
-    Reports are attacked as they are before encryption.
-
-    Raises:
-        ProtocolError: If its protocol is broken.
-        JobError: If its parameters and horizon have no constants.
+    Reports are attacked as they are before encryption. Raises `ProtocolError` if its protocol is
+    broken, and `JobError` if its parameters and horizon have no constants.
     """
     return _attacks_on_job(job, _opened(job), effort)
 
@@ -314,10 +306,7 @@ def _samples_of(case: Case, effort: Effort) -> Iterator[Attack]:
 
 
 def noise_of_stage(case: Case, epsilon: float | None = None) -> Case | None:
-    """Return the case with dummies added by the shuffler; None if unsupported.
-
-    Sets `epsilon` if the protocol accepts it.
-    """
+    """Return the case with dummies added by the shuffler, and `epsilon` if accepted, or None."""
     asked = getattr(case.parameters, "dummies", None)
     if asked is None:
         return None

@@ -35,14 +35,10 @@ class Target(Protocol):
     """Views of a job, by one or more observers at once."""
 
     @property
-    def seen(self) -> tuple[str, ...]:
-        """Description of each observer's view."""
-        ...
+    def seen(self) -> tuple[str, ...]: ...
 
     @property
-    def epochs(self) -> int:
-        """Length of a stream."""
-        ...
+    def epochs(self) -> int: ...
 
     def sights(self, stream: Stream, trials: int, coins: np.random.Generator) -> tuple[Sights, ...]:
         """Return each observer's view of `trials` users with this stream, each in its own trial."""
@@ -89,7 +85,7 @@ class Windows:
     """Released windows of the minimum number of devices, and the published estimates.
 
     Trials follow one after the other, each in a horizon of its own, in which devices and stages
-    start again; or in a window of its own, if epochs are independent.
+    start again. If epochs are independent, each trial is a window.
     """
 
     job: DeployedJob
@@ -184,7 +180,6 @@ def _released(log: MemoryLog, job: DeployedJob, epochs: int) -> Sight:
 
 
 def _published(records: list[EstimateRecord], epochs: int) -> Sight:
-    """Return the numbers published for every epoch, rounded to three decimals."""
     found: dict[int, Reports] = dict.fromkeys(range(1, epochs + 1), ())
     for record in records:
         if record.epoch in found and record.estimate is not None and record.estimate.intervals.size:

@@ -29,11 +29,8 @@ _LABEL_WIDTH = 12
 def epoch_lines(job: Job, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
     """Yield aligned lines, with the start of every epoch if the job has a calendar.
 
-    Args:
-        job: Job of the epochs.
-        columns: Headers after those of the epoch, as for `say_table`; a column is as wide as its
-            header, spaces included.
-        rows: Each starts with its epoch, or "" if it continues the previous one.
+    `columns` are headers as for `say_table`, each as wide as its column, spaces included. A row
+    starts with its epoch, or "" if it continues the previous one.
     """
     calendar = job.epochs.calendar
     begins = [] if calendar is None else ["begins".ljust(len(calendar.shown(1)))]
@@ -55,12 +52,7 @@ def epoch_lines(job: Job, columns: Sequence[str], rows: Iterable[Sequence[str]])
 
 @dataclass(frozen=True, slots=True)
 class AnswerTable:
-    """Table of the answers to a query.
-
-    Attributes:
-        value: Meaning of the numbers, see `PublishedRows`.
-        truth: True to show the ground truth.
-    """
+    """Table of the answers to a query; for the meaning of `value`, see `PublishedRows`."""
 
     query: Query
     value: str = "estimate"
@@ -111,7 +103,6 @@ class AnswerTable:
 
     @property
     def _counts(self) -> bool:
-        """True if there is space for the numbers of reports and of users."""
         return self.query.question.column is None and not self.truth
 
     def _rows(self, record: EstimateRecord, answers: Sequence[Answer]) -> Iterator[list[str]]:
@@ -160,15 +151,10 @@ def printed_lines(
     value: str = "estimate",
     change: int | None = None,
 ) -> Iterator[str]:
-    """Yield lines of records as ``dpstream estimates`` prints them.
+    """Yield lines of records as ``dpstream estimates`` prints them: table, csv or json.
 
-    Args:
-        job: As deployed.
-        query: Query to answer; None for the default one, and in JSON for the records themselves.
-        format: "table", "csv" or "json".
-        records: In print order.
-        value: Meaning of the numbers, see `PublishedRows`.
-        change: For records of changes, the lag in epochs.
+    A `query` of None means the default one, and in JSON the records themselves. For `value`, see
+    `PublishedRows`; `change` is the lag of changes in epochs.
     """
     if format == "json":
         more = {} if change is None else {"change_since": change}
@@ -215,6 +201,6 @@ def plot_answers(
         curves = [replace(curve, name=f"{curve.name}, {said}") for curve in curves]
     try:
         write_curves(path, job, drawn.question, records, curves)
-    except ValueError as error:  # a file name that no kind of picture has
+    except ValueError as error:  # the suffix is no picture format
         raise UsageProblem(f"--plot {path}: {error}") from None
     tell(f"{path} is written")

@@ -74,8 +74,8 @@ def deploy(
 ) -> None:
     """Create a job's topics and start a deployment. Starts the local broker if needed.
 
-    In a running job, shuffle.grace, topics.retention, budget, the keys of devices.tokens and
-    descriptions for readers (title, description, unit, labels) are changed in place; without
+    In a running job, these are changed in place: shuffle.grace, topics.retention, budget, the keys
+    of devices.tokens, and descriptions for readers (title, description, unit, labels). Without
     changes, nothing is done. The smallest budget ever declared for a population binds all its jobs
     until --set-budget sets another. Asks before --replace ends a deployment, and before users are
     charged again.

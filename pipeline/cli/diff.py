@@ -99,7 +99,7 @@ def _check_all_there(
 def _plot(jobs: Sequence[DeployedJob], found: Sequence[Difference], path: Path) -> None:
     try:
         write_differences([job.name for job in jobs], found, path)
-    except ValueError as error:  # a file name that no kind of picture has
+    except ValueError as error:  # the suffix is no picture format
         raise UsageProblem(f"--plot {path}: {error}") from None
     tell(f"{path} is written")
 

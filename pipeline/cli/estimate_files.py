@@ -64,8 +64,7 @@ class EstimateFile:
     def of(cls, paths: Mapping[str, Path | None]) -> EstimateFile | None:
         """Return the requested file, of the paths by format; None without any.
 
-        Raises:
-            UsageProblem: If several are given, or a binary one would go to a terminal.
+        Raises `UsageProblem` if several are given, or a binary one would go to a terminal.
         """
         wanted = [(form, path) for form, path in paths.items() if path is not None]
         if len(wanted) > 1:
@@ -75,11 +74,7 @@ class EstimateFile:
         return cls(*wanted[0]) if wanted else None
 
     def write(self, rows: PublishedRows, records: Iterable[EstimateRecord]) -> None:
-        """Write the rows of epochs, all or nothing.
-
-        Raises:
-            OSError: If the file cannot be written.
-        """
+        """Write the rows of epochs, all or nothing."""
         pieces = PIECES[self.format](rows, records)
         if self.path == _STANDARD_OUTPUT:
             sys.stdout.buffer.writelines(pieces)

@@ -107,8 +107,7 @@ class InputFlags:
     def form_of(self, job: Job) -> InputForm:
         """Return the input format of a job, with these flags.
 
-        Raises:
-            UsageProblem: If a flag is invalid, or does not apply to the job's values.
+        Raises `UsageProblem` if a flag is invalid, or does not apply to the job's values.
         """
         form = self.over(job.input_form)
         refusal = form.refusal(job.domain)

@@ -77,8 +77,7 @@ def keygen(
 def key_ring(job: DeployedJob, folder: Path | None) -> KeyRing:
     """Return the private keys that may open a job's reports.
 
-    Raises:
-        WrongKeyError: If a file has no private key, or others than its owner have access.
+    Raises `WrongKeyError` if a file has no private key, or others than its owner have access.
     """
     if not job.sealing_turns:
         return NO_KEYS

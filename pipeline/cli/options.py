@@ -21,15 +21,9 @@ Yes = Annotated[
 
 
 def ask(loss: str, otherwise: str) -> None:
-    """Continue if the user confirms a loss on the terminal.
+    """Continue if the user confirms a loss on the terminal; else print `otherwise` and exit.
 
-    Args:
-        loss: What would be lost or charged.
-        otherwise: Message if the user declines.
-
-    Raises:
-        UsageProblem: If there is no terminal.
-        typer.Exit: If the user declines.
+    Raises `UsageProblem` if there is no terminal.
     """
     if not sys.stdin.isatty():
         raise UsageProblem(f"{loss}; there is no terminal to ask on: add --yes")

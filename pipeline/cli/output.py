@@ -84,11 +84,9 @@ def table_of(columns: Columns, rows: Iterable[Any]) -> RenderableType:
     of      above
     7000/3  7,000
 
-    Args:
-        columns: Headers, each with an attribute name or a function of the row. Without these, rows
-            are sequences of cells. A header starting with ``>`` is right-aligned; one with ``=`` is
-            for text to copy, and never wrapped.
-        rows: Such as dataclasses.
+    `columns` maps headers to an attribute name or a function of the row; a sequence of headers
+    expects rows of cells. A header starting with ``>`` is right-aligned; one with ``=`` is for text
+    to copy, and never wrapped.
     """
     if isinstance(columns, Mapping):
         getters = [attrgetter(each) if isinstance(each, str) else each for each in columns.values()]

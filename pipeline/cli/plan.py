@@ -35,11 +35,7 @@ def write_plan_plot(made: Plan, path: Path) -> None:
 
 
 def draw_plan(made: Plan) -> Figure:
-    """Plot the standard error of every epoch's estimate, in users, and of the smoothed one.
-
-    Raises:
-        PlotError: If Matplotlib is missing.
-    """
+    """Plot the standard error of every epoch's estimate, in users, and of the smoothed one."""
     figure = new_figure(10, 4.5)
     axes = figure.add_subplot()
     epochs = [epoch.epoch for epoch in made.epochs]
@@ -186,7 +182,6 @@ def plan(
 
 
 def _held(job: Job, path: Path) -> NDArray[np.float64]:
-    """Return the share of users that have each item, from a file."""
     # Imported only if a file is given: a plan without one is faster.
     from dpstream.pipeline.cli.inputs import load_truth
     from dpstream.pipeline.devices.item_log import ItemLog
@@ -212,7 +207,7 @@ def _plot(made: Plan, path: Path) -> None:
     try:
         write_plan_plot(made, path)
         tell(f"{path} is written")
-    except ValueError as error:  # a file name that no kind of picture has
+    except ValueError as error:  # the suffix is no picture format
         raise UsageProblem(f"--plot {path}: {error}") from None
 
 
@@ -230,7 +225,6 @@ def _wanted_error(text: str) -> float:
 
 
 def _changes(job: Job, histogram: Path | None, log: Path | None) -> NDArray[np.float64] | None:
-    """Return the share of users by number of changes, if an option gives it."""
     if histogram is not None and log is not None:
         raise UsageProblem("--changes-histogram and --changes-from are both there: give one")
 

@@ -232,7 +232,6 @@ def _constant(value: float) -> str:
 
 
 def _show_parties(parties: Sequence[PartyGuarantee], epochs: int) -> None:
-    """Print a row for each party, and the assumptions of its guarantee."""
     say("\nwhat each party can learn about one person at most", "bold")
     done = "did, in all epochs together," if epochs > 1 else "has"
     say(

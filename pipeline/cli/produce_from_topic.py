@@ -73,17 +73,8 @@ def produce_from_topic(
 ) -> None:
     """Read events up to an epoch, or as they arrive.
 
-    Args:
-        opened: Opens the producer.
-        job: As deployed.
-        cluster: Cluster of the job.
-        events: Cluster of the topic.
-        topic: Its name.
-        roster: Enrolled users; if empty, see `TopicInput`.
-        to_epoch: Last epoch of a complete topic; None closes epochs by the clock.
-        rate: Maximum epochs per second.
-        as_json: Print JSON.
-        form: Format of the events.
+    The topic is complete up to `to_epoch`; None closes epochs by the clock. `rate` is the maximum
+    number of epochs per second. An empty `roster` is described in `TopicInput`.
     """
     calendar = job.epochs.calendar
     if to_epoch is not None and to_epoch < 1:

@@ -124,7 +124,6 @@ def first_and_last(text: str) -> tuple[int, int]:
 
 
 def _say_answers(job: DeployedJob, answered: Answered) -> None:
-    """Print the query, its answers with intervals, and their guarantee."""
     first, promised = True, False
     for window, answers in answered:
         if not first:
@@ -159,7 +158,6 @@ def _csv_lines(job: DeployedJob, answered: Answered) -> Iterator[str]:
 
 
 def _json_lines(job: DeployedJob, answered: Answered) -> Iterator[str]:
-    """Yield one object per line, for an epoch or the sum of several."""
     for window, answers in answered:
         body = {
             "job": job.name,

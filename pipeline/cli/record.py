@@ -228,5 +228,5 @@ def _say_verified(path: Path, found: Verification) -> None:
 
 
 def _unit(*, shared: bool) -> str:
-    """Return the unit of window contents: with shares, the number of reports is not visible."""
+    """Return the unit of windows: with shares, the number of reports is not visible."""
     return "piece" if shared else "report"

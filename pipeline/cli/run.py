@@ -282,5 +282,4 @@ def _check_stage(job: DeployedJob, stage: StageName) -> None:
 
 
 def _host_name() -> str:
-    """Return the name of this machine, adapted to `check_name`."""
     return re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname()).lstrip("._-")[:100] or "worker"

@@ -14,8 +14,7 @@ from dpstream.pipeline.cli.output import tell
 def given_tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
     """Return the TLS context of --tls-cert and --tls-key; None without them.
 
-    Raises:
-        UsageProblem: If one of them is missing, or they do not match.
+    Raises `UsageProblem` if one of them is missing, or they do not match.
     """
     if certificate is None and key is None:
         return None
@@ -37,11 +36,7 @@ def warn_of_readers(path: Path) -> None:
 
 
 def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
-    """Return the TLS context of a certificate chain and its private key, in PEM.
-
-    Raises:
-        UsageProblem: If they cannot be used.
-    """
+    """Return the TLS context of a certificate chain and its key (PEM), or raise `UsageProblem`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     for path in (certificate, key):

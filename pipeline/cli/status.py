@@ -84,12 +84,9 @@ def status(
 
 @dataclass(frozen=True, slots=True)
 class Statuses:
-    """Result of reading all jobs.
+    """Status of the visible jobs, the names of unreadable ones, and a sentence on each hidden one.
 
-    Attributes:
-        found: Status of the visible jobs.
-        unreadable: Names of jobs deployed by another version.
-        hidden: A sentence on each job that this login may not read.
+    Unreadable jobs were deployed by another version; hidden ones may not be read by this login.
     """
 
     found: Sequence[JobStatus] = ()
@@ -175,10 +172,8 @@ def watch_status(
     """Show what `read` returns, in place on a terminal, until Ctrl-C.
 
     While a broker is unreachable, the latest picture stays, marked as outdated. This is reported
-    after `patience` seconds, even while `read` is still waiting for an answer.
-
-    Raises:
-        DeploymentError: If the job is not deployed at the first reading.
+    after `patience` seconds, even while `read` is still waiting for an answer. Raises
+    `DeploymentError` if the job is not deployed at the first reading.
     """
     screen = console()
     live = Live(console=screen, auto_refresh=False, vertical_overflow="visible")

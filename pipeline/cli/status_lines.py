@@ -123,7 +123,6 @@ def _heard(worker: WorkerStatus) -> str:
 
 
 def _window_lines(status: JobStatus) -> Iterator[RenderableType]:
-    """Yield the open windows, from heartbeats of live shuffle workers."""
     workers = [worker for stage in status.stages for worker in stage.workers if worker.alive]
     windows = sorted(
         (window for worker in workers for window in worker.windows),

@@ -24,10 +24,9 @@ from dpstream.pipeline.cli import loading
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """A command, as known without its module.
+    """A command, as known without its module; `panel` is its section in the list of commands.
 
     Attributes:
-        panel: Section in the list of commands.
         target: ``module:name`` of a function, or of a `typer.Typer` with subcommands.
         summary: First paragraph of its help.
         example: Arguments of an example; a `typer.Typer` has its own examples.

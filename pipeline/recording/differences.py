@@ -59,7 +59,6 @@ class Difference:
 
 
 def check_comparable(one: DeployedJob, other: DeployedJob) -> None:
-    """Raise `IncomparableError` unless two jobs have the same protocol and domain."""
     problem = f"jobs {one.name} and {other.name} cannot be compared"
     if one.protocol != other.protocol:
         raise IncomparableError(

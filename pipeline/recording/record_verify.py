@@ -34,13 +34,11 @@ Tell = Callable[[str], None]
 
 @dataclass(slots=True)
 class Verification:
-    """Result of a check.
+    """Result of a check; the recording is intact if `problems` is empty.
 
     Attributes:
         index: Of the recording; None if unreadable.
-        problems: One sentence for each problem; empty if the recording is intact.
         reports: Number in the windows; for a job whose reports are in shares, pieces of tables.
-        shared: True if reports are in shares.
         deep: True if windows were compared with partials.
     """
 
@@ -76,16 +74,10 @@ def verify(
     keys: Callable[[DeployedJob], KeyRing] = lambda job: NO_KEYS,
     tell: Tell = lambda text: None,
 ) -> Verification:
-    """Check a recording.
+    """Check a recording; `tell` is called with each file or epoch being checked.
 
-    Args:
-        path: Its folder.
-        deep: Aggregate every window again and compare it with its partial.
-        keys: Keys of the aggregator, needed for `deep` if reports are sealed.
-        tell: Called with each file or epoch being checked.
-
-    Raises:
-        WrongKeyError: If `deep` needs keys that are missing.
+    With `deep`, every window is aggregated again and compared with its partial. If reports are
+    sealed, this needs the `keys` of the aggregator, and raises `WrongKeyError` without them.
     """
     found = Verification(deep=deep)
     try:

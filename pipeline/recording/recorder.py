@@ -41,11 +41,9 @@ _LOOK_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A newly recorded epoch.
+    """A newly recorded epoch, with the reasons why its window is missing.
 
-    Attributes:
-        reports: Number in its window, or pieces of tables in shares; None without a window.
-        missing: Reasons why its window is missing.
+    `reports` is the number in its window, or of pieces of tables in shares; None without a window.
     """
 
     epoch: int
@@ -58,13 +56,9 @@ def open_recording(
 ) -> RecordingIndex:
     """Return the index of a folder's recording of this deployment, or a new one.
 
-    Args:
-        folder: Locked by the caller.
-        job: As deployed.
-        from_epoch: First epoch to record; None: the first available, or as the recording has it.
-
-    Raises:
-        RecordingError: If the folder holds something else, or a recording with other options.
+    `folder` is locked by the caller. `from_epoch` is the first epoch to record; None: the first
+    available, or as the recording has it. Raises `RecordingError` if the folder holds something
+    else, or a recording with other options.
     """
     path = folder.path
     if INDEX_FILE not in folder.sizes():
@@ -97,13 +91,8 @@ def open_recording(
 class Recorder:
     """Bring a recording up to date, one round at a time.
 
-    Args:
-        folder: Locked by the caller.
-        index: From `open_recording`.
-        clock: Seconds of any origin.
-
-    Raises:
-        RecordingError: If the recording was altered, or cannot be written.
+    `folder` is locked by the caller, `index` comes from `open_recording`. Raises `RecordingError`
+    if the recording was altered, or cannot be written.
     """
 
     def __init__(
@@ -133,7 +122,6 @@ class Recorder:
 
     @property
     def index(self) -> RecordingIndex:
-        """Committed content of the recording."""
         return self._writer.index
 
     @property
@@ -168,8 +156,7 @@ class Recorder:
     def stop(self) -> None:
         """Commit everything added; after a write error, discard what was not committed.
 
-        Raises:
-            RecordingError: If the disk is full. Committed data stays and can be continued.
+        Raises `RecordingError` if the disk is full. Committed data stays and can be continued.
         """
         if self._whole:
             with self._writing():
@@ -197,7 +184,6 @@ class Recorder:
         return RecordedEpoch(found.manifest, window, found.payload, recorded_estimate(published))
 
     def _window(self, epoch: int) -> Steps[Words | None]:
-        """Return the window of an epoch in canonical order; None if it is incomplete."""
         if not (yield from self._windows.find(epoch)):
             return None
         return (yield from self._windows.read(epoch))
@@ -261,11 +247,7 @@ class DeploymentCheck:
         self._next = clock() + _LOOK_SECONDS
 
     def ended(self) -> str | None:
-        """Return how the deployment has ended, in words; None if it has not, or no check was due.
-
-        Raises:
-            KafkaError: If the broker does not answer; try again.
-        """
+        """Return in words how the deployment has ended; None if it has not, or no check is due."""
         if self._clock() < self._next:
             return None
         jobs, name = read_jobs(self._cluster), self._job.name

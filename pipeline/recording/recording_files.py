@@ -37,7 +37,6 @@ class RecordingFolder:
         return os.fdopen(os.open(self.path / name, flags, 0o600), "wb")
 
     def finish(self, file: BinaryIO) -> None:
-        """Flush a file to disk, and close it."""
         with naming(self.path):
             file.flush()
             os.fsync(file.fileno())
@@ -62,7 +61,6 @@ class RecordingFolder:
         return (self.path / name).read_bytes()
 
     def sizes(self) -> dict[str, int]:
-        """Return the size in bytes of every file."""
         return {file.name: file.stat().st_size for file in self.path.iterdir() if file.is_file()}
 
 
@@ -121,15 +119,10 @@ class TableFile:
 
     @property
     def size(self) -> int:
-        """Bytes on disk and in memory."""
         return self._sink.size + self._waiting
 
     def absorb(self, file: RecordingFile) -> None:
-        """Start with the content of another file.
-
-        Raises:
-            RecordingError: If that file was altered.
-        """
+        """Start with the content of another file; raise `RecordingError` if it was altered."""
         data = self._folder.read(file.path)
         if hashlib.sha256(data).hexdigest() != file.sha256:
             raise RecordingError(
@@ -140,7 +133,6 @@ class TableFile:
         self.absorbed = file
 
     def add(self, epoch: int, row: Any, size: int) -> None:
-        """Add a row, or all rows of a window."""
         self._rows.append(row)
         self._waiting += size
         self._first = epoch if self._first is None else min(self._first, epoch)
@@ -149,7 +141,6 @@ class TableFile:
             self._write_group()
 
     def finish(self) -> RecordingFile:
-        """Flush the complete file to disk."""
         self._write_group()
         with naming(self._folder.path):
             self._writer.close()
@@ -165,7 +156,6 @@ class TableFile:
         )
 
     def abandon(self) -> None:
-        """Delete the file."""
         with suppress(OSError, pa.ArrowException):
             self._writer.close()
         with suppress(OSError):

@@ -37,14 +37,9 @@ class RecordKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RecordingFile:
-    """A file of a recording; files that the index does not list do not count.
+    """A file of a recording, with its covered epochs, rows, size in bytes and hexadecimal SHA-256.
 
-    Attributes:
-        path: Its name in the folder.
-        first_epoch, last_epoch: Covered epochs, inclusive.
-        rows: Number of table rows.
-        size: Bytes.
-        sha256: Of its bytes, in hexadecimal.
+    Files that the index does not list do not count.
     """
 
     path: str
@@ -112,7 +107,6 @@ class RecordingIndex:
         return [file for file in self.files if file.kind is kind]
 
     def lacks(self, epoch: int) -> bool:
-        """Return whether the window of an epoch is missing from the recording."""
         return any(gap.first_epoch <= epoch <= gap.last_epoch for gap in self.missing)
 
     def to_bytes(self) -> bytes:
@@ -159,11 +153,7 @@ class RecordingIndex:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> RecordingIndex:
-        """Decode file content.
-
-        Raises:
-            RecordingError: If it is not, to the last bit, what this software writes.
-        """
+        """Decode file content; raise `RecordingError` unless this software writes exactly that."""
         try:
             body = json.loads(data)
             if body["version"] != VERSION:

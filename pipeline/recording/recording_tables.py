@@ -28,20 +28,17 @@ _OPTIONS = {"compression": "zstd", "compression_level": 1}
 
 @dataclass(frozen=True, slots=True)
 class RecordedPartial:
-    """The opaque payload of the first complete partial of an epoch."""
-
     epoch: int
     payload: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedEstimate:
-    """Published estimate of an epoch.
+    """Published estimate of an epoch; `estimate` and `guarantee` are JSON texts.
 
     Attributes:
         closed_at: Milliseconds since 1970.
-        estimate: JSON text, ``null`` without an estimate.
-        guarantee: JSON text.
+        estimate: ``null`` without an estimate.
         numbers: Value, low, high and standard error, if the estimate is a single one with these.
         reason: Why the window is corrupt; None for others.
         assumes_changes: As published; None if intervals make no such assumption.
@@ -73,12 +70,10 @@ class WordColumn:
         return pa.binary(self.dtype.itemsize * self.width)
 
     def array(self, values: WordArray) -> Any:
-        """Return the Arrow array of words, shape (rows, width)."""
         plain = np.ascontiguousarray(values)
         return pa.Array.from_buffers(self.type, len(plain), [None, pa.py_buffer(plain)])
 
     def values(self, array: Any) -> WordArray:
-        """Return the words of an Arrow array, shape (rows, width)."""
         if self.width == 1:
             single: WordArray = array.to_numpy(zero_copy_only=True)
             return single[:, None]
@@ -120,7 +115,6 @@ def schema_of(kind: RecordKind, words: WordColumn) -> Any:
 
 
 def writer_options(kind: RecordKind, words: WordColumn) -> dict[str, Any]:
-    """Return options of `pyarrow.parquet.ParquetWriter` for the tables of a kind."""
     if kind is not RecordKind.WINDOWS:
         return dict(_OPTIONS)
     # Differences of sorted words are small.
@@ -130,7 +124,6 @@ def writer_options(kind: RecordKind, words: WordColumn) -> dict[str, Any]:
 
 
 def distinct(words: Words) -> tuple[WordArray, NDArray[np.uint64]]:
-    """Return the distinct rows of words in canonical order, and their counts."""
     if words.counts is not None:
         return words.values, words.counts.astype(np.uint64)
     values = words.values
@@ -198,11 +191,7 @@ _CELLS: dict[RecordKind, Any] = {
 
 
 def manifests_of(table: Any, fingerprint: bytes, deployment: bytes) -> Iterator[Manifest]:
-    """Yield the rows of a table of manifests; their offsets are not recorded and set to 0.
-
-    Raises:
-        CodecError: If a row is malformed.
-    """
+    """Yield the manifests of a table, with offsets 0; raise `CodecError` for malformed rows."""
     for row in table.to_pylist():
         yield Manifest(
             fingerprint=fingerprint,
@@ -277,11 +266,7 @@ def recorded_estimate(record: EstimateRecord) -> RecordedEstimate:
 
 
 def published_estimate(row: RecordedEstimate, deployment: bytes) -> EstimateRecord:
-    """Return the published record of a row.
-
-    Raises:
-        CodecError: If the row is malformed.
-    """
+    """Return the published record of a row; raise `CodecError` if it is malformed."""
     body = {
         "version": VERSION,
         "deployment": deployment.hex(),

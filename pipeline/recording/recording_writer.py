@@ -41,13 +41,11 @@ _NEW_INDEX = f"{INDEX_FILE}.new"
 
 @dataclass(frozen=True, slots=True)
 class RecordedEpoch:
-    """All recorded data of a published epoch.
+    """All recorded data of a published epoch; offsets of its manifest are not recorded.
 
     Attributes:
-        manifest: Its offsets are not recorded.
         window: Released reports in canonical order; None if not released, or deleted.
         partial: None if not released.
-        estimate: As published.
     """
 
     manifest: Manifest
@@ -63,11 +61,8 @@ class RecordedEpoch:
 class RecordingWriter:
     """Append epochs, in order, to a recording in an existing folder that the caller has locked.
 
-    Raises:
-        RecordingError: If a listed file is missing or has another size.
-
-    Attributes:
-        index: Committed content.
+    `index` is the committed content. Raises `RecordingError` if a listed file is missing or has
+    another size.
     """
 
     def __init__(self, folder: RecordingFolder, index: RecordingIndex) -> None:
@@ -125,8 +120,7 @@ class RecordingWriter:
     def commit(self, places: Iterable[LogPosition]) -> None:
         """Make all additions durable, and `places` the positions at which to resume.
 
-        Raises:
-            OSError: If the disk is full or gone. Earlier commits stay valid.
+        Raises `OSError` if the disk is full or gone. Earlier commits stay valid.
         """
         files, replaced = list(self.index.files), []
         for kind, file in self._open.items():

@@ -89,10 +89,9 @@ class Recording:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Open the recording in a folder.
+        """Open a folder's recording.
 
-        Raises:
-            RecordingError: If it is missing, or its ``recording.json`` was altered.
+        Raises `RecordingError` if it is missing, or its ``recording.json`` was altered.
         """
         file = path / INDEX_FILE
         try:
@@ -108,7 +107,6 @@ class Recording:
 
     @property
     def job_record(self) -> bytes:
-        """Record of the deployed job in ``dpstream.jobs``."""
         return self.index.job_record.encode()
 
     @property
@@ -157,11 +155,7 @@ class Recording:
                 yield row
 
     def check_file(self, file: RecordingFile) -> None:
-        """Compare a file with its checksum.
-
-        Raises:
-            RecordingError: If it is missing, truncated or altered; the message says which.
-        """
+        """Raise `RecordingError` if a file is missing, truncated or altered."""
         path = self.path / file.path
         digest, size = hashlib.sha256(), 0
         try:

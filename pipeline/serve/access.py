@@ -31,9 +31,7 @@ Clock = Callable[[], float]
 class AccessSettings:
     """Access rules; without a password and a header, the page is open to all that reach it.
 
-    Attributes:
-        header: Header in which a proxy names the user; None ignores such headers.
-        proxies: Networks from which that header is accepted.
+    A proxy names the user in `header`, which is accepted from `proxies` alone; None ignores it.
     """
 
     password: HashedPassword | None = None
@@ -66,7 +64,6 @@ class Sessions:
         self._ended: dict[str, int] = {}
 
     def begin(self) -> str:
-        """Issue a token."""
         body = f"{int(self._clock()) + SESSION_SECONDS}.{secrets.token_hex(16)}"
         return f"{body}.{self._sign(body)}"
 

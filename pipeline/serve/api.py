@@ -211,22 +211,12 @@ _LOG = logging.getLogger(__name__)
 
 
 class ProblemError(Exception):
-    """A request answered with an error status and a sentence."""
-
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status = status
 
 
 class Api:
-    """Answer requests from the board.
-
-    Args:
-        records: Source of downloads.
-        downloads: Maximum number of concurrent downloads.
-        embed_in: Origins whose pages may frame this one.
-    """
-
     def __init__(
         self,
         board: Board,
@@ -253,7 +243,6 @@ class Api:
         self._pool = ThreadPoolExecutor(downloads, "download")
 
     def application(self) -> web.Application:
-        """Return the routes."""
         app = web.Application(middlewares=[self._guard])
         app.on_response_prepare.append(self._secure)
         app.on_response_prepare.append(self._begin)

@@ -40,7 +40,7 @@ class Asset:
 
     @cached_property
     def compressed(self) -> bytes | None:
-        """Content compressed with gzip, or None for raster images."""
+        """Gzip-compressed content, or None for raster images."""
         if self.type.startswith("image/") and "svg" not in self.type:
             return None
         return gzip.compress(self.content, 6, mtime=0)

@@ -48,7 +48,6 @@ class Shown:
     """A job that viewers see.
 
     Attributes:
-        phase: Phase set by the operator.
         opened: True if a viewer has the job open, not only the list of jobs.
         smooths: True if its protocol supports retrospective smoothing.
     """
@@ -65,13 +64,13 @@ class BackgroundListener(Protocol):
     def pipeline(
         self, job: DeployedJob, body: dict[str, Any], problems: tuple[str, ...], behind: float
     ) -> None:
-        """Receive the state of a job's stages."""
+        pass
 
     def smoothed(self, job: DeployedJob, number: int, horizon: SmoothedHorizon) -> None:
-        """Receive a smoothed horizon."""
+        pass
 
     def refused(self, message: str) -> None:
-        """Receive the remedy when Kafka denies access."""
+        """Receive the remedy if Kafka denies access."""
 
 
 class LookBack:
@@ -130,10 +129,7 @@ class LookBack:
 class Background(threading.Thread):
     """Thread that reads the status of the shown jobs until stopped.
 
-    Args:
-        open_cluster: Opens a cluster for this thread alone.
-        shown: Returns the jobs to read; called in this thread.
-        clock: Milliseconds since 1970.
+    `open_cluster` and `shown` are called in this thread; `clock` is milliseconds since 1970.
     """
 
     def __init__(
@@ -155,7 +151,6 @@ class Background(threading.Thread):
         self._refused_until: dict[bytes, float] = {}
 
     def run(self) -> None:
-        """Read repeatedly; wait while the broker is unreachable."""
         while not self._ended.is_set():
             # A cluster is unusable after an error: start again with another one.
             with suppress(KafkaError, ClusterError, OSError), self._open_cluster() as cluster:

@@ -47,7 +47,6 @@ class Jobs:
 
 
 def milliseconds() -> int:
-    """Return the current time since 1970."""
     return time.time_ns() // 1_000_000
 
 
@@ -180,7 +179,6 @@ class Board:
         self._tell()
 
     def set_truths(self, job: str, deployment: bytes, truths: Truths) -> None:
-        """Set the ground truth of a demonstration."""
         state = self._state(job, deployment)
         if state is not None:
             state.truths = truths
@@ -195,7 +193,6 @@ class Board:
             self._tell()
 
     def summaries(self) -> str:
-        """Return the summaries of all jobs as a JSON list."""
         if self._summaries_old:
             bodies = [summary(self.jobs[name]) for name in sorted(self.jobs)]
             self._summaries = encode(bodies)

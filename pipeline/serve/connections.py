@@ -139,11 +139,9 @@ class ConnectionLimiter(asyncio.Protocol):
             self._inner.resume_writing()
 
     def started(self) -> None:
-        """Mark the connection busy: a request is being answered."""
         self._work()
 
     def finished(self) -> None:
-        """Mark the connection idle: the request was answered."""
         if self._transport is not None and not self._transport.is_closing():
             self._busy = False
             self._wait(self._connections.limits.idle_seconds)

@@ -180,11 +180,7 @@ def sparklines(state: JobState, count: int) -> dict[str, Any]:
 
 
 def _few_points(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the smallest and largest value of each of 32 blocks, in order of occurrence.
-
-    Args:
-        matrix: float64, shape (epochs, series); nan for gaps.
-    """
+    """Return the smallest and largest value of each of 32 blocks, in order; nan for gaps."""
     if len(matrix) <= _SPARKLINE:
         return matrix
     rows = []

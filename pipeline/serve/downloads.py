@@ -33,13 +33,9 @@ _PIECE = 1 << 16
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Download:
-    """Selection of a download.
+    """Selection of a download: epochs `first` to `last`, None for all.
 
-    Attributes:
-        first: First epoch; None starts at the earliest.
-        last: Last epoch; None ends at the latest.
-        series: Series included in JSON; empty for everything published.
-        truths: Ground truth added to JSON and Parquet.
+    `series` selects in JSON, empty for everything; `truths` are added to JSON and Parquet.
     """
 
     job: DeployedJob

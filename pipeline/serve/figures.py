@@ -17,9 +17,9 @@ source         columns         content
 `end-i`        x, y            a marker of its own shape at the last visible estimate
 =============  ==============  =====================================================================
 
-Other names: ranges `epochs` and `values`; tick formatters `epochs-ticks` and `values-ticks`, whose
-texts the page supplies; date ticks `dates`; figure `figure`; dots `dots-i`; markers `mark-i`;
-vertical line at the selected epoch `cursor`. Colors are those of Okabe and Ito
+Ranges are named `epochs` and `values`, their tick formatters `epochs-ticks` and `values-ticks`; the
+page supplies the tick texts. Other names: date ticks `dates`, figure `figure`, dots `dots-i`,
+markers `mark-i`, vertical line at the selected epoch `cursor`. Colors are those of Okabe and Ito
 (https://jfly.uni-koeln.de/color/), distinguishable by color-blind readers; the eighth, black, is
 reserved for the ground truth.
 """
@@ -54,17 +54,11 @@ def colours(theme: Theme) -> tuple[str, ...]:
 def curves(
     theme: Theme, count: int, *, unit: str = "users", times: str | None = None
 ) -> dict[str, Any]:
-    """Return the figure for `count` curves as JSON of `bokeh.embed.json_item`.
+    """Return the figure for 1 to `MOST_CURVES` curves as JSON of `bokeh.embed.json_item`.
 
-    Args:
-        theme: Theme of the page.
-        count: Number of curves, 1 to `MOST_CURVES`.
-        unit: Title of the value axis.
-        times: Title of the epoch axis, if epochs have dates; the page then supplies the ticks, at
-            starts of days, months and years.
-
-    Raises:
-        ValueError: If `count` is out of range.
+    `unit` and `times` are the titles of the axes. `times` is given if epochs have dates; the page
+    then supplies the ticks, at starts of days, months and years. Raises `ValueError` for other
+    counts.
     """
     if not 1 <= count <= MOST_CURVES:
         raise ValueError(f"a figure has 1 to {MOST_CURVES} curves, not {count}")

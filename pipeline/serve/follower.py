@@ -46,12 +46,9 @@ _FETCH_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class NewlyPublished:
-    """Newly published epochs of a deployment.
+    """Newly published epochs of a deployment, in the order of publication.
 
-    Attributes:
-        deployment: 16 bytes.
-        points: In order of publication.
-        first_epoch: Of the deployment; None while only later epochs were read.
+    `first_epoch` is that of the deployment; None while only later epochs were read.
     """
 
     job: str
@@ -178,11 +175,7 @@ class _Estimates:
 
 @dataclass(frozen=True, slots=True)
 class Polled:
-    """Records read, by topic.
-
-    Attributes:
-        behind: Topics that have, or may have, more records already.
-    """
+    """Records read, by topic; topics `behind` have, or may have, more records already."""
 
     records: Mapping[str, Sequence[LogRecord]]
     behind: frozenset[str] = frozenset()
@@ -190,19 +183,13 @@ class Polled:
 
 class Source(Protocol):
     def poll(self, positions: Mapping[str, int]) -> Polled:
-        """Wait briefly for records from the positions of `Reader.positions` on, and return them.
-
-        Raises:
-            KafkaError: If Kafka does not answer.
-        """
+        """Wait briefly for records from `Reader.positions` on; raise `KafkaError` if it fails."""
 
     def close(self) -> None:
-        """Release resources."""
+        pass
 
 
 class KafkaSource:
-    """Source that reads from a cluster."""
-
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._consumer: Any = None
@@ -312,7 +299,7 @@ class KafkaSource:
 
 
 class JobFollower(threading.Thread):
-    """Thread that reads until stopped and passes news to `tell`, called in this thread."""
+    """Thread that reads until stopped and passes news to `tell`."""
 
     def __init__(self, source: Source, reader: Reader, tell: Callable[[News], None]) -> None:
         super().__init__(name="follower", daemon=True)
@@ -322,7 +309,6 @@ class JobFollower(threading.Thread):
         self._ended = threading.Event()
 
     def run(self) -> None:
-        """Read repeatedly; try again while Kafka is unreachable."""
         answers = False
         behind = frozenset[str]()
         refusals: set[str] = set()

@@ -32,11 +32,7 @@ _MOST_FOUND = 1 << 14
 
 
 def check_estimate(domain: ValueDomain, estimate: Published | None) -> None:
-    """Check that an estimate fits a job over this domain.
-
-    Raises:
-        ValueError: If its shape is wrong, or its numbers are invalid.
-    """
+    """Raise `ValueError` unless an estimate fits a job over this domain and has valid numbers."""
     if estimate is None:
         return
     words = all(isinstance(flag, str) for flag in estimate.flags)
@@ -46,11 +42,9 @@ def check_estimate(domain: ValueDomain, estimate: Published | None) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Point(EstimateRecord):
-    """Published estimate of an epoch, prepared for drawing.
+    """Published estimate of an epoch, prepared for drawing; `quantiles` are for numeric domains.
 
-    Attributes:
-        quantiles: For numeric domains, from `PublishedKind.quantiles_of`.
-        horizons: Horizons charged so far to a device that took part; as of the `Guarantee`.
+    `horizons` are those charged so far to a device that took part; as of the `Guarantee`.
     """
 
     quantiles: NDArray[np.float64]
@@ -71,11 +65,9 @@ class Point(EstimateRecord):
 
     @property
     def size(self) -> int:
-        """Approximate size in bytes."""
         return _OVERHEAD + (0 if self.estimate is None else 16 * len(self.estimate.numbers))
 
     def facts(self) -> dict[str, Any]:
-        """Return the properties of the epoch other than its series."""
         return {
             "epoch": self.epoch,
             "fate": self.fate.value,
@@ -89,8 +81,7 @@ class Point(EstimateRecord):
 class History:
     """Stored epochs of a deployment, in increasing order.
 
-    Args:
-        most_held: Approximate limit in bytes; the oldest quarter is evicted beyond it.
+    The oldest quarter is evicted beyond about `most_held` bytes.
     """
 
     def __init__(self, domain: ValueDomain, most_held: int = MOST_HELD) -> None:
@@ -133,7 +124,6 @@ class History:
             epoch = self.points[place].epoch
 
     def part(self, first: int | None, last: int | None) -> slice:
-        """Return the slice of epochs from first to last."""
         start = 0 if first is None else bisect_left(self._epochs, first)
         stop = len(self._epochs) if last is None else bisect_right(self._epochs, last)
         return slice(start, max(start, stop))
@@ -147,11 +137,8 @@ class History:
     ) -> list[NDArray[np.float64]]:
         """Return value, low and high at every epoch, float64 (n, 3), nan for gaps; do not modify.
 
-        A cached column only costs the epochs added since.
-
-        Args:
-            series: Series of the job.
-            most: Maximum number of epochs added to a column, which may then be shorter than all.
+        A cached column only costs the epochs added since. At most `most` epochs are added to a
+        column, which may then be shorter than all.
         """
         columns = {}
         for each in series:
@@ -180,7 +167,6 @@ class History:
         return self.kind.chosen(self.domain, self.ranked, count)
 
     def small(self, count: int) -> tuple[Series, ...]:
-        """Return the series shown as sparklines, at most `count`."""
         return self.kind.small(self.domain, self.ranked, count)
 
     def values(self, items: Sequence[int]) -> NDArray[np.float64]:
@@ -206,8 +192,6 @@ class History:
 
 
 class _Column:
-    """A growing array of triples with cheap appends."""
-
     def __init__(self) -> None:
         self._held = np.empty((64, 3))
         self.length = 0

@@ -32,9 +32,8 @@ _REFRESH = (
 class LoginDesk:
     """Handle requests of users without access.
 
-    Args:
-        page: HTML of the form, with placeholders for the target and a message.
-        secure: True if the page is served by TLS; restricts the cookie to TLS.
+    `page` is the form with placeholders for target and message. `secure` restricts the cookie to
+    TLS.
     """
 
     def __init__(self, settings: AccessSettings, page: str, *, secure: bool) -> None:
@@ -52,7 +51,6 @@ class LoginDesk:
         return given and self._settings.password is not None
 
     def knows(self, request: web.Request) -> bool:
-        """Return whether the request comes from a logged-in user."""
         token = request.cookies.get(self._cookie, "")
         return bool(token) and self._sessions.holds(token)
 

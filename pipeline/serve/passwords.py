@@ -24,8 +24,6 @@ _BYTES = 32
 
 
 class PasswordError(DpstreamError):
-    """The password is invalid or missing; the message gives the reason and the remedy."""
-
     exit_code = WRONG_INPUT
 
 
@@ -39,11 +37,7 @@ class HashedPassword:
 
     @classmethod
     def of(cls, password: str, cost: int = _COST) -> Self:
-        """Hash a password; `cost` is scrypt's N, a power of two.
-
-        Raises:
-            PasswordError: If the password is too short or too long.
-        """
+        """Hash a password; raise `PasswordError` if it is too short or too long."""
         if not SHORTEST <= len(password) <= LONGEST:
             raise PasswordError(
                 f"the password has {len(password):,} characters; choose one of {SHORTEST} to "
@@ -54,11 +48,7 @@ class HashedPassword:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a file written by ``dpstream password``.
-
-        Raises:
-            PasswordError: If the content is invalid.
-        """
+        """Read a file written by ``dpstream password``; raise `PasswordError` if it is invalid."""
         try:
             form, cost, salt, digest = read_whole_text(path).strip().split("$")
             found = cls(_bytes(salt), _bytes(digest), int(cost))
@@ -85,8 +75,7 @@ class HashedPassword:
 def write_password(path: Path, password: str) -> None:
     """Write a password's hash into a file that only its owner can read.
 
-    Raises:
-        PasswordError: If the password is invalid, or the file cannot be written.
+    Raises `PasswordError` if the password is invalid, or the file cannot be written.
     """
     text = f"{HashedPassword.of(password)}\n"
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")

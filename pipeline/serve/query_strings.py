@@ -19,13 +19,10 @@ class AskedWronglyError(ValueError):
 
 
 def whole(query: Mapping[str, str], name: str, least: int = 0, most: int = LARGEST) -> int | None:
-    """Return a whole number; None if missing.
+    """Return a whole number, or None if missing; raise `AskedWronglyError` if it is invalid.
 
     >>> whole({"from": "12"}, "from"), whole({}, "from")
     (12, None)
-
-    Raises:
-        AskedWronglyError: If it is malformed or out of range.
     """
     text = query.get(name, "")
     if not text:
@@ -40,13 +37,10 @@ def whole(query: Mapping[str, str], name: str, least: int = 0, most: int = LARGE
 
 
 def epoch_range(query: Mapping[str, str]) -> tuple[int | None, int | None]:
-    """Return the requested first and last epoch; None where missing.
+    """Return the requested first and last epoch, None where missing.
 
     >>> epoch_range({"from": "3", "to": "7"}), epoch_range({})
     ((3, 7), (None, None))
-
-    Raises:
-        AskedWronglyError: If either is malformed, or the range is empty.
     """
     first, last = whole(query, "from"), whole(query, "to")
     if first is not None and last is not None and last < first:

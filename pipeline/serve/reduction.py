@@ -16,12 +16,9 @@ from dpstream.pipeline.results.series import Series
 
 @dataclass(frozen=True, slots=True)
 class Simultaneous:
-    """Width of the simultaneous band.
+    """Width of the simultaneous band relative to the 95 % interval of one epoch.
 
-    Attributes:
-        epochs: Epochs of a horizon, including future ones.
-        widening: Width relative to the 95 % interval of one epoch.
-        words: Description of its coverage.
+    It covers all `epochs` of a horizon, including future ones.
     """
 
     epochs: int
@@ -62,11 +59,9 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reduction:
-    """Epochs of a curve to draw.
+    """Positions of the drawn epochs of a curve, increasing, each with its pixel column.
 
-    Attributes:
-        kept: Their positions, increasing.
-        columns: Pixel column of each; None if all epochs are drawn.
+    Unreduced curves have None for `columns`.
     """
 
     kept: NDArray[np.intp]
@@ -77,17 +72,13 @@ def reduce_curve(epochs: NDArray[np.int64], curves: Sequence[Array], columns: in
     """Select the epochs that show a curve in `columns` pixel columns as well as all epochs would.
 
     Every column keeps the epochs of the minimum and maximum of each curve, and the first epoch of a
-    gap of the first curve; both ends are kept. No peak is lost, and no gap except next to another
-    gap in its column.
+    gap of the first curve. Both ends are kept. No peak is lost, and no gap except next to another
+    gap in its column. `epochs` are int64, shape (n,), increasing. `curves` are float64, shape (n,)
+    each, nan for gaps; the first one is the estimate.
 
     >>> values = np.array([1.0, 9.0, 2.0, 3.0, np.nan, 4.0, 5.0, 0.0])
     >>> reduce_curve(np.arange(1, 9), [values], 2).kept.tolist()
     [0, 1, 4, 6, 7]
-
-    Args:
-        epochs: int64, shape (n,), increasing.
-        curves: float64, shape (n,) each; nan for gaps. The first one is the estimate.
-        columns: At least 1.
     """
     if len(epochs) <= 2 * columns:
         return Reduction(np.arange(len(epochs)), None)

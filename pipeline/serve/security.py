@@ -30,9 +30,7 @@ HEADERS: Final[Mapping[str, str]] = {
 def headers_for(embed_in: Iterable[str] = (), *, form: bool = False) -> Mapping[str, str]:
     """Return the headers of every response.
 
-    Args:
-        embed_in: Origins whose pages may frame this one.
-        form: True if the response is a page with a form of this server.
+    Origins in `embed_in` may frame the page. `form`: the response is a page with a form.
     """
     policy = HEADERS["Content-Security-Policy"]
     if origins := " ".join(embed_in):
@@ -45,11 +43,7 @@ def headers_for(embed_in: Iterable[str] = (), *, form: bool = False) -> Mapping[
 
 
 def check_origin(text: str) -> str:
-    """Return an origin valid in a policy, such as "https://intranet.example.org".
-
-    Raises:
-        ValueError: If it is malformed.
-    """
+    """Return a valid origin, such as "https://intranet.example.org"; else raise `ValueError`."""
     parts = urlsplit(text)
     whole = f"{parts.scheme}://{parts.netloc}"
     known = set("abcdefghijklmnopqrstuvwxyz0123456789.-:[]")
@@ -66,8 +60,6 @@ LONGEST_TARGET = 2_000
 
 @dataclass(frozen=True, slots=True)
 class RequestRejection:
-    """HTTP status and reason of a rejected request."""
-
     status: int
     message: str
 
@@ -76,9 +68,8 @@ class RequestRejection:
 class Gatekeeper:
     """Check requests before they are answered.
 
-    Attributes:
-        hosts: Names under which this server may be requested, in addition to addresses and
-            localhost: lowercase, with any non-default port.
+    `hosts` are allowed host names in addition to addresses and localhost: lowercase, with any
+    non-default port.
     """
 
     hosts: frozenset[str] = frozenset()

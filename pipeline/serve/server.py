@@ -55,8 +55,6 @@ Load = Callable[[DeployedJob, Path], ValueLog]
 
 
 class NoPortError(DpstreamError):
-    """The page cannot be served at the requested address; the message gives the remedy."""
-
     exit_code = WRONG_INPUT
 
 
@@ -67,10 +65,8 @@ class SiteSettings:
     Attributes:
         port: 0 for any free port.
         jobs: Names of the shown jobs; empty for all.
-        hosts: Names under which it may be requested.
         truths: Inputs of jobs with the ground truth, by job name.
         tls: None for plain HTTP.
-        embed_in: Origins whose pages may frame it.
     """
 
     address: str = "127.0.0.1"
@@ -86,11 +82,8 @@ class SiteSettings:
 class Site:
     """The board, updated by threads, and the application that answers from it.
 
-    Create it, and call `take`, in a running event loop.
-
-    Args:
-        open_cluster: Opens a cluster for one thread.
-        notify: Receives messages for the operator.
+    Create it, and call `take`, in a running event loop. `open_cluster` opens a cluster for one
+    thread; `notify` receives messages for the operator.
     """
 
     def __init__(
@@ -133,8 +126,7 @@ class Site:
     async def start(self) -> str:
         """Start answering requests; return the page's address.
 
-        Raises:
-            NoPortError: If the port is taken, or the address is not local.
+        Raises `NoPortError` if the port is taken, or the address is not local.
         """
         await self._runner.setup()
         make = self._runner.server
@@ -167,11 +159,7 @@ class Site:
         return f"{'http' if self._settings.tls is None else 'https'}://{host}:{port}/"
 
     async def _first_address(self, name: str) -> str:
-        """Resolve a name to one address, preferring IPv4.
-
-        Raises:
-            OSError: If it has none.
-        """
+        """Resolve a name to one address, preferring IPv4; raise `OSError` without any."""
         addresses = await self._loop.getaddrinfo(name, None, type=socket.SOCK_STREAM)
         families = sorted(addresses, key=lambda each: each[0] != socket.AF_INET)
         return str(families[0][4][0])
@@ -184,7 +172,6 @@ class Site:
             self._notify(f"something failed, and is passed over: {said}")
 
     async def stop(self) -> None:
-        """Notify viewers, and stop answering."""
         if self._server is not None:
             self._server.close()
         await self.sockets.close()
@@ -225,7 +212,6 @@ class Site:
             self._loop.call_soon_threadsafe(function, *arguments)
 
     def take(self, news: News) -> None:
-        """Process news, in the event loop."""
         match news:
             case Jobs():
                 self.board.set_jobs(news)
@@ -309,17 +295,9 @@ async def serve(
     ready: Callable[[str], None],
     notify: Callable[[str], None],
 ) -> None:
-    """Serve until SIGINT or SIGTERM.
+    """Serve until SIGINT or SIGTERM; raise `NoPortError` if the address cannot be used.
 
-    Args:
-        settings: Address, content and access rules.
-        connection: The cluster.
-        load: Reads the input of a job.
-        ready: Receives the address of the page.
-        notify: Receives messages for the operator.
-
-    Raises:
-        NoPortError: If the page cannot be served there.
+    `ready` receives the address of the page, `notify` messages for the operator.
     """
     site = Site(settings, lambda: Cluster(connection), load, notify, _limits())
     address = await site.start()

@@ -73,7 +73,6 @@ class Sockets:
         return len(self._open) >= self._limits.viewers
 
     async def serve(self, request: web.Request, view: ViewerRequest) -> web.WebSocketResponse:
-        """Serve one viewer until it disconnects."""
         socket = web.WebSocketResponse(
             heartbeat=self._limits.heartbeat_seconds,
             timeout=1.0,
@@ -105,7 +104,6 @@ class Sockets:
         return socket
 
     async def close(self) -> None:
-        """Close all sockets with the code for a server shutdown."""
         await asyncio.gather(
             *(
                 socket.close(code=WSCloseCode.GOING_AWAY, message=b"the server ends")

@@ -13,11 +13,9 @@ from dpstream.pipeline.stages.topic_uses import stages_of
 
 @dataclass(frozen=True, slots=True)
 class Party:
-    """A party that handles reports.
+    """A party that handles reports, and what it sees, in a few words.
 
     Attributes:
-        name: One or two words.
-        sees: What the party sees, in a few words.
         trusted: True if the guarantee relies on it; for devices, on their own machine.
         either: True if the guarantee relies on any one of several such parties.
     """

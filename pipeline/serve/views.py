@@ -59,12 +59,8 @@ class JobState:
         smooths: True if its protocol supports retrospective smoothing.
         changes: True if intervals of changes follow from its estimates.
         change: Lag in epochs if numbers are changes; None if they are the epochs' estimates.
-        phase: Phase set by the operator.
-        budget: From `budget_of`.
         truths: Ground truth, in demonstrations.
-        smoothed: Smoothed horizons by number.
-        smoothed_epoch: Last smoothed epoch.
-        pipeline: Body of the API; None before it is known.
+        smoothed: Smoothed horizons by number, up to epoch `smoothed_epoch`.
         problems: Issues that require action.
         behind: Age in seconds of the oldest waiting record; None if unknown.
         headlined: The last epoch that was summarized, and its summary.
@@ -98,10 +94,8 @@ class JobState:
 def changed(state: JobState, points: Sequence[Point], lag: int) -> JobState:
     """Return the state with changes since `lag` (at least 1) epochs ago in place of estimates.
 
-    `points` come from its history; epochs published meanwhile are ignored.
-
-    Raises:
-        ChangeError: If its estimates determine no changes.
+    `points` come from its history; epochs published meanwhile are ignored. Raises `ChangeError` if
+    its estimates determine no changes.
     """
     history = History(state.job.domain)
     for record in changes(state.job, points, lag):
@@ -137,7 +131,6 @@ def triples_json(
 
 
 def summary(state: JobState) -> dict[str, Any]:
-    """Return the SUMMARY of the API."""
     job, last = state.job, state.history.last
     body: dict[str, Any] = {
         "job": job.name,
@@ -274,7 +267,6 @@ def _domain(state: JobState, most: int) -> dict[str, Any]:
 
 
 def details(state: JobState) -> dict[str, Any]:
-    """Return the body of ``/api/jobs/J``."""
     job, history = state.job, state.history
     last = history.last
     guarantee = job.guarantee if last is None else job.guarantee_over(last.horizons)
@@ -304,11 +296,7 @@ def sent_series(history: History, ids: Sequence[str]) -> tuple[Series, ...]:
 
 
 def asked_series(history: History, ids: Sequence[str]) -> tuple[Series, ...]:
-    """Return the requested series, or the default ones.
-
-    Raises:
-        SeriesError: If the job has no such series.
-    """
+    """Return the requested series, or the default ones; raise `SeriesError` for unknown ones."""
     return history.kind.find_all(history.domain, ids) if ids else history.chosen(CHOSEN)
 
 
@@ -324,14 +312,12 @@ def truth(state: JobState, point: Point, series: Series) -> float | None:
 
 
 def truth_note(state: JobState) -> str | None:
-    """Return the warning shown with the ground truth; None without one."""
     return None if state.truths is None else NOT_PRIVATE
 
 
 def table(
     state: JobState, series: Sequence[Series], first: int | None, last: int | None, limit: int
 ) -> dict[str, Any]:
-    """Return the numbers behind a chart, latest epoch first."""
     points = state.history.points[state.history.part(first, last)]
     return {"rows": [_row(state, point, series) for point in points[: -limit - 1 : -1]]}
 

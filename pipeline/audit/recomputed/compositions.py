@@ -1,7 +1,8 @@
 """Recompute losses over many epochs by enumerating all outcomes of composed small mechanisms.
 
-Covers 3, 10 and 100 draws, so that none is lost whatever binary digits a number has; a rare loud
-outcome, so that tails count; both directions; and a grid so fine that it is coarsened on the way.
+* 3, 10 and 100 draws: none is lost, whatever binary digits a number has.
+* A rare loud outcome, so that tails count.
+* Both directions, and a grid so fine that it is coarsened on the way.
 """
 
 from __future__ import annotations
@@ -50,7 +51,6 @@ def answers_and_horizons() -> Iterator[Finding]:
 
 
 def _reports(permanent: ComposedLaw, report: ComposedLaw, stream: tuple[int, ...]) -> list[int]:
-    """Return the weights of all possible reports of a stream, in a common order."""
     weights = dict.fromkeys(product((0, 1), repeat=len(stream)), 0)
     for answers in product((0, 1), repeat=2):
         drawn = math.prod(permanent.weights[bit != answer] for bit, answer in enumerate(answers))
@@ -126,7 +126,6 @@ def compositions() -> Iterator[Finding]:
 
 
 def losses_of(pair: Pair) -> Losses:
-    """Return the input of accounting for a mechanism."""
     total = sum(one for one, _ in pair)
     others = sum(other for _, other in pair)
     both = [(one, other) for one, other in pair if one and other]

@@ -152,9 +152,9 @@ def _labelled(
     """Return the distribution of an item's cell without and with a message, given item labels.
 
     The bound is proven against an observer who learns for every word the item it is for. A dummy is
-    labeled with any of the items that have its word. A message therefore makes an observation
-    W / mean times as likely, W being the sum over all words seen of the number of items that have
-    them. Observations with the same W are equivalent.
+    labeled with any of the items that have its word. Let W be the sum, over all words seen, of the
+    number of items that have them: a message makes an observation W / mean times as likely.
+    Observations with the same W are equivalent.
     """
     shared = [sum(word in each for each in sets) for word in sets[0]]
     by_weight = np.ones(1)

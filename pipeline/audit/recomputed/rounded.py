@@ -105,7 +105,6 @@ def _shares() -> Iterator[str]:
 
 
 def _rate(dummies: Dummies) -> Fraction:
-    """Return the mean of a contributor, exactly."""
     if isinstance(dummies, PoissonDummies):
         return Fraction(dummies.rate)
     if isinstance(dummies, ClusteredDummies):

@@ -1,6 +1,6 @@
 """Small distributions in integers, and exact measures of how well two can be distinguished.
 
-A pair of distributions is a list of outcomes, each with its weight in either world; weights are
+A pair of distributions is a list of outcomes, each with its weight in either world. Weights are
 parts of a total that both worlds share. Omitted outcomes can only reduce a divergence, so a
 divergence summed here never exceeds the true one.
 """
@@ -92,8 +92,7 @@ def together(pairs: Iterable[Pair]) -> Iterator[tuple[int, int]]:
 def law_of_noise(noise: CellNoise) -> dict[int, int]:
     """Return the probability of each number of dummies in parts of `UNIT`, rounded down.
 
-    Each is computed from the definition, not by ratios of neighboring ones. Unlikely ones are
-    missing.
+    Each follows from the definition, not from ratios of neighbors. Unlikely ones are missing.
     """
     with localcontext() as context:
         context.prec = _DIGITS

@@ -23,9 +23,7 @@ from dpstream.topics.names import Role
 class MemoryReplay:
     """In-memory topics that hold one epoch at a time, with one worker of each stage.
 
-    Args:
-        job: The replay, deployed with empty topics.
-        keys: Keys of the aggregator, if reports are sealed.
+    `job` is the replay, deployed with empty topics; `keys` are those of the aggregator.
     """
 
     def __init__(

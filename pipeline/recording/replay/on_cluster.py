@@ -100,13 +100,7 @@ def _part(held: LogSlice, wanted: ReadRange) -> LogSlice:
 
 
 class ClusterReplay:
-    """A deployed replay.
-
-    Args:
-        job: The replay, as deployed.
-        tell: Receives progress messages.
-        keys: Folder of sealing keys; None for the default one.
-    """
+    """A deployed replay; `keys` is the folder of sealing keys, None for the default one."""
 
     def __init__(
         self,
@@ -135,15 +129,9 @@ class ClusterReplay:
     def run(self, speed: Speed, *, workers: bool) -> None:
         """Write the topics, and wait until the last epoch is published.
 
-        Args:
-            speed: Of the epochs.
-            workers: Run the workers here; otherwise others run them, and publication is not
-                awaited.
-
-        Raises:
-            ReplayError: If input is gone.
-            ProcessError: If a worker fails repeatedly.
-            ClusterError: If the cluster cannot be used.
+        Without `workers`, others run them, and publication is not awaited. Raises `ReplayError` if
+        input is gone, `ProcessError` if a worker fails repeatedly, `ClusterError` if the cluster
+        cannot be used.
         """
         self._run(self._writer.begin())
         with RestartedProcesses(self._tell) if workers else nullcontext() as processes:
@@ -221,8 +209,7 @@ def _now() -> int:
 def find_replay(cluster: Cluster, original: DeployedJob, job: Job) -> DeployedJob | None:
     """Return the replay that an earlier run left in progress, or None.
 
-    Raises:
-        ReplayError: If the name is taken by something else; the message says by what.
+    Raises `ReplayError` if the name is taken by something else; the message says by what.
     """
     state = read_jobs(cluster)
     running = state.jobs.get(job.name)

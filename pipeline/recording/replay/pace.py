@@ -43,20 +43,16 @@ class ReplayProgress:
             self._tell(text)
 
 
-# Anything slower than an epoch every twelve days is a typing error.
+# Anything slower than about one epoch in twelve days is a typing error.
 _SLOWEST = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """Speed of a replay.
+    """Speed in epochs per second, or as a multiple of the speed at which epochs were decided live.
 
     >>> Speed.parse("2"), Speed.parse("x60"), Speed.parse("max").limited
     (Speed(per_second=2.0, times=None), Speed(per_second=None, times=60.0), False)
-
-    Attributes:
-        per_second: Epochs per second.
-        times: Multiple of the speed at which epochs were decided live.
     """
 
     per_second: float | None = None
@@ -66,8 +62,7 @@ class Speed:
     def parse(cls, text: str) -> Speed:
         """Parse ``2`` (epochs per second), ``x60`` (multiple of the live speed) or ``max``.
 
-        Raises:
-            ValueError: If the text is malformed.
+        Raises `ValueError` if the text is malformed.
         """
         if text == "max":
             return cls()

@@ -20,9 +20,7 @@ from dpstream.topics.words import Words, pairs_are_smaller
 class RecordingSource:
     """The epochs of an opened recording.
 
-    Raises:
-        RecordingError: If it is damaged or inconsistent.
-        JobError: If its job cannot be read.
+    Raises `RecordingError` if it is damaged or inconsistent, `JobError` if its job cannot be read.
     """
 
     def __init__(self, recording: Recording) -> None:

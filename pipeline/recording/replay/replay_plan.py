@@ -31,16 +31,13 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class ReplayPlan:
-    """Work of a replay.
+    """Work of a replay: numbers of `windows` to aggregate again, and of `copied` partials.
 
     Attributes:
         begins: First epoch of the original.
         first: First epoch of the replay. Estimates of a protocol with memory depend on all epochs
             of their horizon, so it starts with a horizon.
         windows_from: First epoch whose window is aggregated again; earlier partials are copied.
-        last: Last epoch.
-        windows: Number of windows aggregated again.
-        copied: Number of partials copied.
         withheld: Number of epochs that were not released, and are not released now.
         stored: Amount of window data to read.
     """
@@ -78,8 +75,6 @@ class ReplayPlan:
 
 @dataclass(frozen=True, slots=True)
 class _Decided:
-    """The part of a manifest that planning needs."""
-
     epoch: int
     released: bool
     timestamp: int
@@ -88,9 +83,8 @@ class _Decided:
 def plan_replay(source: ReplaySource, wanted: Wanted) -> ReplayPlan:
     """Choose the epochs of a replay.
 
-    Raises:
-        ReplayError: If no epoch or not all of its input exists; the message names the epochs and
-            the alternatives.
+    Raises `ReplayError` if no epoch or not all of its input exists; the message names the epochs
+    and the alternatives.
     """
     decided: list[_Decided] = []
     begins = 1

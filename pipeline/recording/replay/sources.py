@@ -43,16 +43,14 @@ class ReplaySource(typing.Protocol):
     def check(self, first: int, windows_from: int, last: int) -> None:
         """Check partials from `first` and windows from `windows_from` up to `last` for damage.
 
-        Raises:
-            RecordingError: If a file is damaged; the message names it.
+        Raises `RecordingError` with the name of a damaged file.
         """
         ...
 
     def window(self, epoch: int) -> Words:
         """Return the multiset of a window, in canonical order; fastest in the order of epochs.
 
-        Raises:
-            ReplayError: If it is gone.
+        Raises `ReplayError` if it is gone.
         """
         ...
 

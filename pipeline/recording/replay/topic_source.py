@@ -25,9 +25,7 @@ from dpstream.topics.words import Words
 class TopicSource:
     """The topics of a deployment, as they are at construction.
 
-    Args:
-        windows: Index the windows; unnecessary if none will be read.
-        scratch: Opens spill files for large windows.
+    `windows` is False if none will be read; `scratch` opens spill files for large windows.
     """
 
     def __init__(

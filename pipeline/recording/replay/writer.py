@@ -31,9 +31,7 @@ from dpstream.topics.words import split_words
 class ReplayWriter:
     """Convert a source into the manifests, chunks and partials of a replay.
 
-    Args:
-        job: The replay, as deployed.
-        identifiers: Creates the random 16-byte ids of attempts.
+    `identifiers` creates the random 16-byte ids of attempts.
     """
 
     def __init__(
@@ -55,11 +53,7 @@ class ReplayWriter:
         self._partials = PartialLog(job)
 
     def begin(self) -> Steps[None]:
-        """Read what an earlier run has written.
-
-        Raises:
-            ReplayError: If that replay starts with another epoch.
-        """
+        """Read what an earlier run has written; raise `ReplayError` if its first epoch differs."""
         yield from self._manifest_log.catch_up()
         began = self._decisions.first_epoch
         if began is not None and began != self._plan.first:
