@@ -11,8 +11,7 @@
   value, randomized again. However long a value lasts, the reports reveal at most its permanent
   response. That is a guarantee for users whose value never changes. A change replaces one permanent
   response by the other, and the epochs before and after it, each with many reports, tell the two
-  apart. The loss of a whole stream grows with its length, without limit. It is computed here,
-  exactly.
+  apart. The loss of a whole stream, computed here exactly, grows with its length without limit.
 
 A table in `dpstream.randomizers.baselines.calibration` lists the differences of their constants.
 
@@ -46,13 +45,7 @@ MAX_EPOCHS = 1 << 20
 
 
 class EpochResponses(Devices[LawT]):
-    """A population of devices that randomize one bit at every epoch.
-
-    Args:
-        law: The constants of the job.
-        last_epoch: Number of epochs.
-        response: Mechanism of one sign, which randomizes every answer.
-    """
+    """Devices that randomize one bit at every epoch by `response`, a mechanism of one sign."""
 
     word_dtype: ClassVar[np.dtype[np.uint8]] = np.dtype(np.uint8)
     width: ClassVar[int] = 1
@@ -76,7 +69,6 @@ class EpochResponses(Devices[LawT]):
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
     ) -> NDArray[np.uint8]:
-        """Return the randomized answers, 0 or 1, of all present devices."""
         check_epoch(epoch, after=self.epoch, last_epoch=self._last_epoch)
         values = checked_booleans(epoch, values, present, self.population)
         here = np.arange(self.population) if present is None else np.flatnonzero(present)
@@ -127,11 +119,7 @@ class BunParameters(IndependentResponseParameters):
 
 @dataclass(frozen=True, slots=True)
 class ErlingssonParameters(IndependentResponseParameters):
-    """Parameters of Erlingsson et al.: one change drawn in advance is randomized.
-
-    Attributes:
-        calibration: "published", which spends half of epsilon, or "full".
-    """
+    """Parameters of Erlingsson et al.; the calibration "published" spends half of epsilon."""
 
     calibration: Literal["published", "full"] = "published"
 
@@ -190,15 +178,7 @@ def _check_calibration(calibration: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SplitBudgetLaw(Constants):
-    """All constants of a split_budget job.
-
-    Attributes:
-        epsilon: As requested.
-        response: Mechanism of one sign: the randomized response of an epoch.
-
-    Raises:
-        ValueError: If a field is malformed, or the responses spend more than epsilon.
-    """
+    """All constants of a split_budget job; its responses, of one sign, spend at most `epsilon`."""
 
     last_epoch: int
     epsilon: float
@@ -227,12 +207,8 @@ class MemoizedResponseLaw(Constants):
 
     Attributes:
         epsilon: Loss claimed for a value that never changes.
-        permanent: Mechanism of one sign: the permanent response to a value.
+        permanent: Mechanism of one sign: the permanent response to a value; spends at most epsilon.
         instantaneous: Mechanism of one sign: the report of a permanent response.
-
-    Raises:
-        ValueError: If a field is malformed, a response is reversed at least as often as kept, or
-            the permanent responses spend more than claimed.
     """
 
     last_epoch: int
@@ -280,7 +256,6 @@ class SplitBudget(EpochResponses[SplitBudgetLaw]):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee of a user's whole stream, from the weights of the mechanism."""
         return Guarantee(
             epsilon=self.law.loss,
             delta=0.0,

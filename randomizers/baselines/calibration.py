@@ -38,8 +38,7 @@ _PARTS = 1 << 270
 def calibrate(parameters: Any, last_epoch: int) -> Any:
     """Calibrate the mechanism of a job, of its protocol's class.
 
-    Raises:
-        ValueError: If there are no epochs or too many, or epsilon is too large.
+    Raises `ValueError` if there are no epochs or too many, or epsilon is too large.
 
     >>> law = calibrate(SplitBudgetParameters(1), last_epoch=10)
     >>> law.loss, round(law.c_gap, 4)  # tanh(1 / 20)
@@ -74,8 +73,7 @@ def erlingsson(k: int, epsilon: float) -> ComposedLaw:
     Its loss epsilon is that of the randomized response and of the k signs alike. The paper calls it
     with half of the epsilon that is spent.
 
-    Reference: Erlingsson et al., *Amplification by Shuffling*, 2019, the protocol for changing
-    values.
+    Reference: Erlingsson et al., *Amplification by Shuffling*, 2019, protocol for changing values.
 
     >>> round(erlingsson(4, 0.5).c_gap, 4)  # tanh(1 / 4) / 4
     0.0612
@@ -94,8 +92,7 @@ def bun(k: int, epsilon: float) -> ComposedLaw:
     kp +- sqrt(k ln(2/beta) / 2), p = 1 / (exp(e) + 1), are replaced by a uniform draw from there.
     The mechanism spends less than epsilon.
 
-    Raises:
-        ValueError: If epsilon is too large: no e belongs to it.
+    Raises `ValueError` if epsilon is too large: no e belongs to it.
 
     >>> law = bun(4, 1.0)
     >>> round(law.c_gap, 4), law.loss < 1
@@ -142,10 +139,7 @@ def _dyadic(
 
 
 def _spent(asked: Any) -> float:
-    """Return the loss spent: half of epsilon as `erlingsson` and `memoized_response` are published.
-
-    The two bits that tell two values apart in RAPPOR have half of the loss each.
-    """
+    """Return the loss: half of epsilon for published `erlingsson` and `memoized_response`."""
     half = getattr(asked, "calibration", "full") == "published"
     return float(asked.epsilon / (2 if half else 1))
 

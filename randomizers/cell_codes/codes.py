@@ -35,9 +35,7 @@ class CellCode(typing.Protocol):
         """Return the cells of items, shape (items, messages), all different; -1 if missing."""
         ...
 
-    def to_json(self) -> dict[str, Any]:
-        """Return JSON values, with the key ``kind``."""
-        ...
+    def to_json(self) -> dict[str, Any]: ...
 
 
 _KINDS: Final[Mapping[str, Any]] = {

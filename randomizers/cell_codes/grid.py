@@ -1,10 +1,9 @@
 """Points of a grid: one cell for every combination of cells of the coordinates.
 
-A box is the product of ranges. Where a range is a signed sum of a few cells of its axis, a box is a
-signed sum of all combinations of those.
+A box is the (tensor) product of ranges. Where a range is a signed sum of a few cells of its axis, a
+box is a signed sum of all combinations of those.
 
-Reference: Ghazi, Golowich, Kumar, Pagh, Velingker, *On the Power of Multiple Anonymous Messages*,
-2019, Section 5.4 (tensor product).
+Reference: Ghazi et al., *On the Power of Multiple Anonymous Messages*, 2019, Section 5.4.
 """
 
 from __future__ import annotations
@@ -47,7 +46,6 @@ class Grid:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Number of values of each coordinate."""
         return tuple(axis.size for axis in self.axes)
 
     @property
@@ -67,11 +65,7 @@ class Grid:
         return math.prod(axis.shared for axis in self.axes)
 
     def items(self, points: NDArray[np.integer]) -> NDArray[np.int64]:
-        """Return the items of points with coordinates from 0, shape (points, axes).
-
-        Raises:
-            ValueError: If a coordinate is outside the grid.
-        """
+        """Return the items of points, shape (points, axes), with coordinates from 0."""
         return np.asarray(np.ravel_multi_index(tuple(points.T), self.sizes) + 1, np.int64)
 
     def encode(self, items: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -2,8 +2,7 @@
 
 If every item can have its own bucket, one row without a hash is a plain histogram.
 
-Reference: Ghazi, Golowich, Kumar, Pagh, Velingker, *On the Power of Multiple Anonymous Messages*,
-2019, Algorithm 2.
+Reference: Ghazi et al., *On the Power of Multiple Anonymous Messages*, 2019, Algorithm 2.
 """
 
 from __future__ import annotations
@@ -35,8 +34,7 @@ class HashedRows:
 
     Attributes:
         size: Number of items, which are 1 to `size`.
-        rows: tau.
-        buckets: s, per row.
+        rows, buckets: tau, and s per row.
         seed: Public text that the hashes are derived from; empty for a histogram, which has one row
             and a bucket for every item.
     """

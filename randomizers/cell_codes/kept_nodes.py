@@ -5,8 +5,7 @@ form a Fenwick tree: node j covers the items from j minus its lowest bit, exclus
 lowest bits yields the nodes of an item. Removing them yields the nodes that sum to the items 1 to
 j, for any number of leaves.
 
-Reference: Ghazi, Golowich, Kumar, Pagh, Velingker, *On the Power of Multiple Anonymous Messages*,
-2019, Section 5.3.
+Reference: Ghazi et al., *On the Power of Multiple Anonymous Messages*, 2019, Section 5.3.
 """
 
 from __future__ import annotations
@@ -29,14 +28,12 @@ NONE = -1
 class KeptNodes:
     """The root and the left children of a binary tree.
 
-    Counts of nodes are consistent only if a user has at most one item.
+    `size` is B: the items are 1 to B. Counts of nodes need users with at most one item to be
+    consistent.
 
     >>> kept = KeptNodes(8)
     >>> kept.encode(np.array([1, 4, 7, 8])).tolist()  # cell j - 1 is that of node j
     [[0, 1, 3, 7], [3, 7, -1, -1], [6, 7, -1, -1], [7, -1, -1, -1]]
-
-    Attributes:
-        size: B, the number of values: items 1 to B.
     """
 
     size: int

@@ -56,7 +56,6 @@ class Levels:
 
     @property
     def leaves(self) -> int:
-        """Number of nodes of the lowest level, at least `size`."""
         return math.prod(self.branching)
 
     @property

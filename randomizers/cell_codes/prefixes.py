@@ -5,8 +5,8 @@ level's length. The last level's prefix is the whole item. A level with a cell f
 direct; one with fewer is hashed. A search starts with the prefixes of the first level and extends
 only the frequent ones, by several bits at once.
 
-Reference: Ghazi, Golowich, Kumar, Pagh, Velingker, *On the Power of Multiple Anonymous Messages*,
-2019, Appendix D, after Bassily, Nissim, Stemmer, Thakurta 2017.
+Reference: Ghazi et al., *On the Power of Multiple Anonymous Messages*, 2019, Appendix D, after
+Bassily, Nissim, Stemmer, Thakurta 2017.
 """
 
 from __future__ import annotations

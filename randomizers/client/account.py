@@ -46,8 +46,7 @@ class AccountEntry:
         epsilon, delta: Of one charge, in units of 10^-9 and 10^-18.
         charges: Number of charges; never decreases.
         last: Horizon or epoch of the last draw; -1 before the first. It never decreases, and each
-            value it takes was charged once. The charge for joining a "stream" pays for the first
-            horizon drawn.
+            value it takes was charged once; joining a "stream" pays for the first.
     """
 
     population: str
@@ -131,8 +130,7 @@ class Account:
     def opened(self, statement: Statement, limit: Limit) -> Account:
         """Return the account with an entry for a deployment; a "stream" is charged for one horizon.
 
-        That charge pays for the first horizon drawn, whichever it is and whatever time a server
-        claims.
+        It pays for the first horizon drawn, whichever that is and whatever time a server sends.
 
         Raises:
             LimitError: If one charge exceeds the limit.

@@ -34,8 +34,7 @@ class Sending:
     Attributes:
         waiting: Number of reports not known to have arrived.
         after: Seconds until the next useful attempt; 0 if no reports are waiting.
-        gone: True if the server announced the end of the deployment: call `Device.join` for
-            another.
+        gone: True if the server announced another deployment: call `Device.join` for it.
     """
 
     waiting: int
@@ -80,8 +79,7 @@ class Device:
             them. Several during key rotation.
         limit: Maximum total cost, ever, of the population's jobs to this device.
         path: File to store the document in; jobs of an app share it, and with it the account.
-        population: Name of the population whose budget is charged. Default: the job's name, as in
-            job files.
+        population: Name of the population whose budget is charged. Default: the job's name.
         since: Milliseconds since 1970; earlier deployments are not joined. An app built while the
             job runs sets it to its build time, so that no older statement can be replayed.
         token: Returns the bearer token for the next request, where the operator requires one. If it
@@ -145,8 +143,7 @@ class Device:
     def join(self, terms: Terms | bytes | None = None, *, again: bool = False) -> Statement:
         """Join the job's running deployment; a device already in it makes no request.
 
-        The cost is charged before this returns: ask the user first. May be called at every start of
-        the app.
+        The cost is charged before this returns: ask the user first. Apps may call it at each start.
 
         Args:
             terms: Terms the user has agreed to; these and no others are joined. Or a statement that
@@ -202,10 +199,7 @@ class Device:
         return Report(epoch, changed, self.send())
 
     def send(self) -> Sending:
-        """Send waiting reports unchanged, unless a pause before the next attempt is pending.
-
-        Failures on the way raise no error: the next call tries again.
-        """
+        """Send waiting reports unchanged, outside of pauses; the next call retries failures."""
         failed = False
         for waiting in () if self._monotonic() < self._quiet_until else self._waiting():
             if self._monotonic() < self._early.get(waiting.report, -1.0):
@@ -245,8 +239,7 @@ class Device:
     def leave(self) -> None:
         """Leave the job, for example because the user's account was deleted.
 
-        State, id and waiting reports are deleted. What was spent is kept, since it cannot be
-        undone.
+        State, id and waiting reports are deleted. Spent amounts stay, since they cannot be undone.
         """
         self._change(lambda document: steps.left(document, self.job))
 

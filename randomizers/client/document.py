@@ -132,8 +132,7 @@ class Document:
     def from_text(cls, text: str | None) -> Document:
         """Parse the result of `to_text`; None gives an empty document.
 
-        Raises:
-            StoreError: If the text is malformed or of a later version of the app.
+        Raises `StoreError` if the text is malformed or of a later version of the app.
         """
         if text is None:
             return cls()

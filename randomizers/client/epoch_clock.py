@@ -26,8 +26,7 @@ class EpochClock:
         months: Calendar months (UTC) of an epoch's length.
         milliseconds: Added to the months of an epoch's length.
         count: Epochs of a horizon.
-        first: First epoch of the deployment.
-        last: Last epoch of the deployment; None if it has no end.
+        first, last: First and last epoch of the deployment; `last` None: no end.
     """
 
     start: int

@@ -40,14 +40,10 @@ class Statement:
         deployed: Time of deployment, milliseconds since 1970.
         revision: Of the deployment's statement; the largest is the newest.
         law: Constants of the mechanism, as JSON values.
-        form: Format of the content of a report.
-        clock: Start times of epochs.
         renews: True if each horizon is followed by another.
         late: Seconds after the end of an epoch during which its reports are accepted.
-        guarantee: In readable form.
         epsilon, delta: In units of 10^-9 and 10^-18, rounded up.
         unit: "stream": spent once per horizon; "epoch": at every epoch reported.
-        population: Name of the population whose budget is charged.
         minimum: Minimum number of contributors of a released window.
         seal: Keys that reports are sealed to; empty if reports are not sealed.
         tokens: True if collectors require a token.

@@ -1,7 +1,6 @@
 """Steps of a device without input or output: document in, document out.
 
-Every step is stored before its consequences are sent. A step without effect returns the same
-document.
+Every step is stored before its consequences are sent. A step without effect returns its input.
 """
 
 from __future__ import annotations
@@ -54,8 +53,8 @@ def check_randomizer(statement: Statement) -> None:
     The loss of local protocols is computed here, from the weights used for drawing. For protocols
     that assume the shuffler, the mechanism states what it was calibrated to. A lower bound on its
     delta is computed from its noise (`dpstream.randomizers.least_delta`). The mechanism may assume
-    at most as many contributors as the statement requires of a window. No device can verify that as
-    many report.
+    at most the contributors that the statement requires of a window, whose number no device can
+    verify.
 
     Raises:
         DeviceError: If there is no randomizer.
@@ -194,12 +193,7 @@ def corrected(own: int, server: int | None, deployed: int) -> int:
     only increase, each is drawn once, and the account charges for each. But a device that has drawn
     an epoch is absent until the next one, also at honest collectors. The server therefore moves it
     at most `MOST_AHEAD` ahead of its own clock, unless that shows a time before the deployment and
-    is certainly wrong.
-
-    Args:
-        own: The device's clock.
-        server: The server's clock; None without an answer.
-        deployed: Time of the deployment, as signed by its operator.
+    is certainly wrong. `deployed` is signed by the operator.
     """
     own = min(max(own, 0), LAST_MOMENT)
     if server is None or not 0 <= server <= LAST_MOMENT:
@@ -237,8 +231,8 @@ def drawn(
 
     Raises:
         LimitError: If the charge exceeds the limit.
-        DeviceError: If the randomizer does not support the statement. The message never contains
-            the value.
+        DeviceError: If the randomizer does not support the statement. No message contains the
+            value.
     """
     member = present_member(document, job)
     if epoch <= member.epoch:
@@ -362,10 +356,7 @@ def seconds_to_wait(failures: int, retry_after: float | None, jitter: float) -> 
 
 
 def seconds_to_begin(begins: int, now: int, jitter: float) -> float:
-    """Return the wait of an early report, in seconds; at most a day, since clocks may be wrong.
-
-    `begins`, the start of its epoch, and `now` are in milliseconds since 1970.
-    """
+    """Return seconds from `now` to `begins` (ms), at most a day, since clocks may be wrong."""
     missing = min(max((begins - now) / 1000, _FIRST_WAIT), LONGEST_WAIT)
     return missing * (1 + 0.1 * jitter)
 

@@ -13,29 +13,26 @@ from dpstream.randomizers.client.device_errors import StoreError
 
 
 class Store(Protocol):
-    """Store a text with a revision, replaced only by a process that has read the latest revision.
+    """Text with a revision, replaced only by a process that has read the latest revision.
 
     This makes two processes one device: the slower one's step is undone before it is visible, and
-    is repeated from what the other one has stored.
+    is repeated from the other one's text.
     """
 
     def read(self) -> tuple[int, str | None]:
         """Return the revision and the text; initially 0 and None."""
 
     def replace(self, revision: int, text: str) -> bool:
-        """Durably write the text that follows a revision.
+        """Durably write the text that follows a revision, and return True: it survives any crash.
 
-        Returns:
-            False if the stored revision differs; nothing is written then. After True, the text
-            survives any crash.
+        Returns False, and writes nothing, if the stored revision differs.
         """
 
 
 class FileStore:
     """A SQLite file that only its owner can access.
 
-    The file is created if missing, but not its folder. Every method raises `StoreError` if the file
-    cannot be used.
+    The file is created if missing, but not its folder. Every method may raise `StoreError`.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:

@@ -26,7 +26,6 @@ class Terms:
 
     Attributes:
         statement: As signed; `Device.join` joins this one and no other.
-        population: Name of the population whose budget is charged.
         deployed: Time of deployment by the operator, milliseconds since 1970.
         epsilon, delta: Of one charge.
         unit: Unit charged: the "stream" of a horizon, or each "epoch" reported.
@@ -35,8 +34,7 @@ class Terms:
         values: Values to report; an app can check that it has such.
         epochs: Times of reports.
         renews: True if another horizon follows, and is charged.
-        sealed: True if collectors cannot read reports.
-        tokens: True if collectors require a token.
+        sealed, tokens: True if collectors cannot read reports; if they require a token.
         spent, limit: Of the population's budget so far, and of the app, in 10^-9 and 10^-18.
         charges: Number of further charges within the limit; None: unlimited.
         words: All of this as sentences.

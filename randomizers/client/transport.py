@@ -35,10 +35,7 @@ class Transport(Protocol):
     def request(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
     ) -> ServerResponse:
-        """Send one request without a retry; `UnreachableError` without an answer.
-
-        `method` is GET or POST; `path` starts at the root of the server.
-        """
+        """Send a GET or POST request, without a retry; `UnreachableError` without an answer."""
 
 
 class HttpTransport:

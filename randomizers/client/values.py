@@ -63,18 +63,16 @@ class DeviceValues:
 
         Absence is visible, so it must not depend on the value. A number outside the range counts as
         the nearest one inside. NaN counts as none, or as the lowest where a number is required. Of
-        a set with too many items, those first in the job's order count. A duplicate item counts
-        once.
+        a set with too many items, those first in the job's order count; duplicates count once.
 
         Args:
             value: True or False; a label; a measured number; a number of the domain, in jobs over
-                items; None for no item. Where users have sets: a list or set of these, or a single
-                one.
+                items; None for no item. Where users have sets: one or a collection of these.
 
         Raises:
-            ValueRefusedError: If the type is wrong, or the job has no such label or number: an
-                error in the app, which `Terms.values` reveals before joining. The message never
-                contains the value.
+            ValueRefusedError: If the type is wrong, or the job has no such label or number: an app
+                error that `Terms.values` reveals before joining. The message never contains the
+                value.
         """
         if self.slots is None:
             return self._one(value)

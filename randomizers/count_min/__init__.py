@@ -8,8 +8,7 @@ contributors hide the messages of one. The error does not grow with the number o
 In a single row two items of a user may share a cell. The exact calibration sends it only once: a
 set raises every cell by at most 1, which its guarantee assumes.
 
-Reference: Ghazi, Golowich, Kumar, Pagh, Velingker, *On the Power of Multiple Anonymous Messages*,
-2019, Algorithm 2 and Section 5.
+Reference: Ghazi et al., *On the Power of Multiple Anonymous Messages*, 2019, Alg. 2, Section 5.
 """
 
 from __future__ import annotations
@@ -73,10 +72,8 @@ class CountMinParameters:
     Attributes:
         epsilon, delta: Privacy loss of a user's items of one epoch.
         items: k, the maximum number of items of a user at an epoch.
-        rows: tau, of buckets.
-        buckets: s, of a row.
-        estimator: Of single items; None for the two-sided one with the least predicted error, epoch
-            by epoch.
+        rows, buckets: tau, and s per row.
+        estimator: Of single items; None for the two-sided one of least predicted error, per epoch.
         dummies: Party that adds noise, and its distribution.
         messages_per_user: Maximum average number of messages of a user in an epoch.
     """
@@ -116,7 +113,6 @@ class CountMinLaw(Constants):
         epsilon, delta: Of the items of one epoch.
         stream_epsilon: Of all epochs of a horizon together, with the same delta.
         items: k, the maximum number of items of a user.
-        code: Cells that an item raises.
         noise: Dummies of each cell.
     """
 
@@ -150,11 +146,9 @@ class CountMinLaw(Constants):
 
     @property
     def messages_per_user(self) -> float:
-        """Maximum average number of messages of a contributor in an epoch."""
         return self.items * self.code.messages + self.noise.per_contributor(self.code.cells)
 
     def capacity(self, epoch: int, contributors: int) -> int:
-        """Return the maximum number of messages at an epoch, dummies included."""
         real = contributors * self.items * self.code.messages
         return real + self.noise.most(self.code.cells, contributors)
 
@@ -181,7 +175,6 @@ class CountMin(Devices[CountMinLaw]):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee of the items of an epoch, and of all epochs together."""
         law = self.law
         return Guarantee(
             epsilon=law.epsilon,
@@ -214,11 +207,10 @@ class CountMin(Devices[CountMinLaw]):
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
     ) -> NDArray[np.uint32] | CountedWords:
-        """Return the messages of all present devices, and their dummies.
+        """Return the cells of all present devices' messages and dummies.
 
-        Returns:
-            The cells: counted if more messages than cells are expected, whatever users have;
-                otherwise uint32, shape (messages, 1), sorted.
+        They are counted if more messages than cells are expected, whatever users have; otherwise
+        uint32, shape (messages, 1), sorted.
         """
         law = self.law
         check_epoch(epoch, after=self.epoch, last_epoch=law.last_epoch)

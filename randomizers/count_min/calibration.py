@@ -22,8 +22,7 @@ delta asks for more noise than epsilon does, less is lost, and that is what is s
 def calibrate(parameters: CountMinParameters, last_epoch: int, minimum: int) -> CountMinLaw:
     """Return the mechanism with the least predicted error, for at least `minimum` contributors.
 
-    Raises:
-        ValueError: If no noise is enough, or a user would send more messages than allowed.
+    Raises `ValueError` if no noise is enough, or a user would send too many messages.
     """
     code = choose_code(parameters, minimum)
     noise = noise_for(parameters, code, minimum, last_epoch)

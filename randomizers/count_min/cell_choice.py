@@ -46,11 +46,7 @@ def queries_of(parameters: CountMinParameters) -> Queries:
 
 
 def choose_code(parameters: CountMinParameters, minimum: int) -> CellCode:
-    """Return the cells with the least predicted error, for at least `minimum` contributors.
-
-    Raises:
-        ValueError: If nothing is affordable, or parameters contradict each other.
-    """
+    """Return the affordable cells with the least predicted error, for `minimum` contributors."""
     queries = queries_of(parameters)
     if queries != "items" and (parameters.rows or parameters.buckets):
         raise ValueError(f"rows and buckets are for single items, queries is {queries}")
@@ -64,7 +60,6 @@ def choose_code(parameters: CountMinParameters, minimum: int) -> CellCode:
 
 
 def affordable(parameters: CountMinParameters, code: CellCode, mean: float, minimum: int) -> bool:
-    """Return whether a code's messages and dummies are within a user's limit."""
     if code.cells > _MOST_CELLS:
         return False
     if parameters.dummies == "shuffle":

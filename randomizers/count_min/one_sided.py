@@ -2,8 +2,7 @@
 
 A cell counts every user who has an item, perhaps others, and noise. Minus the mean noise, it is too
 small as often as too large. Minus a number that the noise is rarely below, it is an upper bound.
-The paper subtracts nothing, and its estimate is never too small; the number subtracted here is most
-of the noise.
+The paper subtracts nothing and is never too small; the number subtracted here is most of the noise.
 
 Reference: *On the Power of Multiple Anonymous Messages*, Section 4.2.
 """

@@ -8,8 +8,7 @@ remain, uniformly drawn, where Z is discrete Laplace: P(z) is proportional to de
 This module has the code of devices, and the mechanism. `dpstream.pipeline.stages.crowd_deletion`
 draws the messages to delete.
 
-Reference: Erlingsson, Feldman, Mironov, Raghunathan, Song, Talwar, Thakurta, *Encode, Shuffle,
-Analyze Privacy Revisited*, 2020, Algorithm 3.
+Reference: Erlingsson et al., *Encode, Shuffle, Analyze Privacy Revisited*, 2020, Algorithm 3.
 """
 
 from __future__ import annotations
@@ -34,28 +33,18 @@ from dpstream.topics.word_forms import WordForm
 class ContentsLaw(Protocol):
     """Requirements on the mechanism of the messages themselves."""
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        ...
+    def to_json(self) -> dict[str, Any]: ...
 
-    def of_one_epoch(self) -> Any:
-        """Return the same mechanism with a single epoch."""
-        ...
+    def of_one_epoch(self) -> Any: ...
 
     @property
-    def items(self) -> int:
-        """Number of items."""
-        ...
+    def items(self) -> int: ...
 
     @property
-    def epsilon(self) -> float:
-        """Loss of a user's messages of one epoch."""
-        ...
+    def epsilon(self) -> float: ...
 
     @property
-    def minimum(self) -> int:
-        """Minimum number of contributors that a message is hidden among."""
-        ...
+    def minimum(self) -> int: ...
 
     @property
     def last_epoch(self) -> int: ...
@@ -117,11 +106,8 @@ class CrowdCounts:
 class CrowdsLaw:
     """All constants of a job with crowds.
 
-    Attributes:
-        contents: Mechanism of the messages; its epsilon is that of a user's messages in two
-            windows.
-        crowds: Number of crowds.
-        counts: Mechanism of the deletion.
+    `contents` is the mechanism of the messages; its epsilon is that of a user's messages in two
+    windows. `counts` is the mechanism of the deletion.
     """
 
     contents: ContentsLaw
@@ -192,8 +178,6 @@ class CrowdsLaw:
 
 @dataclass(frozen=True, slots=True)
 class CrowdsLawReader:
-    """Parser of `CrowdsLaw`, given the parser of its messages' mechanism."""
-
     contents: Callable[[Mapping[str, Any]], Any]
 
     def from_json(self, body: Mapping[str, Any], /) -> CrowdsLaw:
@@ -208,11 +192,8 @@ class CrowdDevices(Devices[CrowdsLaw]):
     """The devices of one horizon: those of the messages, which also send their crowd.
 
     A user has the value (crowd - 1) (items + 1) + 1 + item, item 0 being none. A user with several
-    values is in the crowd of the first; values in other crowds are ignored.
-
-    Args:
-        law: The constants of the job.
-        contents: Devices that make the messages, one each, in the order of enrollment.
+    values is in the crowd of the first; values in other crowds are ignored. `contents` are the
+    devices that make the messages, one each, in the order of enrollment.
     """
 
     def __init__(self, law: CrowdsLaw, contents: Devices[Any]) -> None:
@@ -225,7 +206,6 @@ class CrowdDevices(Devices[CrowdsLaw]):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee of a user's crowd and message of one epoch, and of all of them together."""
         counts, contents = self.law.counts, self._contents.guarantee
         stream = contents.stream_epsilon
         return replace(
@@ -254,11 +234,6 @@ class CrowdDevices(Devices[CrowdsLaw]):
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
     ) -> NDArray[np.unsignedinteger]:
-        """Return one message of each present device, preceded by the number of its crowd.
-
-        Returns:
-            unsigned, shape (devices present, digits + width of a message).
-        """
         check_epoch(epoch, after=self.epoch, last_epoch=self.law.last_epoch)
         crowds, items = self._parted(epoch, values, present)
         messages = self._contents.report(epoch, items, present, rng)

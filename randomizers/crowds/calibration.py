@@ -20,8 +20,7 @@ def calibrate(epsilon: float, delta: float, last_epoch: int) -> CrowdCounts:
     The loss of the sizes of all crowds at one epoch is at most epsilon, and delta is that of all
     epochs together.
 
-    Raises:
-        ValueError: If epsilon or delta is out of range, or too small for a table of the noise.
+    Raises `ValueError` if epsilon or delta is out of range, or too small for a table of the noise.
 
     >>> calibrate(1.0, 1e-6, 1).shift
     30

@@ -17,8 +17,7 @@ single bit. Unlike protocols that hide users by dummies, fragments also protect 
 trusted party, with a larger epsilon: a shuffler that keeps the messages of devices apart sees
 randomized response.
 
-Reference: Erlingsson, Feldman, Mironov, Raghunathan, Song, Talwar, Thakurta, *Encode, Shuffle,
-Analyze Privacy Revisited*, 2020, Algorithms 1 and 2.
+Reference: Erlingsson et al., *Encode, Shuffle, Analyze Privacy Revisited*, 2020, Alg. 1 and 2.
 """
 
 from __future__ import annotations
@@ -71,8 +70,7 @@ class FragmentsParameters:
         domain: Items, at most 2^20.
         items: k, the maximum number of items of a user at an epoch.
         reports: tau, reports of each bit.
-        calibration: Choice of the probabilities; the published one is for single items and for
-            neighbors by removal.
+        calibration: Of probabilities; the published ones are for single items, by removal.
         permanent: True if a device's backstop reverses the same bits at all epochs.
     """
 
@@ -128,18 +126,13 @@ class FragmentsLaw(Constants):
     """All constants of a job.
 
     Attributes:
-        items: d, size of the domain.
-        slots: k.
-        reports: tau.
+        items, slots, reports: d, the size of the domain; k; tau.
         minimum: Minimum number of contributors that messages are hidden among.
         odds: Weights of a bit kept and of one reversed, drawn independently for every report.
         backstop: The same for the bits that reports are made from. None for a single report, which
             is made from the true bits unless the backstop is permanent.
-        epsilon: Of an epoch, shuffled.
-        delta: Of an epoch, and of all epochs together.
-        stream_epsilon: Of all epochs together, shuffled.
-        permanent: True if the backstop reverses the same bits at all epochs; its two weights then
-            sum to 2^32.
+        epsilon, stream_epsilon: Of an epoch, and of all together, shuffled, each with `delta`.
+        permanent: True if the backstop, out of 2^32, reverses the same bits at all epochs.
     """
 
     last_epoch: int
@@ -196,14 +189,11 @@ class FragmentsLaw(Constants):
         return differing_bits(self.items, self.slots, self.neighbours)
 
     def exposure(self, reports: int) -> float:
-        """Return the loss of one bit to a party that sees t reports of a device together.
+        """Return the loss of one bit to a party that sees t = `reports` of a device together.
 
         ln((e^(b + t f) + 1) / (e^b + e^(t f))) with the losses b of the backstop and f of a report,
         rounded up: that of t equal bits, the most revealing case. With a permanent backstop, the
-        reports may be of any epochs at which the bit was the same.
-
-        Args:
-            reports: t; if the backstop is not permanent, of one epoch, at most tau.
+        reports may be of any epochs at which the bit was the same; otherwise all are of one epoch.
         """
         return self._exposed(reports, 1)
 
@@ -213,10 +203,7 @@ class FragmentsLaw(Constants):
 
     @property
     def reports_seen(self) -> tuple[int, ...]:
-        """Numbers of reports to state the exposure of: powers of two, and all of an epoch.
-
-        With a permanent backstop also those of all epochs.
-        """
+        """Report counts to state the exposure of: powers of two, an epoch's, all if permanent."""
         doubled = {1 << power for power in range(self.reports.bit_length())} | {self.reports}
         return tuple(
             sorted(doubled | ({self.reports * self.last_epoch} if self.permanent else set()))
@@ -229,11 +216,8 @@ class FragmentsLaw(Constants):
         the others were not set or went elsewhere, which it cannot distinguish. The loss is ln((e^b
         told + 1) / (e^b + told)), or that of 1 / told if larger, rounded up. b is the loss of the
         backstop, and told = (q / p)^t ((1 - q / K) / (1 - p / K))^(tau - t), where a set bit is
-        reported as set with probability q, another one with p = 1 - q.
-
-        Args:
-            seen: t, from 0 to tau.
-            instances: K.
+        reported as set with probability q, another one with p = 1 - q. `seen` is t <= tau;
+        `instances` is K.
         """
         set_, unset = self.odds.weights
         whole = instances * (set_ + unset)
@@ -308,9 +292,8 @@ class FragmentsLaw(Constants):
         """Return the capacity for messages of an epoch, whatever contributors have.
 
         More are drawn with a probability of at most `dpstream.randomizers.dummies.MISFIT`, by
-        Chernoff's bound. With the exponential moment M(s) of a user's messages, n contributors have
-        more than (n ln M(s) + ln(1 / MISFIT)) / s of them with at most that probability, for every
-        s.
+        Chernoff's bound. With the exponential moment M(s) of a user's messages, n contributors
+        exceed (n ln M(s) + ln(1 / MISFIT)) / s with at most that probability, for every s.
         """
         if contributors == 0:
             return 0
@@ -365,7 +348,6 @@ class Fragments(Devices[FragmentsLaw]):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee of a user's set of one epoch, and of all of them together."""
         law = self.law
         held = held_by_a_user if law.neighbours == "replacement" else held_or_nothing
         return Guarantee(
@@ -413,11 +395,10 @@ class Fragments(Devices[FragmentsLaw]):
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
     ) -> NDArray[np.unsignedinteger] | CountedWords:
-        """Return the messages of all present devices.
+        """Return the messages of all present devices, words of the mechanism's dtype.
 
-        Returns:
-            Words of the mechanism's dtype: counted if more messages than words are expected,
-            whatever users have; otherwise shape (messages, 1), sorted.
+        They are counted if more messages than words are expected, whatever users have; otherwise
+        shape (messages, 1), sorted.
         """
         law = self.law
         check_epoch(epoch, after=self.epoch, last_epoch=law.last_epoch)

@@ -43,12 +43,9 @@ from dpstream.randomizers.search import crossing, least_parameter, raised
 
 
 def calibrate(parameters: FragmentsParameters, last_epoch: int, minimum: int) -> FragmentsLaw:
-    """Return the mechanism with the least noise that is private enough.
+    """Return the mechanism with the least sufficient noise, for at least `minimum` contributors.
 
-    `minimum` is the minimum number of contributors of a window.
-
-    Raises:
-        ValueError: If no noise is enough.
+    Raises `ValueError` if no noise is enough.
 
     >>> asked = FragmentsParameters(1.0, 1e-6, tuple("abc"))
     >>> law = calibrate(asked, last_epoch=1, minimum=100_000)
@@ -123,22 +120,15 @@ def loss_of_report(backstop: float, reports: int) -> float:
 def published_epsilon(mean: float, delta: float, contributors: int) -> float:
     """Return epsilon by the paper's Equation 1 for shuffled randomized response of one bit.
 
-    sqrt(32 ln(4 / delta) / r) (1 - r / n) with r = lambda - sqrt(2 lambda ln(2 / delta)).
-
-    Args:
-        mean: lambda = 2 n / (1 + e^loss), from 14 ln(4 / delta) to n.
-        delta: Of the guarantee.
-        contributors: n.
+    sqrt(32 ln(4 / delta) / r) (1 - r / n) with r = lambda - sqrt(2 lambda ln(2 / delta)). `mean` is
+    lambda = 2 n / (1 + e^loss), from 14 ln(4 / delta) to n = `contributors`.
     """
     certain = mean - math.sqrt(2 * mean * math.log(2 / delta))
     return math.sqrt(32 * math.log(4 / delta) / certain) * (1 - certain / contributors)
 
 
 def published_loss(epsilon: float, delta: float, contributors: int) -> float:
-    """Return the loss of a bit for which `published_epsilon` is epsilon.
-
-    Raises:
-        ValueError: If the formula holds for no such loss.
+    """Return the loss of a bit for which `published_epsilon` is epsilon, within its range.
 
     >>> round(published_loss(1.0, 5e-8, 1_914_589), 3)
     8.547
@@ -160,13 +150,7 @@ def published_loss(epsilon: float, delta: float, contributors: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """Components of a user's loss.
-
-    Attributes:
-        bits: Number in which neighboring inputs differ at an epoch.
-        reports: Of each bit.
-        permanent: True if the backstop is permanent.
-    """
+    """Components of a user's loss; neighboring inputs differ in `bits` bits at an epoch."""
 
     bits: int
     reports: int
@@ -193,7 +177,6 @@ class _Shape:
         return -math.log(least_parameter(spent, delta, min(guess, math.exp(-safe))))
 
     def epsilon(self, loss: float, delta: float, contributors: int, epochs: int) -> float:
-        """Return the epsilon of `epochs` epochs, for a loss of a bit or of its backstop."""
         return self._least(
             loss, lambda one, many: self._epsilon(one, contributors, delta, epochs * many)
         )
@@ -201,7 +184,6 @@ class _Shape:
     def epsilon_of_reports(
         self, loss: float, delta: float, contributors: int, epochs: int
     ) -> float:
-        """Return the epsilon of `epochs` epochs, for a loss of each report."""
         return self._epsilon(loss, contributors, delta, epochs * self.reports)
 
     def _least(self, loss: float, spent: Callable[[float, int], float]) -> float:

@@ -150,11 +150,10 @@ class FutureRand(Devices[FutureRandLaw]):
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
     ) -> NDArray[np.uint8]:
-        """Report the partial sums that are due.
+        """Report the partial sums that are due, uint8, shape (reports, 1).
 
-        Returns:
-            uint8, shape (reports, 1): 2 * order + 1 for the sign +1, 2 * order for -1, plus
-            `NEWCOMER` if the device was enrolled within the interval.
+        2 * order + 1 is the sign +1, 2 * order is -1; `NEWCOMER` is added if the device was
+        enrolled within the interval.
         """
         check_epoch(epoch, after=self.epoch, last_epoch=self.law.horizon)
         values = checked_booleans(epoch, values, present, self.population)

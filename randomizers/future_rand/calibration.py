@@ -16,8 +16,7 @@ def calibrate(parameters: FutureRandParameters, last_epoch: int) -> FutureRandLa
     is then more accurate. Orders are drawn with the shares that minimize the average error of all
     estimates. The published rule uses `changes` signs at every order and draws orders uniformly.
 
-    Raises:
-        ValueError: Unless there are 1 to 2^63 epochs.
+    Raises `ValueError` unless there are 1 to 2^63 epochs.
 
     >>> law = calibrate(FutureRandParameters(epsilon=1.0, changes=4), last_epoch=170)
     >>> law.horizon, [composed.k for composed in law.composed]

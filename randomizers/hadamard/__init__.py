@@ -10,8 +10,7 @@ of which lies in any item's set with probability q.
 Every user sends exactly k real messages: k rows beyond those of the domain encode "no item", so B
 is the least power of two above items + k.
 
-Reference: Ghazi, Golowich, Kumar, Pagh, Velingker, *On the Power of Multiple Anonymous Messages*,
-2019, Algorithm 1.
+Reference: Ghazi et al., *On the Power of Multiple Anonymous Messages*, 2019, Algorithm 1.
 """
 
 from __future__ import annotations
@@ -90,15 +89,11 @@ class HadamardLaw(Constants):
     """All constants of a job.
 
     Attributes:
-        items: Size of the domain.
-        slots: k.
-        rows: tau, columns of a message.
+        slots, rows: k, and tau columns of a message.
         minimum: Minimum number of contributors, which the blanket is calibrated to.
         blanket: Mean number of tuples in the blanket of a contributor.
         dummies: Distribution of that number; "bernoulli" is the number itself.
-        epsilon: Of an epoch.
-        delta: Of an epoch, and of all epochs together.
-        stream_epsilon: Of all epochs together.
+        epsilon, stream_epsilon: Of an epoch, and of all epochs together, each with `delta`.
     """
 
     items: int
@@ -138,7 +133,6 @@ class HadamardLaw(Constants):
         return 0.5**self.rows
 
     def capacity(self, epoch: int, contributors: int) -> int:
-        """Return the maximum number of messages at an epoch, blanket included."""
         if self.dummies == "poisson":
             blanket = PoissonDummies(self.blanket).most(contributors)
         else:
@@ -147,7 +141,6 @@ class HadamardLaw(Constants):
 
     @property
     def word_form(self) -> WordForm:
-        """One column per word of the narrowest type."""
         return WordForm(narrowest(self.columns), self.rows)
 
 
@@ -168,7 +161,6 @@ class Hadamard(Devices[HadamardLaw]):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee of a user's set of one epoch, and of all of them together."""
         return Guarantee(
             epsilon=self.law.epsilon,
             delta=self.law.delta,
@@ -210,11 +202,7 @@ def move_into_sets(messages: NDArray[np.unsignedinteger], rows: NDArray[np.int64
     """Make uniform tuples uniform in the sets of given rows, in place.
 
     Flipping the lowest bit of r in a column outside of H_r moves it into H_r; so two uniform
-    columns become each column of H_r.
-
-    Args:
-        messages: Columns, shape (n, tau).
-        rows: Shape (n,), at least 1.
+    columns become each column of H_r. `messages`, shape (n, tau), are columns; `rows` are nonzero.
     """
     row = rows.astype(messages.dtype)[:, None]
     outside = (np.bitwise_count(messages & row) & 1).astype(messages.dtype)

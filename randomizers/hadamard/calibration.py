@@ -40,9 +40,8 @@ def calibrate(parameters: HadamardParameters, last_epoch: int, minimum: int) -> 
     lambda = rho n 2^-tau of Algorithm 1: 90 k^2 ln(2 k / delta) / epsilon^2 blanket tuples in the
     set of an item. It is verified to be enough like any other blanket.
 
-    Raises:
-        ValueError: If no number of columns keeps within `messages_per_user`, items hide each other
-            too badly with that few columns, or the published blanket is not enough.
+    Raises `ValueError` if no number of columns keeps within `messages_per_user`, items hide each
+    other too badly with that few columns, or the published blanket is not enough.
 
     >>> parameters = HadamardParameters(1.0, 1e-6, tuple("abc"))
     >>> law = calibrate(parameters, last_epoch=1, minimum=1000)
@@ -99,13 +98,7 @@ def blanket_epsilon(
 ) -> float:
     """Return the epsilon of the blanket tuples of all contributors together, rounded up.
 
-    Args:
-        tuples: Mean number, or the number if it is fixed.
-        delta: Target.
-        rows: tau.
-        items: k.
-        epochs: Number in which a user participates.
-        dummies: "poisson", or "bernoulli" for a fixed number.
+    `tuples` is their number, or its mean for "poisson" dummies. A user participates in `epochs`.
 
     >>> round(blanket_epsilon(43_800, 1e-6, 10, 1, 1, "poisson"), 3)
     0.999

@@ -7,16 +7,14 @@ v and the sign of <z, v>, reversed with odds e^-epsilon.
 
 Privacy relies on that last reversal alone: v is drawn independently of everything. Whatever bit an
 example would have given, the reported one is either with odds of at most e^epsilon. So the gradient
-may be computed in floating point. Everything computed from it is integers, and therefore
-reproducible.
+may be computed in floating point. Everything computed from it is in reproducible integers.
 
 Here v is 4096 times a normal vector, rounded, and sent as a seed of 128 bits
 (`gradient_directions`). The mean of sgn<z, v> v is sqrt(2 / pi) z, for a unit vector z in any
-dimension. (With unit vectors Algorithm 5 has a constant that lacks the dimension, and its steps
-lack 1 / sqrt(t).)
+dimension. (Algorithm 5, with unit vectors, has a constant without the dimension, and steps without
+1 / sqrt(t).)
 
-Reference: Erlingsson, Feldman, Mironov, Raghunathan, Song, Talwar, Thakurta, *Encode, Shuffle,
-Analyze Privacy Revisited*, 2020, Algorithms 4 and 5.
+Reference: Erlingsson et al., *Encode, Shuffle, Analyze Privacy Revisited*, 2020, Alg. 4 and 5.
 """
 
 from __future__ import annotations
@@ -125,17 +123,11 @@ class LdpSgdLaw(Constants):
     """All constants of a job.
 
     Attributes:
-        last_epoch: Number of steps.
-        groups: G.
-        reports: tau.
-        clip: L.
-        rate: eta.
+        groups, reports, clip, rate: G, tau, L and eta.
         radius: Of the ball that contains the models; None for no bound.
         minimum: Minimum number of contributors that a report is hidden among.
         odds: Weights of a bit kept and of one reversed.
-        epsilon: Of a step, shuffled.
-        delta: Of a step, and of all steps together.
-        stream_epsilon: Of all steps that a device participates in, shuffled.
+        epsilon, stream_epsilon: Of a step, and of all of a device, shuffled, each with `delta`.
     """
 
     last_epoch: int
@@ -181,7 +173,6 @@ class LdpSgdLaw(Constants):
 
     @property
     def report_epsilon(self) -> float:
-        """Loss of a report by itself, rounded up."""
         return self.local_epsilon(1)
 
     def local_epsilon(self, reports: int) -> float:
@@ -223,7 +214,6 @@ class LdpSgd(Devices[LdpSgdLaw]):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee of a user's example in one step, and in all steps that the user takes."""
         law = self.law
         step, whole = (law.local_epsilon(law.reports * steps) for steps in (1, law.participations))
         steps = "step" if law.participations == 1 else "steps"
@@ -258,14 +248,9 @@ class LdpSgd(Devices[LdpSgdLaw]):
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
     ) -> NDArray[np.unsignedinteger]:
-        """Return the reports of all present devices, `LdpSgdLaw.reports` of each.
+        """Return `LdpSgdLaw.reports` reports of each present device, uint8, shape (reports, bytes).
 
-        Returns:
-            uint8, shape (reports, bytes).
-
-        Raises:
-            ValueError: As in `Devices.report`; or if a device has already participated in all steps
-                that the guarantee covers.
+        Raises `ValueError` if a device has already taken all steps that the guarantee covers.
         """
         law = self.law
         check_epoch(epoch, after=self.epoch, last_epoch=law.last_epoch)
@@ -328,13 +313,9 @@ class LdpSgd(Devices[LdpSgdLaw]):
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Compute unclipped gradients of the loss, -ln softmax(model x) at the class.
 
-        Args:
-            examples: int64, shape (n, 1 + features).
-
-        Returns:
-            Derivatives by the scores of classes, in units of 1 / `ERROR_UNIT`, int64, shape (n,
-            classes), whose outer product with the features is the gradient; and the lengths of the
-            gradients, float64, shape (n,).
+        Returns derivatives by the scores of classes, in units of 1 / `ERROR_UNIT`, int64, shape (n,
+        classes), whose outer product with the features is the gradient; and the lengths of the
+        gradients, float64, shape (n,).
         """
         scores = examples[:, 1:] / FEATURE_UNIT @ self._model.T
         raised = np.exp(scores - scores.max(axis=1, keepdims=True))

@@ -15,9 +15,8 @@ from dpstream.randomizers.ldp_sgd import LdpSgdLaw, LdpSgdParameters
 def calibrate(parameters: LdpSgdParameters, last_epoch: int, minimum: int) -> LdpSgdLaw:
     """Calibrate the mechanism of a job, whose windows have at least `minimum` contributors.
 
-    Raises:
-        ValueError: If delta is out of range, several reports of a step lose more than the epsilon
-            of one even when shuffled, or the model is too large for the number of steps.
+    Raises `ValueError` if delta is out of range, several reports of a step lose more than the
+    epsilon of one even when shuffled, or the model is too large for the number of steps.
 
     >>> asked = LdpSgdParameters(1.9, 1e-5, features=65, classes=10, groups=30)
     >>> law = calibrate(asked, last_epoch=300, minimum=2000)

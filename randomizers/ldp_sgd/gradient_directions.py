@@ -39,12 +39,7 @@ def directions(seeds: NDArray[np.uint8], dimensions: int) -> NDArray[np.int16]:
     A word of 64 bits, which gives four coordinates, is mix(low ^ mix(high + j step)). `low` and
     `high` are the halves of the seed, and j is the word's index from 1.
 
-    Args:
-        seeds: uint8, shape (n, bytes), at most 16 bytes, little-endian.
-        dimensions: d.
-
-    Returns:
-        int16, shape (n, d).
+    Seeds are uint8, shape (n, bytes), at most 16 bytes, little-endian; vectors int16, shape (n, d).
 
     Reference: Steele, Lea, Flood, *Fast Splittable Pseudorandom Number Generators*, 2014 (the
     finalizer of SplitMix64).

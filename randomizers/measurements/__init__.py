@@ -10,8 +10,7 @@ and noise (`calibration`), and in the aggregator's use of the sums:
   paper's number of rows, ln(N + 1) ln(2 / beta) n^4, cannot be sent: here it is a parameter. Its
   noise is for removal: replacing an item moves a measurement by 2/sqrt(m), not 1/sqrt(m). If rows
   are sampled, a device reports its entry in one of all rows. hadamard_values has the same rows, but
-  follows over time whether the entry is +1, which at one epoch makes errors up to 1.3 times as
-  large.
+  follows whether the entry is +1, which makes errors at one epoch up to 1.3 times as large.
 - bucket (Algorithm 3) finds the item that most users have, or none. In each of several trials items
   are hashed to two buckets by several hashes, h(x) = <r, x> over GF(2) with a string r of bits. A
   device sends the bucket of its item under all of them, with noise. The larger buckets of a trial
@@ -84,12 +83,7 @@ _NO_DELTA = 0.5
 
 @dataclass(frozen=True, slots=True)
 class MeasurementsParameters:
-    """Parameters that all mechanisms share.
-
-    Attributes:
-        epsilon: Privacy loss of a user's item of one epoch, against all parties.
-        domain: Items, at most 2^20.
-    """
+    """Shared parameters: an epoch's loss against all parties, and at most 2^20 items."""
 
     calibrations: ClassVar[tuple[str, ...]] = get_args(Calibration)
     whole_numbers: ClassVar[tuple[str, ...]] = ()
@@ -173,11 +167,7 @@ class SparseRecoveryParameters(MeasurementsParameters):
 
 @dataclass(frozen=True, slots=True)
 class LaplaceHistogramParameters(MeasurementsParameters):
-    """Parameters of `laplace_histogram`, for a domain of at most 2^15 items.
-
-    Attributes:
-        calibration: "published", which is for removal, or "replacement".
-    """
+    """Parameters of `laplace_histogram`: at most 2^15 items; "published" is for removal."""
 
     calibrations = ("published", "replacement")
 
@@ -199,13 +189,10 @@ class MeasurementsLaw(Constants):
     """All constants of a job.
 
     Attributes:
-        items: Size of the domain.
         neighbours: Neighboring inputs: an item of a user and none, or any two.
         noise: Of each measurement; None if one of them is sampled.
         odds: Weights of a sign kept and of one reversed; None with noise.
-        epsilon: Of an epoch.
-        delta: Of an epoch, and of all epochs together.
-        stream_epsilon: Of all epochs together.
+        epsilon, stream_epsilon: Of an epoch, and of all epochs together, each with `delta`.
     """
 
     items: int
@@ -243,7 +230,6 @@ class MeasurementsLaw(Constants):
 
     @property
     def minimum(self) -> int:
-        """Minimum number of contributors of an estimate."""
         return 1
 
     def of_one_epoch(self) -> Self:
@@ -340,7 +326,6 @@ class Measurements(Devices[MeasurementsLaw]):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee of a user's item of one epoch, and of all of them together."""
         law = self.law
         held = held_or_nothing if law.neighbours == "removal" else held_by_a_user
         return Guarantee(
@@ -360,7 +345,6 @@ class Measurements(Devices[MeasurementsLaw]):
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
     ) -> NDArray[np.unsignedinteger]:
-        """Return the measurements of all present devices, in the mechanism's `word_form`."""
         law = self.law
         check_epoch(epoch, after=self.epoch, last_epoch=law.last_epoch)
         items = set_rows(epoch, values, present, self.population, 1, law.items)[:, 0]

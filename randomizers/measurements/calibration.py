@@ -72,17 +72,12 @@ class Mechanism:
 def calibrate(
     parameters: MeasurementsParameters, last_epoch: int, minimum: int = 1
 ) -> MeasurementsLaw:
-    """Calibrate any mechanism of a job.
+    """Calibrate a job of any mechanism.
 
-    Args:
-        parameters: Of any mechanism.
-        last_epoch: Number of epochs.
-        minimum: Minimum number of contributors, which determines the published sparsity of
-            `sparse_recovery`.
+    `minimum`, of contributors, determines the published sparsity of `sparse_recovery`.
 
-    Raises:
-        ValueError: If the published noise loses more than epsilon, the domain is too large, or
-            epsilon is too small.
+    Raises `ValueError` if the published noise loses more than epsilon, the domain is too large, or
+    epsilon is too small.
 
     >>> thousand = tuple(map(str, range(1000)))
     >>> law = calibrate(JlHhParameters(1.0, thousand, calibration="published"), 1, 1)
@@ -187,8 +182,7 @@ class Spent(TypedDict):
 def noise_of(loss: float) -> ClampedNoise:
     """Return noise with which a measurement that moves by 1 loses at most `loss`.
 
-    Raises:
-        ValueError: If the loss is too small for integer noise.
+    Raises `ValueError` if the loss is too small for integer noise.
 
     >>> noise = noise_of(0.5)
     >>> noise.most, log_rounded_up(noise.odds(1)) <= 0.5
@@ -236,19 +230,9 @@ def with_noise(
     *,
     removal: bool,
 ) -> Spent:
-    """Return the loss of a mechanism with noise.
+    """Return the loss of a mechanism with noise; `ValueError` if it exceeds the epsilon `asked`.
 
-    Args:
-        matrix: Measured.
-        noise: Of each measurement.
-        calibration: Choice of the noise.
-        asked: Epsilon of the job.
-        delta: Of the job; 0 for none.
-        last_epoch: Number of epochs.
-        removal: True if neighbors are an item and none, instead of any two.
-
-    Raises:
-        ValueError: If the loss exceeds epsilon.
+    `delta` 0 means none. With `removal`, neighbors are an item and none, instead of any two.
     """
     moved = matrix.moved(removal=removal)
 

@@ -14,8 +14,7 @@ A domain too large to be listed is searched through prefixes
 (`dpstream.randomizers.cell_codes.prefixes`). At every epoch a device draws one of a few lengths,
 which is public, and its items are the cells of prefixes of this length.
 
-Reference: Feldman, Nelson, Nguyen, Talwar, *Private Frequency Estimation via Projective Geometry*,
-ICML 2022.
+Reference: Feldman et al., *Private Frequency Estimation via Projective Geometry*, ICML 2022.
 """
 
 from __future__ import annotations
@@ -80,17 +79,12 @@ class ProjectiveGeometryLaw(Constants):
     """All constants of a job.
 
     Attributes:
-        items: Size of the domain.
-        slots: k.
-        order: q, elements of the field.
-        coordinates: t, of a point.
+        slots, order, coordinates: k; q elements of the field; t, of a point.
         minimum: Minimum number of contributors that a message is hidden among.
         odds: Weights of each word of the item's set, and of each other word.
         shuffled_epsilon: Of an epoch, if the shuffler is trusted to shuffle.
-        shuffled_stream_epsilon: The same of all epochs together.
-        shuffled_delta: Of both.
-        prefixes: Lengths that a device draws from, and the cells of each; None if each item has a
-            point.
+        shuffled_stream_epsilon: The same of all epochs together, each with `shuffled_delta`.
+        prefixes: Lengths to draw from, and the cells of each; None if each item has a point.
     """
 
     items: int
@@ -126,7 +120,6 @@ class ProjectiveGeometryLaw(Constants):
 
     @property
     def space(self) -> PointSpace:
-        """Space of items and words."""
         return PointSpace(self.order, self.coordinates)
 
     @property
@@ -163,7 +156,6 @@ class ProjectiveGeometryLaw(Constants):
 
     @property
     def word_form(self) -> WordForm:
-        """The number of a point, on its level, in the narrowest word."""
         return WordForm(narrowest(self.words), distinct=self.words)
 
 
@@ -185,7 +177,6 @@ class ProjectiveGeometry(Devices[ProjectiveGeometryLaw]):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee of a user's set of one epoch, and of all of them together."""
         law = self.law
         return Guarantee(
             epsilon=law.epsilon_of(1),
@@ -219,7 +210,6 @@ class ProjectiveGeometry(Devices[ProjectiveGeometryLaw]):
 
     @property
     def _shuffled(self) -> str:
-        """Description of the additional guarantee."""
         law = self.law
         epochs = f"epsilon {law.shuffled_epsilon:.6g} at every epoch"
         if law.last_epoch > 1:

@@ -120,10 +120,7 @@ def prefixes_of(bits: int) -> PrefixCells:
 def best_space(items: int, odds: ComposedLaw, most: int = MOST_POINTS) -> PointSpace:
     """Return the space with the fewest points whose variance is within 3 % of the least.
 
-    Args:
-        items: Of the domain; one additional point is needed.
-        odds: Weights of each word of the item's set, and of each other.
-        most: Maximum number of points, at least three times the number of items.
+    One point more than `items` is needed. `most`, the maximum, is at least three times `items`.
 
     >>> best_space(10, optimal(1, 2.0)), best_space(1 << 20, optimal(1, 4.0))
     (PointSpace(order=11, coordinates=2), PointSpace(order=37, coordinates=5))

@@ -30,13 +30,7 @@ class PointSpace:
     >>> space.points, space.hyperplane, space.common
     (13, 4, 1)
 
-    Attributes:
-        order: q, a prime.
-        coordinates: t, at least 2.
-
-    Raises:
-        ValueError: If q is not prime, t is less than 2, or there are more than `MOST_POINTS`
-            points.
+    `order` is q, a prime; `coordinates` is t, at least 2. There are at most `MOST_POINTS` points.
     """
 
     order: int
@@ -79,15 +73,9 @@ class PointSpace:
     ) -> NDArray[np.uint32]:
         """Draw for every item a uniform point in its S_x, or outside of it.
 
-        Both are drawn for all items, and one of them is used: the draws depend on no item.
-
-        Args:
-            items: Numbers of points x, shape (n,).
-            inside: True for points in S_x, shape (n,).
-            rng: Cryptographic randomness.
-
-        Returns:
-            uint32, shape (n,), numbers of points y.
+        Both are drawn for all items, and one of them is used: the draws depend on no item. `items`
+        are numbers of points x, shape (n,); `inside` is True for a point in S_x. Returns numbers of
+        points y, uint32, shape (n,).
         """
         words = np.empty(len(items), np.uint32)
         for start in range(0, len(items), _AT_ONCE):
@@ -115,14 +103,8 @@ class PointSpace:
         each of the q - 1 other values there, if z begins before the pivot. If y begins with the
         pivot, they have 1 there and any values after it.
 
-        Args:
-            items: Numbers of x, shape (n,).
-            inside: True for y in S_x, shape (n,).
-            among_inside: Below `hyperplane`, shape (n,).
-            among_outside: Below `outside`, shape (n,).
-
-        Returns:
-            uint32, shape (n,).
+        Arrays have shape (n,). `among_inside` is below `hyperplane`, `among_outside` below
+        `outside`.
         """
         order = np.uint32(self.order)
         powers = np.array([self.order**k for k in range(self.coordinates)], np.uint32)

@@ -7,12 +7,10 @@ device are boosted; later ones are followed more slowly. With r = 0 these are pl
 epoch, without a bound on changes.
 
 Dummies hide each user's number of messages (`dpstream.randomizers.cell_noise_law`). They are
-charged once for the whole stream, and the error of the counts does not grow with the number of
-users.
+charged once for the whole stream, and the error does not grow with the number of users.
 
 A device that was absent at the previous epoch does not know whether its value has changed since
-then or earlier. It boosts nothing: what it has missed counts as a change, and is followed like a
-later one.
+then or earlier. It boosts nothing: a missed change counts as one, and is followed like a later one.
 """
 
 from __future__ import annotations
@@ -128,10 +126,7 @@ class ShuffledCountsParameters:
 
     @property
     def summed(self) -> bool:
-        """True if the shuffler sums words (`shuffled_value_stream`).
-
-        It does so if it adds the noise, and changes are boosted by an unspecified boost.
-        """
+        """True for `shuffled_value_stream`: the shuffler adds noise, and the boost is open."""
         return (
             self.domain is None
             and self.dummies == "shuffle"
@@ -151,8 +146,7 @@ class ShuffledCountsLaw(Constants):
 
     Attributes:
         epsilon, delta: Of a user's whole stream.
-        changes: k; 0 without a boost.
-        boost: r.
+        changes, boost: k and r; 0 without a boost.
         noise: Of the cell of an epoch.
     """
 
@@ -184,7 +178,6 @@ class ShuffledCountsLaw(Constants):
         return self.noise.dummies
 
     def capacity(self, epoch: int, contributors: int) -> int:
-        """Return the maximum number of messages at an epoch, dummies included."""
         return contributors * (2 * self.boost + 1) + self.noise.most(1, contributors)
 
     @property
@@ -263,7 +256,6 @@ class ShuffledCounts(Devices[ShuffledCountsLaw]):
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
     ) -> CountedWords:
-        """Send messages and dummies: copies of the word 0, uint8 of width 1."""
         check_epoch(epoch, after=self.epoch, last_epoch=self.law.last_epoch)
         now = checked_booleans(epoch, values, present, self.population)
         if present is not None:

@@ -34,8 +34,7 @@ def calibrate(
 ) -> ShuffledCountsLaw:
     """Calibrate for values 0 and 1, and at least `minimum` contributors of a window.
 
-    Raises:
-        ValueError: If no noise is found, or it needs more messages than users may send.
+    Raises `ValueError` if no noise is found, or it needs more messages than users may send.
 
     >>> parameters = ShuffledCountsParameters(epsilon=1, delta=1e-6, changes=4)
     >>> law = calibrate(parameters, last_epoch=170, minimum=32593)
@@ -62,7 +61,6 @@ def epsilon_with(law: ShuffledCountsLaw, honest: int) -> float:
 def noise_law(
     noise: PoissonNoise | NegativeBinomialNoise, minimum: int, dummies: DummyKind
 ) -> CellNoiseLaw:
-    """Return the noise of a cell in the form in which it is added."""
     shape = noise.shape if isinstance(noise, NegativeBinomialNoise) else None
     return CellNoiseLaw(dummies, noise.mean, minimum, shape)
 

@@ -1,16 +1,14 @@
 """One message per user, shuffled: randomized response, and RAPPOR.
 
 A message is private by itself, with a local loss that holds against all parties; shuffled among
-those of others it reveals much less. The error still grows with the number of users, and is small
+those of others it reveals much less. The error still grows with the number of users; it is small
 only for tiny domains.
 
-* Randomized response (Warner 1965): the user's item, or "no item", with odds e^epsilon_0 against
-  each other symbol.
+* Randomized response (Warner 1965): the item, or "no item", with odds e^epsilon_0 to each other.
 * RAPPOR: a bit for every item of the domain, 1 if the user has it, each reversed with the same
   probability. Two sets of k items differ in 2 k bits, so each has a loss of epsilon_0 / (2 k).
 
-Reference: Ghazi, Golowich, Kumar, Pagh, Velingker, *On the Power of Multiple Anonymous Messages*,
-2019, Appendix A.
+Reference: Ghazi et al., *On the Power of Multiple Anonymous Messages*, 2019, Appendix A.
 """
 
 from __future__ import annotations
@@ -74,7 +72,6 @@ class SingleMessageParameters:
 
     @property
     def responses(self) -> tuple[Response, ...]:
-        """Candidate responses."""
         if self.response is not None:
             return (self.response,)
         if self.items > 1:
@@ -99,13 +96,10 @@ class SingleMessageLaw(Constants):
     """All constants of a job.
 
     Attributes:
-        items: Size of the domain.
         slots: k.
         minimum: Minimum number of contributors that a message is hidden among.
         odds: Weights of the true symbol and of each other one, or of a bit kept and one reversed.
-        epsilon: Of an epoch, shuffled.
-        delta: Of an epoch, and of all epochs together.
-        stream_epsilon: Of all epochs together, shuffled.
+        epsilon, stream_epsilon: Of an epoch, and of all together, shuffled, each with `delta`.
     """
 
     items: int
@@ -176,7 +170,6 @@ class SingleMessage(Devices[SingleMessageLaw]):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee of a user's set of one epoch, and of all of them together."""
         law = self.law
         return Guarantee(
             epsilon=law.epsilon,
@@ -215,11 +208,10 @@ class SingleMessage(Devices[SingleMessageLaw]):
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
     ) -> NDArray[np.unsignedinteger]:
-        """Return one message of each present device.
+        """Return one message of each present device, unsigned.
 
-        Returns:
-            unsigned, shape (devices present, 1): an item, 0 for none; or (devices present, bytes):
-            bit i of byte j is about item 8 j + i + 1.
+        Shape (devices present, 1): an item, 0 for none. Or (devices present, bytes): bit i of byte
+        j is about item 8 j + i + 1.
         """
         law = self.law
         check_epoch(epoch, after=self.epoch, last_epoch=law.last_epoch)

@@ -1,8 +1,8 @@
 """Calibrate the mechanism of a job over single messages from its parameters.
 
 The local loss is the largest that shuffling among the minimum number of contributors reduces to
-epsilon (`amplification`). It is never below epsilon: a message that reveals at most that by itself
-needs no shuffling.
+epsilon (`amplification`). It is at least epsilon: a message that reveals at most that needs no
+shuffling.
 """
 
 from __future__ import annotations
@@ -31,9 +31,6 @@ def calibrate(
 
     A user's message may be exchanged in `windows` windows of one epoch, together.
 
-    Raises:
-        ValueError: If delta is out of range.
-
     >>> law = calibrate(SingleMessageParameters(1.0, 1e-6, ("a", "b", "c")), 1, minimum=10_000)
     >>> law.response, round(law.local_epsilon, 2), [round(float(p), 4) for p in law.probabilities]
     ('randomized_response', 5.46, [0.9874, 0.0042])
@@ -54,10 +51,7 @@ def epsilon_with(law: SingleMessageLaw, honest: int, windows: int = 1) -> float:
 
 
 def coins(response: Response, loss: float, slots: int, items: int) -> list[HiddenCoin]:
-    """Return models of a message with a local loss, hidden among others; each gives a bound.
-
-    `loss` is that of a message by itself, `slots` is k, and `items` is the size of the domain.
-    """
+    """Return models of a message of local loss `loss`, hidden among others; each gives a bound."""
     if response == "randomized_response":
         return [of_any_randomizer(loss), of_randomized_response(loss, items + 1)]
     return [of_any_randomizer(loss), *([of_rappor(loss)] if slots == 1 else [])]

@@ -4,8 +4,7 @@ At every epoch a device reports a number z, a symbol of a fixed distribution (`l
 probability m the device is *input-independent* (`noise`): nothing it ever sends depends on its
 values. Otherwise its symbols are tilted (`tilt`) along u = x - 1/2 + f, where x is its value and f
 follows its changes. A change adds or subtracts a, of which the share b remains an epoch later. The
-sum of u^2 must not exceed the device's *squared-norm budget* r^2 (`clock`). The mean of a symbol is
-g u / r.
+sum of u^2 is at most the *squared-norm budget* r^2 (`clock`). The mean of a symbol is g u / r.
 
 For every stream x, P(symbols | x) is between m and m e^epsilon times their probability under the
 fixed distribution. In continuous time, tilts are ratios of a martingale, the probability that
@@ -49,12 +48,7 @@ LOSS_OF_AN_EPOCH = 3e-10
 
 @dataclass(frozen=True, slots=True)
 class ValueStreamParameters:
-    """Parameters of value_stream.
-
-    Attributes:
-        epsilon: Privacy loss of a user's whole stream.
-        changes: Number of changes of a user's value that are followed at once.
-    """
+    """Parameters of value_stream: epsilon of a whole stream, and the changes followed at once."""
 
     epsilon: float
     changes: int
@@ -75,7 +69,7 @@ class ValueStreamParameters:
 
 @dataclass(frozen=True, slots=True)
 class ValueStreamLaw(Constants):
-    """All constants of a job.
+    """All constants of a job; at most epsilon is spent.
 
     Attributes:
         last_epoch: T, number of epochs.
@@ -87,9 +81,6 @@ class ValueStreamLaw(Constants):
         clock: r^2, squared-norm budget, including `reserve`.
         theta: Goal of input-dependent devices, divided by r.
         gain: g: the mean of a symbol is g u / r.
-
-    Raises:
-        ValueError: If the fields contradict each other, or more than epsilon is spent.
     """
 
     last_epoch: int
@@ -139,7 +130,6 @@ class ValueStreamLaw(Constants):
 
     @property
     def probability_of_noise(self) -> float:
-        """Share m of devices that are input-independent."""
         return self.noise / (1 << 64)
 
     @property
@@ -151,12 +141,7 @@ class ValueStreamLaw(Constants):
 
 
 class LetterDevices(FollowingDevices[LawT]):
-    """Devices that each report symbols of a Boolean that they follow.
-
-    Args:
-        law: The constants of the job.
-        booleans: Those of the Booleans.
-    """
+    """Devices that each report symbols of a Boolean that they follow."""
 
     def __init__(self, law: LawT, booleans: ValueStreamLaw) -> None:
         super().__init__(law, booleans)
@@ -219,10 +204,8 @@ class LetterDevices(FollowingDevices[LawT]):
         Random words are used for 16,384 devices at a time: one for each input-independent device,
         then those of `tilt.draw_tilted_letters`. `known`, bool, shape (population,), marks absent
         devices whose value is in `values`, like that of all present ones; None for none. They
-        follow their changes meanwhile.
-
-        Returns:
-            The words of present devices, in the order of enrollment, shape (reports,).
+        follow their changes meanwhile. Returns the words of present devices, in the order of
+        enrollment, shape (reports,).
         """
         told = present
         if present is not None and known is not None:

@@ -26,9 +26,6 @@ def calibrate(parameters: ValueStreamParameters, last_epoch: int) -> ValueStream
     The squared-norm budget and the kernel minimize the mean variance. theta and m maximize the gain
     for a loss slightly below epsilon; the rest is for rounding.
 
-    Raises:
-        ValueError: Unless there are 1 to 2^20 epochs.
-
     >>> law = calibrate(ValueStreamParameters(epsilon=1, changes=2), last_epoch=170)
     >>> round(law.boost, 1), round(law.decay, 2), round(law.gain, 4), round(law.clock, 1)
     (4.5, 0.54, 0.3975, 119.1)

@@ -64,10 +64,7 @@ def tail_box() -> int:
 
 
 def letters_at(words: NDArray[np.uint64]) -> NDArray[np.int16]:
-    """Return the symbols of random 64-bit words, shape (draws,), by their leading 62 bits.
-
-    Symbols are relative to `ZERO`: from -72 to 72.
-    """
+    """Return the symbols, less `ZERO`, of random 64-bit words by their leading 62 bits."""
     cumulated, guide = _tables()
     letters: NDArray[np.int16] = guide.take(words >> np.uint64(_WORD_BITS - _GUIDE_BITS))
     undecided = np.flatnonzero(letters == _UNDECIDED)
@@ -79,8 +76,7 @@ def letters_at(words: NDArray[np.uint64]) -> NDArray[np.int16]:
 def tail_letters_at(words: NDArray[np.uint64]) -> NDArray[np.int16]:
     """Return the symbols beyond `TAIL` of random 64-bit words, relative to `ZERO`: 33 to 72.
 
-    Of the positions in `tail_box`, each symbol has as many as its weight; the others give
-    `NOWHERE`.
+    Of the positions in `tail_box`, each symbol has as many as its weight; others give `NOWHERE`.
     """
     in_tail = np.cumsum(np.array(weights()[-(LAST - ZERO - _TAIL_STEPS) :], np.uint64))
     places = words >> np.uint64(_WORD_BITS + 1 - tail_box().bit_length())

@@ -36,8 +36,7 @@ _DENSITY_AT_LEAST = float.fromhex("0x1.8f16964c8fd3fp-20")
 def distribution_function(points: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return Phi, float64 of the shape of the points; those below `LEAST` count as `LEAST`.
 
-    Uses the Taylor polynomial of degree 8 about the nearest multiple of 1/16. The relative error is
-    at most 2e-13.
+    By the Taylor polynomial of degree 8 at the nearest multiple of 1/16; relative error <= 2e-13.
 
     >>> distribution_function(np.array([0.0, 1.0])).round(12).tolist()
     [0.5, 0.841344746069]
@@ -92,7 +91,6 @@ def _taylor(center: float, function: float, density: float) -> list[float]:
 
 
 def _sum(terms: list[float]) -> float:
-    """Return the sum, smallest terms first."""
     total = 0.0
     for term in reversed(terms):
         total += term

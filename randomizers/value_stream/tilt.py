@@ -33,10 +33,8 @@ _TAIL_STEPS = round(TAIL / STEP)
 def reach(sums: NDArray[np.float64], left: NDArray[np.float64], goal: float) -> NDArray[np.float64]:
     """Return the probability of ending above the goal: psi = max(Phi((s - goal) / sqrt R), 2^-20).
 
-    Args:
-        sums: s, positions of devices, shape (devices,).
-        left: R, their remaining squared-norm budgets, positive, the same shape.
-        goal: theta times the square root of the whole budget.
+    `sums` are s, positions of devices, and `left` R, their remaining squared-norm budgets,
+    positive, both of shape (devices,). `goal` is theta times the square root of the whole budget.
     """
     return np.maximum(distribution_function((sums - goal) / np.sqrt(left)), FLOOR)
 
@@ -65,18 +63,10 @@ def draw_tilted_letters(
     Random words are used in rounds, on all devices without a symbol. The first round has one try
     for each device. Every other round has twice as many as the previous one, up to 64. All words of
     a round that choose between body and tail come first, then all positions of symbols, then all
-    that accept; of each kind, those of a device are consecutive. A device takes its first accepted
-    try.
+    that accept; of each kind, those of a device are consecutive. It takes its first accepted try.
 
-    Args:
-        steps: u, displacement of a device per symbol, shape (devices,).
-        sums: s, positions of devices.
-        left: R, their squared-norm budgets after this epoch, positive.
-        goal: As in `reach`.
-        rng: Cryptographic randomness.
-
-    Returns:
-        Symbols minus 80, shape (devices,).
+    `steps` are u, the displacement of a device per symbol, shape (devices,). `left` are R, the
+    squared-norm budgets after this epoch, positive. Symbols are returned minus 80.
     """
     bounds = reach(sums + TAIL * np.abs(steps), left, goal)
     choices = tail_thresholds(bounds)

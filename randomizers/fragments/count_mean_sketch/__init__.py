@@ -5,9 +5,8 @@ public. The hash of the row gives its item one of m buckets. The m bits of the b
 encoding are each reversed with the same small probability, and each that is then 1 is a message:
 the bucket. A user without an item has only bits that are 0.
 
-Messages hide only among those of the same row: among n contributors a message has about n / k to
-hide among, not n, as the paper assumes. The number of others in a row is random, and delta covers a
-small number.
+Messages hide only among those of the same row: about n / k of n contributors, not n, as the paper
+assumes. The number of others in a row is random, and delta covers a small number.
 
 Reference: Erlingsson et al., *Encode, Shuffle, Analyze Privacy Revisited*, 2020, Section VII.
 """
@@ -76,7 +75,6 @@ class CountMeanSketchParameters:
 
 
 def check_shape(rows: int, buckets: int) -> None:
-    """Raise `ValueError` unless this number of rows and buckets is allowed."""
     for name, number, least in (("rows", rows, 1), ("buckets", buckets, 2)):
         if type(number) is not int or not least <= number <= BUCKETS:
             raise ValueError(f"{name} is {number!r}, must be from {least} to {BUCKETS:,}")
@@ -89,9 +87,7 @@ class CountMeanSketchLaw(Constants):
     """All constants of a job.
 
     Attributes:
-        items: d, size of the domain.
-        rows: k.
-        minimum: Minimum number of contributors of a window.
+        items, rows: d, the size of the domain, and k.
         delta: Of an epoch, and of all epochs together.
         bits: Mechanism of the m bits of a row, for a lower bound on its contributors that fails
             with a probability that is part of delta.
@@ -119,7 +115,6 @@ class CountMeanSketchLaw(Constants):
 
     @property
     def buckets(self) -> int:
-        """Number m of buckets of a row."""
         return self.bits.items
 
     @property
@@ -146,7 +141,6 @@ class CountMeanSketch(Devices[CountMeanSketchLaw]):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee of a user's item of one epoch, and of all of them together."""
         law, bits = self.law, self.law.bits
         held = held_by_a_user if bits.neighbours == "replacement" else held_or_nothing
         return Guarantee(
@@ -172,12 +166,7 @@ class CountMeanSketch(Devices[CountMeanSketchLaw]):
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
     ) -> NDArray[np.unsignedinteger] | CountedWords:
-        """Return the messages of all present devices.
-
-        Returns:
-            Words of the mechanism's dtype: counted if more messages than words are expected,
-            whatever users have; otherwise shape (messages, 1), sorted.
-        """
+        """Return the messages of all present devices, as `Fragments.report`."""
         law = self.law
         check_epoch(epoch, after=self.epoch, last_epoch=law.last_epoch)
         items = set_rows(epoch, values, present, self.population, 1, law.items)[:, 0]

@@ -28,12 +28,9 @@ FOR_ROWS: Final = 0.01
 def calibrate(
     parameters: CountMeanSketchParameters, last_epoch: int, minimum: int
 ) -> CountMeanSketchLaw:
-    """Return the mechanism with the least noise that is private enough.
+    """Return the mechanism with the least sufficient noise, for at least `minimum` contributors.
 
-    `minimum` is the minimum number of contributors of a window.
-
-    Raises:
-        ValueError: If no noise is enough.
+    Raises `ValueError` if no noise is enough.
 
     >>> asked = CountMeanSketchParameters(1.0, 1e-6, ("a", "b"), rows=10, buckets=1000)
     >>> law = calibrate(asked, last_epoch=1, minimum=100_000)
@@ -64,9 +61,7 @@ def epsilon_with(law: CountMeanSketchLaw, honest: int) -> float:
 
 
 def fewest_in_row(contributors: int, rows: int, failing: float) -> int:
-    """Return a lower bound on the users of a user's row, itself included.
-
-    The bound fails with a probability of at most `failing`.
+    """Return the least number of users in a user's row, except with probability `failing`.
 
     >>> fewest_in_row(1000, 1, 1e-9), fewest_in_row(459_254, 1024, 1e-9)
     (1000, 329)

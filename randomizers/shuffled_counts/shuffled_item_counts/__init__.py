@@ -80,9 +80,7 @@ class ItemStreamLaw(Protocol):
         """Number of different words of each kind."""
         ...
 
-    def capacity(self, epoch: int, contributors: int) -> int:
-        """Return the maximum number of messages at an epoch, dummies included."""
-        ...
+    def capacity(self, epoch: int, contributors: int) -> int: ...
 
     @property
     def word_form(self) -> WordForm:
@@ -90,9 +88,7 @@ class ItemStreamLaw(Protocol):
         ...
 
     @property
-    def guarantee(self) -> Guarantee:
-        """The guarantee of a user's whole stream."""
-        ...
+    def guarantee(self) -> Guarantee: ...
 
     def words_of(
         self, items: NDArray[np.int64], kind: int, rng: np.random.Generator
@@ -106,13 +102,10 @@ class ShuffledItemCountsLaw(Constants):
     """All constants of a job.
 
     Attributes:
-        size: Number of items.
         epsilon, delta: Of a user's whole stream.
-        changes: k; 0 without a boost.
-        boost: r.
+        changes, boost: k and r; 0 without a boost.
         buckets: s, a prime.
-        held: Dummies among the words of an item that users have.
-        left: Dummies among the words of an item that users left; None without a boost.
+        held, left: Dummies among the words of an item, had and left; None without a boost.
     """
 
     last_epoch: int
@@ -188,12 +181,10 @@ class ShuffledItemCountsLaw(Constants):
 
     @property
     def dummies_per_user(self) -> float:
-        """Mean number in an epoch."""
         return sum(noise.per_contributor(self.buckets) for noise in self.noises)
 
     @property
     def dummy_messages(self) -> float:
-        """Mean number over the horizon."""
         return self.last_epoch * self.dummies_per_user
 
     @property
@@ -258,7 +249,6 @@ class ShuffledItemCounts(Devices[ItemStreamLaw]):
 
     @property
     def frozen(self) -> int:
-        """Number of devices that dropped the boost of a change."""
         return int(np.count_nonzero(self._changes > self.law.changes))
 
     @property
@@ -316,11 +306,7 @@ def checked_items(
     population: int,
     size: int,
 ) -> NDArray[np.int64]:
-    """Return the items as int64, those of absent devices unchecked.
-
-    Raises:
-        ValueError: If the shape or dtype is wrong, or a value is not an item.
-    """
+    """Return the items as int64, those of absent devices unchecked; `ValueError` for wrong ones."""
     if values.shape != (population,) or values.dtype.kind not in "iu":
         raise ValueError(
             f"values are {values.dtype} of shape {values.shape}, must be integers of shape "
@@ -332,10 +318,7 @@ def checked_items(
 
 
 def item_capacity(law: ItemStreamLaw, levels: int, contributors: int) -> int:
-    """Return the maximum number of messages of an epoch; an item has `levels` messages.
-
-    These are an item held, and r more of one reached and of one left.
-    """
+    """Return the maximum number of messages: an item held, and r of one reached and of one left."""
     dummies = sum(noise.most(law.noisy_cells, contributors) for noise in law.noises)
     return contributors * levels * (1 + 2 * law.boost) + dummies
 

@@ -1,8 +1,7 @@
 """Calibrate the mechanism of shuffled counts of items from a job's parameters.
 
 More buckets cause fewer collisions, but need more dummies, since an item gets a smaller part of
-them. The number of buckets is therefore the largest that messages allow, limited by the number of
-items.
+them. The number of buckets is the largest that messages allow, at most the number of items.
 """
 
 from __future__ import annotations
@@ -32,8 +31,7 @@ def calibrate(
 ) -> ShuffledItemCountsLaw:
     """Calibrate for items, and at least `minimum` contributors of a window.
 
-    Raises:
-        ValueError: If no noise is found, or it needs more messages than users may send.
+    Raises `ValueError` if no noise is found, or it needs more messages than users may send.
 
     >>> items = tuple(map(str, range(10_000)))
     >>> asked = ShuffledCountsParameters(1, 1e-6, messages_per_user=158, domain=items)
@@ -130,10 +128,7 @@ def _enough_buckets(items: int) -> int:
 def _fitting(
     law_of: Callable[[int], ShuffledItemCountsLaw], items: int, limit: float
 ) -> ShuffledItemCountsLaw:
-    """Return the mechanism with the largest number of buckets within the message limit.
-
-    Otherwise return the one with the smallest number of buckets.
-    """
+    """Return the mechanism with the most buckets within the limit, or with the fewest."""
     buckets = _enough_buckets(items)
     law = law_of(buckets)
     while law.messages > limit and buckets > 2:

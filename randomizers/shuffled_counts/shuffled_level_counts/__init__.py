@@ -49,12 +49,9 @@ class ShuffledLevelCountsLaw(Constants):
     ((8,), [0, 5], np.uint32(1000))
 
     Attributes:
-        levels: Of the tree of values.
         epsilon, delta: Of a user's whole stream.
-        changes: k; 0 without a boost.
-        boost: r.
-        held: Dummies of a cell, of values that users have.
-        left: Dummies of a cell, of values that users left; None without a boost.
+        changes, boost: k and r; 0 without a boost.
+        held, left: Dummies of a cell, of values that users have, and left; None without a boost.
     """
 
     last_epoch: int
@@ -122,7 +119,6 @@ class ShuffledLevelCountsLaw(Constants):
 
     @property
     def dummies_per_user(self) -> float:
-        """Mean number in an epoch."""
         return sum(noise.per_contributor(self.words) for noise in self.noises)
 
     @property

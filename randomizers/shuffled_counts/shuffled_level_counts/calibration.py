@@ -36,12 +36,9 @@ from dpstream.randomizers.shuffled_counts.shuffled_level_counts import ShuffledL
 def calibrate(
     parameters: ShuffledCountsParameters, last_epoch: int, minimum: int
 ) -> ShuffledLevelCountsLaw:
-    """Calibrate for numbers or bits: the mechanism with the least error of all allowed ones.
+    """Return the allowed mechanism with the least error, for numbers or bits.
 
-    `minimum` is the minimum number of contributors of a window.
-
-    Raises:
-        ValueError: If no noise is found, or it needs more messages than users may send.
+    Raises `ValueError` if no noise is found, or it needs more messages than users may send.
 
     >>> from dpstream.randomizers.item_domains import Numbers
     >>> asked = ShuffledCountsParameters(1, 1e-6, domain=Numbers(0, 80, 32))

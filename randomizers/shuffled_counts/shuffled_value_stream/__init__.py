@@ -11,9 +11,7 @@ was published. The noise is calibrated to that distance.
 Noise is N(0, sigma^2) rounded to a multiple of 1/256. Sums are such multiples, so this equals
 rounding a sum with noise, and reveals no more than that sum does.
 
-A device that was absent at the previous epoch does not know whether its value has changed since
-then or earlier. It boosts nothing: what it has missed counts as a change, and is followed like a
-later one.
+Devices that were absent at the previous epoch boost nothing, as in `shuffled_counts`.
 """
 
 from __future__ import annotations
@@ -58,7 +56,6 @@ class ShuffledValueStreamLaw(Constants):
     """All constants of a job.
 
     Attributes:
-        last_epoch: T, number of epochs.
         epsilon, delta: Of a user's whole stream.
         changes: k, number of boosted changes of a device.
         calibration: Distinguishes these constants from those of other shuffled counts.
@@ -115,7 +112,6 @@ class ShuffledValueStreamLaw(Constants):
 
     @property
     def word_form(self) -> WordForm:
-        """Format of what devices send."""
         return WORD_FORM
 
     @property
@@ -143,13 +139,9 @@ class ShuffledValueStreamLaw(Constants):
     ) -> NDArray[np.uint64]:
         """Return what the shuffler releases of a window: the sum of its words, with noise.
 
-        Args:
-            words: Shape (n, 1), accepted by `check_words`.
-            counts: Shape (n,), multiplicities; None for one each.
-            rng: Cryptographic randomness of this window alone.
-
-        Returns:
-            One word, uint64, shape (1, 1): the sum in steps of 1/256, plus 2^62.
+        `words`, shape (n, 1), pass `check_words`. `counts`, shape (n,), are their multiplicities;
+        None for one each. `rng` is cryptographic randomness of this window alone. Returns one word,
+        uint64, shape (1, 1): the sum in steps of 1/256, plus 2^62.
         """
         steps = words[:, 0].astype(np.int64) - ZERO
         total = int(steps.sum()) if counts is None else int(steps @ counts.astype(np.int64))
@@ -178,7 +170,6 @@ class ShuffledValueStream(FollowingDevices[ShuffledValueStreamLaw]):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee of a user's whole stream, derived in the module docstring."""
         return Guarantee(
             epsilon=self.law.epsilon,
             delta=self.law.delta,
@@ -203,7 +194,6 @@ class ShuffledValueStream(FollowingDevices[ShuffledValueStreamLaw]):
         arrays: Mapping[str, NDArray[np.generic]],
         epoch: int,
     ) -> Self:
-        """Restore devices; a remaining squared-norm budget above the whole is rejected."""
         devices = super().restore(law, arrays, epoch)
         if not ((devices._left >= 0) & (devices._left <= law.clock)).all():
             raise ValueError(
@@ -219,7 +209,7 @@ class ShuffledValueStream(FollowingDevices[ShuffledValueStreamLaw]):
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
     ) -> NDArray[np.uint16]:
-        """Return one word of each present device: uint16, shape (devices, 1), 256 u + 2^15.
+        """Return a word of each present device, 256 u + 2^15: uint16, shape (devices, 1).
 
         Each uses one random word.
         """

@@ -21,12 +21,9 @@ from dpstream.randomizers.shuffled_counts.shuffled_value_stream import (
 def calibrate(
     parameters: ShuffledCountsParameters, last_epoch: int, minimum: int
 ) -> ShuffledValueStreamLaw:
-    """Calibrate for values 0 and 1 with boosted changes.
+    """Calibrate for values 0 and 1 with boosted changes; the noise does not depend on `minimum`.
 
-    The noise is the same for any `minimum` number of contributors of a window.
-
-    Raises:
-        ValueError: If no noise is found, or users may not send one message per epoch.
+    Raises `ValueError` if no noise is found, or users may not send one message per epoch.
 
     >>> asked = ShuffledCountsParameters(1, 1e-6, changes=4, dummies="shuffle")
     >>> law = calibrate(asked, last_epoch=170, minimum=100)

@@ -61,7 +61,6 @@ class HadamardValuesParameters:
 
 
 def check_changes(changes: int, boosted: int | None) -> None:
-    """Raise `ValueError` unless this number of changes of a value can be followed."""
     if type(changes) is not int or not 0 <= changes < MAX_CHANGES:
         raise ValueError(
             f"changes is {changes!r}, must be a whole number from 0 to {MAX_CHANGES - 1:,}"

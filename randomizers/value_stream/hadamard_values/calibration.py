@@ -34,9 +34,6 @@ _EVERY, _OF_A_DOUBLING = 16, 8
 def calibrate(parameters: HadamardValuesParameters, last_epoch: int) -> HadamardValuesLaw:
     """Calibrate the mechanism of a job.
 
-    Raises:
-        ValueError: If there are no epochs, or too many.
-
     >>> parameters = HadamardValuesParameters(1.0, 8, tuple("abcdefghijkl"))
     >>> law = calibrate(parameters, last_epoch=64)
     >>> law.booleans.changes, law.unboosted_share
@@ -59,7 +56,6 @@ def calibrate(parameters: HadamardValuesParameters, last_epoch: int) -> Hadamard
 
 
 def unboosted_share(flips: NDArray[np.float64], boosted: int) -> float:
-    """Return the share of users with more flips than are boosted."""
     return round(float(flips[boosted + 1 :].sum()), _DIGITS)
 
 

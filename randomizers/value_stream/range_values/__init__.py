@@ -3,8 +3,7 @@
 The values are split into 2^L buckets, numbered from 1. Level l of the tree has 2^l nodes, each of
 2^(L-l) neighboring buckets. A device draws one level from 1 to L once, publicly. At every epoch it
 reports the node of that level that contains its value, like an item over time (`hadamard_values`).
-Coarse levels show the server how many values are in wide ranges, fine ones their distribution
-within them.
+Coarse levels show how many values are in wide ranges, fine ones their distribution within them.
 """
 
 from __future__ import annotations
@@ -76,7 +75,6 @@ class RangeValuesParameters:
 
 
 def _check_numbers(low: float, high: float, initial: float | None, buckets: int) -> None:
-    """Raise `ValueError` unless low to high can be split into this number of buckets."""
     for name, value in (("low", low), ("high", high), ("initial", initial)):
         if value is not None and not _is_number(value):
             raise ValueError(f"{name} is {value!r}, must be a number")
@@ -134,7 +132,6 @@ class RangeValuesLaw(Constants):
 
     @property
     def buckets(self) -> int:
-        """Nodes of the last level."""
         return self.levels[-1].items
 
     @property
@@ -177,7 +174,6 @@ class RangeValues(Devices[RangeValuesLaw]):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee of a user's whole stream on the level with the largest loss."""
         return max(
             (
                 stream.guarantee

@@ -23,9 +23,6 @@ def calibrate(parameters: RangeValuesParameters, last_epoch: int) -> RangeValues
     Every level boosts as many flips as suits its nodes' changes. Levels are drawn with the shares
     that minimize the mean error of the estimates of all ranges.
 
-    Raises:
-        ValueError: If there are no epochs, or too many.
-
     >>> law = calibrate(RangeValuesParameters(1.0, 4, low=0, high=80, buckets=16), last_epoch=64)
     >>> [level.booleans.changes for level in law.levels]
     [3, 3, 3, 3]
