@@ -13,7 +13,7 @@ from dpstream.randomizers.cell_codes import grid, hashed_rows, kept_nodes, level
 
 
 class CellCode(typing.Protocol):
-    """Map items 1 to `size` to the cells they raise; a report is the number of a cell, from 0."""
+    """Mapping of items 1 to `size` to cells; a report is the number of a cell, from 0."""
 
     @property
     def size(self) -> int: ...

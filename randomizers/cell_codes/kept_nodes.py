@@ -28,8 +28,7 @@ NONE = -1
 class KeptNodes:
     """The root and the left children of a binary tree.
 
-    `size` is B: the items are 1 to B. Counts of nodes need users with at most one item to be
-    consistent.
+    `size` is B, for items 1 to B. Node counts are consistent only if a user has at most one item.
 
     >>> kept = KeptNodes(8)
     >>> kept.encode(np.array([1, 4, 7, 8])).tolist()  # cell j - 1 is that of node j

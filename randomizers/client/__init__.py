@@ -15,8 +15,8 @@ States of a device, per job:
 Events and reactions. No epoch of a deployment is drawn twice, and no loss exceeds the app's
 `Limit`:
 
-* Late: a drawn report is sent unchanged until the server accepts it (202) or rejects it finally,
-  such as after the epoch closed (409, late). It is then dropped, never drawn again: an absence.
+* Late: a drawn report is sent unchanged until accepted (202) or finally rejected, for example after
+  the epoch closed (409, late). It is then dropped, never drawn again; the device was absent.
 * Offline: the device draws by its own clock and stores the latest 32 waiting reports.
 * Asleep: the device is absent at epochs for which the app gave no value.
 * Wrong clock: the server's time counts for a report if it is more than a minute away. Without a
@@ -39,7 +39,7 @@ Events and reactions. No epoch of a deployment is drawn twice, and no loss excee
 * Malicious server: a statement is rejected if no signer of the app signed it. It is also rejected
   if it differs from the joined one for the same deployment, is older, or is about another job or
   population. A false time gains nothing: each horizon or epoch drawn has its own charge, whatever
-  was sent before. After a time in the future, the device is absent until then. After 410 for a
+  was claimed before. After a time in the future, the device is absent until then. After 410 for a
   running deployment, the waiting reports are lost and the device continues where it was. 202 for a
   discarded report equals not counting it.
 * User's account deleted: `Device.leave` deletes state, id and reports, and keeps what was spent.

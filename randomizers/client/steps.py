@@ -53,8 +53,7 @@ def check_randomizer(statement: Statement) -> None:
     The loss of local protocols is computed here, from the weights used for drawing. For protocols
     that assume the shuffler, the mechanism states what it was calibrated to. A lower bound on its
     delta is computed from its noise (`dpstream.randomizers.least_delta`). The mechanism may assume
-    at most the contributors that the statement requires of a window, whose number no device can
-    verify.
+    at most the statement's minimum number of contributors, which no device can verify.
 
     Raises:
         DeviceError: If there is no randomizer.
@@ -189,11 +188,11 @@ def present_member(document: Document, job: str) -> Membership:
 def corrected(own: int, server: int | None, deployed: int) -> int:
     """Estimate the time, in milliseconds since 1970.
 
-    The server's time may be false, and the device's may be wrong. Neither costs privacy: epochs
-    only increase, each is drawn once, and the account charges for each. But a device that has drawn
-    an epoch is absent until the next one, also at honest collectors. The server therefore moves it
-    at most `MOST_AHEAD` ahead of its own clock, unless that shows a time before the deployment and
-    is certainly wrong. `deployed` is signed by the operator.
+    The server's time (None without an answer) may be false, and the device's may be wrong. Neither
+    costs privacy: epochs only increase, each is drawn once, and the account charges for each. But a
+    device that has drawn an epoch is absent until the next one, also at honest collectors. The
+    server therefore moves it at most `MOST_AHEAD` ahead of its own clock, unless that shows a time
+    before the deployment and is certainly wrong. `deployed` is signed by the operator.
     """
     own = min(max(own, 0), LAST_MOMENT)
     if server is None or not 0 <= server <= LAST_MOMENT:
@@ -231,8 +230,7 @@ def drawn(
 
     Raises:
         LimitError: If the charge exceeds the limit.
-        DeviceError: If the randomizer does not support the statement. No message contains the
-            value.
+        DeviceError: If the randomizer does not support the statement. Never contains the value.
     """
     member = present_member(document, job)
     if epoch <= member.epoch:

@@ -71,8 +71,7 @@ class DeviceValues:
 
         Raises:
             ValueRefusedError: If the type is wrong, or the job has no such label or number: an app
-                error that `Terms.values` reveals before joining. The message never contains the
-                value.
+                error that `Terms.values` reveals before joining. Messages never contain values.
         """
         if self.slots is None:
             return self._one(value)

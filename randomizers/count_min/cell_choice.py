@@ -46,7 +46,10 @@ def queries_of(parameters: CountMinParameters) -> Queries:
 
 
 def choose_code(parameters: CountMinParameters, minimum: int) -> CellCode:
-    """Return the affordable cells with the least predicted error, for `minimum` contributors."""
+    """Return the affordable cells with the least predicted error, for `minimum` contributors.
+
+    Raises `ValueError` if nothing is affordable, or parameters contradict each other.
+    """
     queries = queries_of(parameters)
     if queries != "items" and (parameters.rows or parameters.buckets):
         raise ValueError(f"rows and buckets are for single items, queries is {queries}")

@@ -17,8 +17,8 @@ _DECAY_BITS = 64
 def calibrate(epsilon: float, delta: float, last_epoch: int) -> CrowdCounts:
     """Calibrate the deletion: shift is (2 / epsilon) ln(2 epochs / delta), rounded up.
 
-    The loss of the sizes of all crowds at one epoch is at most epsilon, and delta is that of all
-    epochs together.
+    The loss of all crowd sizes at one epoch is at most epsilon; delta is that of all epochs
+    together.
 
     Raises `ValueError` if epsilon or delta is out of range, or too small for a table of the noise.
 

@@ -70,7 +70,7 @@ class FragmentsParameters:
         domain: Items, at most 2^20.
         items: k, the maximum number of items of a user at an epoch.
         reports: tau, reports of each bit.
-        calibration: Of probabilities; the published ones are for single items, by removal.
+        calibration: Choice of probabilities; the published one is for single items and removal.
         permanent: True if a device's backstop reverses the same bits at all epochs.
     """
 
@@ -132,7 +132,7 @@ class FragmentsLaw(Constants):
         backstop: The same for the bits that reports are made from. None for a single report, which
             is made from the true bits unless the backstop is permanent.
         epsilon, stream_epsilon: Of an epoch, and of all together, shuffled, each with `delta`.
-        permanent: True if the backstop, out of 2^32, reverses the same bits at all epochs.
+        permanent: True if the backstop reverses the same bits at all epochs; weights sum to 2^32.
     """
 
     last_epoch: int
@@ -189,7 +189,7 @@ class FragmentsLaw(Constants):
         return differing_bits(self.items, self.slots, self.neighbours)
 
     def exposure(self, reports: int) -> float:
-        """Return the loss of one bit to a party that sees t = `reports` of a device together.
+        """Return the loss of one bit to a party that sees t (`reports`) reports of a device.
 
         ln((e^(b + t f) + 1) / (e^b + e^(t f))) with the losses b of the backstop and f of a report,
         rounded up: that of t equal bits, the most revealing case. With a permanent backstop, the
@@ -216,8 +216,7 @@ class FragmentsLaw(Constants):
         the others were not set or went elsewhere, which it cannot distinguish. The loss is ln((e^b
         told + 1) / (e^b + told)), or that of 1 / told if larger, rounded up. b is the loss of the
         backstop, and told = (q / p)^t ((1 - q / K) / (1 - p / K))^(tau - t), where a set bit is
-        reported as set with probability q, another one with p = 1 - q. `seen` is t <= tau;
-        `instances` is K.
+        reported as set with probability q, another one with p = 1 - q.
         """
         set_, unset = self.odds.weights
         whole = instances * (set_ + unset)

@@ -12,8 +12,7 @@ A permanent backstop does not give the first bound. If a user differs at one epo
 have revealed how many of all bits the backstop has reversed. If only that user changes, the sums of
 two epochs then differ by just the change, and the other users do not hide it. The second bound
 holds for any epoch and for all of them, whatever the backstops have done. Given what they have
-done, neighboring inputs differ in at most as many bits as before, and each report is drawn
-independently.
+done, neighboring inputs differ in at most as many bits as before, and reports are independent.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def calibrate(parameters: HadamardParameters, last_epoch: int, minimum: int) -> 
 
     The published calibration is the formula of Algorithm 2 (Lemma 4.10) with a single row, for the
     lambda = rho n 2^-tau of Algorithm 1: 90 k^2 ln(2 k / delta) / epsilon^2 blanket tuples in the
-    set of an item. It is verified to be enough like any other blanket.
+    set of an item. Like any other blanket, it is verified to be enough.
 
     Raises `ValueError` if no number of columns keeps within `messages_per_user`, items hide each
     other too badly with that few columns, or the published blanket is not enough.
@@ -98,7 +98,7 @@ def blanket_epsilon(
 ) -> float:
     """Return the epsilon of the blanket tuples of all contributors together, rounded up.
 
-    `tuples` is their number, or its mean for "poisson" dummies. A user participates in `epochs`.
+    `tuples` is their number, or its mean for "poisson" dummies; a user is in `epochs` epochs.
 
     >>> round(blanket_epsilon(43_800, 1e-6, 10, 1, 1, "poisson"), 3)
     0.999

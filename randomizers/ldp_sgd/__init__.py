@@ -7,7 +7,7 @@ v and the sign of <z, v>, reversed with odds e^-epsilon.
 
 Privacy relies on that last reversal alone: v is drawn independently of everything. Whatever bit an
 example would have given, the reported one is either with odds of at most e^epsilon. So the gradient
-may be computed in floating point. Everything computed from it is in reproducible integers.
+may be computed in floating point. Everything after it is computed in reproducible integers.
 
 Here v is 4096 times a normal vector, rounded, and sent as a seed of 128 bits
 (`gradient_directions`). The mean of sgn<z, v> v is sqrt(2 / pi) z, for a unit vector z in any
@@ -127,7 +127,7 @@ class LdpSgdLaw(Constants):
         radius: Of the ball that contains the models; None for no bound.
         minimum: Minimum number of contributors that a report is hidden among.
         odds: Weights of a bit kept and of one reversed.
-        epsilon, stream_epsilon: Of a step, and of all of a device, shuffled, each with `delta`.
+        epsilon, stream_epsilon: Of a step, and of a device's steps, shuffled, each with `delta`.
     """
 
     last_epoch: int
@@ -176,7 +176,7 @@ class LdpSgdLaw(Constants):
         return self.local_epsilon(1)
 
     def local_epsilon(self, reports: int) -> float:
-        """Return the loss of a device's reports to any party that sees them all, rounded up."""
+        """Return the loss of `reports` of a device to any party that sees them all, rounded up."""
         return log_rounded_up(Fraction(*self.odds.weights), reports)
 
     @property

@@ -103,8 +103,7 @@ class PointSpace:
         each of the q - 1 other values there, if z begins before the pivot. If y begins with the
         pivot, they have 1 there and any values after it.
 
-        Arrays have shape (n,). `among_inside` is below `hyperplane`, `among_outside` below
-        `outside`.
+        All have shape (n,); `among_inside` is below `hyperplane`, `among_outside` below `outside`.
         """
         order = np.uint32(self.order)
         powers = np.array([self.order**k for k in range(self.coordinates)], np.uint32)

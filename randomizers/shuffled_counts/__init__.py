@@ -10,7 +10,8 @@ Dummies hide each user's number of messages (`dpstream.randomizers.cell_noise_la
 charged once for the whole stream, and the error does not grow with the number of users.
 
 A device that was absent at the previous epoch does not know whether its value has changed since
-then or earlier. It boosts nothing: a missed change counts as one, and is followed like a later one.
+then or earlier. It boosts nothing: missed changes count as changes, and are followed like later
+ones.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """One message per user, shuffled: randomized response, and RAPPOR.
 
 A message is private by itself, with a local loss that holds against all parties; shuffled among
-those of others it reveals much less. The error still grows with the number of users; it is small
-only for tiny domains.
+those of others it reveals much less. The error grows with the number of users, and is small only
+for tiny domains.
 
-* Randomized response (Warner 1965): the item, or "no item", with odds e^epsilon_0 to each other.
+* Randomized response (Warner 1965): the item or "no item", with odds e^epsilon_0 over any other.
 * RAPPOR: a bit for every item of the domain, 1 if the user has it, each reversed with the same
   probability. Two sets of k items differ in 2 k bits, so each has a loss of epsilon_0 / (2 k).
 

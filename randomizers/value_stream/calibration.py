@@ -26,6 +26,8 @@ def calibrate(parameters: ValueStreamParameters, last_epoch: int) -> ValueStream
     The squared-norm budget and the kernel minimize the mean variance. theta and m maximize the gain
     for a loss slightly below epsilon; the rest is for rounding.
 
+    Raises `ValueError` unless there are 1 to 2^20 epochs.
+
     >>> law = calibrate(ValueStreamParameters(epsilon=1, changes=2), last_epoch=170)
     >>> round(law.boost, 1), round(law.decay, 2), round(law.gain, 4), round(law.clock, 1)
     (4.5, 0.54, 0.3975, 119.1)
@@ -69,7 +71,7 @@ def law_of_clock(
 
 
 def best_threshold(loss: float) -> float:
-    """Return theta that maximizes E phi(c) / (1 + E Phi(-c)), E = e^loss - 1. It equals that gain.
+    """Return theta = argmax_c E phi(c) / (1 + E Phi(-c)), E = e^loss - 1; it equals that gain.
 
     >>> round(best_threshold(1.0), 7)
     0.397463

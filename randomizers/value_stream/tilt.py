@@ -24,7 +24,7 @@ from dpstream.randomizers.value_stream.normal import distribution_function
 FLOOR = 2.0**-20
 """The least that `reach` is taken for, which bounds how often letters have to be drawn again."""
 
-# Of a device, in a round.
+# Maximum tries of a device in a round.
 _MOST_TRIES = 64
 
 _TAIL_STEPS = round(TAIL / STEP)

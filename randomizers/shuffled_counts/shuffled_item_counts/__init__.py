@@ -105,7 +105,8 @@ class ShuffledItemCountsLaw(Constants):
         epsilon, delta: Of a user's whole stream.
         changes, boost: k and r; 0 without a boost.
         buckets: s, a prime.
-        held, left: Dummies among the words of an item, had and left; None without a boost.
+        held: Dummies among the words of an item that users have.
+        left: The same for an item that users left; None without a boost.
     """
 
     last_epoch: int

@@ -51,7 +51,8 @@ class ShuffledLevelCountsLaw(Constants):
     Attributes:
         epsilon, delta: Of a user's whole stream.
         changes, boost: k and r; 0 without a boost.
-        held, left: Dummies of a cell, of values that users have, and left; None without a boost.
+        held: Dummies of a cell, of values that users have.
+        left: The same for values that users left; None without a boost.
     """
 
     last_epoch: int
