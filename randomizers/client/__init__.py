@@ -12,8 +12,8 @@ States of a device, per job:
   to have arrived.
 * gone: the server announced another deployment. Sends nothing until the app joins again.
 
-Events and reactions. No epoch of a deployment is drawn twice, and no loss exceeds the app's
-`Limit`:
+Events and reactions. No epoch of a deployment is ever drawn twice, and the loss never exceeds the
+app's `Limit`:
 
 * Late: a drawn report is sent unchanged until accepted (202) or finally rejected, for example after
   the epoch closed (409, late). It is then dropped, never drawn again; the device was absent.

@@ -79,7 +79,8 @@ class Device:
             them. Several during key rotation.
         limit: Maximum total cost, ever, of the population's jobs to this device.
         path: File to store the document in; jobs of an app share it, and with it the account.
-        population: Name of the population whose budget is charged. Default: the job's name.
+        population: Name of the population whose budget is charged. Default: the job's name, as in
+            job files.
         since: Milliseconds since 1970; earlier deployments are not joined. An app built while the
             job runs sets it to its build time, so that no older statement can be replayed.
         token: Returns the bearer token for the next request, where the operator requires one. If it

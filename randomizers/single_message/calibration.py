@@ -1,8 +1,7 @@
 """Calibrate the mechanism of a job over single messages from its parameters.
 
-The local loss is the largest that shuffling among the minimum number of contributors reduces to
-epsilon (`amplification`). It is at least epsilon: a message that reveals at most that needs no
-shuffling.
+The local loss is the largest that shuffling among `minimum` contributors reduces to epsilon
+(`amplification`). It is at least epsilon: a message that reveals at most that needs no shuffling.
 """
 
 from __future__ import annotations

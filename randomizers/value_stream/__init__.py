@@ -156,7 +156,7 @@ class LetterDevices(FollowingDevices[LawT]):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee of a whole stream, derived in the module docstring; tests enumerate it."""
+        """The guarantee of a user's whole stream, by the module docstring; tests enumerate it."""
         return Guarantee(
             epsilon=self._booleans.epsilon,
             delta=0.0,
