@@ -186,7 +186,7 @@ class Effort:
     Attributes:
         windows: Windows per input that are compared with the law.
         together: Devices run at once.
-        trials: Half of the judged trials, for one epoch drawn one by one.
+        trials: Half the number of judged trials, if drawn one by one and with a single epoch.
         quick: True to skip everything slow, and reduce the rest.
     """
 

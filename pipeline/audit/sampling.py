@@ -89,7 +89,7 @@ class Sample:
     """An attack by samples.
 
     Attributes:
-        attacks: Name of each, one for everything that the target shows.
+        attacks: A name for each view of the target.
         guarantee: The claim.
         trials: Half of the judged trials; each is of either neighbor by a fair coin. About as many
             are drawn to choose what to judge.

@@ -119,7 +119,7 @@ def _progress(*columns: ProgressColumn) -> Progress:
 
 
 class TimeToGo(ProgressColumn):
-    """Estimate of the remaining time at the speed so far, by the total that the task states."""
+    """Column with the estimated remaining time at the speed so far."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -268,7 +268,7 @@ def _make_stage(
 
 
 def _resting(job: DeployedJob, stage: StageName, after: float | None) -> Resting | None:
-    """Return the idle condition of a supervised worker; the supervisor reads its result."""
+    """Return the idle condition of a supervised worker, whose note the supervisor reads."""
     if after is None:
         return None
     return Resting(after, waking_roles(job, stage), Task.version_of(job).hex())

@@ -76,7 +76,10 @@ def simulate(
     *,
     flags: InputFlags,
 ) -> None:
-    """Run a job in this process, without Kafka, and compare it with the ground truth."""
+    """Simulate a job without Kafka, and compare its estimates with the ground truth.
+
+    Everything runs in this process.
+    """
     # The stage's noise depends on the deployment, which a seed must therefore fix.
     deployment = None if seed is None else bytes(IDENTIFIER_BYTES)
     loaded = load_job(job)

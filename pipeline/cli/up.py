@@ -125,7 +125,7 @@ def up(
     *,
     flags: InputFlags,
 ) -> None:
-    """Run a whole job on this machine, and compare it with the ground truth.
+    """Run a whole job on this machine; compare its estimates with the ground truth.
 
     Runs it from its deployment to its last estimate. Starts the local broker, a worker for each
     stage and a producer, and ends them all. A deployed job of the same name is replaced, and its

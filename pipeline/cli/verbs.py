@@ -54,7 +54,7 @@ VERBS = {
     "up": Verb(
         _FIRST,
         "up:up",
-        "Run a whole job on this machine, and compare it with the ground truth.",
+        "Run a whole job on this machine; compare its estimates with the ground truth.",
         "students.yaml --input students.csv.gz",
     ),
     "plan": Verb(
@@ -66,7 +66,7 @@ VERBS = {
     "simulate": Verb(
         _FIRST,
         "simulate:simulate",
-        "Run a job in this process, without Kafka, and compare it with the ground truth.",
+        "Simulate a job without Kafka, and compare its estimates with the ground truth.",
         "students.yaml --input students.csv.gz --seed 1",
     ),
     "keygen": Verb(

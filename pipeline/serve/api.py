@@ -150,10 +150,10 @@ replaces the text ``BOKEH_JS`` in ``index.html``. ``/api`` is this text.
 Limits: 2,000 characters of path and query, 12 series, whole numbers from 0 to 2^53. Statuses: 400
 invalid request; 401 not logged in, if the server has a password (``POST /login`` with ``password``
 sets a cookie, ``POST /logout`` ends it), or not named by the proxy; 403 an ``Origin`` that this
-server does not know; 404 not found; 405 a method other than GET and HEAD; 413 a body; 414 address
-too long; 421 a ``Host`` that it does not know (``--allow-host``); 429 too many wrong passwords; 431
-head too long; 503 too many connections, viewers or downloads, or a download while Kafka does not
-answer; 500 a server fault, described by a line of its log.
+server does not know (``--allow-host``); 404 not found; 405 a method other than GET and HEAD; 413 a
+body; 414 address too long; 421 a ``Host`` that it does not know (``--allow-host``); 429 too many
+wrong passwords; 431 head too long; 503 too many connections, viewers or downloads, or a download
+while Kafka does not answer; 500 a server fault, described by a line of its log.
 """
 
 from __future__ import annotations
