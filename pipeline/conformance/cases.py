@@ -38,8 +38,7 @@ class ExactLaw(typing.Protocol):
     """Exact output distribution of an example's devices.
 
     An implementation is built from a law and the last epoch. It computes probabilities
-    independently,
-    by enumerating everything a device can draw, and never by sampling.
+    independently, by enumerating everything a device can draw, and never by sampling.
     """
 
     @property
@@ -47,8 +46,7 @@ class ExactLaw(typing.Protocol):
         """Number of devices that the observer sees together.
 
         1 if the reports of a device protect it by themselves; the smallest window if the guarantee
-        needs
-        the shuffler. The first device has the stream; the values of all others are 0.
+        needs the shuffler. The first device has the stream; the values of all others are 0.
         """
         ...
 

@@ -10,8 +10,8 @@
 - The budget limit is the smallest budget ever declared for a population by any job
   (`dpstream.pipeline.jobs.stated_budgets`). It also binds jobs that declare none.
 - A recurring job is charged for all its horizons when it is deployed. With a budget it gets as many
-  as fit, and ends after them. Without one it never ends and its total cost is unbounded, so no
-  budget of its population can be kept any longer.
+  as fit, and ends after them. Without one it never ends and its total cost cannot be known, so its
+  users can no longer be kept within a budget.
 """
 
 from __future__ import annotations
@@ -234,9 +234,9 @@ def _without(binding: Mapping[str, StatedBudget], charge: Charge) -> str:
 class BudgetAccount:
     """Charges and budget of a job's users, of epsilon or of delta.
 
-    Charges by other deployments (`earlier`) and by this one (`charged`) may be unlimited: None.
-    The declaration of the budget limit, if any, is `binding`. `filtered` is the total epsilon under
-    the budget's filter, with its delta; None if charges are summed.
+    Charges by other deployments (`earlier`) and by this one (`charged`) may be unlimited: None. The
+    declaration of the budget limit, if any, is `binding`. `filtered` is the total epsilon under the
+    budget's filter, with its delta; None if charges are summed.
     """
 
     quantity: str

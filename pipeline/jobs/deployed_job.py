@@ -104,9 +104,7 @@ class DeployedJob(Job):
         noise_key: SHA-256 of the noise key shared by the shuffle workers; None if they need none,
             and until one has been made.
         collector_key: SHA-256 of the key shared by the collectors; None without one.
-        signed_description: Description for devices that report for themselves.
-        replay_of: Origin of a replay, which has no devices and no shuffle stage and charges no
-            user.
+        replay_of: Origin of a replay, which has no devices or shuffle stage and charges no user.
     """
 
     version: Literal[1] = Field(default=1, description="1, a later version needs later software")

@@ -4,13 +4,13 @@
 
     devices: {}
 
-is sufficient: every device is trusted about its identity, once per epoch. Reports are sealed to the
-shuffler, so that collectors cannot read them, with a key of ``dpstream keygen``::
+is sufficient: the identity that a device claims is accepted unchecked, once per epoch. With a key
+of ``dpstream keygen``, reports are sealed to the shuffler, so that collectors cannot read them::
 
     devices: {seal: stage.pub}
     devices: {seal: [stage-1.pub, stage-2.pub], rotate: 90}
 
-Tokens signed by the app's own backend authenticate reporters::
+With tokens signed by the app's own backend, the identity of reporters is checked::
 
     devices: {tokens: {keys: jwks.json}}
 """

@@ -34,7 +34,6 @@ class JobsTopic(ListedJobs):
 
     @property
     def stated(self) -> list[StatedBudget]:
-        """All budget declarations, in order."""
         return list(self._stated.values())
 
     def _apply_charge(self, key: bytes, value: bytes | None) -> None:

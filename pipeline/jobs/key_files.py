@@ -164,11 +164,7 @@ def write_pem(path: Path, key: X25519PrivateKey | Ed25519PrivateKey) -> None:
 
 
 def erase_key_file(path: Path) -> None:
-    """Overwrite a private key with zeros and remove its file.
-
-    Raises:
-        WrongKeyError: If it cannot be written or removed.
-    """
+    """Overwrite a private key with zeros and remove its file; raise `WrongKeyError` on failure."""
     try:
         with path.open("r+b") as file:
             file.write(bytes(path.stat().st_size))

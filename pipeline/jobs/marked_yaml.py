@@ -48,7 +48,6 @@ class MarkedYaml:
 
 
 def dotted(path: Path) -> str:
-    """Format a path as in ``parameters.epsilon``."""
     return ".".join(str(part) for part in path)
 
 

@@ -35,12 +35,9 @@ class EnrolledProducer:
 class Roster:
     """Registered producers, built from the records of ``<job>.producers`` in log order.
 
-    The first registration of a name counts. Skipped are:
-
-    - records of other deployments, and unreadable ones;
-    - registrations beyond the number of producers that fit a manifest;
-    - registrations from an epoch outside the job;
-    - drains of partitions that the job does not have.
+    The first registration of a name counts. Skipped are records of other deployments, unreadable
+    ones, registrations that exceed the capacity of a manifest or start at an epoch outside the job,
+    and drains of partitions that the job does not have.
 
     Attributes:
         drains: Offset up to which an operator has drained each partition of the reports.

@@ -4,7 +4,7 @@
 
     sealed: {aggregate: aggregate.pub, stages: [stage-a.pub, stage-b.pub]}
 
-Each is the public key of a party that does not share the private one. Keys may follow each other::
+Each is the public key of a party that keeps the private one secret. Keys may follow each other::
 
     sealed: {aggregate: [aggregate-1.pub, aggregate-2.pub], stages: [[a-1.pub, a-2.pub]],
              rotate: 90}

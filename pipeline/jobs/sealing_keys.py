@@ -29,11 +29,7 @@ def public_bytes(key: X25519PrivateKey) -> bytes:
 
 
 def make_key_pair(private_file: Path, public_file: Path) -> bytes:
-    """Make a key pair, the private file for its owner alone; return the public key.
-
-    Raises:
-        WrongKeyError: If one of the files exists or cannot be written.
-    """
+    """Make a key pair, the private file for its owner alone; return the public key."""
     key = X25519PrivateKey.generate()
     public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     if public_file.exists():

@@ -2,7 +2,7 @@
 
 A budget belongs to a population, not to a job file. The smallest that any deployment has declared
 binds every later one, whatever its own file declares or omits, and after the job is undeployed.
-Only an operator who names the population and the new number changes that.
+Only an operator who names the population and the new number can change that.
 
 Each declaration is in the ledger (`dpstream.pipeline.ledger`). A copy in ``dpstream.jobs`` is never
 deleted.
@@ -37,7 +37,6 @@ class StatedBudget:
         deployment: Deployment of that job, 32 hexadecimal digits.
         at: Time of declaration, milliseconds since 1970.
         operator: Whether an operator has set it explicitly, which ends earlier declarations.
-        reason: Reason given by the operator; empty if none was requested.
         composed: Whether a filter may compose charges, where that is less than their sum; half of
             delta is reserved for it.
     """
@@ -91,7 +90,6 @@ class StatedBudget:
         return amount
 
     def repeats(self, other: StatedBudget) -> bool:
-        """Return whether a deployment repeats its own declaration."""
         return (
             not self.operator
             and not other.operator

@@ -56,7 +56,6 @@ class Wording(Section):
 
     @property
     def people(self) -> str:
-        """Name of the users, in the plural."""
         return self.unit or PEOPLE
 
     def reads(self, label: str) -> str:

@@ -74,7 +74,6 @@ class ExpectedEpoch:
 
     Attributes:
         standard_deviation: Standard error of its estimate, in users.
-        reports: Number of reports in its window.
         smoothed: Standard error of its smoothed estimate after the horizon, in users; None if the
             protocol has none.
         begins: Start; None without a calendar, or if each horizon has an epoch of its number.
@@ -114,15 +113,12 @@ class Plan:
     Attributes:
         parties: Guarantee against each party that sees something of the job.
         budget: For a recurring job; None without a budget that fits a horizon.
-        minimum: Minimum number of contributors of a released window.
         contributors: Guarantee with fewer honest users; empty if it does not depend on them, or if
             not requested.
         alternatives: Predictions for the job and other protocols; empty without others, or if not
             requested.
         comparison: The same with local losses, bytes and seconds, and at least the job; empty if
             not requested.
-        recommendation: For a given trust and error; None if not requested.
-        outlook: With fewer contributors and fewer honest ones; None if not requested.
         crowds: For a job with crowds; the errors below are then those in one of crowds of equal
             size.
         cells: Description of the cells; None for protocols without cells.

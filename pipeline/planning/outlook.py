@@ -30,7 +30,6 @@ class Outlook:
     Attributes:
         colluding: Share of the present users.
         absent: Share of the users at every epoch.
-        present: Number of present users.
         released: Whether that number suffices for a window.
         honest: Number of honest present users.
         honest_at_least: Number of honest users of the smallest released window.
@@ -109,11 +108,8 @@ SHARES: Final = (1.0, 0.9, 0.75, 0.5, 0.25, 0.1)
 class HonestContributors:
     """Guarantee if at most `contributors` users of a window add their dummies.
 
-    Attributes:
-        share: Share of the number that the noise is sized on, from 0 to 1.
-        contributors: The resulting number, rounded down.
-        epsilon: For the guarantee's unit, an epoch or a stream, with the law's delta; None if delta
-            is insufficient.
+    They are a `share` of the number that the noise is sized on, rounded down. `epsilon` is for the
+    guarantee's unit, an epoch or a stream, with the law's delta; None if delta is insufficient.
     """
 
     share: float

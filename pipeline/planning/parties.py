@@ -26,10 +26,9 @@ ALL_BUT_CERTAIN = 30.0
 def best_guess(epsilon: float, delta: float = 0.0) -> float:
     """Bound the success rate of guessing between two neighbors (baseline: one half).
 
-    An attacker who decides by a set S of possible views is right with probability (P(S) + 1 - Q(S))
-    / 2. With P(S) <= e^epsilon Q(S) + delta, and the same with P and Q exchanged, that is at most
-    (e^epsilon + delta) / (1 + e^epsilon). The result is rounded up. An infinite epsilon hides
-    nothing.
+    An attacker who decides by a set S of views is right with probability (P(S) + 1 - Q(S)) / 2.
+    With P(S) <= e^epsilon Q(S) + delta, and the same with P and Q exchanged, that is at most
+    (e^epsilon + delta) / (1 + e^epsilon). It is rounded up. An infinite epsilon hides nothing.
 
     >>> best_guess(0.0), round(best_guess(1.0), 3), best_guess(math.inf)
     (0.5, 0.731, 1.0)

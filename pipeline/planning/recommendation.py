@@ -76,7 +76,6 @@ class Recommendation:
 
     Attributes:
         chosen: Its index among those compared; None if all need more trust, or there is no other.
-        why: Reason, in a sentence.
         why_not: Index and reason of every other protocol, in order of preference.
     """
 

@@ -74,8 +74,8 @@ def _untrusting(epsilon: float, changes: int, last_epoch: int) -> Iterator[Alter
 def _of_sets(asked: _SetsAsked, last_epoch: int) -> Iterator[Alternative]:
     """Yield one protocol without trust, then those trusting the shuffler to shuffle or add noise.
 
-    Other protocols do not answer a job's own queries, and do not hide whether users have items at
-    all.
+    Empty for jobs with their own queries, which the others do not answer, and for jobs that hide
+    whether users have items at all.
     """
     if isinstance(asked, CountMinParameters) and asked.queries is not None:
         return

@@ -29,10 +29,7 @@ _WINDOWS = 2
 
 
 class CrowdsForecast:
-    """Forecast for estimates in one of several crowds of equal size.
-
-    `contents` is the forecast for the messages of one crowd.
-    """
+    """Forecast for one of several crowds of equal size, from that of a crowd's messages."""
 
     def __init__(self, law: CrowdsLaw, contents: Forecast) -> None:
         self._law = law

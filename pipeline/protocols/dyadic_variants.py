@@ -30,10 +30,7 @@ from dpstream.randomizers.future_rand import FutureRand, FutureRandParameters
 
 
 class FutureRandForecast:
-    """Forecast for FutureRand's dyadic intervals, combined or not, when all devices report.
-
-    `last_epoch` is at most the law's horizon.
-    """
+    """Forecast for FutureRand's dyadic intervals, combined or not, when all devices report."""
 
     def __init__(self, law: FutureRandLaw, last_epoch: int, estimator: Estimator = "tree") -> None:
         epochs = np.arange(1, last_epoch + 1)

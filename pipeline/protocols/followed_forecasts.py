@@ -14,10 +14,7 @@ from dpstream.randomizers.value_stream.hadamard_values import HadamardValuesLaw
 
 
 class FollowedForecast(ABC):
-    """Forecast for one report of every device at every epoch, by which its changes are followed.
-
-    `kernel` follows them; `changes` of a device are boosted.
-    """
+    """Forecast for one report of every device at every epoch, by which its changes are followed."""
 
     def __init__(self, kernel: Kernel, changes: int, last_epoch: int) -> None:
         self._kernel, self._changes, self._last_epoch = kernel, changes, last_epoch

@@ -86,7 +86,7 @@ class BoundedForecast(Forecast, typing.Protocol):
     """Forecast of a protocol whose paper bounds the largest of all errors."""
 
     def published_bound(self, users: int, exceeded: float) -> float:
-        """Return the bound that the errors of all epochs exceed with at most this probability."""
+        """Return a bound on all errors, in users, that fails with at most this probability."""
         ...
 
 

@@ -29,7 +29,7 @@ _ALL_SHOWN = 8
 
 
 class FragmentsForecast(PerEpochForecast):
-    """Forecast from reversed bits, which are the same for every user."""
+    """Forecast from bits that are reversed with the same probability for every user."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ def _of_permanence(law: FragmentsLaw, apart: str) -> tuple[str, ...]:
 
 
 def _exposure(law: FragmentsLaw) -> Exposure | None:
-    """Return the exposure for up to 16 reports each, then for steps of a quarter."""
+    """Return the exposure for 1 to 16 reports, then for numbers that grow by a quarter each."""
     last = law.reports_seen[-1]
     if last == 1:
         return None

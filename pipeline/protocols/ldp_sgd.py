@@ -47,7 +47,7 @@ class LdpSgdForecast:
         )
 
     def standard_deviations(self, users: int) -> NDArray[np.float64]:
-        """Return the length of a gradient's noise, in percent of clip, shape (epochs,)."""
+        """Return deviations of a gradient noise's length, in percent of clip, shape (epochs,)."""
         reports = max(1.0, users * self._law.reports / self._law.groups)
         return np.full(self._last_epoch, 100 * length_deviation(self._law, reports))
 

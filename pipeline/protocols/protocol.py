@@ -285,7 +285,7 @@ class Example:
     Attributes:
         parameters: Of the protocol's type, with enough epsilon for the values to show in a few
             thousand reports.
-        last_epoch: A handful.
+        last_epoch: At most a few.
         minimum: Minimum number of devices of a released window.
     """
 
@@ -299,7 +299,6 @@ class Protocol:
     """One protocol: common properties, and a part for each component that runs it.
 
     Attributes:
-        name: Name in job files.
         parameters: A frozen dataclass whose ``__post_init__`` raises `ValueError`.
         law: From parameters, the class or other reader of the law that `calibrate` makes of them.
             So laws in a deployed job need no tag.

@@ -50,16 +50,13 @@ class Asked:
     crowd: str | None = None
 
     def question(self, domain: ValueDomain) -> Question | None:
-        """Return the query about a domain; None without options.
+        """Return the query about a domain, None without options; raise `QueryError` if invalid.
 
         >>> from dpstream.pipeline.values.numeric_values import NumericDomain
         >>> Asked(ranges=["10:40", "60:"]).question(NumericDomain(0, 80, 8))
         ... # doctest: +NORMALIZE_WHITESPACE
         Boxes(boxes=(Box(name='10:40', starts=(1,), ends=(4,)),
                      Box(name='60:', starts=(6,), ends=(8,))))
-
-        Raises:
-            QueryError: If the domain or the combination of options does not allow it.
         """
         crowd = None if self.crowd is None else domain.numbers_in(self.crowd)
 

@@ -26,12 +26,7 @@ from dpstream.topics.manifests import Fate
 class EpochResult:
     """Final result of an epoch.
 
-    Attributes:
-        fate: Status of its window.
-        contributors: Number of devices in the window.
-        population: Number of enrolled devices.
-        counts: `Aggregator.to_bytes` of its own reports; None for a window not released.
-        estimate: Published estimate.
+    `counts` is `Aggregator.to_bytes` of its own reports; None for a window not released.
     """
 
     epoch: int

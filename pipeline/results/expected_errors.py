@@ -115,10 +115,10 @@ def largest_error(deviations: NDArray[np.float64], exceeded: float = EXCEEDED) -
 def widening(epochs: int, exceeded: float = EXCEEDED) -> float:
     """Return the ratio of simultaneous to 95 % interval widths, for normal errors.
 
-    Each epoch leaves the wider interval with probability `exceeded` / `epochs`, so some epoch does
-    with at most `exceeded`, whatever their dependence. `epochs` includes those to come, so the
-    ratio is known before the first epoch; `largest_error` is as wide at every epoch and knows them
-    all.
+    Each epoch leaves the wider interval with probability `exceeded` / `epochs`. So the probability
+    that some epoch does is at most `exceeded`, whatever their dependence. `epochs` includes those
+    to come, so the ratio is known before the first epoch. `largest_error` is equally wide at every
+    epoch, and requires the standard deviations of all.
 
     >>> round(widening(1), 6), round(widening(170), 3)
     (1.0, 1.847)

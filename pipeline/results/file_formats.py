@@ -58,8 +58,6 @@ def parquet_of(rows: PublishedRows, epochs: EpochRows) -> Iterator[bytes]:
 
 
 class _Pieces(io.RawIOBase):
-    """File object whose content is taken in pieces."""
-
     def __init__(self) -> None:
         self._held = bytearray()
         self._position = 0

@@ -35,12 +35,9 @@ class Answer:
 
     Attributes:
         name: Item, range or share of the quantile.
-        value: Estimate, in users; for a quantile, a value.
+        value: Estimate, in users; for a quantile, a value. `low` and `high` end its 95 % interval.
         standard_deviation: Standard error; None for quantiles.
-        low: Lower end of the 95 % interval.
-        high: Upper end of it.
         norm_sub: Estimate after Norm-Sub, if requested.
-        truth: Ground truth, if known.
         item: Number of the item, from 1; 0 for other answers.
     """
 
@@ -80,7 +77,6 @@ class Answers:
 
     Attributes:
         answers: In the requested order, or the largest first.
-        estimator: Description of the estimator.
         found_above: With `Top`, items of more users are included with probability 95 % each; None
             if all items are.
         bucket_width: With `Quantiles` of bucket resolution, the width of a bucket.
@@ -389,7 +385,7 @@ class Query:
         return body if width is None else body | {"simultaneous_half_width": width}
 
     def simultaneous_half_width(self, record: EstimateRecord) -> float | None:
-        """Return that of the intervals that hold for all counts, if items are selected by size."""
+        """Return the half-width of intervals that hold for all counts; None unless ranked."""
         if record.estimate is None or not self.question.selects:
             return None
         return record.estimate.simultaneous_half_width

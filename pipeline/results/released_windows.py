@@ -51,10 +51,8 @@ class WindowPlace:
     """Position of a window: the first complete attempt of every parallel shuffler.
 
     Attributes:
-        partition: Partition of the shuffled topic.
         start: Offset of its first chunk.
         stop: Offset after its last chunk; chunks of other windows may lie between.
-        attempts: Ids of the attempts.
         records: Number of its chunks.
         bytes: Size of its messages.
     """
@@ -71,15 +69,8 @@ class WindowIndex:
     """Complete windows of a shuffled topic, by epoch.
 
     As in live aggregation, the first complete attempt counts. Only positions of windows are stored,
-    since retention may leave the windows of thousands of epochs.
-
-    Args:
-        job: Deployed job.
-        first: First epoch of interest.
-        floors: First offset to read, by partition; by default the deployment's start.
-
-    Attributes:
-        places: Positions of the windows found.
+    since retention may leave the windows of thousands of epochs. `first` is the first epoch of
+    interest. `floors` are the first offsets to read, by default the deployment's start.
     """
 
     def __init__(

@@ -61,8 +61,8 @@ def sentence_of(
 ) -> Sentence:
     """Describe `hero_of`, and the latest epoch if it is another one.
 
-    `records` are in the order of epochs, at least one. `titled` states what is counted unless the
-    title is the same; False if the title is displayed above.
+    `records` are in the order of epochs, at least one. `titled` is False if the title is displayed
+    above; otherwise it precedes the sentence, unless it is part of the noun.
     """
     hero = hero_of(job, records)
     last, said = records[-1], epoch_sentence(job, hero, titled=titled)

@@ -27,7 +27,6 @@ class Series:
     """One curve.
 
     Attributes:
-        id: Identifier in the API.
         item: Number of the item, from 1; 1 for a single count, 0 without an item.
         share: Share of a quantile, otherwise 0.
         buckets: First bucket of a range, from 0, and the one after the last.

@@ -117,7 +117,6 @@ def smoothed_horizons(job: DeployedJob, last_epoch: int) -> Steps[dict[int, Smoo
 
 
 def look_back(job: DeployedJob, estimation: Estimation) -> SmoothedHorizon:
-    """Smooth the epochs of an `Estimation`."""
     assert isinstance(estimation.aggregator, Smoother)
     return SmoothedHorizon(
         first_epoch=estimation.horizon * job.epochs.count + 1,
@@ -129,7 +128,6 @@ def look_back(job: DeployedJob, estimation: Estimation) -> SmoothedHorizon:
 def smoothed_records(
     records: Iterable[EstimateRecord], horizon: SmoothedHorizon
 ) -> list[EstimateRecord]:
-    """Return the records of a horizon's epochs with smoothed estimates."""
     found = [
         (record, index) for record in records if (index := horizon.index(record.epoch)) is not None
     ]

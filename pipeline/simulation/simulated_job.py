@@ -34,10 +34,9 @@ class Simulation:
 
     Attributes:
         records: One per epoch, in order.
-        truth: int64, shape (epochs + 1,): devices with value 1; in a domain of items, shape
-            (epochs + 1, items): devices with each item. Index 0 is all 0. Shape (epochs + 1, 0) for
-            a
-            learned model, or if epochs are independent and not all items are published.
+        truth: int64, 0 at index 0. Devices with value 1, shape (epochs + 1,); in a domain of items,
+            devices with each, shape (epochs + 1, items). Shape (epochs + 1, 0) for a learned model,
+            or if epochs are independent and not all items are published.
         frozen: Number of devices that dropped a change; the maximum over horizons.
         smoothed: Smoothed horizons by number from 0, if requested and supported by the protocol.
         accuracies: Accuracy by epoch, if epochs are independent.
@@ -69,8 +68,7 @@ class Simulation:
         """Return estimate minus ground truth, shape (estimates,), of epochs with an estimate.
 
         Estimates of the items of an epoch are adjacent. Jobs with independent epochs include only
-        the
-        compared items.
+        the compared items.
         """
         if self.accuracies:
             return np.concatenate([each.errors for each in self.accuracies.values()])

@@ -41,7 +41,7 @@ class Accuracy:
 
 
 def accuracy(query: Query, simulations: Sequence[Simulation]) -> Accuracy | None:
-    """Return None without any answers."""
+    """Return the accuracy of the answers, or None without any."""
     answers = [answer for each in simulations for answer in _answers(query, each)]
     if not answers:
         return None
@@ -101,8 +101,8 @@ def run_trials(
 ) -> list[Simulation]:
     """Simulate a job `trials` times, each with its own randomness.
 
-    `seed` makes all trials repeatable; their order depends on it alone. `on_epoch` is called for a
-    single trial only.
+    `seed` makes all trials repeatable; their order depends on it alone. `on_epoch` is called only
+    if there is a single trial.
     """
     if trials == 1:
         simulation = simulate(

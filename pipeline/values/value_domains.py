@@ -46,12 +46,10 @@ class ValueDomain(ABC):
         width: Width of a bucket of numbers, which are displayed to a tenth of it.
         kind: Kind of publication.
         measured: Name and unit of the single published value, if it is not a number of users.
-        about: Description of the values.
         asks: Query options; empty if a single value is counted.
         step: Resolution of quantiles; None if values are interpolated evenly.
         numeric: Whether texts are numbers, in which a comma may be a decimal point.
         column: Public column with the user's crowd; None without crowds.
-        crowds: Labels of the crowds.
     """
 
     initial: int

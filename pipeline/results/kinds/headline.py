@@ -15,11 +15,8 @@ class Headline:
     Attributes:
         name: The item, "median", or the measure of a learning job; empty for a single count.
         value: In users, or a value of the domain; None without an estimate.
-        low: Lower end of the 95 % interval.
-        high: Upper end of it.
         truth: Ground truth of the same item or median, if known.
         numbers: Domain of a median; None for others.
-        percent: Whether the value is a percentage, for a learning job.
         population: Number of users, which clips displayed values; None if it does not count users.
     """
 

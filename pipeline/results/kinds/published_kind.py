@@ -80,7 +80,7 @@ class PublishedKind(ABC):
     ) -> Sentence:
         """Describe what was published of a known epoch named `when`.
 
-        `titled` states what is counted unless the title is the same.
+        `titled` prefixes the job's title, unless the title is part of the noun.
         """
 
     def counted(self, job: DeployedJob) -> tuple[str, str]:
