@@ -66,8 +66,6 @@ class RecordingFolder:
 
 @dataclass(slots=True)
 class _Sink:
-    """File object for the Parquet writer that computes size and checksum."""
-
     file: BinaryIO
     size: int = 0
     digest: Any = field(default_factory=hashlib.sha256)

@@ -121,7 +121,6 @@ class LoginAttempts:
             self._failed.popitem(last=False)
 
     def succeed(self, peer: str) -> None:
-        """Clear the latest attempt of an address."""
         for failed in (self._failed.get(network_of(peer), []), self._all):
             if failed:
                 failed.pop()

@@ -32,7 +32,6 @@ class ReplayProgress:
         self._tell_after(_MOVING_SECONDS, self._is)
 
     def waiting(self) -> None:
-        """Report waiting; call it repeatedly."""
         waiting = f"{self._is}; waiting for what comes next"
         self._tell_after(_WAITING_SECONDS, waiting if self._told == self._is else self._is)
 
