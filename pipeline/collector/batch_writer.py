@@ -3,8 +3,8 @@
 * A report is confirmed only once Kafka has acknowledged it. It is not confirmed if it was appended
   so late that its window may have been cut already.
 * The waiting time and the size of a record depend on the arrival times and the lengths of bodies.
-* Watermarks mark the epochs that a collector no longer accepts. A watermark is written not when an
-  epoch closes, but when all reports accepted by then are in the log, at this collector and all
+* A watermark declares that a collector accepts no more reports of an epoch. It is not written when
+  the epoch closes, but once reports accepted by then are in the log, at this collector and all
   others. A report appended before that is below every watermark.
 """
 

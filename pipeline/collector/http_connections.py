@@ -3,7 +3,7 @@
 A slow or silent client holds a connection and a few hundred bytes for a limited time. If there are
 too many connections, the one that has been inactive longest is closed. Idle ones go first, then
 those with an unfinished TLS handshake, request, or reception of an answer. A connection whose
-report is on its way to Kafka is never closed.
+report is on its way to Kafka is never closed for a new one.
 """
 
 from __future__ import annotations

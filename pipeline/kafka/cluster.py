@@ -190,8 +190,8 @@ class Cluster:
         """Create the missing topics, and wait until all brokers know them.
 
         If Kafka does not confirm the creation, the existing topics are checked again. Raises
-        ClusterError if a topic cannot be created, or exists with another number of partitions. The
-        same applies to settings that would lose records or reveal when they were sent.
+        ClusterError if a topic cannot be created, or exists with another number of partitions. It
+        also does for settings that would lose records or reveal when they were sent.
         """
         wanted = {topic.name: topic for topic in topics}
         if not wanted:
@@ -540,7 +540,7 @@ class _Sent:
 
 
 def _is_settling(error: KafkaError) -> bool:
-    """Return whether a broker has answered that it does not know yet; no answer does not count."""
+    """Return whether a broker has answered that it does not know yet; silence is no answer."""
     # Retry also if a topic exists that another broker does not list yet.
     answered = getattr(error, "errno", None) is not None
     return answered and (error.retriable or isinstance(error, TopicAlreadyExistsError))

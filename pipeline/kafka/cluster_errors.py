@@ -19,15 +19,15 @@ ANY_ROLE = "ROLE"
 
 
 class ClusterError(DpstreamError):
-    pass
+    """The cluster is unreachable or rejects a request; the message gives the remedy."""
 
 
 class BrokerAwayError(ClusterError):
-    pass
+    """No broker answers."""
 
 
 class NoTopicError(ClusterError):
-    pass
+    """The topic does not exist."""
 
 
 class AccessError(ClusterError):
@@ -119,7 +119,7 @@ def is_unknown_login(error: BaseException) -> bool:
 
 
 class WorkerError(DpstreamError):
-    pass
+    """The worker cannot continue; the message gives the reason and the remedy."""
 
 
 class PositionDeletedError(WorkerError):

@@ -44,7 +44,7 @@ class Login:
 
 
 class NoClusterError(DpstreamError):
-    pass
+    """No cluster is named and no local broker runs; the message gives the start command."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -16,7 +16,7 @@ from dpstream.topics.names import JOBS_TOPIC
 
 
 class DeploymentError(DpstreamError):
-    pass
+    """A job cannot be deployed or found; the message gives the remedy."""
 
 
 def read_jobs(cluster: Cluster) -> JobsTopic:

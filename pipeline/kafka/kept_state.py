@@ -19,7 +19,7 @@ from dpstream.topics.topic_checks import changed_settings
 
 
 class ContradictionError(DpstreamError):
-    pass
+    """The stored data of a job contradicts itself."""
 
 
 @dataclass(frozen=True, slots=True)

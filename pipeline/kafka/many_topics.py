@@ -31,7 +31,7 @@ _SETTINGS_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """The latest records of a single-partition topic, from offset `start` on, at most `at_most`."""
+    """The latest records of a single-partition topic: at most `at_most`, from `start` on."""
 
     start: int
     at_most: int

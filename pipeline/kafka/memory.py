@@ -59,7 +59,7 @@ _PURPOSES = {
 
 
 class DeletedError(LookupError):
-    pass
+    """A record to be read has been deleted."""
 
 
 @dataclass(slots=True)
@@ -178,9 +178,10 @@ class MemoryDriver:
 
 
 class MemoryWorker:
-    """An unused stage that owns partitions of a `MemoryLog` and reads them from its position.
+    """A stage that owns partitions of a `MemoryLog` and reads them from its position.
 
-    `reader` is the name under which it commits, needed if other stages read the same topic.
+    The stage must not have been used before. `reader` is the name under which it commits, needed if
+    other stages read the same topic.
     """
 
     def __init__(

@@ -92,7 +92,7 @@ def check_registered(
     try:
         latest = max(latest, _latest_sent(read, cluster, producer))
     except AccessError:
-        # Its reports are among those of others, which no producer needs to read.
+        # Its reports are among those of others, which no producer needs to see.
         notify(
             f"note: epochs that producer {producer.name} has sent and that are not decided yet "
             "cannot be compared with its state directory, for it may not read the reports: never "

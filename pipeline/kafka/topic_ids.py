@@ -64,7 +64,10 @@ class _Asked(Request[_Question]):  # type: ignore[misc]  # the same
 
 
 async def ask_ids(client: AIOKafkaClient, topics: Collection[str]) -> dict[str, str]:
-    """Return Kafka's IDs of the topics that exist; brokers before Kafka 2.8 have none."""
+    """Return Kafka's IDs of the topics that exist; brokers before Kafka 2.8 have none.
+
+    Raises KafkaError if no broker answers.
+    """
     try:
         answer: _Answer = await client.send(client.get_random_node(), _Asked(topics))
     except NotImplementedError:

@@ -28,7 +28,7 @@ Result = TypeVar("Result")
 
 
 class TopicReader:
-    """Read a partition incrementally from the deployment's start; `position` is next."""
+    """Read a partition from the deployment's start on; `position` is the next offset."""
 
     def __init__(self, cluster: Cluster, job: DeployedJob, role: Role, partition: int = 0) -> None:
         self._cluster = cluster
@@ -55,6 +55,7 @@ def read_roster(cluster: Cluster, job: DeployedJob) -> Roster:
 
 
 def read_from(cluster: Cluster, job: DeployedJob, steps: Steps[Result]) -> Result:
+    """Carry out a generator that only reads; raise ClusterError if a topic is gone."""
     return carry_out(steps, partial(reply_from, cluster, job))
 
 

@@ -29,7 +29,7 @@ def record_ages(
     """Return the ages of records in milliseconds, to within a second or a twentieth, rounded down.
 
     `oldest` is an upper bound. `older` gets an age for some of the places, and returns those whose
-    records are older. It is called as often as the record that needs the most steps, whatever the
+    records are older. The number of calls is that of the record that needs the most, whatever the
     number of records.
     """
     searches = {place: _search(oldest) for place in places}
@@ -76,7 +76,7 @@ _ASK_AGAIN_SECONDS = 0.05
 
 
 class TopicSpreadError(Exception):
-    pass
+    """Some brokers still do not know a topic after the timeout."""
 
 
 def metadata_of_brokers(admin: KafkaAdminClient, topics: Iterable[str]) -> BrokersMetadata:

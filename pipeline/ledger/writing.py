@@ -27,7 +27,7 @@ Writing: TypeAlias = Generator[bytes | None, Spending, Spending]
 
 
 class LedgerError(DpstreamError):
-    pass
+    """The ledger cannot be written; the message gives the reason and the remedy."""
 
 
 def writing(wanted: Wanted, nonce: Callable[[], str], software: str) -> Writing:

@@ -15,7 +15,10 @@ from dpstream.pipeline.operations.deployments import plan_on, published_epochs
 
 
 class UnaskedError(DpstreamError):
-    """A deployment would lose data or charge users again without confirmation."""
+    """A deployment would lose data or charge users again without confirmation.
+
+    `losses` holds a sentence for each job.
+    """
 
     exit_code = WRONG_INPUT
 

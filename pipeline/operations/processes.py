@@ -29,7 +29,7 @@ def python_module(module: str, *arguments: str) -> list[str]:
 
 
 def module_and_arguments(command: Sequence[str]) -> Sequence[str]:
-    """Return the arguments given to `python_module` for a command line.
+    """Return the arguments that `python_module` was given, or raise ValueError for other commands.
 
     >>> module_and_arguments(python_module("dpstream.pipeline.cli", "list", "--json"))
     ['dpstream.pipeline.cli', 'list', '--json']
@@ -123,6 +123,9 @@ class Process(OnLifeline, subprocess.Popen[str]):
         on_line: Called with each line of output, in another thread; with a log, of standard output
             only.
         descriptors: Descriptors to pass down, by the environment variables that name them.
+
+    Raises:
+        OSError: The system lacks the resources for it.
     """
 
     def __init__(

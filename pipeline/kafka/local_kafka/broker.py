@@ -81,8 +81,8 @@ SETTINGS: Mapping[str, str] = {
 class KafkaStatus:
     """Status of a local broker.
 
-    ``bootstrap_servers`` is its address, stable across starts, None before the first; ``pid`` holds
-    None unless it is running.
+    ``bootstrap_servers`` is its address, stable across starts, None before the first. ``pid`` has a
+    value only while it is running.
     """
 
     running: bool

@@ -24,7 +24,7 @@ from dpstream.pipeline.state import FolderLock, cache_home
 
 
 class LocalKafkaError(DpstreamError):
-    pass
+    """The local broker is unavailable; the message gives the reason and the remedy."""
 
 
 Progress = Callable[[str], None]

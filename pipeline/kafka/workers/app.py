@@ -85,7 +85,7 @@ def build_app(
     async def show_records(stream: StreamT[bytes]) -> None:
         async for event in stream.events():
             message = event.message
-            # Use only timestamps of the broker; those of writers must not be used.
+            # Use only the broker's timestamps; a writer's own timestamp must not be used.
             stamped = message.timestamp_type == _LOG_APPEND_TIME and message.timestamp is not None
             written = round(1000 * message.timestamp) if stamped else None
             await execution.record(

@@ -21,7 +21,7 @@ from dpstream.topics.names import Role
 
 
 class UnassignedError(WorkerError):
-    pass
+    """Some partitions are assigned to no member of the group."""
 
 
 class GroupWatch:

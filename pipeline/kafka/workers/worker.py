@@ -96,7 +96,7 @@ def run_worker(
 
     It owns the process, which ends seconds after it returns even if a thread of Faust's hangs.
 
-    `stage` is unused and made for `job`; it reports its windows to `windows`, for metrics.
+    `stage` is made for `job`, not used before, and reports its windows to `windows`, for metrics.
     `directory` is the worker's own, locked folder. A worker restarted in it gets its partitions
     back without disturbing the others. `monitor` is the address of metrics and health.
     Acknowledgements update `clock` with the broker's time. `used` are the stage's topics to check
