@@ -34,8 +34,8 @@ class JobsReader:
     def read(self) -> bool:
         """Read to the current end of the topic, and return whether there were new records.
 
-        After NoTopicError, known jobs continue. After KafkaError the broker does not answer;
-        nothing is lost, read again.
+        NoTopicError means that the topic is gone; known jobs continue. KafkaError means that the
+        broker does not answer; nothing is lost, read again.
         """
         end = self.cluster.end_offsets(JOBS_TOPIC)[0]
         if end < self._position:
@@ -65,9 +65,9 @@ class Follower(Generic[Wanted]):
     """Follow the topic until closed.
 
     `meaning` derives a result from the state of the topic. `post` is called with it whenever it may
-    have changed, first at the end of the topic. It is also called with `Away` when the broker goes
-    away, with None when it is back, and with an unexpected error, which ends the reading. `look` is
-    called at each poll and returns the seconds until the next one.
+    have changed, first when the topic has been read to its end. It is also called with `Away` when
+    the broker goes away, and with None when it is back. An unexpected error is posted too, and ends
+    the reading. `look` is called at each poll and returns the seconds until the next one.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """Check a cluster's data of a deployment for contradictions with the deployment and itself.
 
-Published epochs are finalized, finalized epochs were sent, a retained log starts where the
+Published epochs are finalized, and finalized epochs were sent. A retained log starts where the
 deployment does, and each topic is the one that the job was deployed with. Workers and producers
 check this at start, and `dpstream status` at every poll. A contradiction is a sentence with the
 finding and the remedy.

@@ -21,7 +21,7 @@ _MANIFESTS_READ = 64
 
 
 def topic_ids(cluster: Cluster, job: Job, roles: Collection[Role] | None = None) -> dict[Role, str]:
-    """Return Kafka's IDs of a job's topics, by default all but heartbeats, which may be lost."""
+    """Return Kafka's IDs of a job's topics except heartbeats, which may be lost; default: all."""
     names = {
         role: topic.name
         for role, topic in job.topic_settings().items()

@@ -39,7 +39,7 @@ class TopicReader:
     def read(self) -> Iterator[LogRecord]:
         """Yield the records not read before, up to the current end.
 
-        Raises ClusterError if the topic is gone. After a KafkaError the broker does not answer;
+        Raises ClusterError if the topic is gone. KafkaError means that the broker does not answer;
         nothing is lost, read again.
         """
         for record in self._cluster.read(self._topic, self._partition, self.position):

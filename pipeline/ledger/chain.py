@@ -96,7 +96,7 @@ class Chain:
 
     @property
     def damage(self) -> list[Oddity]:
-        """Oddities that may have lost entries, unless an operator has continued since."""
+        """Oddities by which entries may be lost, unless an operator has continued since."""
         return [
             each for each in self.oddities if each.problem.loses and each.offset > self._reopened
         ]

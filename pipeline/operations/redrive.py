@@ -172,8 +172,8 @@ class _Epochs:
 def redrive(cluster: Cluster, job: DeployedJob, *, dry_run: bool = False) -> Redrive:
     """Requeue every record that would be admitted now, once; with `dry_run`, write nothing.
 
-    Raises DeploymentError for a replay, which has no reports. After a ClusterError, Kafka has
-    rejected a record. Call again: nothing counts twice.
+    Raises DeploymentError for a replay, which has no reports. ClusterError means that Kafka did not
+    accept a record. Call again: nothing counts twice.
     """
     check_has_devices(job)
     log = DeadLetterLog(cluster, job)

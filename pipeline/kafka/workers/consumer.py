@@ -53,7 +53,7 @@ class StageConsumer(PromptConsumer):
         self._execution.revoked()
 
     def resume_flow(self) -> None:
-        """Restore the partitions before the flow is opened; Faust is ready for records."""
+        """Restore the partitions, then open the flow, once Faust is ready for records."""
         super().stop_flow()
         self._execution.assigned([tp.partition for tp in self.assignment()])
 

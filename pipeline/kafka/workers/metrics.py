@@ -5,10 +5,10 @@
   user, producer, batch or epoch is a label.
 * The job's label is ``dpstream_job``, since Prometheus uses ``job`` and ``instance`` for its
   targets. Consumer lag has the names and labels of kafka-lag-exporter.
-* Where devices rely on the shuffler to hide how many messages they send
-  (`WorkerSnapshot.hides_messages`), no metric counts messages or records of the raw topic before
-  the noise is added. Devices, which are no secret, are counted instead, and lag is reported in
-  seconds only.
+* In some jobs, devices rely on the shuffler to hide how many messages they send
+  (`WorkerSnapshot.hides_messages`). There, no metric counts messages or records of the raw topic
+  before the noise is added. Devices, which are no secret, are counted instead, and lag is reported
+  in seconds only.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Run one stage as one process.
 
-`run_worker` blocks until the process gets SIGTERM or SIGINT (exit code 0, nothing is lost), or
-cannot continue (exit code 1, with the reason in a line on standard error).
+`run_worker` blocks until the process gets SIGTERM or SIGINT: exit code 0, nothing is lost. If it
+cannot continue, the exit code is 1, and a line on standard error states the reason.
 """
 
 from __future__ import annotations
