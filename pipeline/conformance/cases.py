@@ -158,7 +158,7 @@ class Case:
         return self.array_of(np.stack(indices))
 
     def truth(self, values: NDArray[np.int8]) -> NDArray[np.int64]:
-        """Return the estimated counts' true values, shape (epochs, counts)."""
+        """Return the true counts of devices with value 1 or each item, shape (epochs, counts)."""
         counted = range(1, 2 if self.domain.items is None else self.domain.size)
         held = values[..., None] if self.domain.slots is None else values
         return np.stack([(held == value).any(axis=2).sum(axis=1) for value in counted], axis=1)

@@ -97,7 +97,7 @@ def reports_have_the_form_that_is_stated(case: Case) -> None:
 
 
 def no_more_is_spent_than_asked_for(case: Case) -> None:
-    """Check that the guarantee is within the job's parameters, which users are charged."""
+    """Check that the guarantee is within the job's parameters, which determine the charge."""
     guarantee = _guarantee(case)
     unit = _UNITS[guarantee.unit]
     asked = {"epsilon": case.parameters.epsilon, "delta": getattr(case.parameters, "delta", 0.0)}

@@ -21,7 +21,7 @@ TOLERANCE = 0.1
 
 
 class DoesNotConformError(DpstreamError):
-    """Violation by a protocol; the message continues a sentence whose subject is its name."""
+    """Violation by a protocol; the message continues a sentence that starts with its name."""
 
 
 def restored_devices_go_on(case: Case) -> None:

@@ -21,8 +21,8 @@ class ExampleDomain(ValueDomain):
     >>> ExampleDomain(2, 3).parse(["2 0.5 -1"])[0].tolist()
     [[3, 2048, -4096]]
 
-    Classes are numbered from 0. `tested` publishes accuracy on a test set, otherwise the length of
-    gradients.
+    Classes are numbered from 0. With `tested`, accuracy on a test set is published, otherwise the
+    length of gradients.
     """
 
     initial = 0

@@ -52,7 +52,7 @@ class NumericDomain(ValueDomain):
      {1: "value '80' is not from 0 to below 80", 2: "value 'ten' is not a number"})
 
     A user's value before its first row is `initial`, by default `low`. With `optional`, users may
-    have no value, 0: before the first row, and after a row with an empty value.
+    have no value, 0: before the first row, and where a row has an empty value.
     """
 
     slots = None

@@ -34,8 +34,8 @@ class Times:
         moments: int64 (texts,), 0 for problems.
         problems: Descriptions by index.
         zoneless: Number of texts without a zone, parsed in the reader's zone.
-        unclear: Number of these at which clocks were set back, so they may mean an hour later, or
-            forward, so they do not exist.
+        unclear: Number of these at a clock change: ambiguous by an hour if clocks were set back,
+            nonexistent if they were set forward.
     """
 
     moments: NDArray[np.int64]
