@@ -314,7 +314,7 @@ class DeployedJob(Job):
 
         Raises:
             JobError: If the record is invalid or of another version, its protocol is unknown, its
-                fingerprint does not match its values, or its constants spend more than declared.
+                fingerprint does not match, or its constants spend more than declared.
         """
         try:
             values = json.loads(data)

@@ -36,8 +36,8 @@ class Roster:
     """Registered producers, built from the records of ``<job>.producers`` in log order.
 
     The first registration of a name counts. Skipped are records of other deployments, unreadable
-    ones, registrations that exceed the capacity of a manifest or start at an epoch outside the job,
-    and drains of partitions that the job does not have.
+    ones, and drains of partitions that the job does not have. Registrations that exceed the
+    capacity of a manifest, or start at an epoch outside the job, are skipped too.
 
     Attributes:
         drains: Offset up to which an operator has drained each partition of the reports.

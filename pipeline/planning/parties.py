@@ -287,7 +287,7 @@ class _Parties:
 
 
 def amplified_streams(job: Job, local: Guarantee) -> Guarantee | None:
-    """Amplify a loss of whole streams by shuffling; None if the job has no such loss.
+    """Return a whole-stream guarantee amplified by shuffling; None if the job has no such loss.
 
     A stream is one message of a locally private randomizer. What each epoch shuffles follows from
     streams that were shuffled as a whole, so one bound covers all epochs (`whole_streams`). Delta
