@@ -70,7 +70,7 @@ def open_producer(
     """
     check_has_devices(job)
     check_has_producers(job)
-    check_kept(cluster, job, (*job.report_roles, Role.PRODUCERS))
+    check_kept(cluster, job, (*job.route.reports, Role.PRODUCERS))
     clock = clock or ask_broker_clock(cluster, job, notify)
     before = ends_before(cluster, job, state_directory / STATE_FILE)
     with Producer(

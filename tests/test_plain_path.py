@@ -56,7 +56,7 @@ def functions_of_a_report() -> tuple[set[tuple[str, str]], set[str]]:
     known = set(sys.modules)
     log = MemoryLog()
     workers = []
-    for name in job.stages:
+    for name in job.route.stages:
         stage = build_stage(job, name, Environment(wall_clock=lambda: 0))
         workers.append(MemoryWorker(stage, log, reader=name))
     for worker in workers:

@@ -19,6 +19,7 @@ from dpstream.pipeline.jobs.budgets import endless_warning
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_files import Job, load_job
 from dpstream.pipeline.jobs.key_files import NoiseKey
+from dpstream.pipeline.jobs.sealed import sealing_turns
 from dpstream.pipeline.jobs.stated_budgets import BudgetChange
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import NoClusterError
@@ -232,7 +233,7 @@ def _say_deployed(deployed: DeployedJob, where: tuple[str, ...], noise_key: Path
         file = noise_key or noise_key_file(name)
         say("its shuffle workers share this noise key: whoever has it can remove their noise")
         say_command(str(file))
-    if deployed.sealing_turns:
+    if sealing_turns(deployed):
         say("its reports are sealed: a worker reads them with the private keys of its own stage,")
         say("which dpstream keygen left here, unless --keys names another folder")
         say_command(str(sealing_keys_folder()))

@@ -13,6 +13,7 @@ from dpstream.pipeline.cli.options import AsJson, SealingKeys
 from dpstream.pipeline.cli.output import say, say_json, say_pairs
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.key_ring import NO_KEYS, KeyRing
+from dpstream.pipeline.jobs.sealed import sealing_turns
 from dpstream.pipeline.jobs.sealing_keys import PRIVATE_SUFFIX, PUBLIC_SUFFIX, make_key_pair
 from dpstream.pipeline.state import sealing_keys_folder
 from dpstream.topics.sealing import key_id
@@ -79,6 +80,6 @@ def key_ring(job: DeployedJob, folder: Path | None) -> KeyRing:
 
     Raises `WrongKeyError` if a file has no private key, or others than its owner have access.
     """
-    if not job.sealing_turns:
+    if not sealing_turns(job):
         return NO_KEYS
     return KeyRing.of_folder(folder or sealing_keys_folder())

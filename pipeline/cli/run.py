@@ -224,7 +224,7 @@ def run(
 
 def _check(cluster: Cluster, job: DeployedJob, stage: str, lines: LogLines) -> None:
     """Exit with the reason if the job's stored data contradicts itself."""
-    if stage not in job.stages:
+    if stage not in job.route.stages:
         return
     try:
         uses = topic_uses(job, stage)

@@ -44,7 +44,7 @@ class DrawnEpoch:
         The shuffler that decides windows comes last. `reports` has shape (n, width), or is counted.
         Raises `CodecError` if there are more reports than records can hold.
         """
-        roles, parts, most = self.job.report_roles, [reports], self.most
+        roles, parts, most = self.job.route.reports, [reports], self.most
         if len(roles) > 1:
             from dpstream.randomizers.division import divide, room_of_part
 

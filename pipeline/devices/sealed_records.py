@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpstream.pipeline.devices.epoch_records import DrawnEpoch
-from dpstream.pipeline.jobs.sealed import SHARERS
+from dpstream.pipeline.jobs.routes import SHARERS
 from dpstream.randomizers.counted_words import CountedWords, Reports, written_out
 from dpstream.topics.batches import Batch
 from dpstream.topics.fixed_sizes import FixedSize

@@ -250,9 +250,8 @@ class DeployedJob(Job):
         from dpstream.pipeline.jobs.locks import Locks
 
         assert self.sealed is not None
-        roles = self.report_roles, self.hops
         # A replay reads data sealed for its original.
-        return Locks(self.sealed, self.window_deployment, self.fingerprint, *roles)
+        return Locks(self.sealed, self.window_deployment, self.fingerprint, self.route)
 
     @property
     def window_deployment(self) -> bytes:

@@ -44,7 +44,8 @@ from dpstream.pipeline.jobs.job_problems import (
     shown,
 )
 from dpstream.pipeline.jobs.job_sections import Budget, Crowds, Topics
-from dpstream.pipeline.jobs.sealed import Sealed, output_role, stage_party, stage_roles
+from dpstream.pipeline.jobs.routes import Route, stage_party
+from dpstream.pipeline.jobs.sealed import Sealed
 from dpstream.pipeline.jobs.shuffle import Shuffle, SizedShuffle
 from dpstream.pipeline.jobs.wording import KEYS as WORDS
 from dpstream.pipeline.jobs.wording import Wording
@@ -304,16 +305,20 @@ class Job(Wording):
             topics.replication,
             topics.retention_ms,
             learns=self.protocol_entry.learning is not None,
-            hops=self.hops,
-            further_reports=self.report_roles[1:],
+            hops=self.route.hops,
+            further_reports=self.route.reports[1:],
             shared=self.shared,
             devices=self.devices is not None,
         )
 
-    @property
-    def report_roles(self) -> tuple[Role, ...]:
-        """Topics from devices to each parallel shuffler; the one deciding windows is first."""
-        return (Role.REPORTS, *FURTHER_REPORTS[: self.shuffle.instances - 1])
+    @cached_property
+    def route(self) -> Route:
+        """Stages of the job, and topics between them."""
+        reports = (Role.REPORTS, *FURTHER_REPORTS[: self.shuffle.instances - 1])
+        hops: tuple[Role, ...] = ()
+        if self.sealed is not None and self.shuffle.instances == 1:
+            hops = HOPS[: max(0, len(self.sealed.stages) - 1)]
+        return Route(reports, hops, self.shared)
 
     @property
     def shared(self) -> bool:
@@ -325,19 +330,6 @@ class Job(Wording):
         """Seconds after the end of an epoch during which collectors accept its reports."""
         assert self.devices is not None
         return self.shuffle.grace / 2 if self.devices.late is None else self.devices.late
-
-    @property
-    def sealing_turns(self) -> list[tuple[str, bytes, int | None]]:
-        """Party, public key and last epoch (None: continues) of each key for sealed reports."""
-        if self.devices is not None:
-            return [(stage_party(0), key, last) for key, _, last in self.devices.turns()]
-        if self.sealed is None:
-            return []
-        return [
-            (party, key, self.sealed.last_epoch_of(party, turn))
-            for party, keys in self.sealed.parties.items()
-            for turn, key in enumerate(keys)
-        ]
 
     @property
     def later_parties(self) -> tuple[str, ...]:
@@ -365,23 +357,6 @@ class Job(Wording):
     @property
     def seals_batches(self) -> bool:
         return self.sealed is not None and bool(self.sealed.stages)
-
-    @property
-    def stages(self) -> dict[str, Role]:
-        """Stages and the topics they read, in the order of the data flow."""
-        return stage_roles(self.hops, self.report_roles[1:], shared=self.shared)
-
-    @property
-    def hops(self) -> tuple[Role, ...]:
-        """Topics between chained shufflers; empty unless there are several."""
-        if self.sealed is None or self.shuffle.instances > 1:
-            return ()
-        return HOPS[: max(0, len(self.sealed.stages) - 1)]
-
-    @property
-    def decided_role(self) -> Role:
-        """Output topic of the stage that decides windows."""
-        return output_role(0, len(self.hops) + 1)
 
     def calibrate(self) -> Law:
         """Return the law with the best estimates under the declared guarantee.

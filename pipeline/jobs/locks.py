@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dpstream.pipeline.jobs.sealed import AGGREGATE, Sealed, stage_party
+from dpstream.pipeline.jobs.routes import Route, stage_party
+from dpstream.pipeline.jobs.sealed import AGGREGATE, Sealed
 from dpstream.topics.names import Role
 from dpstream.topics.sealing import Lock, sealing_context
 
@@ -13,15 +14,13 @@ from dpstream.topics.sealing import Lock, sealing_context
 class Locks:
     """Keys and contexts of the parties that open ciphertexts.
 
-    `deployment` is that of the windows. `report_roles` are the topics from devices to each parallel
-    shuffler, `hops` those between chained shufflers.
+    `deployment` is that of the windows.
     """
 
     sealed: Sealed
     deployment: bytes
     fingerprint: bytes
-    report_roles: tuple[Role, ...]
-    hops: tuple[Role, ...]
+    route: Route
 
     def of(self, party: str, epoch: int) -> Lock:
         context = sealing_context(party, self.deployment, self.fingerprint, epoch)
@@ -29,7 +28,7 @@ class Locks:
 
     def of_batch(self, role: Role, epoch: int) -> Lock:
         """Return the lock of batches in a topic of raw reports, for a job that seals them."""
-        return self.of(stage_party(self.report_roles.index(role)), epoch)
+        return self.of(stage_party(self.route.reports.index(role)), epoch)
 
     def after(self, role: Role, epoch: int) -> list[Lock]:
         """Return the locks of reports in a topic, the innermost first."""
@@ -37,9 +36,4 @@ class Locks:
 
     def parties_after(self, role: Role) -> list[str]:
         """Return the parties that open a report's ciphertexts after a topic, in that order."""
-        if role in self.report_roles:
-            passed = 0
-        else:
-            passed = [Role.REPORTS, *self.hops, Role.SHUFFLED].index(role)
-        later = range(max(1, passed), len(self.hops) + 1)
-        return [*map(stage_party, later), AGGREGATE]
+        return [*map(stage_party, self.route.later_shufflers(role)), AGGREGATE]

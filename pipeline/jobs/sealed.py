@@ -28,14 +28,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, Final, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from dpstream.pipeline.jobs.job_problems import JobError, Problem, shown
+from dpstream.pipeline.jobs.routes import SHARERS, stage_party
 from dpstream.pipeline.jobs.shuffle import MOST_INSTANCES
 from dpstream.pipeline.jobs.wording import Section
-from dpstream.topics.names import HOPS, SUMS, Role
+from dpstream.topics.names import HOPS
+
+if TYPE_CHECKING:
+    from dpstream.pipeline.jobs.job_files import Job
 
 SEALING_KEY_BYTES: Final = 32
 """Of a public key that reports are sealed to."""
@@ -53,8 +57,6 @@ MOST_IN_SERIES: Final = 1 + len(HOPS)
 MOST_STAGES: Final = max(MOST_IN_SERIES, MOST_INSTANCES)
 AGGREGATE: Final = "aggregate"
 """The party that opens the innermost box."""
-SHARERS: Final = ("aggregate-a", "aggregate-b")
-"""The parties that add up a share each, and their stages."""
 
 
 REPLACING = (
@@ -201,43 +203,17 @@ class Sealed(Section):
         return (turn + 1) * self.rotate
 
 
-def stage_party(index: int) -> str:
-    """Return the party name of a shuffler; 0 is the one that decides windows."""
-    return f"stage {index + 1}"
-
-
-def shuffle_stage_name(index: int) -> str:
-    """Return a chained shuffler's name for ``dpstream run``; 0 is the one that decides windows."""
-    return "shuffle" if index == 0 else f"shuffle-{index + 1}"
-
-
-def instance_name(instance: int) -> str:
-    """Return a parallel shuffler's name for ``dpstream run``; 1 is the one that decides windows."""
-    return "shuffle" if instance == 1 else f"instance-{instance}"
-
-
-def stage_roles(
-    hops: Sequence[Role] = (), further_reports: Sequence[Role] = (), *, shared: bool = False
-) -> dict[str, Role]:
-    """Return the stages of a job and the topics they read, in the order of the data flow.
-
-    `hops` are the topics between chained shufflers, `further_reports` those of further parallel
-    ones. `shared` means that two parties aggregate a share each.
-    """
-    reports = (Role.REPORTS, *further_reports)
-    instances = {instance_name(number): role for number, role in enumerate(reports, 1)}
-    series = {shuffle_stage_name(index): role for index, role in enumerate(hops, 1)}
-    sharers = dict.fromkeys(SHARERS if shared else (), Role.SHUFFLED)
-    added = SUMS[0] if shared else Role.SHUFFLED
-    return {**instances, **series, **sharers, "aggregate": added, "publish": Role.PARTIALS}
-
-
-def input_role(index: int) -> Role:
-    return Role.REPORTS if index == 0 else HOPS[index - 1]
-
-
-def output_role(index: int, stages: int) -> Role:
-    return Role.SHUFFLED if index == stages - 1 else HOPS[index]
+def sealing_turns(job: Job) -> list[tuple[str, bytes, int | None]]:
+    """Return party, public key and last epoch (None: continues) of each key of a sealed job."""
+    if job.devices is not None:
+        return [(stage_party(0), key, last) for key, _, last in job.devices.turns()]
+    if job.sealed is None:
+        return []
+    return [
+        (party, key, job.sealed.last_epoch_of(party, turn))
+        for party, keys in job.sealed.parties.items()
+        for turn, key in enumerate(keys)
+    ]
 
 
 def with_public_keys(values: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:

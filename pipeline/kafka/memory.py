@@ -266,7 +266,7 @@ class SimulatedCluster:
                 self.log,
                 reader=name,
             )
-            for number, name in enumerate(job.stages, 1)
+            for number, name in enumerate(job.route.stages, 1)
         }
         for worker in self.workers.values():
             for partition in range(len(job.start_offsets[worker.stage.role])):

@@ -111,7 +111,7 @@ def check_registered(
 
 def _check_ends(cluster: Cluster, producer: Producer) -> None:
     job = producer.job
-    for role in job.report_roles:
+    for role in job.route.reports:
         for partition, end in enumerate(
             cluster.end_offsets(job.topic(role))[: job.topics.partitions]
         ):

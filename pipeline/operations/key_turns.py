@@ -12,6 +12,7 @@ from pathlib import Path
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.key_files import WrongKeyError
+from dpstream.pipeline.jobs.sealed import sealing_turns
 from dpstream.pipeline.jobs.sealing_keys import private_keys_in, public_bytes
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.deployed_jobs import read_jobs
@@ -48,7 +49,7 @@ def key_turns(keys: Mapping[bytes, Path], jobs: Iterable[tuple[DeployedJob, int]
     turns = [
         KeyTurn(keys[key], job.name, party, _last_epoch(job, last), published)
         for job, published in jobs
-        for party, key, last in job.sealing_turns
+        for party, key, last in sealing_turns(job)
         if key in keys
     ]
     return sorted(turns, key=lambda turn: (turn.path, turn.job))
@@ -81,7 +82,7 @@ def turns_on(cluster: Cluster, folder: Path) -> list[KeyTurn]:
             f"{names}: deployed by another version of this software, which may need any of these "
             "keys: use that version, or undeploy what is over"
         )
-    sealed = [job for job in state.jobs.values() if job.sealing_turns]
+    sealed = [job for job in state.jobs.values() if sealing_turns(job)]
     return key_turns(keys, ((job, _last_published(cluster, job)) for job in sealed))
 
 

@@ -74,7 +74,7 @@ class Parts:
     def note_topics(self, cluster: Cluster, refused: Collection[Place]) -> None:
         """Note the records in topics of raw reports, except those rejected there."""
         job = self._job
-        for role in job.report_roles:
+        for role in job.route.reports:
             admission = producer_admission(job, role=role)
             for partition in range(job.topics.partitions):
                 for record in TopicReader(cluster, job, role, partition).read():
@@ -88,7 +88,7 @@ class Parts:
 
         The unit is the record's drawing, or its whole epoch if batches are sealed.
         """
-        others = self._job.report_roles[1:]
+        others = self._job.route.reports[1:]
         if not self._job.seals_batches:
             assert isinstance(record, Batch | Punctuation)
             drawing = _drawing(record)
@@ -211,7 +211,7 @@ def redrive(cluster: Cluster, job: DeployedJob, *, dry_run: bool = False) -> Red
 
     def feed_all() -> Steps[None]:
         if parts is not None:
-            yield from feed(job.report_roles[1:], others=False)
+            yield from feed(job.route.reports[1:], others=False)
         yield from feed((Role.REPORTS,), others=True)
 
     if dry_run:
@@ -229,8 +229,8 @@ class _Letters:
     def __init__(self, job: DeployedJob, epochs: _Epochs) -> None:
         self.job = job
         self._epochs = epochs
-        self._roles = {job.topic(role): role for role in job.report_roles}
-        self._admissions = {role: admission_of(job, role) for role in job.report_roles}
+        self._roles = {job.topic(role): role for role in job.route.reports}
+        self._admissions = {role: admission_of(job, role) for role in job.route.reports}
 
     def role_of(self, letter: DeadLetter) -> Role | None:
         return self._roles.get(letter.topic)

@@ -406,7 +406,7 @@ def _bytes_per_user(job: Job, law: Law, users: int, reports_per_user: float) -> 
     if job.shared:
         form = job.share_form(law)
         return job.epochs.count * form.pieces * form.row_form.report_bytes / users
-    boxed = sealed_form(protocol.word_form(law), 1 + len(job.hops)).report_bytes
+    boxed = sealed_form(protocol.word_form(law), 1 + len(job.route.hops)).report_bytes
     if protocol.shuffling is None:
         return reports_per_user * boxed
     epochs, instances = range(1, job.epochs.count + 1), job.shuffle.instances

@@ -195,7 +195,7 @@ class _Parties:
                     f"{self._replacing}it does not work with both parties that add up, and "
                     "encryption holds"
                 )
-            elif job.hops:
+            elif job.route.hops:
                 assumes = (
                     f"{self._replacing}not all shuffle stages work together with who adds up, and "
                     "encryption holds"

@@ -111,8 +111,8 @@ def may(job: Job, role: str) -> frozenset[tuple[Resource, Operation]]:
 
 
 def _stages(job: Job) -> tuple[str, ...]:
-    skipped = (*job.report_roles, *job.hops) if _is_replay(job) else ()
-    return tuple(stage for stage, role in job.stages.items() if role not in skipped)
+    skipped = job.route.shuffled if _is_replay(job) else ()
+    return tuple(stage for stage, role in job.route.stages.items() if role not in skipped)
 
 
 def _is_replay(job: Job) -> bool:
@@ -159,7 +159,7 @@ def _of_stage(job: Job, stage: str) -> Iterator[Privilege]:
 def _of_producer(job: Job) -> Iterator[Privilege]:
     grants = _Grants(job)
     yield _reads_jobs()
-    yield from grants.on(Operation.WRITE, "sends reports", *job.report_roles)
+    yield from grants.on(Operation.WRITE, "sends reports", *job.route.reports)
     yield from grants.on(Operation.WRITE, "registers, and leaves", Role.PRODUCERS)
     yield from grants.on(Operation.READ, "sees that its registration counts", Role.PRODUCERS)
     yield from grants.on(Operation.READ, "sees that its state is no old copy", Role.MANIFESTS)
@@ -169,7 +169,7 @@ def _of_producer(job: Job) -> Iterator[Privilege]:
 def _of_collector(job: Job) -> Iterator[Privilege]:
     grants = _Grants(job)
     yield _reads_jobs("finds the jobs whose reports it takes")
-    yield from grants.on(Operation.WRITE, "writes reports and watermarks", *job.report_roles)
+    yield from grants.on(Operation.WRITE, "writes reports and watermarks", *job.route.reports)
     yield from grants.on(Operation.WRITE, "writes who has enrolled", Role.DEVICES)
     yield from grants.on(Operation.WRITE, "says that it is alive", Role.STATUS)
 
@@ -244,8 +244,8 @@ def _of_operator_with_reports(job: Job) -> Iterator[Privilege]:
     grants = _Grants(job)
     if job.shuffle.instances > 1:
         why = "dead-letters --redrive sees that each instance has its part"
-        yield from grants.on(Operation.READ, why, *job.report_roles)
+        yield from grants.on(Operation.READ, why, *job.route.reports)
     elif job.epochs.renew:
         yield from grants.on(Operation.READ, "deploy finds horizons that began", Role.REPORTS)
     yield from grants.on(Operation.WRITE, "producers --retire, drain", Role.PRODUCERS)
-    yield from grants.on(Operation.WRITE, "dead-letters --redrive", *job.report_roles)
+    yield from grants.on(Operation.WRITE, "dead-letters --redrive", *job.route.reports)

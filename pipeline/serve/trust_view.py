@@ -45,7 +45,7 @@ def _parties(job: DeployedJob) -> Iterator[Party]:
         sees = "who reports what, randomized"
         if sealed:
             sees = "who reports; the rest is sealed"
-        stages = sum(role in (*job.report_roles, *job.hops) for role in stages_of(job).values())
+        stages = sum(role in job.route.shuffled for role in stages_of(job).values())
         name = "shuffle stage" if stages < 2 else f"{stages} shuffle stages"
         yield Party(name, sees, trusted=shuffles and not job.shared)
     if job.shared:

@@ -228,7 +228,7 @@ def messages_sent(job: DeployedJob, epoch: int, topics: MemoryLog, admission: Ad
     partition = job.topics.partition_of(epoch)
     admitted = (
         admission.admit(partition, value)
-        for role in job.report_roles
+        for role in job.route.reports
         for value in topics.values(role, partition)
     )
     batches = (each for each in admitted if isinstance(each, Batch))

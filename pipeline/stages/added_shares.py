@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from dpstream.pipeline.actions import Steps
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.key_ring import KeyRing
-from dpstream.pipeline.jobs.sealed import SHARERS
+from dpstream.pipeline.jobs.routes import SHARERS
 from dpstream.pipeline.stages.added_devices import AddedDevices
 from dpstream.pipeline.stages.boxes_of_windows import BoxOpener, IncreasingBoxes
 from dpstream.pipeline.stages.partial_log import append_partial

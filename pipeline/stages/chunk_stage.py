@@ -60,7 +60,7 @@ class ChunkStage(Generic[Content]):
         self._job = job
         self._transform = transform
         self._listener = listener
-        self._instances = job.window_parts if self.role is job.decided_role else 1
+        self._instances = job.window_parts if self.role is job.route.decided else 1
         self._partitions: dict[int, _ChunkPartition[Content]] = {}
         self._partials = CompletePartials(job, transform.partials)
         self._unflushed = False

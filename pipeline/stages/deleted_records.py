@@ -26,7 +26,7 @@ def needs_below(job: DeployedJob, role: Role, partition: int, offset: int) -> St
     start.
     """
     published = yield from latest_published(job)
-    instance = 1 + job.report_roles.index(role) if role in job.report_roles else 1
+    instance = 1 + job.route.reports.index(role) if role in job.route.reports else 1
     pending: dict[int, int] = {}
     parts: dict[int, Manifest] = {}
     cut = 0
@@ -49,7 +49,7 @@ def needs_below(job: DeployedJob, role: Role, partition: int, offset: int) -> St
 
     decisions = DecisionLog(job, note)
     yield from job.cursor(Role.MANIFESTS, apply).catch_up()
-    if role not in job.report_roles:
+    if role not in job.route.reports:
         return not pending.keys() <= (yield from _epochs_begun(job, role, partition, offset))
     if instance > 1:
         if not pending.keys() <= parts.keys():

@@ -59,7 +59,7 @@ def rest_before_all(job: DeployedJob, stage: str) -> IdleCondition | None:
 
     None if a clock alone can create work: epochs of devices also end when none reports.
     """
-    if job.devices is not None and job.stages[stage] is Role.REPORTS:
+    if job.devices is not None and job.route.stages[stage] is Role.REPORTS:
         return None
     roles = waking_roles(job, stage)
     return IdleCondition({role: tuple(job.start_offsets[role]) for role in roles})

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from dpstream.pipeline.actions import Steps, Yield
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.sealed import input_role, output_role, stage_party
+from dpstream.pipeline.jobs.routes import input_role, stage_party
 from dpstream.pipeline.stages.added_devices import AddedDevices
 from dpstream.pipeline.stages.attempts import chunks_of_attempt
 from dpstream.pipeline.stages.boxes_of_windows import BoxOpener, IncreasingBoxes, boxes_in_order
@@ -46,7 +46,7 @@ class OpenedLayers(WindowTransform[Opened]):
         super().__init__()
         self.role = input_role(index)
         self._job = job
-        self._output = output_role(index, len(job.sealed.stages))
+        self._output = job.route.output(index)
         self._opener = BoxOpener(job, stage_party(index), environment.keys)
         self._added = AddedDevices(job, stage_party(index), environment.keys)
         self._environment = environment

@@ -95,7 +95,7 @@ class RawStage(ABC, Generic[Partition, WindowT]):
         release: WindowRelease,
         environment: Environment,
     ) -> None:
-        self.role = job.report_roles[instance - 1]
+        self.role = job.route.reports[instance - 1]
         self._job = job
         self._form = job.form_of(self.role)
         self._hides_messages = job.counts_devices

@@ -37,7 +37,7 @@ def build_stage(
     environment: Environment,
     watcher: EstimateListener | None = None,
 ) -> Stage:
-    """Build one of `DeployedJob.stages`.
+    """Build one of `Route.stages`.
 
     `watcher` receives every estimate, if the stage publishes them.
 
@@ -46,10 +46,10 @@ def build_stage(
         WrongKeyError: If the stage adds noise and the noise key is not the job's, or if it opens
             reports and its private keys are missing.
     """
-    role = job.stages[name]
+    role = job.route.stages[name]
     if name == "shuffle":
         return shuffle_stage(job, environment)
-    if role in job.report_roles:
+    if role in job.route.reports:
         return _instance_stage(job, role, environment)
     if name == "publish":
         return PublishStage(job, listener=environment.listener, watcher=watcher)
@@ -62,7 +62,7 @@ def build_stage(
 
 def stages_after_release(job: DeployedJob) -> list[str]:
     """Return the stages that turn released windows into estimates, in the order of the data."""
-    return [name for name in job.stages if name == "publish" or name.startswith("aggregate")]
+    return [name for name in job.route.stages if name == "publish" or name.startswith("aggregate")]
 
 
 def shuffle_stage(job: DeployedJob, environment: Environment) -> ShuffleStage[Any, Any]:
@@ -127,12 +127,12 @@ def _transform(
 ) -> WindowTransform[Any]:
     if job.sealed is None:
         return AddedReports(job)
-    if role in job.hops:
+    if role in job.route.hops:
         from dpstream.pipeline.stages.opened_layers import OpenedLayers
 
-        return OpenedLayers(job, 1 + job.hops.index(role), environment)
+        return OpenedLayers(job, 1 + job.route.hops.index(role), environment)
     if job.shared:
-        from dpstream.pipeline.jobs.sealed import SHARERS
+        from dpstream.pipeline.jobs.routes import SHARERS
         from dpstream.pipeline.stages.added_shares import AddedShares
 
         return AddedShares(job, SHARERS.index(name), environment.keys)
@@ -160,13 +160,13 @@ def _instance_stage(job: DeployedJob, role: Role, environment: Environment) -> S
 
     _check_keys(job, role, environment.keys)
     admission = producer_admission(job, environment.keys, role)
-    instance = 1 + job.report_roles.index(role)
+    instance = 1 + job.route.reports.index(role)
     return InstanceStage(job, instance, admission, _release(job, environment), environment)
 
 
 def _check_keys(job: DeployedJob, role: Role, keys: KeyRing) -> None:
     if job.seals_batches:
-        from dpstream.pipeline.jobs.sealed import stage_party
+        from dpstream.pipeline.jobs.routes import stage_party
         from dpstream.pipeline.stages.boxes_of_windows import check_keys
 
-        check_keys(job, stage_party(job.report_roles.index(role)), keys)
+        check_keys(job, stage_party(job.route.reports.index(role)), keys)

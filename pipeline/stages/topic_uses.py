@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_files import Job
-from dpstream.pipeline.jobs.sealed import SHARERS, input_role, output_role, shuffle_stage_name
+from dpstream.pipeline.jobs.routes import SHARERS
 from dpstream.topics.names import SUMS, Role
 
 
@@ -18,14 +18,14 @@ def stages_of(job: DeployedJob) -> Mapping[str, Role]:
     """
     return {
         stage: role
-        for stage, role in job.stages.items()
-        if job.replay_of is None or role not in (*job.report_roles, *job.hops)
+        for stage, role in job.route.stages.items()
+        if job.replay_of is None or role not in job.route.shuffled
     }
 
 
 def hides_messages(job: DeployedJob, stage: str) -> bool:
     """Return whether a stage reports numbers of devices in place of messages."""
-    return stages_of(job).get(stage) in job.report_roles and job.counts_devices
+    return stages_of(job).get(stage) in job.route.reports and job.counts_devices
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,24 +48,22 @@ class TopicUses:
 
 def topic_uses(job: Job, stage: str) -> TopicUses:
     """Return the topics of a stage; raises `KeyError` if the job has no such stage."""
-    role = job.stages[stage]
+    role = job.route.stages[stage]
     # Every worker writes heartbeats.
     said = {Role.STATUS}
-    if role in job.report_roles:
+    if role in job.route.reports:
         decides = role is Role.REPORTS
         reads = {role, Role.PRODUCERS, Role.MANIFESTS}
         if job.devices is not None and decides:
             # For the enrolled devices and the live collectors.
             reads |= {Role.DEVICES, Role.STATUS}
-        output = job.decided_role if decides else Role.SHUFFLED
+        output = job.route.decided if decides else Role.SHUFFLED
         said |= {Role.MANIFESTS, output, Role.DEAD_LETTERS}
         return TopicUses(frozenset(reads), frozenset(said), deletes=role)
-    if role in job.hops:
-        index = next(
-            each for each in range(1, len(job.hops) + 1) if shuffle_stage_name(each) == stage
-        )
-        said |= {output_role(index, len(job.hops) + 1), Role.DEAD_LETTERS}
-        return TopicUses(frozenset({input_role(index), Role.PARTIALS}), frozenset(said))
+    if role in job.route.hops:
+        index = 1 + job.route.hops.index(role)
+        said |= {job.route.output(index), Role.DEAD_LETTERS}
+        return TopicUses(frozenset({role, Role.PARTIALS}), frozenset(said))
     if stage in SHARERS:
         own = SUMS[SHARERS.index(stage)]
         return TopicUses(frozenset({role, own}), frozenset(said | {own, Role.DEAD_LETTERS}))

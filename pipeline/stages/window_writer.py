@@ -96,7 +96,7 @@ class WindowWriter:
         identifiers: Callable[[], bytes],
     ) -> None:
         self._job = job
-        self._role = job.decided_role
+        self._role = job.route.decided
         self._windows = windows
         self._release = release
         self._identifiers = identifiers

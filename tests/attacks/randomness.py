@@ -139,7 +139,7 @@ def _crash(case: Case) -> str:
             again.shut()
     sent = [
         value
-        for role in job.report_roles
+        for role in job.route.reports
         for partition in range(len(job.start_offsets[role]))
         for value in log.values(role, partition)
     ]

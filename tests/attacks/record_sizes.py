@@ -83,7 +83,7 @@ def _sent(job: DeployedJob, values: NDArray[Any]) -> list[tuple[str, int, bytes]
     producer.shut()
     return [
         (role.value, partition, value)
-        for role in job.report_roles
+        for role in job.route.reports
         for partition in range(len(job.start_offsets[role]))
         for value in log.values(role, partition)
     ]
@@ -102,7 +102,7 @@ def _opened(
     job: DeployedJob, keys: KeyRing, records: list[tuple[str, int, bytes]]
 ) -> Iterator[tuple[str, int]]:
     """How many boxes there are in each batch."""
-    locks = {role.value: job.locks.of_batch(role, 1) for role in job.report_roles}
+    locks = {role.value: job.locks.of_batch(role, 1) for role in job.route.reports}
     for role, _, value in records:
         if kind_of(value) is RecordType.SEALED_BATCH:
             key = keys.find(locks[role].public_key)

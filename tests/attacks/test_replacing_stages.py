@@ -17,7 +17,7 @@ import pytest
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.key_ring import KeyRing
-from dpstream.pipeline.jobs.sealed import SHARERS
+from dpstream.pipeline.jobs.routes import SHARERS
 from dpstream.pipeline.planning.parties import party_guarantees
 from dpstream.pipeline.stages.added_devices import AddedDevices
 from dpstream.pipeline.stages.shuffle_stage import ShuffleStage

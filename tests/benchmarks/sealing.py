@@ -23,7 +23,7 @@ from rich.table import Table
 from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
-from dpstream.pipeline.jobs.sealed import SHARERS
+from dpstream.pipeline.jobs.routes import SHARERS
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog, MemoryWorker
 from dpstream.pipeline.stages.environment import Environment
 from dpstream.pipeline.stages.stage import Stage
@@ -135,7 +135,7 @@ def measure_shares(tables: int, cells: int) -> tuple[dict[str, tuple[float, floa
     )
     later = stages_after_release(job)[:-1]
     adding = [build_stage(job, name, Environment(keys=keys)) for name in later]
-    for name, stage in zip(job.stages, (shuffle, *adding), strict=False):
+    for name, stage in zip(job.route.stages, (shuffle, *adding), strict=False):
         seconds[name] = _timed(lambda name=name, stage=stage: _work(name, stage, log))  # type: ignore[misc]
     assert log.values(Role.PARTIALS)
     return seconds, sent
@@ -173,7 +173,7 @@ def measure(reports: int) -> dict[str, tuple[float, float]]:
         "shuffle-2": build_stage(job, "shuffle-2", Environment(keys=keys, identifiers=identifiers)),
         "aggregate": build_stage(job, "aggregate", Environment(keys=keys)),
     }
-    assert [*stages, "publish"] == list(job.stages)
+    assert [*stages, "publish"] == list(job.route.stages)
     producer = Producer(job, None, name="bench", transport=MemoryDriver(log))
     producer.enrol([str(user) for user in range(reports)])
     producer.report_all(1, np.ones((reports, 1), np.int64))

@@ -17,7 +17,7 @@ from playwright.sync_api import Locator, expect
 
 from dpstream.aggregators.estimate import Estimate
 from dpstream.aggregators.item_estimates import ItemEstimates
-from dpstream.pipeline.jobs.sealed import stage_roles
+from dpstream.pipeline.jobs.routes import Route
 from dpstream.pipeline.results.expected_errors import widening
 from tests.support import shown_jobs
 from tests.support.chromium import Watched
@@ -95,7 +95,7 @@ def stages(epoch: int, *, alive: bool = True) -> dict[str, Any]:
         waiting = 0.7 if lag else None
         return {
             "stage": name,
-            "reads": stage_roles()[name],
+            "reads": Route().stages[name],
             "workers": [worker],
             "lag": lag,
             "waiting": waiting,

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from dpstream.aggregators.estimate import Estimate
-from dpstream.pipeline.jobs.sealed import stage_roles
+from dpstream.pipeline.jobs.routes import Route
 from dpstream.topics.names import FURTHER_REPORTS, HOPS, Role
 from tests.support.chromium import Watched
 from tests.support.served_page import ServedPage
@@ -42,7 +42,8 @@ def estimate(value: float, half: float = 200.0) -> Estimate:
     return Estimate(value, half / 1.96, value - half, value + half, 20_000, 20_000)
 
 
-_READS = stage_roles(HOPS, FURTHER_REPORTS, shared=True) | {"aggregate": Role.SHUFFLED}
+_ALL = Route((Role.REPORTS, *FURTHER_REPORTS), HOPS, shared=True)
+_READS = _ALL.stages | {"aggregate": Role.SHUFFLED}
 
 
 def at_rest(*stages: str, problems: tuple[str, ...] = (), needed: bool = False) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import pytest
 from dpstream.pipeline.connect import open_producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_files import load_job
-from dpstream.pipeline.jobs.sealed import SHARERS
+from dpstream.pipeline.jobs.routes import SHARERS
 from dpstream.pipeline.kafka.deployed_jobs import find_deployed
 from dpstream.pipeline.ledger.ledger_topic import read_spending
 from dpstream.topics.names import Role
@@ -187,7 +187,7 @@ def check_readers(secured: SecuredJob, dpstream: Commands, folder: Path) -> None
     for looking in ("page", "operator"):
         status = dpstream(*as_role(looking, "status", name, "--json"))
         body = json.loads(status.output)
-        assert [each["stage"] for each in body["stages"]] == list(secured.job.stages), status
+        assert [each["stage"] for each in body["stages"]] == list(secured.job.route.stages), status
         assert body["windows"]["released"] == EPOCHS
     assert dpstream(*as_role("operator", "ledger", name)).code == 0
     with secured.cluster("page") as page:

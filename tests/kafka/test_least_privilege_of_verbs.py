@@ -149,7 +149,7 @@ def test_an_operator_looks_after_a_job_that_others_read_and_a_page_shows(
                 wait_for(lambda: WATCHED in asked(address, "api/jobs"))
                 viewer = asyncio.wait_for(seen_by_a_viewer(address), PATIENCE)
                 shown = asyncio.run(viewer)
-            assert [each["stage"] for each in shown["stages"]] == list(job.stages)
+            assert [each["stage"] for each in shown["stages"]] == list(job.route.stages)
             assert all(each["workers"] for each in shown["stages"])
         give(OPERATOR, "resume", WATCHED)
         # A supervisor has its worker begin again, which reads what it has written, and end.

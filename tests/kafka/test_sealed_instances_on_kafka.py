@@ -59,11 +59,11 @@ def test_a_captured_instance_reads_no_report_and_opens_nothing_of_the_other_one(
     text, parties = JOB.format(name=job_name), PARTIES.values()
     sealed = deployed_with_keys(text, parties, bootstrap_servers, tmp_path, Commands(capsys))
     with sealed as (cluster, job):
-        assert list(job.stages) == ["shuffle", "instance-2", "aggregate", "publish"]
+        assert list(job.route.stages) == ["shuffle", "instance-2", "aggregate", "publish"]
         send(cluster, job, tmp_path)
         raw = {
             role: [record.value for record in cluster.read(job.topic(role))]
-            for role in job.report_roles
+            for role in job.route.reports
         }
         drawn = opened_by_instances(job, tmp_path, raw)
         check_disk_before(broker, job, raw)
@@ -78,7 +78,7 @@ def test_a_captured_instance_reads_no_report_and_opens_nothing_of_the_other_one(
             estimate = EstimateRecord.from_bytes(record.value)
             assert (estimate.fate, estimate.contributors) == (Fate.RELEASED, 2 * USERS)
         assert cluster.end_offsets(job.topic(Role.DEAD_LETTERS)) == [0]
-    for instance, role in enumerate(job.report_roles, 1):
+    for instance, role in enumerate(job.route.reports, 1):
         passed = {
             (chunk.epoch, row.tobytes())
             for chunk in chunks
@@ -113,7 +113,7 @@ def opened_by_instances(
 ) -> dict[Role, Boxes]:
     """The boxes that each instance finds in its topic, where another one's key opens nothing."""
     drawn: dict[Role, Boxes] = {}
-    for role, party in zip(job.report_roles, ("first", "second"), strict=True):
+    for role, party in zip(job.route.reports, ("first", "second"), strict=True):
         batches = [value for value in raw[role] if kind_of(value) is not RecordType.PUNCTUATION]
         assert {kind_of(value) for value in batches} == {RecordType.SEALED_BATCH}
         sizes = [len(value) for value in batches]
@@ -168,6 +168,6 @@ def check_disk_after(broker: LocalKafka, job: DeployedJob, drawn: dict[Role, Box
     needles = {row[:16] for boxes in drawn.values() for _, row in boxes}
     shuffled = files_of(broker, job, Role.SHUFFLED)
     assert all(needle in shuffled for needle in needles)
-    for role in job.report_roles:
+    for role in job.route.reports:
         disk = files_of(broker, job, role)
         assert not any(needle in disk for needle in needles)

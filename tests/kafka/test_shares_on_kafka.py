@@ -11,7 +11,7 @@ from scipy.stats import chisquare
 from dpstream.pipeline.connect import open_producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.key_ring import KeyRing
-from dpstream.pipeline.jobs.sealed import SHARERS
+from dpstream.pipeline.jobs.routes import SHARERS
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.local_kafka import LocalKafka
 from dpstream.pipeline.stages.boxes_of_windows import BoxOpener

@@ -64,7 +64,8 @@ def test_a_window_written_again_has_the_same_sum_and_replays_estimate_the_same(
         for actions in DEATHS:
             dying = start("-m", "tests.kafka.dying_worker", str(actions), *run("shuffle", job))
             assert dying.wait(PATIENCE) == -signal.SIGKILL
-        workers = [start("-m", "dpstream.pipeline.cli", *run(stage, job)) for stage in job.stages]
+        stages = job.route.stages
+        workers = [start("-m", "dpstream.pipeline.cli", *run(stage, job)) for stage in stages]
         try:
             published = wait_for_estimates(cluster, job)
         finally:

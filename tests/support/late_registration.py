@@ -140,7 +140,7 @@ class Story:
         """South's records of these epochs arrive; returns how many there are."""
         count = 0
         for partition in range(2):
-            for role in reversed(self.job.report_roles):
+            for role in reversed(self.job.route.reports):
                 values = [
                     value
                     for value in self.south.values(role, partition)
@@ -163,8 +163,8 @@ class Story:
         for _ in range(2):
             self.world.settle()
         # Dead letters are on their way as soon as they are written.
-        for stage, role in self.job.stages.items():
-            if role in self.job.report_roles:
+        for stage, role in self.job.route.stages.items():
+            if role in self.job.route.reports:
                 self.world.workers[stage].driver.crash(keep=True)
 
     def redrive(self, *, dry_run: bool = False) -> Redrive:

@@ -65,7 +65,7 @@ class SecuredJob:
     def workers(self, keys: Mapping[str, Path] | None = None) -> Iterator[None]:
         """One of each stage; `keys`: folders of private keys, by stage."""
         with ExitStack() as stack:
-            for stage in self.job.stages:
+            for stage in self.job.route.stages:
                 if stage in self.users:
                     own = ("--keys", keys[stage]) if keys and stage in keys else ()
                     stack.enter_context(self.worker(stage, *own))
@@ -148,7 +148,7 @@ class SecuredJob:
             for topic in (*others, *own):
                 admin.append(topic, b"x", key=b"x")
         topics = [JOBS_TOPIC, LEDGER_TOPIC, *own, *others]
-        groups = [f"{group_prefix(job, stage)}x" for stage in job.stages]
+        groups = [f"{group_prefix(job, stage)}x" for stage in job.route.stages]
         groups += [f"{job.name}-2.shuffle.x", f"{job.name}.x", "x"]
         let: list[tuple[str, str, str]] = []
         tried = 0

@@ -241,7 +241,7 @@ def _run(
         if index == 0:
             disturb(cluster, job)
         reports += [
-            seen_topic(as_cluster(cluster), job, role, timed=True) for role in job.report_roles
+            seen_topic(as_cluster(cluster), job, role, timed=True) for role in job.route.reports
         ]
         for worker in workers:
             told, heart = worker.work()
@@ -250,7 +250,7 @@ def _run(
     topics = {
         role: seen_topic(as_cluster(cluster), job, role, timed=True)
         for role in job.start_offsets
-        if role not in job.report_roles
+        if role not in job.route.reports
     }
     return {
         "reports": reports,

@@ -24,7 +24,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.key_files import NoiseKey
 from dpstream.pipeline.jobs.key_ring import NO_KEYS, KeyRing
 from dpstream.pipeline.jobs.roster import Roster
-from dpstream.pipeline.jobs.sealed import SHARERS
+from dpstream.pipeline.jobs.routes import SHARERS
 from dpstream.pipeline.kafka.memory import DeletedError, MemoryDriver, MemoryLog, MemoryWorker
 from dpstream.pipeline.stages.decision_log import DecisionLog
 from dpstream.pipeline.stages.environment import Environment, WindowListener, ignore_window
@@ -198,7 +198,7 @@ class World:
 
     def settle(self, names: Iterable[str] | None = None) -> None:
         """Have the workers do all they can, whatever happens."""
-        for name in self.job.stages if names is None else names:
+        for name in self.job.route.stages if names is None else names:
             self.surviving(name, lambda name=name: self._drain(name))  # type: ignore[misc]
 
     def _drain(self, name: str) -> None:

@@ -20,7 +20,7 @@ from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_phases import Phase
 from dpstream.pipeline.jobs.roster import Roster
-from dpstream.pipeline.jobs.sealed import SHARERS
+from dpstream.pipeline.jobs.routes import SHARERS
 from dpstream.pipeline.kafka.broker_clock import steady_seconds
 from dpstream.pipeline.kafka.cluster import AccessError, Cluster
 from dpstream.pipeline.kafka.kept_state import KeptState, StageOffsets, contradictions
@@ -318,7 +318,7 @@ class JobWatch:
         if published is None or published.epoch < decided:
             return True
         offsets = self._offsets[stage]
-        if offsets.role not in self._job.report_roles:
+        if offsets.role not in self._job.route.reports:
             return False
         recent = (
             self._decisions.recent(epoch)

@@ -273,7 +273,7 @@ def _stuck(job: DeployedJob, stage: StageStatus, alive: Sequence[WorkerStatus]) 
 
 def allowed_wait(job: DeployedJob, stage: StageStatus) -> float:
     """Return the maximum seconds that a record may wait for its window to close."""
-    if stages_of(job).get(stage.stage) not in job.report_roles:
+    if stages_of(job).get(stage.stage) not in job.route.reports:
         return 0.0
     return job.shuffle.grace + _longest_window(job)
 

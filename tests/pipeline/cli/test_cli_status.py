@@ -13,7 +13,7 @@ from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, Origin, deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.jobs.job_phases import Phase
-from dpstream.pipeline.jobs.sealed import stage_roles
+from dpstream.pipeline.jobs.routes import Route
 from dpstream.pipeline.json_values import json_text
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.deployed_jobs import DeploymentError
@@ -60,7 +60,7 @@ def worker(stage: str, **values: Any) -> WorkerStatus:
 def stages(**changed: StageStatus) -> tuple[StageStatus, ...]:
     return tuple(
         changed.get(stage, StageStatus(stage, (worker(stage),), lag=0, waiting=None))
-        for stage in stage_roles()
+        for stage in Route().stages
     )
 
 
@@ -83,7 +83,7 @@ def notes(**more: Any) -> list[str]:
     return list(find_notes(JOB, status_of(stages(), **more)))
 
 
-@pytest.mark.parametrize("stage", stage_roles())
+@pytest.mark.parametrize("stage", Route().stages)
 def test_a_stage_needs_a_live_worker(stage: str) -> None:
     for workers in ((), (worker(stage, age=SILENCE + 0.1),)):
         (problem,) = problems(stages(**{stage: StageStatus(stage, workers, 0, None)}))
@@ -92,7 +92,7 @@ def test_a_stage_needs_a_live_worker(stage: str) -> None:
     assert problems(stages(**{stage: StageStatus(stage, one_gone, 0, None)})) == []
 
 
-GONE = tuple(StageStatus(stage, (), 1_000, 10_000.0) for stage in stage_roles())
+GONE = tuple(StageStatus(stage, (), 1_000, 10_000.0) for stage in Route().stages)
 
 
 def test_a_finished_job_needs_no_workers() -> None:
@@ -119,7 +119,7 @@ REPLAY = JOB.model_copy(
 )
 
 
-@pytest.mark.parametrize("stage", stage_roles())
+@pytest.mark.parametrize("stage", Route().stages)
 def test_lag_is_stuck_when_it_is_old_and_nobody_reads(stage: str) -> None:
     limit = PATIENCE + (30.0 if stage == "shuffle" else 0.0)
 

@@ -22,7 +22,7 @@ JOB = deploy_job(
     start_offsets={role: OFFSETS.get(role, (0,)) for role in SMALL.topic_settings()},
     deployed_at=0,
 )
-USED = {role: topic_uses(JOB, stage).topics for stage, role in JOB.stages.items()}
+USED = {role: topic_uses(JOB, stage).topics for stage, role in JOB.route.stages.items()}
 AS_DEPLOYED = {role: len(offsets) for role, offsets in JOB.start_offsets.items()}
 
 

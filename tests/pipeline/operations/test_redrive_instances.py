@@ -93,7 +93,7 @@ def test_nothing_goes_to_the_first_instance_whose_other_part_is_not_there(story:
     (missing, *_) = sent_by_south(story, Role.REPORTS_2)
     assert kind_of(missing) is not RecordType.PUNCTUATION
     # What comes to the other partition is refused everywhere; and some of it is lost.
-    for role in reversed(story.job.report_roles):
+    for role in reversed(story.job.route.reports):
         for value in sent_by_south(story, role):
             if value != missing:
                 story.world.log.append(Append(role, 0, value))

@@ -12,7 +12,7 @@ from kafka.errors import KafkaConnectionError
 
 from dpstream.pipeline.cli.status import Statuses, watch_status
 from dpstream.pipeline.jobs.job_phases import Phase
-from dpstream.pipeline.jobs.sealed import stage_roles
+from dpstream.pipeline.jobs.routes import Route
 from dpstream.pipeline.kafka.cluster import AccessError
 from dpstream.pipeline.kafka.deployed_jobs import DeploymentError
 from dpstream.pipeline.operations.status.facts import (
@@ -85,7 +85,8 @@ def status_of(problems: Sequence[str] = (), phase: Phase = Phase.RUNNING) -> Job
     )
     worker = WorkerStatus("shuffle", "w1", 0.5, (0, 1), None, None, windows, open_windows=9)
     shuffle = StageStatus("shuffle", (worker,), None, 61.0, epoch=4)
-    others = tuple(StageStatus(stage, (), 0, None) for stage in stage_roles() if stage != "shuffle")
+    names = [stage for stage in Route().stages if stage != "shuffle"]
+    others = tuple(StageStatus(stage, (), 0, None) for stage in names)
     return JobStatus(
         job="small",
         deployment="00" * 16,

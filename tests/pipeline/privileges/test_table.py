@@ -89,7 +89,7 @@ def test_groups_are_of_one_stage_and_of_no_job_whose_name_begins_alike() -> None
     assert groups == {
         each: (
             {Resource(ResourceKind.GROUP, f"small.{each}.", prefixed=True)}
-            if each in JOB.stages
+            if each in JOB.route.stages
             else set()
         )
         for each in roles_of(JOB)

@@ -13,7 +13,7 @@ import pytest
 from dpstream.aggregators.estimate import CHANGES_USED, Estimate
 from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
-from dpstream.pipeline.jobs.sealed import SHARERS
+from dpstream.pipeline.jobs.routes import SHARERS
 from dpstream.pipeline.jobs.sealing_keys import make_key_pair
 from dpstream.pipeline.serve.trust_view import parties_of, trust_body
 from tests.support import shown_jobs

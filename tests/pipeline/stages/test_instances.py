@@ -164,12 +164,12 @@ def test_the_first_instance_gets_nothing_before_the_others_have_acknowledged_the
         if isinstance(action, Flush):
             acknowledged.update(waiting)
             waiting.clear()
-        elif isinstance(action, Append) and action.role in job.report_roles:
+        elif isinstance(action, Append) and action.role in job.route.reports:
             if kind_of(action.value) is RecordType.PUNCTUATION:
                 waiting.add((action.role, action.partition))
             if action.role is Role.REPORTS:
                 epochs.add(action.partition)
-                assert {(role, action.partition) for role in job.report_roles[1:]} <= acknowledged
+                assert {(role, action.partition) for role in job.route.reports[1:]} <= acknowledged
 
     carry_out(producer.resume(), note)
     assert epochs == {0, 1}
@@ -222,12 +222,12 @@ def test_of_copies_of_a_folder_all_parts_are_of_the_same_drawing(tmp_path: Path)
         with Producer(job, tmp_path / name, name="gateway", transport=MemoryDriver(own)) as copy:
             copy.report(1, values)
             copy.close(1)
-        sent.append({role: own.values(role, 1) for role in job.report_roles})
+        sent.append({role: own.values(role, 1) for role in job.route.reports})
     for first_orders in product((0, 1), repeat=2):
         world = begun(job, tmp_path / "world")
         for value in log.values(Role.PRODUCERS):
             world.log.append(Append(Role.PRODUCERS, 0, value))
-        for role, begins in reversed(list(zip(job.report_roles, first_orders, strict=True))):
+        for role, begins in reversed(list(zip(job.route.reports, first_orders, strict=True))):
             for each in (sent[begins], sent[1 - begins]):
                 for value in each[role]:
                     world.log.append(Append(role, 1, value))
@@ -334,8 +334,8 @@ def test_no_instance_sees_how_many_messages_there_are() -> None:
                 producer.enrol([f"{number}" for number in range(devices)])
                 producer.report_all(1, np.resize(np.array(held), (devices, 1)))
                 producer.close(1)
-            shapes.add(tuple(tuple(map(len, log.values(role, 1))) for role in job.report_roles))
-            for role in job.report_roles:
+            shapes.add(tuple(tuple(map(len, log.values(role, 1))) for role in job.route.reports))
+            for role in job.route.reports:
                 assert kind_of(log.values(role, 1)[0]) is RecordType.BATCH
         assert len(shapes) == 1
         assert len(set(next(iter(shapes)))) == 1, "and all of them the same"

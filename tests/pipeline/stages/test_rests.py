@@ -49,7 +49,7 @@ class RestingWorkers:
     def __init__(self, world: World) -> None:
         self.world = world
         self.rests: dict[str, tuple[IdleCondition, float]] = {}
-        for stage in world.job.stages:
+        for stage in world.job.route.stages:
             rest = rest_before_all(world.job, stage)
             if rest is not None:
                 self.rests[stage] = rest, world.now
@@ -64,7 +64,7 @@ class RestingWorkers:
 
     def work(self) -> None:
         """Have everybody who is awake, or is woken, do all there is."""
-        for stage in self.world.job.stages:
+        for stage in self.world.job.route.stages:
             rest = self.rests.get(stage)
             if rest is not None:
                 until = rest[1] + rest[0].seconds
@@ -80,7 +80,7 @@ class RestingWorkers:
     def work_until_all_rest(self) -> None:
         for _ in range(20):
             self.work()
-            if len(self.rests) == len(self.world.job.stages):
+            if len(self.rests) == len(self.world.job.route.stages):
                 return
             self.world.now += 10.0
         pytest.fail("not all stages rest")
@@ -144,7 +144,7 @@ def test_what_resting_workers_publish_is_what_others_do(
         published.append(told(world))
         assert sorted(published[-1]) == [1, 2, 3, 4]
     assert published[0] == published[1]
-    assert workers.starts > 2 * len(world.job.stages)
+    assert workers.starts > 2 * len(world.job.route.stages)
 
 
 @pytest.mark.usefixtures("cells_protocol")
@@ -225,7 +225,7 @@ def test_half_a_window_keeps_who_adds_it_up_awake(folder: Path) -> None:
 @pytest.mark.usefixtures("cells_protocol")
 def test_whoever_owns_nothing_cannot_tell(folder: Path) -> None:
     world = World(cells_job(), folder, own_cells(CELLS, EPOCHS))
-    assert [world.stage(stage).rests() for stage in world.job.stages] == [None] * 3
+    assert [world.stage(stage).rests() for stage in world.job.route.stages] == [None] * 3
 
 
 def test_stages_of_devices_rest_until_the_epoch_ends() -> None:

@@ -106,7 +106,7 @@ def test_killed_after_every_single_action(folder: Path, keep: bool, stride: int)
 def found_by(job: DeployedJob, world: World, numbers: Sequence[int]) -> set[int]:
     """The cells that somebody with these private keys finds in all that instances were sent."""
     keys, cells = ring(numbers), set[int]()
-    for index, role in enumerate(job.report_roles):
+    for index, role in enumerate(job.route.reports):
         for epoch in range(1, EPOCHS + 1):
             lock = job.locks.of(f"stage {index + 1}", epoch)
             private_key = keys.find(lock.public_key)
@@ -134,7 +134,7 @@ def test_an_instance_opens_what_is_drawn_for_it_and_reads_no_report(folder: Path
     """Also all of them together; and with who adds up one of them sees its part alone."""
     job = deployed(SIDE_BY_SIDE[:3])
     world = begun_and_sent(job, folder)
-    for role in job.report_roles:
+    for role in job.route.reports:
         kinds = {kind_of(value) for value in world.log.values(role, 1)}
         assert kinds == {RecordType.SEALED_BATCH, RecordType.PUNCTUATION}
     for numbers in ([], [1], [2], [3], [4], [2, 3, 4]):
@@ -149,10 +149,10 @@ def test_an_instance_opens_what_is_drawn_for_it_and_reads_no_report(folder: Path
 def test_the_key_of_another_instance_opens_no_batch(folder: Path) -> None:
     job = deployed()
     world = begun_and_sent(job, folder)
-    for index, role in enumerate(job.report_roles):
+    for index, role in enumerate(job.route.reports):
         batch = next(v for v in world.log.values(role, 1) if kind_of(v) is RecordType.SEALED_BATCH)
         assert isinstance(producer_admission(job, KEYS, role).admit(1, batch), Batch)
-        other = job.report_roles[1 - index]
+        other = job.route.reports[1 - index]
         refused = producer_admission(job, KEYS, other).admit(1, batch)
         assert isinstance(refused, Refusal)
         assert refused.reason is Reason.SEALED
@@ -193,7 +193,7 @@ def test_every_epoch_is_sealed_to_the_keys_of_its_turn(folder: Path) -> None:
     world = begun(job, folder, all_keys(stages, [1, 7]))
     check(run(world))
     sent = begun_and_sent(job, folder / "sent")
-    for index, role in enumerate(job.report_roles):
+    for index, role in enumerate(job.route.reports):
         for epoch in (1, 2):
             value = next(v for v in sent.log.values(role, epoch % 2))
             own = ring([stages[index][epoch - 1]])
@@ -231,8 +231,8 @@ def test_no_instance_sees_how_many_messages_there_are() -> None:
             producer.enrol([f"{number}" for number in range(3)])
             producer.report_all(1, np.resize(np.array(held), (3, 1)))
             producer.close(1)
-        records.add(tuple(tuple(map(len, log.values(role, 1))) for role in job.report_roles))
-        for number, role in enumerate(job.report_roles, 1):
+        records.add(tuple(tuple(map(len, log.values(role, 1))) for role in job.route.reports))
+        for number, role in enumerate(job.route.reports, 1):
             lock = job.locks.of(f"stage {number}", 1)
             key = KEYS.find(lock.public_key)
             assert key is not None

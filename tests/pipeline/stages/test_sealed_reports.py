@@ -137,7 +137,7 @@ def holders(job: DeployedJob, world: World, numbers: Sequence[int]) -> set[int]:
         for cell in range(CELLS):
             if value.find(np.array([cell + 1000], "<u4").tobytes()) >= 0:
                 found.add(cell)
-    for role in (*job.hops, Role.SHUFFLED):
+    for role in (*job.route.hops, Role.SHUFFLED):
         for epoch in (1, 2):
             for value in world.log.values(role, epoch % 2):
                 chunk = decode_chunk(value)
@@ -166,7 +166,7 @@ def test_who_adds_up_meets_no_box_that_a_stage_before_has_seen(folder: Path) -> 
     job = deployed(IN_SERIES)
     world = run(begun(job, folder, all_keys(IN_SERIES)))
     pieces: list[set[bytes]] = []
-    for role in (*job.hops, Role.SHUFFLED):
+    for role in (*job.route.hops, Role.SHUFFLED):
         rows = np.concatenate([decode_chunk(v).words.values for v in world.log.values(role, 1)])
         pieces.append({row.tobytes()[i : i + 8] for row in rows for i in range(0, 56, 8)})
     assert not pieces[0] & pieces[1]

@@ -20,7 +20,7 @@ from dpstream.pipeline.jobs.job_files import Job, make_job
 from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.jobs.key_files import WrongKeyError
 from dpstream.pipeline.jobs.key_ring import KeyRing
-from dpstream.pipeline.jobs.sealed import SHARERS
+from dpstream.pipeline.jobs.routes import SHARERS
 from dpstream.pipeline.kafka.memory import MemoryDriver, SimulatedCluster, seeded_generators
 from dpstream.pipeline.stages.added_devices import AddedDevices
 from dpstream.pipeline.stages.added_shares import window_payload

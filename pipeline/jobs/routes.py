@@ -1,0 +1,81 @@
+"""The route of a job's reports: its stages, and the topics that devices and stages write.
+
+A plain job has one shuffler between reports and aggregator. Shufflers may be chained, each reading
+what the one before it wrote, or parallel, each reading a part of what every device sends.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from dpstream.topics.names import HOPS, SUMS, Role
+
+SHARERS: Final = ("aggregate-a", "aggregate-b")
+"""The two aggregators of a job with shares: their parties, and their stages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Topics that reports pass through on their way to the aggregator.
+
+    Attributes:
+        reports: One topic per parallel shuffler; the first one's shuffler decides windows.
+        hops: Topics between chained shufflers, in order; empty for a single shuffler.
+        shared: True if two aggregators sum a share of each table of counts.
+    """
+
+    reports: tuple[Role, ...] = (Role.REPORTS,)
+    hops: tuple[Role, ...] = ()
+    shared: bool = False
+
+    @property
+    def stages(self) -> dict[str, Role]:
+        """Stages and the topics they read, in the order of the data flow."""
+        parallel = {instance_name(number): role for number, role in enumerate(self.reports, 1)}
+        chained = {shuffle_stage_name(index): role for index, role in enumerate(self.hops, 1)}
+        sharers = dict.fromkeys(SHARERS if self.shared else (), Role.SHUFFLED)
+        added = SUMS[0] if self.shared else Role.SHUFFLED
+        return {**parallel, **chained, **sharers, "aggregate": added, "publish": Role.PARTIALS}
+
+    @property
+    def shuffled(self) -> tuple[Role, ...]:
+        """Topics that shufflers read."""
+        return (*self.reports, *self.hops)
+
+    @property
+    def decided(self) -> Role:
+        """The topic to which the shuffler that decides windows writes their contents."""
+        return self.output(0)
+
+    def output(self, index: int) -> Role:
+        """Return the topic that a chained shuffler writes; 0 is the one that decides windows."""
+        return Role.SHUFFLED if index == len(self.hops) else self.hops[index]
+
+    def later_shufflers(self, role: Role) -> range:
+        """Return the indices of the chained shufflers after the first that reports in `role` pass.
+
+        Args:
+            role: A topic of reports, of `hops`, or the shuffled topic.
+        """
+        passed = 0 if role in self.reports else (*self.hops, Role.SHUFFLED).index(role) + 1
+        return range(max(1, passed), len(self.hops) + 1)
+
+
+def stage_party(index: int) -> str:
+    """Return the party name of a shuffler; 0 is the one that decides windows."""
+    return f"stage {index + 1}"
+
+
+def shuffle_stage_name(index: int) -> str:
+    """Return a chained shuffler's name for ``dpstream run``; 0 is the one that decides windows."""
+    return "shuffle" if index == 0 else f"shuffle-{index + 1}"
+
+
+def instance_name(instance: int) -> str:
+    """Return a parallel shuffler's name for ``dpstream run``; 1 is the one that decides windows."""
+    return "shuffle" if instance == 1 else f"instance-{instance}"
+
+
+def input_role(index: int) -> Role:
+    return Role.REPORTS if index == 0 else HOPS[index - 1]
