@@ -4,7 +4,7 @@ On enrollment, and only then, a device draws an order h and k signs. At every ep
 it computes the change of its value since the last such epoch: +1, 0 or -1, the partial sum of a
 dyadic interval. It reports the order and one bit: a fair coin if the partial sum is 0, otherwise
 the partial sum times the next of its signs. A change after all signs are used makes the device
-*exhausted* (`frozen`): from then on it reports only fair coins.
+*exhausted*: from then on it reports only fair coins.
 
 A whole population of devices is stored in arrays; a single device is a population of one.
 

@@ -4,7 +4,7 @@ At every epoch a device reports a number z, a symbol of a fixed distribution (`l
 probability m the device is *input-independent* (`noise`): nothing it ever sends depends on its
 values. Otherwise its symbols are tilted (`tilt`) along u = x - 1/2 + f, where x is its value and f
 follows its changes. A change adds or subtracts a, of which the share b remains an epoch later. The
-sum of u^2 is at most the *squared-norm budget* r^2 (`clock`). The mean of a symbol is g u / r.
+sum of u^2 is at most the *squared-norm budget* r^2. The mean of a symbol is g u / r.
 
 For every stream x, P(symbols | x) is between m and m e^epsilon times their probability under the
 fixed distribution. In continuous time, tilts are ratios of a martingale, the probability that

@@ -3,7 +3,7 @@
 At every epoch a device sends u = x - 1/2 + f, where x is its value and f follows its changes
 (`dpstream.randomizers.following_devices`), randomly rounded to one of the two neighboring multiples
 of 1/256. The shuffler sums the words of a window and normal noise, and releases that number and no
-word. The sum of u^2 of a device, as rounded, never exceeds its *squared-norm budget* R (`clock`).
+word. The sum of u^2 of a device, as rounded, never exceeds its *squared-norm budget* R.
 So two streams of a device differ in their contributions to all sums by a Euclidean distance of at
 most 2 sqrt(R). This holds for any streams, however often they change, even if they depend on what
 was published. The noise is calibrated to that distance.
