@@ -1,8 +1,8 @@
 """value_stream: one byte per epoch, one privacy loss for a whole stream.
 
-At every epoch a device reports a number z, a symbol of a fixed distribution (`lattice`). With
-probability m the device is *input-independent* (`noise`): nothing it ever sends depends on its
-values. Otherwise its symbols are tilted (`tilt`) along u = x - 1/2 + f, where x is its value and f
+At every epoch a device reports a number z, a symbol of a fixed distribution. With
+probability m the device is *input-independent*: nothing it ever sends depends on its
+values. Otherwise its symbols are tilted along u = x - 1/2 + f, where x is its value and f
 follows its changes. A change adds or subtracts a, of which the share b remains an epoch later. The
 sum of u^2 is at most the *squared-norm budget* r^2. The mean of a symbol is g u / r.
 
