@@ -42,7 +42,7 @@ REPORTS: Final = (4, 16, 256)
 WANTED: Final = 10_000
 
 ROWS, BUCKETS = 1 << 10, 1 << 16
-"""Of the sketch, as in the paper."""
+"""Rows and buckets of the sketch, as in the paper."""
 
 Counts = NDArray[np.int64]
 

@@ -39,7 +39,7 @@ from experiments.prepare_mnist import FEATURES, features, read_digits
 
 CLASSES = 10
 EPSILON = 1.9
-"""Of a report by itself."""
+"""Epsilon of a single report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ CURVES = (
     Setting(30, 5, 1_080, 2.0),
 )
 PAPER = {(30, 1): (84.2, 88.9, 89.1), (30, 2): (85.8, 92.0, 93.0), (30, 5): (80.5, 91.2, 93.9)}
-"""Table XII, by groups and reports: a network's accuracy in % at `PAPER_EPSILONS`."""
+"""Accuracy of a network in % at `PAPER_EPSILONS`, by groups and reports, from Table XII."""
 PAPER_EPSILONS = (5.0, 10.0, 18.0)
 
 

@@ -13,7 +13,7 @@ Row = tuple[int, int, int]
 """User, epoch and value."""
 
 Option = tuple[str, int, str]
-"""Name, default and meaning of a number that is an option of a script."""
+"""Name, default and meaning of a numeric option of a script."""
 
 
 def read_plain(path: Path) -> bytes:

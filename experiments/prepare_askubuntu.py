@@ -30,7 +30,7 @@ from experiments.preparation import Row, write_change_log
 
 WEEK = 7 * 24 * 3600
 MEMORY = 12
-"""How many weeks an event keeps a user active, its own included."""
+"""Number of weeks an event keeps a user active, including its own week."""
 
 
 def read_events(path: Path) -> NDArray[np.int64]:

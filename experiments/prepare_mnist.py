@@ -25,7 +25,7 @@ from scipy.fft import dctn
 SIDE = 8
 FEATURES = SIDE * SIDE + 1
 TESTED = 6
-"""Of so many digits of the test set one is kept."""
+"""Step between the digits of the test set that are kept."""
 
 
 def read_digits(folder: Path, part: str) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:

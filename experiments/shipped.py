@@ -41,7 +41,7 @@ PROGRAMS = {
         'Tables XI and XII of "Encode, Shuffle, Analyze Privacy Revisited"',
     ),
 }
-"""Experiments that are a program of their own, by the name of the module."""
+"""Experiments that are separate programs, by module name."""
 
 
 def shipped_experiments() -> dict[str, Path]:

@@ -17,7 +17,7 @@ from contextlib import suppress
 from functools import cache
 
 VARIABLE = "DPSTREAM_LIFELINE"
-"""The variable of the environment that names a process's descriptor."""
+"""Environment variable that names the descriptor of a process."""
 
 # A socket buffers this much without waiting for its reader.
 _CHARACTERS_TOLD = 4096

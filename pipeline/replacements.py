@@ -15,7 +15,7 @@ PROTOCOLS: Final = {
     "shuffled_item_tree": "use shuffled_counts with a domain of items",
     "shuffled_tree": "use shuffled_counts",
 }
-"""By the name in a job file's `protocol`."""
+"""Replacements of names of ``protocol`` in a job file."""
 
 _SIGNED = (
     "stages no longer sign their records; 'dpstream record --verify DIR' checks that a recording "
@@ -25,14 +25,14 @@ JOB_KEYS: Final[Mapping[Path, str]] = {
     ("shuffle", "signers"): _SIGNED,
     ("topics", "lanes"): "remove the key; split a very large epoch into several jobs by population",
 }
-"""By the path of a key in a job file."""
+"""Replacements of keys in a job file, by path."""
 
 JOB_VALUES: Final[Mapping[tuple[Path, str], str]] = {
     (("parameters", "calibration"), "conditional"): (
         "its delta was not proven and could be exceeded; remove the key to use the default"
     ),
 }
-"""By the path of a key in a job file, and its value."""
+"""Replacements of values in a job file, by path of the key and value."""
 
 COMMANDS: Final = {
     "evaluate": "use 'python -m experiments' in a clone of the repository",
@@ -65,7 +65,7 @@ OPTIONS: Final[Mapping[tuple[str, str | None], str]] = {
         )
     },
 }
-"""By the command and the option."""
+"""Replacements of options, by command and option."""
 
 
 def removed_from_job(values: Mapping[str, Any]) -> dict[Path, str]:

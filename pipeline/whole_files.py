@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 LARGEST = 64 << 20
-"""Bytes of the largest file that is read whole."""
+"""Maximum bytes of a file that is read whole."""
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO})
-"""Errors of writing: the disk or a share of it is full, the file may not grow, the disk fails."""
+"""Write errors: the disk or a share of it is full, the file may not grow, or the disk fails."""
 
 
 class WholeFileError(OSError):

@@ -95,7 +95,7 @@ def _root_mean_square(deviations: Array) -> float:
 
 
 ONLINE: Final = "online"
-"""Estimates as they were published."""
+"""Column of the estimates as published."""
 
 _PREDICTED = {ONLINE: predicted_online, "smoothed": predicted_smoothed}
 

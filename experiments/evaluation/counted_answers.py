@@ -46,7 +46,7 @@ QUESTIONS: Final = (
     BOX_COUNTS,
 )
 ANSWERED: Final = (*QUESTIONS, CLIPPED, ZEROS, CURATOR, CURATOR_PUBLISHED)
-"""All kinds of answers."""
+"""Names of all kinds of answers."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

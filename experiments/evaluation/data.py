@@ -19,10 +19,10 @@ from experiments.evaluation.images import image_log, is_image
 from experiments.preparation import read_plain
 
 MOST_CHANGES = 1 << 28
-"""The most changes of all synthetic users together: several GiB."""
+"""Maximum changes of all synthetic users together: several GiB."""
 
 MOST_ITEMS = (1 << 24) + 1
-"""The largest domain of sets, with the value 0: true counts take 128 MiB for each epoch."""
+"""Maximum size of a domain of sets, including the value 0: true counts take 128 MiB per epoch."""
 
 
 @dataclass(frozen=True, slots=True)

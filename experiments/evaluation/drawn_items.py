@@ -18,7 +18,7 @@ from dpstream.pipeline.devices.rows import BadRows, InputError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 
 MOST_DRAWN: Final = 1 << 16
-"""The largest domain of which items are drawn."""
+"""Maximum number of items in a domain from which items are drawn."""
 
 _AT_ONCE: Final = 1 << 22
 

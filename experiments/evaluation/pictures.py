@@ -43,7 +43,7 @@ _DOTS: Final = 110
 _PALETTE: Final = 128
 _DOTS_OF_MANY: Final = 72
 _PALETTE_OF_MANY: Final = 8
-"""Of many pictures of noise: 100 to 250 kB."""
+"""Colors in a file of many pictures of noise, which takes 100 to 250 kB."""
 # As many maps of the same data are compared, and drawn side by side.
 _MANY_MAPS: Final = 3
 

@@ -22,7 +22,7 @@ from experiments.evaluation.drawn_items import (
 MOST_SEEDS = 1_000_000
 
 ALL_USERS = "users"
-"""As ``minimum``: as many as the data have."""
+"""Value of ``minimum`` for the number of users in the data."""
 
 
 def _checked_name(name: str) -> str:

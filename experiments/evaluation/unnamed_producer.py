@@ -17,7 +17,7 @@ from dpstream.topics.fixed_sizes import Slots, fixed_size
 from dpstream.topics.frames import U4_MAX, CodecError
 
 MOST_TOPIC_BYTES: Final = 1 << 30
-"""Of the reports of an epoch that a simulation holds in memory, at most."""
+"""Maximum bytes of an epoch's reports that a simulation buffers in memory."""
 
 
 class _Unnamed(dict[str, int]):

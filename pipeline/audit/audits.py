@@ -58,7 +58,7 @@ class Finding:
 
 
 FALSE_ALARM = 1e-9
-"""The most probable that a correct program is convicted by a whole audit."""
+"""Maximum probability that a whole audit fails a correct program."""
 
 Coins: TypeAlias = np.random.Generator
 

@@ -35,9 +35,9 @@ from scipy import stats
 from dpstream.randomizers.search import least_integer
 
 Reports: TypeAlias = tuple[tuple[tuple[int, ...], int], ...]
-"""What is seen at an epoch: words, each with how often it is there, in their order."""
+"""Observation of an epoch: words with their multiplicities, in the order of words."""
 Sight: TypeAlias = tuple[Reports, ...]
-"""What is seen in a trial: epoch by epoch."""
+"""Observation of a trial: the reports of each epoch."""
 
 Seen = TypeVar("Seen")
 
@@ -96,9 +96,9 @@ class Sights:
 
 
 Score: TypeAlias = Callable[[Sights], NDArray[np.float64]]
-"""Of each trial, the larger the more it speaks for the first neighbour."""
+"""Function that scores each trial; larger scores favor the first neighbor."""
 _Value: TypeAlias = Callable[[int, Reports], float]
-"""What is seen at an epoch adds to a score."""
+"""Contribution of an epoch's observation to a score."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +284,7 @@ def _by_words(one: Sights, other: Sights) -> Score:
 
 
 _Word: TypeAlias = tuple[int, tuple[int, ...]]
-"""Of an epoch, a word of it."""
+"""Epoch and a word observed there."""
 
 
 @dataclass(frozen=True, slots=True)

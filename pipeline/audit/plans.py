@@ -37,7 +37,7 @@ from dpstream.pipeline.protocols.registry import PROTOCOLS
 
 ATTACK: Final = "deployed law"
 _OFF: Final = 1 + 1e-9
-"""By how much logarithms of two machines may be off."""
+"""Tolerated ratio of losses computed on two machines, whose logarithms may differ."""
 
 
 def attack_law(deployed: DeployedJob, calibrated: DeployedJob) -> Iterator[Finding]:
@@ -161,16 +161,16 @@ LONG_TO_ENUMERATE = frozenset(
         "value_stream-1",
     }
 )
-"""Larger examples of what smaller ones show too: a quick audit leaves them out."""
+"""Larger examples that show the same as smaller ones; a quick audit omits them."""
 
 SHORT, LONG = 1, 8
-"""Epochs that are sampled where they stand alone, and where they do not."""
+"""Epochs to sample of protocols with independent epochs, and of all others."""
 # Maximum numbers of values and epochs of a job that are enumerated.
 _FEW_VALUES, _FEW_EPOCHS = 4, 3
 # This many devices take as long as the rest of a window's work.
 _DEVICES_FOR_A_WINDOW = 1_000
 WINDOWS = "released windows", "published history"
-"""What is seen of the same draws."""
+"""Names of the two observations of the same draws."""
 # Duration of one epoch, to weight attacks in the progress display.
 _SECONDS_OF_A_WINDOW, _SECONDS_OF_A_REPORT = 1.5e-3, 1e-6
 # Maximum number of words in all trials of local reports together.

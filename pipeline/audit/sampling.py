@@ -81,7 +81,10 @@ _ROUNDS = ((2, 0.1, 20), (1, 0.25, 200))
 # Before the last round, pairs are ranked without requiring confidence.
 _SEARCHING = 0.05
 LARGER, POWER = (1.3, 2.0, 4.0, 10.0), 0.99
-"""The first loss so many times as large as claimed that can be seen is told, if so probably."""
+"""Multiples of the claimed loss to try, and the probability with which the audit must detect one.
+
+The first multiple that passes is reported.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,9 +22,9 @@ from dpstream.topics.chunks import decode_chunk
 from dpstream.topics.names import Role
 
 MOST_EPOCHS = 64
-"""Of a longer horizon the first ones are drawn: what is true of all of them is true of these."""
+"""Maximum epochs drawn: the first ones of a horizon, whose guarantee applies to them too."""
 MOST_EPOCHS_OF_WINDOWS = 8
-"""The same of what goes through all stages."""
+"""Maximum epochs drawn through all stages, also the first ones."""
 # Epochs drawn with the same topics.
 _AT_ONCE = 400
 # Devices run at once: their reports are held in memory.

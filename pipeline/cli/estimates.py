@@ -48,7 +48,7 @@ from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.stages.result_documents import document_schema
 
 MOST_PRINTED = 2_000
-"""Epochs of a table that is printed, unless `--last` says how many."""
+"""Maximum epochs of a printed table, unless ``--last`` sets another number."""
 
 
 def _print_schema(wanted: bool) -> None:

@@ -41,7 +41,7 @@ from dpstream.pipeline.results.published_rows import csv_row
 from dpstream.pipeline.results.questions import Answers, Query
 
 Answered: TypeAlias = "Iterable[tuple[EpochCounts, Answers | None]]"
-"""Epochs and what they answer; nothing where none of them was released."""
+"""Epochs with their answers, or None if none of them was released."""
 
 _COLUMNS = ("estimate", "standard_deviation", "low", "high")
 

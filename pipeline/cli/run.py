@@ -50,7 +50,7 @@ from dpstream.pipeline.state import noise_key_file, private_folder, worker_folde
 
 _RETRY_SECONDS = 2.0
 _MOST_FILES = 1 << 16
-"""Scratch files of a stage: one for each producer of ten thousand, in several open windows."""
+"""Spill files of a stage: one for each of 10,000 producers, in several open windows."""
 
 
 class StageName(StrEnum):

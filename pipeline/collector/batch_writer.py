@@ -22,11 +22,11 @@ from dpstream.topics.loose_batches import LOOSE_PAYLOAD_TARGET
 from dpstream.topics.names import Role
 
 GATHER_SECONDS: Final = 0.01
-"""How long the first body of a group waits for others."""
+"""Seconds that the first body of a group waits for others."""
 RETRY_SECONDS: Final = 5
-"""After which somebody whose report could not be stored should try again."""
+"""Seconds after which to resend a report that could not be stored."""
 WRITE_SECONDS: Final = 15.0
-"""After which a write has failed, for whoever waits for it."""
+"""Seconds after which a write counts as failed for the requests that wait for it."""
 
 # Additional seconds to wait for a write that is too late, to answer with its outcome.
 _AFTERWARDS_SECONDS: Final = 1.0
@@ -278,7 +278,7 @@ class Gathering:
 
 
 _AT_ONCE: Final = 256
-"""Epochs that one look finds: after a long sleep there may be many."""
+"""Maximum number of epochs returned at once: many may be due after a long sleep."""
 
 
 class Watermarks:
@@ -294,7 +294,7 @@ class Watermarks:
         while epoch > job.first_epoch and intake.settles(epoch - 1) > now:
             epoch -= 1
         self.next = epoch
-        """The first epoch that nothing was said of."""
+        """First epoch without a written watermark."""
 
     def due(self, now: int) -> list[int]:
         """Return the epochs, from `next` on, that have closed by now."""

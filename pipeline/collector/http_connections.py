@@ -20,9 +20,9 @@ from dpstream.pipeline.collector.http_limits import HttpLimits, HttpRequest
 from dpstream.pipeline.collector.responses import Headers, HttpResponse
 
 Handler = Callable[[HttpRequest, Slot], None]
-"""Answers a request, now or later, by calling the slot once."""
+"""Function that answers a request, immediately or later, by calling the slot once."""
 Look = Callable[[HttpRequest], HttpResponse | None]
-"""Whether the head of a request is refused, before its body has come."""
+"""Check of a request's head before its body arrives; returns the rejection, if any."""
 
 
 class HttpConnections:

@@ -12,7 +12,7 @@ from dpstream.pipeline.addresses import network_of
 from dpstream.topics.envelopes import BODY_MAX
 
 REMEMBERED: Final = 100_000
-"""Addresses whose buckets are kept; those that asked longest ago are forgotten first."""
+"""Maximum number of addresses with a bucket; the one with the oldest request is evicted first."""
 
 
 class Rates:

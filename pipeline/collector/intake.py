@@ -45,7 +45,7 @@ from dpstream.topics.loose_batches import (
 from dpstream.topics.sealing import BOX_BYTES, key_id
 
 _GATES: Final = 256
-"""Headers that are remembered: every epoch that is taken at a time has one."""
+"""Maximum number of cached headers: each epoch accepted at a time has one."""
 _DEVICE: Final = subject_of_device(b"")
 _TAG_TYPE: Final = np.dtype("<u8")
 _EVER: Final = 2**63

@@ -19,7 +19,7 @@ OUTCOMES: Final = {
     "408, 429, 500, 503, no answer": "sends the report again, after `Retry-After` seconds where "
     "they are said",
 }
-"""What a device does that is answered so; the README of this package has the same table."""
+"""Reaction of a device to each response; the README of this package has the same table."""
 _PROBLEMS: Final = {
     "400": "The body is not of the form that this job's reports have. Send it no more.",
     "401": "A bearer token is missing, or not valid any more. Send it again with another.",

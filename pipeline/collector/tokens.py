@@ -54,11 +54,11 @@ def _finished(copy: object, subject: bytes) -> bytes:
 
 
 LONGEST: Final = 8 << 10
-"""Bytes of a token."""
+"""Maximum bytes of a token."""
 SUBJECT_MAX: Final = 1 << 10
-"""Characters of a subject."""
+"""Maximum characters of a subject."""
 LEEWAY_SECONDS: Final = 30
-"""By which clocks of whoever signs and of collectors may differ."""
+"""Tolerated difference between the clocks of token issuers and collectors, in seconds."""
 _SCHEME: Final = b"bearer"
 _CURVES: Final = {"ES256": ("P-256",), "EdDSA": ("Ed25519",), "RS256": (None,)}
 _REQUIRED: Final = ("exp", "aud", "sub")

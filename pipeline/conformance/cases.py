@@ -22,14 +22,14 @@ from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.word_forms import WordForm
 
 FALSE_ALARM = 1e-12
-"""Of one comparison: hundreds of them together stay below 1e-9."""
+"""Maximum false-alarm probability of one comparison; hundreds together stay below 1e-9."""
 
 Stream: TypeAlias = tuple[Any, ...]
-"""A user's values, epoch 1 first: integers; for sets, tuples with their slots, 0 at the end."""
+"""Values of a user from epoch 1 on: integers, or for sets tuples of slots padded with 0."""
 
 Report: TypeAlias = tuple[int, ...]
 View: TypeAlias = tuple[tuple[Report, ...], ...]
-"""What an observer sees: for every epoch the reports, sorted."""
+"""Reports that an observer sees: those of every epoch, sorted."""
 
 WordArray: TypeAlias = NDArray[np.unsignedinteger]
 
@@ -60,7 +60,7 @@ class ExactLaw(typing.Protocol):
 
 
 MakeExactLaw: TypeAlias = Callable[[Any, int], ExactLaw]
-"""From a law and the last epoch."""
+"""Factory of an exact law, from a law and the last epoch."""
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from dpstream.pipeline.protocols.protocol import Protocol
 from dpstream.pipeline.protocols.registry import OWN, PROTOCOLS, module_of
 
 GROUP = "dpstream.exact_laws"
-"""Of entry points: a protocol's name, and where its `ExactLaw` is."""
+"""Group of entry points: protocol name and location of its `ExactLaw`."""
 OWN_LAWS = "dpstream.pipeline.conformance.laws"
-"""A module for each module of protocols of ours."""
+"""Package with one module for each module of built-in protocols."""
 
 
 def cases_of(protocol: Protocol, make_exact: MakeExactLaw) -> list[Case]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from dpstream.pipeline.jobs.job_files import Job
 
 WEEKS = 168
-"""That are shown of the 170 in the log: in the last two, all courses end."""
+"""Number of weeks shown of the 170 in the log: all courses end in the last two."""
 
 
 def demo_change_log() -> Path:

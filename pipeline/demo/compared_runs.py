@@ -12,7 +12,7 @@ from dpstream.pipeline.results.expected_errors import forecast_of
 from dpstream.pipeline.results.kinds.known_kinds import kind_of
 
 COMPARED = ("protocol", "epsilon", "RMSE", "smoothed", "predicted", "messages", "to be trusted")
-"""The columns of `compared`; messages are those of a user, over all epochs, as predicted."""
+"""Columns of `compared`; messages are those predicted for one user over all epochs."""
 
 # Okabe and Ito's colors, in the order of the live page.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")

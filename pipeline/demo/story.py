@@ -23,14 +23,14 @@ from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.randomizers.randomness import cryptographic_generator
 
 STUDENT = "1006"
-"""Whose device is shown: one whose student was enrolled twice, with a pause."""
+"""Student whose device is shown, enrolled twice with a pause between."""
 
 PEOPLE = 28_785
-"""In the change log."""
+"""Number of students in the change log."""
 
 SCREENS = 4
 WIDTH = 96
-"""Columns of a line at most."""
+"""Maximum columns of a line."""
 _WEEKS = 60
 _BARS = " ▁▂▃▄▅▆▇█"
 

@@ -12,9 +12,9 @@ from functools import partial
 from typing import Self, TextIO
 
 RECORD_CAP = 1 << 20
-"""Characters of one record, line ends included."""
+"""Maximum characters of one record, including line ends."""
 LINE_CAP = 1 << 30
-"""Characters after which a line that has not ended is no line of a log."""
+"""Maximum characters of a line; the input is not a log if it has a longer one."""
 
 
 class EndlessLineError(ValueError):

@@ -27,7 +27,7 @@ CREATE TABLE IF NOT EXISTS input_users (
 """
 
 Value = int | list[int]
-"""Of a row: a number of the job's domain, or several items."""
+"""Value of a row: a number of the job's domain, or several items."""
 
 
 class WaitingRow(NamedTuple):

@@ -97,7 +97,7 @@ class _HeldTruths(Truths):
 
 
 ValueLog: TypeAlias = ChangeLog | ItemLog | ExampleLog
-"""What users hold, epoch by epoch."""
+"""Values of all users by epoch."""
 
 
 def load_value_log(

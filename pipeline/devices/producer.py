@@ -46,10 +46,10 @@ if TYPE_CHECKING:
 Generators: TypeAlias = Callable[[str, int], np.random.Generator]
 
 STATE_FILE = "producer.sqlite3"
-"""Of a state directory: what devices have drawn, and all else that is kept."""
+"""File in the state directory with the devices' random draws and all other saved state."""
 
 Value: TypeAlias = int | str
-"""One value of a user: as the job's domain numbers it, or as text."""
+"""One value of a user: its number in the job's domain, or its text."""
 
 
 class ProducerError(DpstreamError):

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 IDENTIFIER_BYTES = 16
 MANY_PRODUCERS = 100
-"""A job that waits for so many has manifests that say what differs from an earlier one."""
+"""Minimum of ``shuffle.producers`` for manifests that encode differences from an earlier one."""
 
 # Parameters that change the reading and the number of reports, but not the meaning of one.
 _OUTSIDE_FINGERPRINT = {"estimator", "messages_per_user", "test_set"}

@@ -25,7 +25,7 @@ from dpstream.pipeline.values.value_domains import ValueDomain
 
 STATEMENT_VERSION: Final = 1
 LABELS_TOLD: Final = 1 << 14
-"""Labels that devices are told; of more, devices are given numbers."""
+"""Maximum number of labels sent to devices; devices use numbers for larger domains."""
 _LABEL = b"dpstream job description\0"
 
 

@@ -31,7 +31,7 @@ from dpstream.pipeline.jobs.shuffle import FIXED_DURATION, Seconds
 from dpstream.pipeline.jobs.wording import Section
 
 ALGORITHMS: Final = {"EC": "ES256", "OKP": "EdDSA", "RSA": "RS256"}
-"""How tokens are signed, by the type of a key."""
+"""Signature algorithm of tokens, by the type of a key."""
 
 
 class Tokens(Section):

@@ -17,9 +17,9 @@ from dpstream.pipeline.values.durations import roughly
 from dpstream.pipeline.values.times import EpochCalendar, iso_moment, microseconds
 
 LAST_MOMENT = 253_402_300_799_999
-"""The last millisecond of the year 9999, after which there are no epochs."""
+"""Last millisecond of the year 9999, after which there are no epochs."""
 CLOCK_TOLERANCE = 60.0
-"""Seconds by which clocks may differ: beyond them a clock is called wrong, and an epoch early."""
+"""Tolerated clock difference in seconds; a clock beyond it is reported, and an epoch is early."""
 TOLERANCE_MS = int(1000 * CLOCK_TOLERANCE)
 
 

@@ -29,7 +29,7 @@ from dpstream.pipeline.jobs.wording import Section
 from dpstream.pipeline.values.value_domains import BooleanDomain, ValueDomain
 
 ISO, UNIX, UNIX_MILLISECONDS = "iso", "unix", "unix_ms"
-"""Names of time formats beside patterns."""
+"""Names of the time formats that are not patterns."""
 
 _TAB = "\t"
 _SAMPLE = datetime(2031, 5, 17, 13, 45, 59)
@@ -245,4 +245,4 @@ def _without_empty(written: Mapping[str, Any]) -> dict[str, Any]:
 
 
 AS_IT_IS = InputForm()
-"""Nothing is said: rows as they always were."""
+"""Input form with all keys omitted: the defaults."""

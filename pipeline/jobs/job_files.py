@@ -489,7 +489,7 @@ _NAMING_FILES: Final = {
     "sealed": ("sealed", "with_public_keys"),
     "devices": ("device_reports", "with_device_keys"),
 }
-"""What reads the files that may be named in a section or parameter: module and function."""
+"""Module and function that read the files named in a section or parameter, by its key."""
 
 
 def _with_files(values: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:

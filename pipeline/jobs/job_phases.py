@@ -18,11 +18,11 @@ _KEY = b"phase/"
 class Phase(StrEnum):
     RUNNING = "running"
     PAUSED = "paused"
-    """Its workers are ended; producers go on writing, and nothing is lost within retention."""
+    """Workers have ended; producers still write, and nothing is lost within retention."""
     DRAINING = "draining"
-    """Its workers decide what is open, publish it, and then end."""
+    """Workers finalize and publish the open windows, and then end."""
     DRAINED = "drained"
-    """What was open when the drain began is published, and the workers are ended."""
+    """All windows open when the drain started are published, and the workers have ended."""
 
     @property
     def works(self) -> bool:

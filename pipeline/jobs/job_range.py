@@ -9,7 +9,7 @@ from __future__ import annotations
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 
 EPOCHS_AHEAD = 4096
-"""Windows may run this far ahead of the oldest undecided epoch; it bounds what is remembered."""
+"""Maximum epochs from the oldest unfinalized one to any window; bounds the memory in use."""
 
 
 def epoch_problem(job: DeployedJob, epoch: int) -> str | None:

@@ -17,7 +17,7 @@ from dpstream.topics.frames import CodecError
 CHARGE_KEY: Final = b"charge/"
 BUDGET_KEY: Final = b"budget/"
 RECEIPT_KEY: Final = b"receipt/"
-"""What the keys of records begin with that are about charges; a job's key is its name."""
+"""Key prefixes of records about charges; the key of a job's record is its name."""
 
 _ABOUT_CHARGES = (CHARGE_KEY, BUDGET_KEY, RECEIPT_KEY)
 

@@ -14,7 +14,7 @@ from dpstream.topics.frames import CodecError
 
 _HASH = re.compile("[0-9a-f]{64}")
 LATEST = "latest"
-"""What a receipt is about that is not for the charge of a deployment."""
+"""Subject of a receipt that is not for the charge of a deployment."""
 
 
 @dataclass(frozen=True, slots=True)

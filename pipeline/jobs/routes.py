@@ -12,7 +12,7 @@ from typing import Final
 from dpstream.topics.names import HOPS, SUMS, Role
 
 SHARERS: Final = ("aggregate-a", "aggregate-b")
-"""The two aggregators of a job with shares: their parties, and their stages."""
+"""Party and stage names of the two aggregators of a job with shares."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from dpstream.pipeline.jobs.job_files import Job
 
 SEALING_KEY_BYTES: Final = 32
-"""Of a public key that reports are sealed to."""
+"""Bytes of a public key for sealed reports."""
 
 PublicKey = Annotated[
     str,
@@ -56,7 +56,7 @@ Turns = Annotated[tuple[PublicKey, ...], Field(min_length=1)]
 MOST_IN_SERIES: Final = 1 + len(HOPS)
 MOST_STAGES: Final = max(MOST_IN_SERIES, MOST_INSTANCES)
 AGGREGATE: Final = "aggregate"
-"""The party that opens the innermost box."""
+"""Party that decrypts the innermost ciphertext."""
 
 
 REPLACING = (

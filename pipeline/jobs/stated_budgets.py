@@ -24,7 +24,7 @@ from dpstream.topics.frames import CodecError
 
 QUANTITIES = ("epsilon", "delta")
 BY_COMMAND = "0" * 32
-"""In place of a deployment: no job is deployed, ``dpstream budget`` has set it."""
+"""Placeholder for the deployment of a budget set by ``dpstream budget``: no job is deployed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ class Section(BaseModel):
 
 
 PEOPLE = "users"
-"""What people are called where a job does not say."""
+"""Default noun for the users of a job."""
 
 KEYS = ("title", "description", "unit", "labels")
 

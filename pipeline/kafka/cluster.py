@@ -73,7 +73,7 @@ _BOOTSTRAP_TIMEOUT_MS = 10_000
 # expires, after five minutes by default.
 _METADATA_AGE_MS = 3_000
 METADATA_PAUSE_MS = 10
-"""Between two questions for metadata; by default another topic takes a tenth of a second."""
+"""Milliseconds between metadata requests; by default another topic takes a tenth of a second."""
 # A fetch of partitions that were read to their end delays the next request while it is held.
 _FETCH_WAIT_MS = 20
 # A cluster that has just started or changed needs a moment to settle.

@@ -15,7 +15,7 @@ _TOO_LARGE = frozenset({10, 18})
 # The cluster rejects the login.
 _UNKNOWN_LOGIN = 58
 ANY_ROLE = "ROLE"
-"""Stands for a role in what is to be typed, where nobody knows which one it is."""
+"""Placeholder for an unknown role in a suggested command."""
 
 
 class ClusterError(DpstreamError):

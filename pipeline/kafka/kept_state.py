@@ -65,7 +65,7 @@ KEPT = frozenset(
         Role.MODEL,
     }
 )
-"""Topics that nothing may be deleted from."""
+"""Topics whose records must not be deleted."""
 
 
 def begin_anew(job: str) -> str:

@@ -21,7 +21,7 @@ from dpstream.topics.models import record_bytes
 from dpstream.topics.names import JOBS_TOPIC, Role, TopicSettings, jobs_topic
 
 REQUEST_BYTES_MAX: Final = 1 << 20
-"""Largest request with a single record that all our clients send: aiokafka's limit, for workers."""
+"""Maximum bytes of a request with one record for all clients used: aiokafka's limit, in workers."""
 
 # Overhead of a record: headers of request, batch and record, and a key.
 _AROUND = 1024

@@ -15,9 +15,9 @@ import socket
 from collections.abc import Sequence
 
 SILENCE_SECONDS = 10
-"""For so long nothing that was sent may be acknowledged by the other end's system."""
+"""Maximum seconds until the other end's system acknowledges sent data."""
 CALL_SECONDS = 5.0
-"""So long may it take to connect, with TLS but without anything that the broker itself says."""
+"""Maximum seconds to connect, including TLS but no response of the broker itself."""
 # Keep-alive of an idle connection: first probe and interval in seconds, number of probes.
 _IDLE_SECONDS, _TRIAL_SECONDS, _TRIALS = 4, 2, 3
 # An unanswered connection attempt is repeated after a second, and given up after two more.

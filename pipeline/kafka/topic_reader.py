@@ -22,7 +22,7 @@ from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.topics.names import Role
 
 _SLICE_BYTES: Final = 1 << 21
-"""Of what is read at a time."""
+"""Bytes of record values after which a slice ends."""
 
 Result = TypeVar("Result")
 

@@ -15,7 +15,7 @@ from kafka.errors import KafkaError
 from kafka.protocol.metadata import MetadataRequest
 
 FINEST_AGE_MS: Final = 1_000
-"""Ages are told no finer, in milliseconds."""
+"""Finest resolution of ages, in milliseconds."""
 
 Place = TypeVar("Place")
 _Search: TypeAlias = Generator[int, bool, int]
@@ -68,9 +68,9 @@ def _search(oldest: int) -> _Search:
 
 
 TopicMetadata: TypeAlias = Mapping[str, Any]
-"""A topic as a broker describes it: ``error_code`` and ``partitions``."""
+"""Metadata of a topic from a broker: ``error_code`` and ``partitions``."""
 BrokersMetadata: TypeAlias = Mapping[int, Mapping[str, TopicMetadata]]
-"""Topics by name, as each broker that answers describes them."""
+"""Metadata of topics by name, from each broker that answers."""
 
 _ASK_AGAIN_SECONDS = 0.05
 

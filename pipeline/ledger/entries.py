@@ -22,7 +22,7 @@ from dpstream.topics.frames import CodecError
 
 VERSION = 1
 GENESIS = "0" * 64
-"""What the first entry names as the one before it."""
+"""Predecessor hash of the first entry."""
 
 _HASH = re.compile("[0-9a-f]{64}")
 _ENVELOPE = frozenset({"version", "kind", "at", "previous", "nonce", "software"})
@@ -32,17 +32,17 @@ class EntryKind(StrEnum):
     """Kind of an entry; later versions may add others."""
 
     CHARGE = "charge"
-    """A deployment is charged, or charged otherwise than before."""
+    """First charge of a deployment, or a change of its charge."""
     BUDGET = "budget"
-    """A budget is stated by a job that runs, or set or lifted by an operator."""
+    """Budget declared by a running job, or set or removed by an operator."""
     CARRIED = "carried"
-    """What a damaged ledger has lost, as its copy in ``dpstream.jobs`` has it."""
+    """Charges and budgets lost by a damaged ledger, as copied in ``dpstream.jobs``."""
     ENDED = "ended"
-    """A deployment was undeployed, or another has taken its place: it stays charged."""
+    """End of a deployment, undeployed or replaced by another; it stays charged."""
     REPLAY = "replay"
-    """A replay was deployed: it is charged nothing."""
+    """Deployment of a replay, which is not charged."""
     REOPENED = "reopened"
-    """An operator goes on after the topic was damaged."""
+    """Continuation by an operator after the topic was damaged."""
 
 
 @dataclass(frozen=True, slots=True)

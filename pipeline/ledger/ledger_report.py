@@ -25,7 +25,7 @@ from dpstream.topics.manifests import Fate
 from dpstream.topics.names import LEDGER_TOPIC, TopicSettings
 
 _Facts: TypeAlias = tuple[str, int, float | None]
-"""A protocol, the epochs of a horizon, and the delta that the job states."""
+"""Protocol, epochs of a horizon, and the delta in the job file."""
 
 
 @dataclass(frozen=True, slots=True)

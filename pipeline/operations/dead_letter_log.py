@@ -27,7 +27,7 @@ from dpstream.topics.sealed_batches import decode_sealed_batch
 _NOT_IN_TOPICS = re.compile(r"[^A-Za-z0-9._-]")
 
 Place: TypeAlias = tuple[str, int, int]
-"""Topic, partition and offset at which a record was refused."""
+"""Topic, partition and offset of a rejected record."""
 
 
 class DeadLetterLog:

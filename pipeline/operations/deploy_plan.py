@@ -50,13 +50,13 @@ _OPERATORS_SECTIONS = ("budget", "input", *WORDS)
 
 class Step(StrEnum):
     BEGIN = "begin"
-    """A deployment begins under a name that is free."""
+    """First deployment under a free name."""
     REPLACE = "replace"
-    """Another deployment takes the place of the one that runs."""
+    """New deployment in place of the running one."""
     CHANGE = "change"
-    """The deployment that runs goes on with other settings of the operators, or of its topics."""
+    """Running deployment with changed operator or topic settings."""
     NOTHING = "nothing"
-    """The job runs already."""
+    """Job that already runs."""
 
 
 @dataclass(frozen=True, slots=True)

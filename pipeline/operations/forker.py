@@ -26,16 +26,16 @@ from pathlib import Path
 from dpstream.pipeline import lifeline
 
 IMPORTED = b"imported"
-"""What the forker says first."""
+"""First message from the forker, sent after its imports."""
 
 CHANNEL_VARIABLE = "DPSTREAM_FORKER_CHANNEL"
-"""The variable of the environment that names the descriptor of its socket."""
+"""Environment variable that names the descriptor of the forker's socket."""
 
 REQUEST_BYTES = 1 << 17
-"""No request is longer."""
+"""Maximum bytes of a request."""
 
 MORE_DESCRIPTORS = 4
-"""No process is handed down more of them."""
+"""Maximum number of descriptors handed down for environment variables."""
 
 
 @dataclass(frozen=True, slots=True)

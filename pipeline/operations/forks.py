@@ -35,7 +35,7 @@ from dpstream.pipeline.operations.processes import (
 from dpstream.pipeline.state import private_folder
 
 POSSIBLE = sys.platform == "linux"
-"""Whether it is safe here to fork what has imported much, and orphans can be adopted."""
+"""True if forking a process with many imports is safe here and orphans can be adopted."""
 
 _PR_SET_CHILD_SUBREAPER = 36
 _POLL_SECONDS = 0.01

@@ -17,7 +17,7 @@ from typing import IO, Any, Protocol
 from dpstream.pipeline import lifeline
 
 RECOVERED_AFTER = 60.0
-"""A process that ran for so many seconds has recovered from the failures before."""
+"""Seconds of running after which a process has recovered from its earlier failures."""
 
 _POLL_SECONDS = 0.02
 

@@ -48,7 +48,7 @@ from dpstream.topics.records import DeadLetter, Reason
 from dpstream.topics.redriven import markers
 
 _Drawing: TypeAlias = tuple[int, bytes, bytes]
-"""An epoch, who has drawn it, and which of its drawings: ids."""
+"""Epoch, enrollment ID and drawing ID."""
 
 
 class Parts:
@@ -118,8 +118,10 @@ CURABLE = (
     Reason.PROTOCOL,
     Reason.SEALED,
 )
-"""Reasons that may hold no more after a registration, an upgrade, a key, or some epochs: the others
-say that the record is damaged, belongs elsewhere or contradicts what was sent before."""
+"""Reasons that may no longer hold after a registration, an upgrade, a key or some epochs.
+
+The others mean that the record is damaged, belongs elsewhere or contradicts earlier records.
+"""
 
 _LACKS_A_PART = "another shuffle instance lacks its part of it"
 

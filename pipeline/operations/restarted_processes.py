@@ -25,7 +25,7 @@ from dpstream.pipeline.state import private_folder
 
 BACK_OFF_FIRST = 0.5
 RESTARTS = 4
-"""After so many, with ever longer waits, we give up."""
+"""Maximum number of restarts, with increasing waits, before giving up."""
 
 _LOG_LINES = 8
 

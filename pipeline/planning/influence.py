@@ -20,9 +20,9 @@ from dpstream.randomizers.counted_words import written_out
 from dpstream.randomizers.randomness import seeded_generator
 
 HONEST: Final = 6_000
-"""Devices that words are added to: enough for every order of intervals to be there."""
+"""Number of honest devices whose messages others are added to: enough for every interval order."""
 LONGEST: Final = 128
-"""Epochs that are looked at: a liar of more of them is told of as at this one."""
+"""Maximum epochs examined; in a longer job, a malicious device is assessed at this one."""
 _WORDS_TRIED: Final = 24
 
 

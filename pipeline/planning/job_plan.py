@@ -65,7 +65,7 @@ DEFAULT_USERS = 10_000
 WANTED_ERRORS = (0.1, 0.05, 0.02, 0.01)
 
 ANY_NUMBER = 2**50
-"""Of users: no more are thought of."""
+"""Maximum number of users considered."""
 
 
 @dataclass(frozen=True, slots=True)

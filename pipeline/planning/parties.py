@@ -20,7 +20,7 @@ from dpstream.pipeline.protocols.protocol import DELTA, Law
 from dpstream.randomizers.guarantee import Guarantee, whole_streams
 
 ALL_BUT_CERTAIN = 30.0
-"""An epsilon from which on nothing is hidden that anybody could say."""
+"""Epsilon beyond which every guess counts as certain, and nothing as hidden."""
 
 
 def best_guess(epsilon: float, delta: float = 0.0) -> float:

@@ -22,9 +22,9 @@ from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.randomness import cryptographic_generator
 
 DEVICES: Final = 2_000
-"""That are measured, on one core."""
+"""Number of devices measured, on one core."""
 EPOCHS: Final = 16
-"""That are measured, the first ones: at most so many."""
+"""Maximum number of epochs measured, from the first on."""
 
 
 def cpu_seconds(protocol: Protocol, law: Law, parameters: Any, last_epoch: int) -> float:

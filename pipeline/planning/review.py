@@ -13,7 +13,7 @@ from dpstream.pipeline.planning.parties import times_right, whole_loss
 from dpstream.pipeline.protocols.protocol import Law
 
 LARGE_EPSILON = 10.0
-"""Of all that a user does in a horizon: beyond it, hardly anything is hidden."""
+"""Epsilon of everything a user does in a horizon, beyond which hardly anything is hidden."""
 
 # A guarantee that relies on such a small part of the users wastes accuracy.
 _SMALL_PART = 10

@@ -41,7 +41,7 @@ IMPLIED: Mapping[Operation, frozenset[Operation]] = {
     Operation.DELETE: frozenset({Operation.DESCRIBE}),
     Operation.ALTER_CONFIGS: frozenset({Operation.DESCRIBE_CONFIGS}),
 }
-"""What Kafka allows to whom another operation is allowed."""
+"""Operations that Kafka allows along with an allowed operation."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

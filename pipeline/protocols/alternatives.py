@@ -22,10 +22,10 @@ from dpstream.randomizers.value_stream.hadamard_values import HadamardValuesPara
 from dpstream.randomizers.value_stream.range_values import RangeValuesParameters
 
 FEW_EPOCHS: Final = 16
-"""Up to so many, protocols that pay for every epoch are looked at: of more, nothing is left."""
+"""Maximum epochs to consider protocols that pay for every epoch: with more, nothing is left."""
 
 Alternative: TypeAlias = tuple[str, Callable[[], Any]]
-"""A protocol's name, and what makes parameters for it; `ValueError` where there are none."""
+"""Protocol name and factory of its parameters, which raises `ValueError` if none are valid."""
 
 _SetsAsked: TypeAlias = (
     CountMinParameters

@@ -14,7 +14,7 @@ from dpstream.aggregators.freezing import FreezingModel
 from dpstream.randomizers.cell_codes.prefixes import PrefixLevel
 
 NORMAL_ERROR = math.sqrt(2 / math.pi)
-"""The mean absolute error of a normal one, in standard deviations."""
+"""Mean absolute value of a normal error, in standard deviations."""
 
 
 class Forecast(typing.Protocol):

@@ -14,7 +14,7 @@ from dpstream.pipeline.errors import DpstreamError, error_line
 from dpstream.pipeline.protocols.protocol import Protocol
 
 GROUP = "dpstream.protocols"
-"""Of entry points: the protocol's name, and where its `Protocol` is."""
+"""Group of entry points: protocol name and location of its `Protocol`."""
 
 
 class ProtocolError(DpstreamError):

@@ -92,12 +92,12 @@ class ResumableAggregator(Aggregator, typing.Protocol):
 
 
 DELTA: Final = 1e-6
-"""Of those that trust the shuffle stage, beside a job that states none."""
+"""Delta of protocols that trust the shuffler, compared with a job that declares none."""
 
 StageDummies: TypeAlias = Callable[[int, np.random.Generator], CountedWords]
-"""From an epoch of the horizon and randomness of its own, the dummies of its released window.
+"""Function from an epoch of the horizon and its own randomness to a released window's dummies.
 
-It draws the same for the same generator on every worker: integers only, and nothing it remembers.
+For the same generator it draws the same on every worker: it uses integers only and has no state.
 """
 
 

@@ -36,7 +36,7 @@ OWN: Final = {
     "sparse_recovery": "measurements:SPARSE_RECOVERY",
     "count_mean_sketch": "count_mean_sketch:PROTOCOL",
 }
-"""The module of this package and the name there of each protocol, as entry points name them."""
+"""Module of this package and variable of each built-in protocol, as in entry points."""
 
 
 def module_of(name: str) -> str:

@@ -26,7 +26,7 @@ from dpstream.pipeline.values.value_domains import ValueDomain
 from dpstream.pipeline.whole_files import read_whole_text
 
 MOST_USUAL = 20
-"""Domains up to this size are shown whole when nothing is asked."""
+"""Maximum number of items that are all shown by default."""
 
 
 @dataclass(frozen=True, slots=True)

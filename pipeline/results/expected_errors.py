@@ -24,7 +24,7 @@ from dpstream.pipeline.protocols.forecasts import (
 from dpstream.pipeline.protocols.protocol import Law
 
 EXCEEDED: Final = 0.05
-"""How likely it is, at most, that some estimate is further off."""
+"""Maximum probability that the error of some estimate exceeds the bound."""
 
 _PRECISION: Final = 1e-13
 # Beyond it, a normal probability is negligible.

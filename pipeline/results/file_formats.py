@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 EpochRows: TypeAlias = "Iterable[Iterable[tuple[Cell, ...]]]"
-"""The rows of one epoch after the other."""
+"""Rows by epoch, one epoch after the other."""
 
 _ROWS_AT_ONCE = 1 << 16
 
@@ -43,7 +43,7 @@ PIECES: Mapping[str, Callable[[PublishedRows, Iterable[EstimateRecord]], Iterato
     "jsonl": json_pieces,
     "parquet": parquet_pieces,
 }
-"""The content of files, by the names that people give to formats."""
+"""Functions that yield a file's content in chunks, by the name of the format."""
 
 
 def parquet_of(rows: PublishedRows, epochs: EpochRows) -> Iterator[bytes]:

@@ -130,13 +130,13 @@ class Question(ABC):
     __slots__ = ()
 
     in_values: ClassVar[bool] = False
-    """Whether the answers are values of the domain instead of numbers of users."""
+    """True if the answers are values of the domain rather than numbers of users."""
 
     selects: ClassVar[bool] = False
-    """Whether it selects the largest, which biases them upwards."""
+    """True if the query selects the largest, which biases them upwards."""
 
     of_tree: ClassVar[str] = ""
-    """What is asked, in words, where cells have to be those of a tree."""
+    """Description of the queried items if their cells must be those of a tree; otherwise empty."""
 
     @property
     @abstractmethod

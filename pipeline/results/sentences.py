@@ -18,7 +18,7 @@ from dpstream.pipeline.results.phrases import Sentence, capital, nothing
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 
 LOOKED_BACK = 200
-"""So many epochs are looked at for the last one that is complete."""
+"""Maximum number of latest epochs searched for the last complete one."""
 
 
 def is_known(record: EstimateRecord) -> bool:

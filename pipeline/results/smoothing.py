@@ -31,9 +31,9 @@ Array: TypeAlias = NDArray[np.float64]
 
 UNBIASED = ("online", "smoothed")
 BIASED = ("online clipped", "online shrunk", "smoothed clipped", "smoothed shrunk")
-"""Often nearer the truth, but not around it: never to be shown without saying so."""
+"""Estimates that are often nearer the ground truth but biased: label them so wherever shown."""
 NAMES = tuple(sorted(UNBIASED + BIASED))
-"""Of all estimates, each unbiased one before its biased ones."""
+"""All estimates, each unbiased one before its biased ones."""
 
 
 class SmoothingError(DpstreamError):

@@ -17,7 +17,7 @@ from dpstream.pipeline.results.questions import Answer, Query
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 
 MOST_WATCHED = 20
-"""Items of the longest list that is watched."""
+"""Maximum items of a list whose estimates are exported."""
 
 
 class WatchedEstimates:

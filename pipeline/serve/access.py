@@ -14,11 +14,11 @@ from dpstream.pipeline.addresses import Network, is_within, network_of, networks
 from dpstream.pipeline.serve.passwords import HashedPassword
 
 SESSION_SECONDS = 12 * 3_600
-"""For so long somebody who has given the password need not do so again."""
+"""Validity of a login, in seconds."""
 
 ATTEMPTS = 5
 WINDOW_SECONDS = 60.0
-"""So many wrong passwords from an address in such a time, and no more are looked at."""
+"""Seconds in which an address may send `ATTEMPTS` wrong passwords; further ones are not checked."""
 
 ATTEMPTS_OF_ALL = 60
 _MOST_ADDRESSES = 10_000

@@ -198,7 +198,7 @@ from dpstream.pipeline.stages.estimate_records import EstimateRecord
 
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Records: TypeAlias = Callable[[DeployedJob], Iterator[EstimateRecord]]
-"""All that was published of a job; called and iterated in a thread."""
+"""Function that returns all published records of a job; called and iterated in a thread."""
 
 _PIECE_SECONDS = 30.0
 # Computing the columns of this many epochs takes at most about 50 ms.

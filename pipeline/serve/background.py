@@ -33,9 +33,9 @@ from dpstream.pipeline.stages.published_epochs import place_of_latest
 WATCHED_SECONDS = 1.0
 OTHERS_SECONDS = 10.0
 EPOCHS_LOOKED_BACK = 1_024
-"""The horizons of the last so many epochs are looked back at, all of each."""
+"""Number of latest epochs whose horizons are smoothed, each as a whole."""
 LONGEST_LOOKED_BACK = 1 << 14
-"""Epochs of the longest horizon that is looked back at."""
+"""Maximum epochs of a horizon that is smoothed."""
 _SMOOTH_SECONDS = 2.0
 # Seconds of pause after an action that took one second.
 _PATIENCE = 10.0

@@ -28,7 +28,7 @@ from dpstream.pipeline.serve.history import History, Point
 from dpstream.pipeline.serve.views import JobState, epoch_body, sent_series, summary
 
 ASKED_SECONDS = 15.0
-"""For so long somebody who has asked for a job is taken to look at it."""
+"""Seconds for which a job counts as watched after a request for it."""
 
 # A page may be opened as soon as its server answers, before Kafka was polled.
 _FIRST_LOOK_SECONDS = 5.0

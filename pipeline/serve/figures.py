@@ -31,7 +31,7 @@ from typing import Any, Literal, TypeAlias
 Theme: TypeAlias = Literal["light", "dark"]
 
 MOST_CURVES = 12
-"""Drawn at once; more cannot be told apart, and slow the page down."""
+"""Maximum number of curves in a figure: more cannot be told apart, and slow the page down."""
 
 _FONT = "system-ui, -apple-system, 'Segoe UI', 'Noto Sans', sans-serif"
 _INK = {"light": "#1d2329", "dark": "#e8eaed"}

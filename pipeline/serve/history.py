@@ -19,10 +19,10 @@ from dpstream.pipeline.values.item_sums import NO_SUMS
 from dpstream.pipeline.values.value_domains import ValueDomain
 
 MOST_EPOCHS = 1 << 14
-"""The latest epochs of a job that are held, with an eighth more; downloads have all."""
+"""Number of a job's latest epochs in memory, plus up to an eighth; downloads have all."""
 
 MOST_HELD = 1 << 28
-"""Bytes of their estimates, of jobs that publish many numbers; there are fewer epochs then."""
+"""Approximate maximum bytes of a job's stored estimates; with many numbers, fewer epochs fit."""
 
 _OVERHEAD = 600
 # Maximum number of series whose values at all epochs are cached as one array.

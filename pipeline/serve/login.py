@@ -15,7 +15,7 @@ from dpstream.pipeline.serve.passwords import LONGEST
 PATH = "/login"
 OUT = "/logout"
 PUBLIC = frozenset({"/static/style.css", "/static/favicon.svg", "/favicon.ico"})
-"""What the form itself loads."""
+"""Paths that the login form itself loads."""
 
 _LONGEST_NEXT = 1_500
 # A character in a form takes up to four bytes, each encoded as three characters.

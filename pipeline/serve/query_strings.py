@@ -10,7 +10,7 @@ from dpstream.pipeline.serve.views import MOST_SERIES
 Word = TypeVar("Word", bound=str)
 
 LARGEST = 1 << 53
-"""Of whole numbers, as JavaScript can say them."""
+"""Largest whole number, up to which JavaScript's numbers are exact."""
 _SHOWN = 40
 
 

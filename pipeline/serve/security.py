@@ -24,7 +24,7 @@ HEADERS: Final[Mapping[str, str]] = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
-"""Of every answer."""
+"""Headers of every response."""
 
 
 def headers_for(embed_in: Iterable[str] = (), *, form: bool = False) -> Mapping[str, str]:
@@ -55,7 +55,7 @@ def check_origin(text: str) -> str:
 
 
 LONGEST_TARGET = 2_000
-"""Characters of path and query."""
+"""Maximum characters of path and query."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ _LINGERING_SECONDS = 0.2
 
 Result = TypeVar("Result")
 Load = Callable[[DeployedJob, Path], ValueLog]
-"""Reads the input of a job."""
+"""Function that reads the input of a job."""
 
 
 class NoPortError(DpstreamError):

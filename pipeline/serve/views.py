@@ -44,10 +44,10 @@ NOT_PRIVATE = "not private: the truth, taken from the input of a demonstration"
 
 MOST_SERIES = 12
 MOST_SENT = 256
-"""Series of an epoch that are sent when none is named."""
+"""Maximum number of series of an epoch that are all sent if none is requested."""
 MOST_SHORT_LABELS = 64
 CHOSEN = 5
-"""Series that are drawn when nobody has chosen."""
+"""Number of series drawn by default."""
 
 
 @dataclass(eq=False)

@@ -27,13 +27,13 @@ from dpstream.topics.frames import CodecError
 from dpstream.topics.names import Role
 
 INTERVAL = 512
-"""Epochs after which there is another checkpoint, where one can be made."""
+"""Epochs between two checkpoints, where one can be made."""
 NEAR = 2 * INTERVAL
-"""Records from the end of the topic back, of which one is a checkpoint where any can be made."""
+"""Number of last records of the topic that include a checkpoint where any can be made."""
 KEY = b"checkpoint"
-"""Of their records, which estimates have none of."""
+"""Key of checkpoint records; estimates have none."""
 LARGEST = 1 << 16
-"""Bytes of the largest: of protocols that know more, all of a horizon is read."""
+"""Maximum bytes of a checkpoint; protocols with more state read the whole horizon."""
 _VERSION = 1
 
 

@@ -194,7 +194,7 @@ def _identities(batch: LooseBatch) -> NDArray[np.uint64]:
 
 
 RawRecord: TypeAlias = Batch | SealedBatch | Punctuation | LooseBatch | Watermark
-"""What a topic of raw reports holds, of producers or of collectors."""
+"""Record of a topic of raw reports, from a producer or a collector."""
 
 
 def used_words(

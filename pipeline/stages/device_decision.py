@@ -23,10 +23,10 @@ from dpstream.pipeline.stages.window_decision import WindowDecision
 from dpstream.topics.manifests import Manifest
 
 ALIVE_MS: Final = 30_000
-"""A collector that has said nothing for so long, by the broker's clock, is not waited for."""
+"""Milliseconds, by the broker's clock, that a collector without a heartbeat is waited for."""
 _SILENT_AT_ONCE: Final = 64
 COLLECT: Final = "collect"
-"""The stage that collectors say they are, in ``<job>.status``."""
+"""Stage named in the heartbeats of collectors, in ``<job>.status``."""
 
 
 class Collectors:

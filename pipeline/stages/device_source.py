@@ -24,7 +24,7 @@ from dpstream.topics.loose_batches import Watermark
 from dpstream.topics.names import Role
 
 _STATUS_SECONDS: Final = 1.0
-"""How often it is looked which collectors are alive."""
+"""Seconds between two checks of which collectors are up."""
 
 
 class DeviceSource(WindowSource[DeviceWindow, AdmittedReports | Watermark]):

@@ -60,12 +60,12 @@ def ignore_window(window: FinishedWindow) -> None:
 
 
 Scratch: TypeAlias = Callable[[], BinaryIO]
-"""Opens a scratch file."""
+"""Function that opens a spill file."""
 
 SCRATCH_FILE_BYTES: Final = 1 << 20
-"""What an open scratch file counts for in the memory that a stage holds; there are few."""
+"""Bytes that an open spill file counts for in the memory of a stage; there are few."""
 BLOCK_BYTES: Final = 1 << 22
-"""What is read of them at a time."""
+"""Bytes read from spill files at a time."""
 
 
 def temporary_file() -> BinaryIO:

@@ -145,7 +145,7 @@ _BY_KEY: Final = {
     "branching": ("level_estimates", "LevelEstimates"),
     "items": ("item_estimates", "ItemEstimates"),
 }
-"""What tells kinds of estimates apart, and where they are; the first key that is there decides."""
+"""Module and class of each kind of estimate, by key; the first key present decides."""
 
 
 def _estimate(body: Mapping[str, Any] | None) -> Published | None:

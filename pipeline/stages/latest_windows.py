@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from dpstream.topics.manifests import Manifest
 
 FEW = 256
-"""Of more producers nothing is held in order to see that the same are in again."""
+"""Maximum number of producers for which an unchanged membership is recognized by its manifest."""
 
 
 class LatestWindows:

@@ -20,8 +20,11 @@ from dpstream.topics.names import Role
 from dpstream.topics.records import Reason
 
 _SECONDS_PER_PRODUCER: Final = 1e-4
-"""Without a calendar all producers are gone through for every open window: with a thousand of them
-at most ten times a second."""
+"""Seconds between time checks per producer.
+
+Without a calendar, a check visits all producers for every open window: with 1,000 of them at most
+ten times per second.
+"""
 
 
 class ProducerSource(WindowSource[Window, Batch | Punctuation]):

@@ -29,7 +29,7 @@ from dpstream.pipeline.stages.windows import OpenWindow
 from dpstream.topics.names import Role
 
 MEMORY_HELD: Final = 1 << 28
-"""Bytes of words that open windows hold; what is beyond is read again when it is needed."""
+"""Maximum bytes of messages buffered by open windows; the rest is read again when needed."""
 
 
 WindowT = TypeVar("WindowT", bound=OpenWindow)

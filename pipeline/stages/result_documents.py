@@ -27,11 +27,11 @@ from dpstream.pipeline.values.times import iso
 from dpstream.topics.names import Role
 
 DOCUMENT_VERSION = 1
-"""Of the schema: under the same one keys may be added, and none changes its meaning."""
+"""Version of the schema; within one version, keys may be added, and none changes its meaning."""
 MOST_ESTIMATES = 1_000
-"""How many estimates a document holds at most."""
+"""Maximum number of estimates in a document."""
 LARGEST_DOCUMENT = 256 * 1024
-"""Bytes of the largest document."""
+"""Maximum bytes of a document."""
 
 _SCHEMA = Path(__file__).with_name("result_document.schema.json")
 _QUARTILES = (0.25, 0.5, 0.75)

@@ -42,9 +42,9 @@ from dpstream.topics.names import Role
 from dpstream.topics.records import Reason
 
 WINDOWS_SHOWN: Final = 8
-"""A heartbeat names so many open windows at most."""
+"""Maximum number of open windows named in a heartbeat."""
 NAMES_SHOWN: Final = 8
-"""A heartbeat names so many producers or collectors that a window waits for, at most."""
+"""Maximum number of producers or collectors named in a heartbeat as awaited by a window."""
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
     _log: DecisionLog
     _decision: WindowDecision[WindowT]
     _furthest: dict[int, int]
-    """By partition, the largest first offset of a released window, of all that was read."""
+    """Largest first offset of a released window among all that were read, by partition."""
 
     def __init__(
         self,

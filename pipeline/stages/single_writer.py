@@ -22,7 +22,7 @@ class SingleWriter(ABC):
     """Stage with one active worker; `listener` is called with every window it has written."""
 
     role: ClassVar[Role]
-    """The topic of one partition that wakes it up."""
+    """Role of the topic, of one partition, that wakes the stage."""
 
     def __init__(self, job: DeployedJob, listener: WindowListener) -> None:
         self._job = job

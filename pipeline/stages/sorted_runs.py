@@ -21,7 +21,7 @@ from dpstream.pipeline.stages.environment import BLOCK_BYTES, SCRATCH_FILE_BYTES
 from dpstream.topics.words import WordArray, Words, first_of_equal_rows, sorted_rows
 
 PAGE_BYTES: Final = 1 << 14
-"""What it reads of a run at least."""
+"""Minimum bytes to read of a run at a time."""
 # Larger files change owner when runs are merged; smaller ones are copied, so that few are open
 # however many producers a window has.
 _COPIED_BYTES = 1 << 26

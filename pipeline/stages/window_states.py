@@ -23,68 +23,68 @@ class State(Enum):
     """State of an epoch."""
 
     COLLECTING = auto()
-    """Records join its window, and its time has not come."""
+    """Records join the window, and its time has not come."""
 
     IN_GRACE = auto()
-    """Its time has come, and its grace period runs; records still join."""
+    """The window's time has come, and its grace period is running; records still join."""
 
     CLOSING = auto()
-    """Its grace period is over. Records still join up to where its partition ended then."""
+    """The grace period is over. Records still join up to the partition's end at that time."""
 
     OWED = auto()
-    """It is released, and its words are to be written."""
+    """The window is released, and writing its messages is pending."""
 
     WRITTEN = auto()
-    """It is released, and its words are written."""
+    """The window is released, and its messages are written."""
 
     WITHHELD = auto()
-    """It has too few contributors, or none: nothing is written."""
+    """The window has too few contributors, or none; nothing is written."""
 
     FORGOTTEN = auto()
-    """All its producers have left: it is as if nothing had arrived."""
+    """All producers of the window have left: equivalent to no arrivals."""
 
 
 class Event(Enum):
     """Event of an epoch."""
 
     FIRST_RECORD = auto()
-    """The first record of a window that was opened without one."""
+    """Arrival of the first record of a window that was opened without one."""
 
     TIME_HAS_COME = auto()
-    """Its epoch has ended, by the calendar or by what most producers report."""
+    """End of the epoch, by the calendar or by the reports of most producers."""
 
     TIME_WITHDRAWN = auto()
-    """It has not: the calendar has become known, or the broker's clock was set back."""
+    """Epoch not over after all: the calendar became known, or the broker's clock was set back."""
 
     COMPLETE = auto()
-    """Every expected producer or collector is in."""
+    """Arrival of every expected producer or collector."""
 
     DRAINED = auto()
-    """An operator's drain closes it."""
+    """Closing of the window by an operator's drain."""
 
     GRACE_OVER = auto()
-    """Its grace period has passed."""
+    """End of the grace period."""
 
     READ_TO_END = auto()
-    """Everything is read that was in the partition when its grace period was over."""
+    """Everything read that was in the partition at the end of the grace period."""
 
     SETTLED = auto()
-    """A manifest of its epoch is in the log."""
+    """A manifest of the epoch in the log."""
 
     ABANDONED = auto()
-    """All that arrived is of producers that report for the epoch no more."""
+    """All arrivals are from producers that no longer report for the epoch."""
 
     RELEASED = auto()
-    """Its first manifest releases it."""
+    """Release by the first manifest."""
 
     TOO_SMALL = auto()
-    """Its first manifest withholds it: it has fewer contributors than the job's minimum."""
+    """Suppression by the first manifest: fewer contributors than the job's minimum."""
 
     EMPTY = auto()
-    """Its first manifest counts no contributor."""
+    """First manifest without any contributor."""
 
     WORDS_WRITTEN = auto()
-    """Its words are acknowledged by the topic after the stage."""
+    """Acknowledgment of the window's messages by the topic after the stage."""
 
 
 class Reaction(Enum):
@@ -94,14 +94,14 @@ class Reaction(Enum):
     START_GRACE = auto()
     STOP_GRACE = auto()
     FIND_END = auto()
-    """Ask where the partition ends: what is in the log by now is not late."""
+    """Request the partition's end: records in the log by now are not late."""
     DECIDE = auto()
-    """Write a manifest, unless another is there, and go on under the first one."""
+    """Write a manifest, unless there is one, and continue under the first one."""
     DECIDE_IF_COMPLETE = auto()
-    """The same, unless a producer has registered meanwhile."""
+    """Same as `DECIDE`, unless a producer has registered meanwhile."""
     FORGET = auto()
     WRITE = auto()
-    """Write its words, from the window or from what the topic holds."""
+    """Write the window's messages, from the window or from the content of the topic."""
 
 
 _DECISIONS: Final[Mapping[Event, tuple[State, Reaction]]] = {
@@ -151,7 +151,7 @@ TRANSITIONS: Final[Mapping[State, Mapping[Event, tuple[State, Reaction]]]] = {
     State.WITHHELD: {},
     State.FORGOTTEN: {},
 }
-"""What follows when an event happens in a state. A pair that is not here cannot happen."""
+"""Next state and reaction, by state and event; pairs that are missing cannot occur."""
 
 OPEN: Final = frozenset({State.COLLECTING, State.IN_GRACE, State.CLOSING})
 """States in which records join a window."""

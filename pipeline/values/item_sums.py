@@ -59,4 +59,4 @@ class ItemSums:
 
 
 NO_SUMS = ItemSums(np.zeros(0, np.int64), np.zeros(0))
-"""Before anything was added."""
+"""Sums before the first addition."""

@@ -30,7 +30,7 @@ from dpstream.randomizers.item_domains import (
 from dpstream.randomizers.open_domains import OpenDomain, ShortStrings, WholeNumbers
 
 MOST_LABELLED = 1 << 20
-"""Domains up to this size have a label for every item."""
+"""Maximum size of domains with a label for every item."""
 
 Parsed = tuple[NDArray[Any], dict[int, str]]
 

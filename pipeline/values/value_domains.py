@@ -20,10 +20,10 @@ from dpstream.pipeline.values.boxes import Box, QueryError, grid_box, whole_rang
 from dpstream.pipeline.values.times import shown
 
 Kind: TypeAlias = Literal["value", "items", "numbers", "found"]
-"""What is published: one count, those of all items, of buckets, or of the items most held."""
+"""Published estimates: one count, or those of all items, of buckets, or of the top items."""
 
 BETWEEN: Final = ": "
-"""What stands between a crowd and an item."""
+"""Separator between a crowd and an item."""
 
 _ABOUT = {
     "--item": "items",

@@ -40,9 +40,9 @@ _PLANE: Sequence[Words] = tuple(
     frozenset((*d, (d[0] * x + d[1] * y) % 2) for d in ((1, 0), (1, 1), (0, 1)))
     for x, y in product(range(2), repeat=2)
 )
-"""Words of four items, each of which shares one of three with every other one."""
+"""Words of four items, each of which shares one of its three words with every other item."""
 _STAR: Sequence[Words] = tuple(frozenset({(0,), (10 + each,), (20 + each,)}) for each in range(4))
-"""The same where it is always the same one."""
+"""Words of four items that all share the same one of their three words."""
 
 
 def sets_of_items() -> Iterator[Finding]:

@@ -23,12 +23,12 @@ from dpstream.randomizers.accounting.cell_noise import (
 )
 
 Pair: TypeAlias = Sequence[tuple[int, int]]
-"""The weights of every outcome, in one world and in the other."""
+"""Weights of every outcome in the first and in the second world."""
 
 SUBJECT: Final = "accounting"
 
 UNIT: Final = 1 << 220
-"""Of probabilities that are no fractions: they are rounded to multiples of 1 / `UNIT`."""
+"""Denominator to which probabilities that are not fractions are rounded."""
 
 _DIGITS = 90
 # Counts less likely than this are left out.

@@ -22,7 +22,7 @@ from dpstream.randomizers.dummies import BernoulliDummies, PoissonDummies
 from dpstream.randomizers.noise_tables import NoiseTable
 
 Counts: TypeAlias = tuple[int, ...]
-"""Messages of each cell."""
+"""Number of messages of each cell."""
 
 
 class ExactCountMin:

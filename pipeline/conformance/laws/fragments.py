@@ -16,7 +16,7 @@ from dpstream.pipeline.conformance.cases import Report, Stream, View, independen
 from dpstream.randomizers.fragments import FragmentsLaw
 
 Counts: TypeAlias = tuple[int, ...]
-"""Bits of a cell that are 1, in each report."""
+"""Number of a cell's bits that are 1, in each report."""
 
 
 class ExactFragments:

@@ -39,9 +39,9 @@ from dpstream.topics.envelopes import CONTENT_TYPE, ContentForm, encode_body, en
 NAME: Final = "dark-mode"
 EPOCH_SECONDS: Final = 15
 EPOCHS: Final = 240
-"""An hour."""
+"""Number of epochs, which take one hour."""
 CHANGES: Final = 17
-"""As many as a device of the fleet makes in that time; tests count them."""
+"""Maximum changes of a device of the fleet in that time, as tests count them."""
 DEVICES: Final = 10_000
 COLLECTORS: Final = 2
 
@@ -82,13 +82,13 @@ if __name__ == "__main__":
 
 
 CONNECTIONS: Final = 16
-"""That a part of the fleet keeps open."""
+"""Number of connections that one part of the fleet keeps open."""
 _TRIES: Final = 8
 _PAUSE: Final = 0.5
 _LATEST: Final = 0.6
-"""Up to this part of an epoch devices report, each at a moment of its own."""
+"""Share of an epoch, from its start, in which each device reports at a time of its own."""
 _DAY: Final = 480.0
-"""Seconds after which it is as it was: people turn dark mode on in their evening."""
+"""Seconds until usage repeats: users turn dark mode on in their evening."""
 
 
 @dataclass(frozen=True, slots=True)

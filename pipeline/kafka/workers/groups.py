@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 COMMITTED_BY = "dpstream"
-"""The metadata of offsets that workers commit; tools that reset offsets leave another."""
+"""Metadata of offsets committed by workers; tools that reset offsets leave other metadata."""
 
 
 @dataclass(frozen=True, slots=True)

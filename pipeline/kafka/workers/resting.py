@@ -23,7 +23,7 @@ from dpstream.topics.names import Role
 
 NOTE = "rest.json"
 FOUND_NOTHING = 3.0
-"""Seconds after which a worker rests that was shown and wrote nothing since it was started."""
+"""Maximum idle seconds of a worker that has read and written nothing since its start."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ def pulse_of(folder: Path) -> int | None:
 
 
 _INTERVAL = 0.5
-"""Seconds between two checks, or longer, where the event loop ticks less often."""
+"""Minimum seconds between two checks; longer if the event loop ticks less often."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,7 @@ class ComparedClock:
 
 
 HEARTBEATS_READ = 300
-"""Of each of many jobs; who has said nothing for longer than these last is not told of."""
+"""Number of latest heartbeats read per job, of many; workers without one of these are not shown."""
 _LATEST = 64
 _READ = (Role.PRODUCERS, Role.MANIFESTS, Role.ESTIMATES, Role.PARTIALS, *SUMS, Role.DEAD_LETTERS)
 

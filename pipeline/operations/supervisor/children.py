@@ -15,10 +15,10 @@ from pathlib import Path
 from dpstream.pipeline.operations.processes import Running, Starter, dpstream_command
 
 METRICS_VARIABLE = "DPSTREAM_METRICS_DESCRIPTOR"
-"""The variable of the environment that names the descriptor of a worker's socket for metrics."""
+"""Environment variable that names the descriptor of a worker's metrics socket."""
 
 HUNG_SECONDS = 90.0
-"""Seconds without a pulse: a worker whose event loop is blocked ends itself after 30."""
+"""Maximum seconds without a heartbeat; a worker with a blocked event loop ends itself after 30."""
 
 _OOM_SCORE_ADDED, _OOM_SCORE_MAX = 200, 1000
 

@@ -27,9 +27,9 @@ from dpstream.topics.names import Role
 LOOK_SECONDS = 0.25
 _LONGEST_LOOK_SECONDS = 2.0
 _LOOK_SHARE = 0.05
-"""Of the time is spent on looking at most."""
+"""Maximum share of time spent polling, until pauses reach their maximum."""
 SAY_SECONDS = 60.0
-"""Between two words that a worker rests; `status` takes it for gone after three of these."""
+"""Seconds between heartbeats of an idle worker; `status` considers it gone after three of these."""
 LONGEST_SECONDS = 86_400.0
 
 

@@ -12,7 +12,7 @@ from dpstream.pipeline.operations.processes import BackOff
 
 BACK_OFF_FIRST = 1.0
 BACK_OFF_MAX = 60.0
-"""Seconds before a failed worker is started again: twice as long each time, up to this."""
+"""Maximum seconds before a failed worker is restarted; the wait doubles with each failure."""
 
 PATIENCE = 10.0
 """Seconds between asking a worker to end and ending it by force."""
@@ -35,7 +35,7 @@ class Kill:
 
 
 START_SECONDS = 2.0
-"""About what a worker takes until it works."""
+"""Approximate seconds from the start of a worker until it works."""
 
 Step = Start | Terminate | Kill
 

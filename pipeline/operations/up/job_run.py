@@ -40,7 +40,7 @@ from dpstream.pipeline.stages.topic_uses import stages_of
 from dpstream.pipeline.state import producer_folder, worker_folder
 
 WORKER = "up"
-"""The name of the producer, and of the worker of each stage."""
+"""Name of the producer, and of the worker of each stage."""
 
 PRODUCER = "produce"
 _SILENCE_SECONDS = 30.0
@@ -128,7 +128,7 @@ class JobInput:
 
 SmoothedHorizons = Mapping[int, SmoothedHorizon]
 JobEvent = DeployedJob | EstimateRecord | SmoothedHorizons | Exception
-"""What the thread of a job tells: it is deployed, an epoch is published, all are, it has failed."""
+"""Event from a job's thread: deployed, an epoch published, all epochs published, or failed."""
 
 
 class JobRun:

@@ -33,7 +33,7 @@ from dpstream.pipeline.values.value_domains import BOOLEAN, ValueDomain
 from dpstream.topics.manifests import Fate
 
 NOT_PRIVATE = "demo: not private"
-"""How the truth is labelled wherever it is shown."""
+"""Label of the ground truth wherever it is shown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from dpstream.pipeline.operations.up.screen import Screen
 from dpstream.pipeline.state import FolderInUse, FolderLock, state_home
 
 PAGE_SAYS = "live page: "
-"""What ``dpstream serve`` says before its address, once it is there."""
+"""Prefix of the address that ``dpstream serve`` prints once its page is up."""
 
 _WAIT_SECONDS = 0.1
 
@@ -33,11 +33,10 @@ MODULES = (
     "dpstream.pipeline.kafka.workers.worker",
     "dpstream.pipeline.cli.produce",
 )
-"""What workers and producers import."""
+"""Modules that workers and producers import."""
 
 Finished = Callable[[Sequence[Outcome], str | None], None]
-"""Is told what has come of the jobs, in their order, and the address of the page if there is one
-that stays."""
+"""Function that receives the outcomes in the order of jobs, and the address of a lasting page."""
 
 
 def run_up(settings: UpSettings, screen: Screen, finished: Finished) -> None:

@@ -45,7 +45,7 @@ from dpstream.topics.manifests import Manifest
 from dpstream.topics.names import JOBS_TOPIC, Role, jobs_topic
 
 WORKER = "replay"
-"""The name of the worker of each stage."""
+"""Name of the worker of each stage."""
 
 # Manifests per batch: each batch reads the manifest log to its end.
 _EPOCHS_AT_ONCE = 64

@@ -16,7 +16,7 @@ _KINDS: Final = {
     "found": ("items", "FoundKind"),
     "measure": ("one_value", "MeasureKind"),
 }
-"""Modules of this package, imported when they are asked for, and the classes in them."""
+"""Modules of this package, imported on demand, and their classes."""
 
 
 def kind_of(domain: ValueDomain) -> PublishedKind:

@@ -22,29 +22,29 @@ from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.values.value_domains import ValueDomain
 
 Ranked = Callable[[int], list[int]]
-"""So many items, those with the largest sums over all epochs first."""
+"""Function from a number to that many items, in decreasing order of their sums over all epochs."""
 
 
 class PublishedKind(ABC):
     """Publication of a domain: its queries, sentences and curves."""
 
     single: ClassVar[bool] = False
-    """Whether it is one number at every epoch, which needs no name."""
+    """True if one number is published per epoch, which needs no name."""
 
     same_items: ClassVar[bool] = False
-    """Whether it is about one and the same items at every epoch, and estimates their counts."""
+    """True if the same items are published at every epoch, as estimates of their counts."""
 
     in_one: ClassVar[Question]
-    """What is asked where there is room for one number."""
+    """Query where only one number fits."""
 
     in_few: ClassVar[Question]
-    """What is asked of an epoch when people ask nothing."""
+    """Default query of an epoch."""
 
     largest_are: ClassVar[str] = "item"
-    """What each of those of `largest` is about."""
+    """Noun for the subject of each result of `largest`."""
 
     quantiles: ClassVar[tuple[Series, ...]] = ()
-    """The series of values."""
+    """Series of values of the domain."""
 
     @abstractmethod
     def everything(self, domain: ValueDomain) -> Question:
