@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from dpstream.randomizers.affine_hashes import AffineHashes
 
 MOST_TRANSFORMED: Final = 1 << 23
-"""Vectors of a Fourier transform, which needs 30 bytes for each."""
+"""Maximum number of vectors of a Fourier transform, which needs 30 bytes for each."""
 
 
 # Line-by-line steps that take as long as one vector of the transform.

@@ -96,7 +96,7 @@ class PrefixCounts(Counts):
 
 
 FOUND: Final = 32
-"""How many items are published of a domain too large to be listed."""
+"""Number of items published for a domain too large to list."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,8 +24,9 @@ from dpstream.aggregators.followed import Followed
 from dpstream.randomizers.change_kernel import Kernel
 
 ReceivedErrors: TypeAlias = Callable[[int, int, float], tuple[float, float]]
-"""From the reports of an epoch, the devices enrolled and about how many have the value 1: the
-variance of what comes in, and the standard deviation that is due to silent devices."""
+"""Function from the reports of an epoch, the devices enrolled and the approximate number of devices
+with value 1 to errors: the variance of the received count, and the standard deviation due to
+absent devices."""
 
 
 class FollowedChanges:

@@ -25,7 +25,7 @@ from statistics import NormalDist
 from typing import NamedTuple
 
 FALSE_ALARM = 1e-3
-"""The chance that a job ever claims more changes than people have made on average."""
+"""Probability that a job ever claims more changes than users have made on average."""
 
 _LOOKS_BITS = 3
 

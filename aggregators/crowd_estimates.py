@@ -17,7 +17,7 @@ from dpstream.aggregators.found_items import FoundItems
 from dpstream.aggregators.item_estimates import ItemEstimates
 
 WITHHELD: Final = "crowds-withheld"
-"""Flag: of some crowds too few messages were left, and nothing is told of them."""
+"""Flag: some crowds are suppressed because too few of their messages were left."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -23,7 +23,7 @@ from dpstream.randomizers.crowds import CrowdCounts, CrowdsLaw
 
 _HEADER = np.dtype([("crowd", "<u4"), ("bytes", "<u8")])
 _OUTSIDE: Final = 0.05
-"""The probability that a 95 % interval does not hold a number."""
+"""Probability that a 95 % interval misses a number."""
 
 
 class Contents(Protocol):

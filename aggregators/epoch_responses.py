@@ -13,7 +13,7 @@ from dpstream.aggregators.estimate import NORMAL_95, Attendance, Estimate
 from dpstream.aggregators.law_aggregator import LawAggregator, check_form
 
 FEW_REPORTS = 30
-"""Below this many reports the share of ones is not estimated for the variance, but taken as 1/2."""
+"""Number of reports below which the variance uses 1/2 instead of the estimated share of ones."""
 
 _COUNT_CAP = 2**53
 _ENTRY = np.dtype([("epoch", "<u8"), ("zeros", "<i8"), ("ones", "<i8")])

@@ -121,7 +121,7 @@ class TableAggregator(LawAggregator[LawT], Generic[LawT]):
     """Count by epoch in tables; the state is independent of input order, splits and merges."""
 
     ordered: ClassVar[bool] = False
-    """Items are no places of a tree."""
+    """True if items are positions in a tree."""
 
     def __init__(self, law: LawT) -> None:
         super().__init__(law)

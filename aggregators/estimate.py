@@ -19,22 +19,20 @@ if TYPE_CHECKING:
 
 
 Published: TypeAlias = "Estimate | ItemEstimates | FoundItems | CrowdEstimates"
-"""One count, those of all items, those of the items most held, or those of items by crowd."""
+"""One count, the counts of all items, of the top items, or of items by crowd."""
 
 NORMAL_95 = NormalDist().inv_cdf(0.975)
-"""Half the width of a 95 % interval in standard deviations: 1.96."""
+"""Half-width of a 95 % interval in standard deviations: 1.96."""
 
 GAP = "gap"
-"""Flag: something the estimate needs was never received, and no coverage is claimed."""
+"""Flag: an input of the estimate is missing, and no coverage is claimed."""
 
 CHANGES_USED = "changes-used"
-"""Flag: people have made half of the changes that intervals assume, or more, on average.
-
-Those who change more often than others have then made all of theirs: intervals may miss the truth.
-"""
+"""Flag: users have on average made at least half of the changes that intervals assume. Those who
+change more often than others have then made all of theirs: intervals may miss the ground truth."""
 
 OUTSIDE = "outside"
-"""Flag: the estimate lies below 0 or above the population; where it is shown, it is cut."""
+"""Flag: the estimate is below 0 or above the population; displays clip it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
 
 Users: TypeAlias = Any
-"""Numbers of users: a float, or float64 of any shape for several counts with the same errors."""
+"""Number of users: a float, or float64 of any shape for several counts with the same errors."""
 
 
 class Followed(NamedTuple):

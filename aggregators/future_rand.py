@@ -32,10 +32,10 @@ from dpstream.randomizers.future_rand import NEWCOMER
 from dpstream.randomizers.tree_variances import combined_variances, smoothed_variances
 
 Estimator: TypeAlias = Literal["tree", "prefix"]
-"""How intervals are put together: all complete ones combined, or the fewest added up."""
+"""Combination of intervals: all complete ones ("tree"), or the sum of the fewest ("prefix")."""
 
 FEW_REPORTS = 30
-"""Below this many reports the variance is bounded instead of estimated."""
+"""Number of reports below which the variance is bounded instead of estimated."""
 
 # np.bincount converts its whole input to 8-byte integers.
 _COUNTED_AT_ONCE = 1 << 16

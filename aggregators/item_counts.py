@@ -40,7 +40,7 @@ class ItemCountsAggregator(TableAggregator[LawT]):
     """Count all messages and the messages that support each item, for every epoch."""
 
     may_be_silent: ClassVar[bool] = False
-    """Whether contributors may have sent no message at all, which tells something then."""
+    """True if contributors may send no message at all, which is then information as well."""
 
     @property
     def cells(self) -> int:

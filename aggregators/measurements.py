@@ -34,7 +34,7 @@ from dpstream.randomizers.public_matrices import (
 )
 
 _COMPARED: Final = 512
-"""Items whose columns are compared with each other."""
+"""Number of items whose columns are compared with each other."""
 
 _AT_ONCE: Final = 1 << 22
 

@@ -19,8 +19,8 @@ from dpstream.aggregators.estimate import NORMAL_95, Attendance
 from dpstream.aggregators.increments import Increment, combined, joined
 
 OwnIncrements: TypeAlias = Callable[[range, Attendance], Iterable[Sequence[Increment | None]]]
-"""From some epochs and the head counts: of each of them the own estimate of every interval complete
-at the epoch, by order; None where there are no reports."""
+"""Function from some epochs and the participation to the own estimates of the intervals complete at
+each epoch, by order; None where there are no reports."""
 
 # Number of epochs whose own estimates are made in one batch.
 _AT_ONCE = 1024

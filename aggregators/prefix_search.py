@@ -25,7 +25,7 @@ from dpstream.aggregators.found_items import FoundItems
 from dpstream.randomizers.cell_codes.prefixes import PrefixCells
 
 MOST_CANDIDATES: Final = 1 << 22
-"""How many prefixes of a level are looked at, at most."""
+"""Maximum number of prefixes examined per level."""
 
 # Noise hides an item above `FoundItems.found_above` with this probability at most. Where counts are
 # nearly equal, an item may also be mistaken for another one that shares a cell with each of
@@ -34,7 +34,7 @@ MOST_CANDIDATES: Final = 1 << 22
 _HIDDEN_BY_NOISE: Final = 0.01
 _FALSE_CANDIDATES: Final = 0.05
 _FALSE_PREFIXES: Final = 8.0
-"""Of shorter prefixes so many false ones may be extended: only items that are listed must be true,
+"""Expected number of shorter false prefixes that may be extended: only listed items must be true,
 and a lower cut loses fewer of those."""
 _WIDTH_PER_ITEM: Final = 16
 _FEWEST_SEARCHED: Final = 32

@@ -25,10 +25,10 @@ from numpy.typing import NDArray
 
 MOST_WORDS: Final = 1 << 62
 MOST_BUCKETS: Final = 1 << 29
-"""Sums of products of digits must fit 64 bits."""
+"""Maximum number of buckets: sums of products of digits must fit 64 bits."""
 
 ROWS: Final = 32
-"""Items are spread over so many lines, if there are as many; with more, decoding takes longer."""
+"""Number of lines for the items, if there are as many; more lines make decoding slower."""
 
 
 @dataclass(frozen=True, slots=True)

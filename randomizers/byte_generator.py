@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 ReadBytes: TypeAlias = Callable[[int], bytes]
-"""Returns as many random bytes as it is asked for, `os.urandom` for one."""
+"""Source of a requested number of random bytes, such as `os.urandom`."""
 
 
 class ByteGenerator:

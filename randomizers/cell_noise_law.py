@@ -18,7 +18,8 @@ from dpstream.randomizers.dummies import BernoulliDummies, ClusteredDummies, Dum
 from dpstream.randomizers.laws import Constants
 
 DummyLaw: TypeAlias = Literal["poisson", "bernoulli", "negative_binomial", "shuffle"]
-"""Who adds dummies: contributors by one of three laws, or the shuffle stage, Poisson many."""
+"""Source of dummies: contributors, by one of three distributions, or the shuffler, which adds a
+Poisson number ("shuffle")."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +128,12 @@ def too_many(messages: float, allowed: float | None, noise: CellNoiseLaw, last_e
 
 
 DummyKind: TypeAlias = Literal["poisson", "negative_binomial", "shuffle"]
-"""Which dummies: of every contributor, Poisson many or in clusters; or of the shuffle stage."""
+"""Source of dummies: contributors, each a Poisson number or clusters ("negative_binomial"), or the
+shuffler."""
 
 ItemCells: TypeAlias = Literal["balls_into_bins", "count_min"]
-"""What items raise: a word of a hash drawn for every message, or always the same cell."""
+"""Cells of an item: a word of a hash drawn for every message ("balls_into_bins"), or always the
+same cell ("count_min")."""
 
 
 def dummies_in_cell(dummies: Dummies | None, contributors: int, rng: np.random.Generator) -> int:

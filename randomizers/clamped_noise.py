@@ -22,7 +22,7 @@ from dpstream.randomizers.laws import Constants
 from dpstream.randomizers.noise_tables import TABLE_BITS, NoiseTable
 
 MOST_BOUND: Final = 1 << 19
-"""The largest M: of it a table takes a second."""
+"""Maximum of M; creating its table takes a second."""
 
 _FIRST_BITS = 256
 

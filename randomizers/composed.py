@@ -106,7 +106,7 @@ class ComposedLaw:
 
 
 MAX_SIGNS = 1024
-"""The most signs composed into one law: beyond it calibration takes minutes."""
+"""Maximum number of signs composed into one mechanism: calibration of more takes minutes."""
 
 
 @lru_cache(maxsize=1024)

@@ -45,7 +45,7 @@ class CountedWords:
 
 
 Reports: TypeAlias = NDArray[np.unsignedinteger] | CountedWords
-"""Of one drawing, shape (n, width), or counted."""
+"""Reports of one draw: an array of shape (n, width), or counted words."""
 
 
 def written_out(reports: Reports) -> NDArray[np.unsignedinteger]:

@@ -24,8 +24,8 @@ from dpstream.randomizers.counted_words import CountedWords, Reports
 MOST_INSTANCES: Final = 4
 
 MISFIT: Final = 2.0**-200
-"""How likely it is, at most, that the parts of one division do not all fit: so far are the labels
-from independent ones, in total variation, and what that costs belongs into delta."""
+"""Maximum probability that the parts of one division do not all fit. It bounds the total variation
+distance of the labels from independent ones; delta includes its cost."""
 
 _BLOCK = 1 << 20
 

@@ -30,11 +30,12 @@ from dpstream.randomizers.noise_tables import (
 from dpstream.randomizers.search import least_integer
 
 LARGEST_TABLE_MEAN: Final = 1 << 16
-"""Poisson numbers of larger means are sums of draws: longer tables take long to make."""
+"""Maximum mean of a Poisson table. Numbers of larger means are sums of draws: longer tables take
+long to create."""
 
 MISFIT: Final = 2.0**-100
-"""How likely it is, at most, that the dummies of one draw do not fit the room they are given: so
-far is what is sent from its law, in total variation, and what that costs belongs into delta."""
+"""Maximum probability that the dummies of one draw exceed their capacity. It bounds the total
+variation distance of the sent dummies from their distribution; delta includes its cost."""
 
 
 class Dummies(ABC):

@@ -17,7 +17,7 @@ from dpstream.randomizers.given_values import check_epoch, checked_booleans
 MAX_EPOCHS: typing.Final = 1 << 20
 
 TOGETHER: typing.Final = 1 << 14
-"""Devices that are run at once: what is kept of them fits into a processor's cache."""
+"""Number of devices processed at once: their state fits into a processor's cache."""
 
 # Flags of a stored value, besides 0 and 1: unknown since then, or new.
 _UNKNOWN, _NEW = 2, 4

@@ -20,7 +20,7 @@ from dpstream.randomizers.given_values import refuse_wrong
 MIN_ITEMS, MAX_ITEMS = 2, 4096
 
 MAX_LABEL = 100
-"""Characters of a label."""
+"""Maximum characters of a label."""
 
 
 def check_labels(labels: tuple[str, ...]) -> None:

@@ -12,7 +12,7 @@ from dpstream.randomizers.open_domains import MOST_BITS, MOST_BYTES
 MOST_PREDICATES: Final = 1 << 12
 
 MOST_PUBLISHED: Final = 1 << 15
-"""Of larger domains the items most held are published."""
+"""Size of the largest domain published in full; of larger ones, the top items are published."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +70,10 @@ class Points:
 
 
 Values: TypeAlias = tuple[str, ...]
-"""A condition that holds for some values: texts, compared as numbers where both are numbers."""
+"""Condition that holds for some values: texts, compared as numbers where both are numbers."""
 
 Between: TypeAlias = dict[Literal["from", "below"], float]
-"""A condition that holds for numbers: at least ``from`` and less than ``below``, or one of them."""
+"""Condition that holds for numbers: at least ``from`` and less than ``below``, or one of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,10 +150,10 @@ class Attributes:
 ItemDomain: TypeAlias = (
     tuple[str, ...] | Bits | Strings | Numbers | Points | Predicates | Attributes
 )
-"""Labels, or one of the others; values are items from 1 on, in their order."""
+"""Labels, or one of the other domains; values are items from 1 on, in their order."""
 
 StreamDomain: TypeAlias = tuple[str, ...] | Numbers | Bits
-"""What a user has one of at a time: a label, or a number, of which ranges are asked for."""
+"""Domain with one value of a user at a time: labels, or numbers or bits, which support ranges."""
 
 
 def domain_size(domain: ItemDomain) -> int:

@@ -10,13 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 FEATURE_UNIT: Final = 1 << 12
-"""How finely features are told: in units of 1 / 4096."""
+"""Resolution of features: they are multiples of 1 / 4096."""
 
 LARGEST_FEATURE: Final = 7.999
-"""Features lie between this and its negative: 16 bits hold them."""
+"""Maximum absolute value of a feature: 16 bits can represent it."""
 
 MAX_NUMBERS: Final = 1 << 17
-"""Of a test set: a deployed job holds it, and Kafka takes no record above 1 MB."""
+"""Maximum number of numbers in a test set: a deployed job contains it, and Kafka accepts records of
+at most 1 MB."""
 
 
 def check_examples(examples: NDArray[np.integer], classes: int, where: str) -> None:

@@ -22,7 +22,7 @@ SLACK: Final = 1 + 1e-3
 """Factor by which a lower bound may exceed the stated delta: tables, rounding and logarithms."""
 
 _MOST = 1 << 33
-"""Messages in the cells of a count, at most; a single cell with more noise is refused."""
+"""Maximum number of messages in the cells of a count; a single cell with more noise is rejected."""
 _POINTS = 2000
 _LEAST_DISTANCE = 1e-4
 

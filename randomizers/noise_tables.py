@@ -21,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 TABLE_BITS: Final = 128
-"""Probabilities in a table are multiples of 2^-128."""
+"""Precision of a table, in bits: its probabilities are multiples of 2^-128."""
 
 MAX_ENTRIES: Final = 1 << 20
-"""The longest table that is made: it takes a second, and 16 MB."""
+"""Maximum number of entries of a table: creating it takes a second, and 16 MB."""
 
 _GUIDE_BITS = 16
 _LEADING_BITS = 64

@@ -91,7 +91,7 @@ _KINDS: Final[Mapping[str, tuple[_DeviceKind, ...]]] = {
 }
 
 PROTOCOLS: Final = tuple(_KINDS)
-"""Those that a device can run by itself."""
+"""Names of the protocols that a device can run by itself."""
 
 
 _MOST = 1 << 62

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 PRIME: Final = (1 << 31) - 1
 MOST_BUCKETS: Final = 1 << 24
-"""Of a hash: far fewer than `PRIME`, so that all are nearly equally likely."""
+"""Maximum number of buckets of a hash: far below `PRIME`, so that all are nearly equally likely."""
 
 _BYTES = 16
 

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from dpstream.randomizers.noise_tables import NoiseTable, binomial_table
 
 MOST_TRIALS: Final = 1 << 40
-"""Of one binomial number."""
+"""Maximum number of trials of one binomial draw."""
 
 _TABLE_DIGITS = 24
 
@@ -89,10 +89,10 @@ def _table(probability: Fraction, digit: int) -> tuple[NoiseTable, int]:
 
 
 KEY_BYTES: Final = 32
-"""Of AES-256."""
+"""Bytes of an AES-256 key."""
 
 WORD_BITS: Final = 32
-"""Of the word that decides an answer; a block has four, for cells that follow each other."""
+"""Bits of the word that determines an answer; a block has four, for consecutive cells."""
 
 _BLOCK_BYTES = 16
 _LANES = 8 * _BLOCK_BYTES // WORD_BITS

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dpstream.randomizers.public_matrices import public_words
 
 ZIPF_EXPONENT: Final = 1.1
-"""Skew that is assumed where none is stated."""
+"""Default skew."""
 
 _READ = 20_000
 _STEPS = 1 << 53
@@ -80,7 +80,7 @@ def clipped_errors(
 
 MOST_HELD: Final = 100
 OTHERS: Final = 400
-"""Errors are looked at of the items that most users hold, and of others drawn at random."""
+"""Numbers of evaluated items: those that most users have, and others drawn at random."""
 
 
 def usual_error(errors: NDArray[np.float64], counts: NDArray[np.float64]) -> float:

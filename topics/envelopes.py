@@ -47,10 +47,10 @@ CONTENT_TYPE: Final = "application/vnd.dpstream.reports"
 IDENTITY_BYTES: Final = 16
 KEY_ID_BYTES: Final = 8
 ENVELOPE_OVERHEAD: Final = 2 * IDENTITY_BYTES + 1
-"""Bytes of an envelope that are not content."""
+"""Bytes of an envelope without its content."""
 ENVELOPE_MAX: Final = 0xFFFF
 BODY_MAX: Final = 256 * 1024
-"""Bytes of a body beyond which it is neither written nor looked at."""
+"""Maximum bytes of a body; longer ones are neither written nor read."""
 
 _HEADER = struct.Struct("<4sBBH16s16sQ8s")
 HEADER_BYTES: Final = _HEADER.size

@@ -20,16 +20,16 @@ from crc32c import crc32c
 MAGIC = b"dpst"
 VERSION = 1
 RECORD_TARGET = 64 * 1024
-"""Bytes of an encoded record that a writer aims at."""
+"""Target size of an encoded record, in bytes."""
 RECORD_CAP = 256 * 1024
-"""Bytes of an encoded record beyond which it is neither written nor looked at."""
+"""Maximum size of an encoded record, in bytes; longer ones are neither written nor read."""
 PAYLOAD_TARGET = RECORD_TARGET - 128
-"""Bytes of a payload that a writer aims at: with any of the headers, within `RECORD_TARGET`."""
+"""Target size of a payload, in bytes: with any of the headers, within `RECORD_TARGET`."""
 MESSAGES_CAP = 2**40
-"""Messages that one record can stand for."""
+"""Maximum number of messages of one record."""
 U4_MAX = 2**32 - 1
 INTEGER_MAX = 2**63 - 1
-"""Largest epoch, offset or number of devices: what still fits a signed 64-bit integer."""
+"""Largest epoch, offset or number of devices: the largest signed 64-bit integer."""
 
 _IDENTITY_BYTES = 16
 _OPENING = struct.Struct("<4sBB")
@@ -122,7 +122,7 @@ class Frame:
         self._name = kind.name.lower()
         self._header = struct.Struct(f"<4sBBH16s16s{fields}II")
         self.size = self._header.size
-        """Bytes of the header, and where the payload begins."""
+        """Bytes of the header; offset of the payload."""
 
     def seal(
         self, fingerprint: bytes, deployment: bytes, *fields: bytes | int, payload: bytes = b""

@@ -38,7 +38,7 @@ _NO_KEY = bytes(KEY_ID_BYTES)
 
 LOOSE_PAYLOAD_TARGET: Final = PAYLOAD_TARGET
 LOOSE_PAYLOAD_MAX: Final = RECORD_CAP - _BATCH.size
-"""Bytes of rows that one batch can hold."""
+"""Maximum bytes of rows in one batch."""
 
 
 def report_tag(key: bytes, deployment: bytes, epoch: int, subject: bytes) -> bytes:

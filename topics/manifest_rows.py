@@ -25,7 +25,7 @@ from dpstream.topics.manifests import (
 )
 
 PRODUCERS = 256
-"""Of more producers manifests are read one by one."""
+"""Number of producers above which manifests are read one by one."""
 
 # The fields of version 1 that differ between similar manifests, in their order.
 _FIELDS = np.dtype(

@@ -38,18 +38,18 @@ from dpstream.topics.memberships import NumberRow, decode_membership
 _MANIFEST = Frame(RecordType.MANIFEST, "QQQQQQQII")
 _OF_AN_INSTANCE = Frame(RecordType.MANIFEST, "QQQQQQQIII", version=2)
 SHORT = Frame(RecordType.MANIFEST, "QQQQQQQIIQ", version=3)
-"""Its last field is the offset of the manifest that it says the differences from."""
+"""Differences from another manifest, whose offset is the last field."""
 _FRAMES = {frame.version: frame for frame in (_MANIFEST, _OF_AN_INSTANCE, SHORT)}
 _POPULATION_TYPE = np.dtype("<u4")
 _FIELDS = 11
-"""That all versions begin with: fingerprint, deployment, and those of the first version."""
+"""Common first fields of all versions: fingerprint, deployment, and those of the first version."""
 
 PRODUCERS_MAX = (RECORD_CAP - _MANIFEST.size) * 8 // (8 * _POPULATION_TYPE.itemsize + 1)
-"""Producers of a job, about 63,000: a manifest with all of them in still fits a record."""
+"""Maximum producers of a job, about 63,000: a manifest that includes all of them fits a record."""
 PRODUCERS_OF_INSTANCES_MAX = (
     (RECORD_CAP - _OF_AN_INSTANCE.size) * 8 // (8 * (_POPULATION_TYPE.itemsize + DRAWING_BYTES) + 1)
 )
-"""The same where manifests name drawings, about 21,000."""
+"""Maximum producers of a job whose manifests name drawings, about 21,000."""
 
 
 class Fate(StrEnum):
@@ -68,7 +68,7 @@ class Fate(StrEnum):
 _FATE_CODES = {Fate.RELEASED: 1, Fate.TOO_SMALL: 2, Fate.EMPTY: 3}
 _FATES = {code: fate for fate, code in _FATE_CODES.items()}
 DECIDED_FATES = tuple(_FATE_CODES)
-"""Those that a manifest can say."""
+"""Statuses that a manifest can have."""
 
 
 @dataclass(frozen=True, slots=True)

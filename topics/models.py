@@ -15,7 +15,8 @@ MAGIC = b"dpsm\x01"
 _HEADER_BYTES = len(MAGIC) + 16 + 8 + 4
 _NUMBER = np.dtype("<f8")
 MAX_NUMBERS = 1 << 16
-"""Of a model: a record has at most 512 KiB, and Kafka takes none above 1 MB."""
+"""Maximum number of numbers in a model: a record has at most 512 KiB, and Kafka accepts at most
+1 MB."""
 
 
 def record_bytes(numbers: int) -> int:

@@ -16,20 +16,18 @@ JOBS_TOPIC = "dpstream.jobs"
 """Topic of the deployed jobs, one for the whole cluster; keyed by job name, compacted."""
 
 LEDGER_TOPIC = "dpstream.ledger"
-"""Topic of what people were charged and may be, one for the whole cluster; nothing rewrites it."""
+"""Topic of the charges and budget limits of users, one for the whole cluster; never rewritten."""
 
 BATCH_BYTES_MAX = 512 * 1024
-"""Largest batch of records that reports and shuffled accept: a client's batch size stays below."""
+"""Largest batch of records that reports and shuffled accept: a client's batch size is smaller."""
 KEPT_BATCH_BYTES_MAX = 1024 * 1024
-"""Largest batch of records that the other topics accept.
-
-A dead letter holds a record of reports or shuffled, and headers on top.
-"""
+"""Largest batch of records that the other topics accept. A dead letter contains a record of reports
+or shuffled, plus headers."""
 FOREVER = -1
 TIMESTAMP_TYPE = "message.timestamp.type"
-"""The setting that says whose clock a topic goes by."""
+"""Topic setting that selects the clock of timestamps."""
 LOG_APPEND_TIME = "LogAppendTime"
-"""The broker's."""
+"""The broker's clock."""
 
 
 class Role(StrEnum):
@@ -56,19 +54,19 @@ class Role(StrEnum):
 
 
 COMPACTED = frozenset({Role.RESULTS, Role.STATUS})
-"""Topics that keep the last record of every key: offsets before others may be gone."""
+"""Topics that retain the last record of every key: offsets before others may be missing."""
 
 HOPS = (Role.HOP_1, Role.HOP_2)
-"""What one shuffle stage passes on to the next, where several stand in series."""
+"""Topics between chained shufflers."""
 
 FURTHER_REPORTS = (Role.REPORTS_2, Role.REPORTS_3, Role.REPORTS_4)
-"""What devices send to each further shuffle instance, where several work side by side."""
+"""Topics of device reports, one for each further parallel shuffler."""
 
 SUMS = (Role.PARTIALS_A, Role.PARTIALS_B)
-"""What each of two parties adds up, of tables that are in two shares."""
+"""Topics of the sums of each of the two aggregators, for tables in two shares."""
 
 JOB_NAME_MAX = 249 - max(len(f".{role}") for role in Role)
-"""Characters of a job name: Kafka allows 249 for a topic's."""
+"""Maximum characters of a job name: Kafka allows 249 for a topic's."""
 
 # No '.': Kafka's metrics map 'a.b' and 'a_b' to the same topic. With the one '.' of a topic name
 # before its role, and no '_' in a role, different topics remain different.

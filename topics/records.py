@@ -24,9 +24,9 @@ from dpstream.topics.frames import (
 )
 
 JSON_CAP = 4096
-"""Bytes of a JSON record."""
+"""Maximum bytes of a JSON record."""
 PRODUCER_NAME_MAX = 200
-"""Characters of a producer's name."""
+"""Maximum characters of a producer's name."""
 
 _IDENTITY = re.compile("[0-9a-f]{32}")
 _HEADER = "dpstream-"
@@ -204,25 +204,25 @@ class Reason(StrEnum):
     """Reason for rejecting a record."""
 
     UNREADABLE = "unreadable"
-    """Damaged, or not one of ours."""
+    """Damaged, or not a dpstream record."""
     FINGERPRINT = "fingerprint"
-    """Made for a job whose reports mean something else."""
+    """Made for a job whose reports have another meaning."""
     DEPLOYMENT = "deployment"
     """Made for another deployment."""
     VERSION = "version"
-    """Of a version of the format that is not understood."""
+    """Unsupported version of the format."""
     OVERSIZED = "oversized"
-    """Larger than a record may be."""
+    """Larger than the maximum record size."""
     ENROLMENT = "enrolment"
-    """Of a producer that is not registered, or not for this epoch."""
+    """Producer not registered, or not for this epoch."""
     EPOCH = "epoch"
-    """Of an epoch that lies out of range or in another partition."""
+    """Epoch out of range or in another partition."""
     PUNCTUATION = "punctuation"
-    """A producer's punctuation and batches contradict each other."""
+    """Contradiction between a producer's punctuation and its batches."""
     PROTOCOL = "protocol"
-    """Words that the protocol does not have."""
+    """Invalid words for the protocol."""
     SEALED = "sealed"
-    """Sealed where it must not be, not sealed where it must, or to a key that is not here."""
+    """Sealed where prohibited, not sealed where required, or sealed to an unavailable key."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,9 @@ from dpstream.topics.frames import VERSION, CodecError, check_identities, check_
 from dpstream.topics.names import FURTHER_REPORTS, Role
 
 RAW_ROLES = (Role.REPORTS, *FURTHER_REPORTS)
-"""Topics that records are fed back into."""
+"""Topics that records are requeued to."""
 OFFSETS_MAX = 1000
-"""Offsets in one marker."""
+"""Maximum number of offsets in one marker."""
 
 _KEYS = {"version", "type", "deployment", "partition", "offsets"}
 _ROLE = "role"

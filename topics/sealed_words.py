@@ -31,7 +31,7 @@ _REPORT, _CHAFF = 1, 0
 
 
 NAME_WORDS: Final = 2
-"""Words of a row that name its box."""
+"""Number of words of a row that name its ciphertext."""
 
 
 def sealed_form(form: WordForm, layers: int) -> WordForm:

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 
 KEY_ID_BYTES: Final = 8
 BOX_BYTES: Final = 48
-"""What a box has more than its content: an ephemeral public key (32) and a tag (16)."""
+"""Bytes of a ciphertext minus those of its content: an ephemeral public key (32) and a tag (16)."""
 
 _LABEL = b"dpstream sealed report"
 

@@ -31,11 +31,11 @@ from dpstream.topics.words import WordArray
 Counts = NDArray[np.uint32]
 
 SEED_BYTES: Final = 32
-"""Of an AES-256 key, which is used for one piece and never again."""
+"""Bytes of an AES-256 key, which is used for one chunk only."""
 MOST_ALIKE: Final = U4_MAX
-"""Reports that say the same, of a window: sums are modulo one more."""
+"""Maximum number of equal reports of a window: sums are modulo `MOST_ALIKE` + 1."""
 MOST_SHARED: Final = 1 << 22
-"""Cells of the largest table that is shared: 16 MiB of every producer at every epoch."""
+"""Maximum number of cells of a shared table: 16 MiB of every producer at every epoch."""
 
 _WORD: Final = np.dtype("<u8")
 _COUNT: Final = np.dtype("<u4")

@@ -38,10 +38,11 @@ from dpstream.topics.memberships import (
 )
 
 BASES = 64
-"""Whole manifests that a reader keeps the populations of."""
+"""Number of whole manifests whose populations a reader stores."""
 
 SHARE = 32
-"""What differs takes at most one part in so many of a whole manifest, or a whole one is written."""
+"""Minimum size of a whole manifest, as a multiple of that of the differences. If the differences
+are larger, the whole manifest is written."""
 
 
 class ManifestReader:

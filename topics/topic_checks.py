@@ -40,7 +40,7 @@ def refuse_topic(wanted: TopicSettings, found: TopicSettings) -> str | None:
 
 
 SETTINGS = ("cleanup.policy", "retention.ms", "retention.bytes", "max.message.bytes")
-"""Settings of a topic at work that lose or refuse records where they were changed."""
+"""Settings of a topic in use that lose or reject records when changed."""
 
 
 def changed_settings(wanted: TopicSettings, found: Mapping[str, str]) -> Iterator[str]:

@@ -35,7 +35,7 @@ WORDS_FIELDS = "BBHIQ"
 
 _PLAIN, _PAIRS = 0, 1
 PLAIN_ENCODINGS: Final = 2
-"""Of the encodings of words, those below are here, the others in `dpstream.topics.fixed_sizes`."""
+"""Number of the first encodings, decoded here; later ones are in `dpstream.topics.fixed_sizes`."""
 _WIDTH_MAX = 2**16 - 1
 WORD_TYPES: Final = {size: np.dtype(f"<u{size}") for size in (1, 2, 4, 8)}
 _COUNT_TYPE = np.dtype("<u4")

@@ -62,7 +62,7 @@ PUBLIC = {
     "local_loss_of_streams": "whole_streams",
     "there_throughout": "whole_streams",
 }
-"""The module of every name that may be imported from here: it is loaded when the name is."""
+"""Module of each name importable from this package; loaded on access to the name."""
 
 
 def __getattr__(name: str) -> Any:

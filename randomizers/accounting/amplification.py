@@ -44,7 +44,7 @@ from dpstream.randomizers.accounting.shifted_noise import GRID_FINENESS, check_t
 from dpstream.randomizers.search import largest_real, least_real
 
 TAIL: Final = 1e-25
-"""Probability that a number of clones, or of heads, leaves the interval computed with."""
+"""Probability that a number of clones, or of heads, leaves the computed interval."""
 
 # Numbers of clones that are distinguished: fewer clones hide less than there are. The second is for
 # compositions, which use every number of heads.

@@ -19,7 +19,7 @@ from dpstream.randomizers.cell_codes.levels import Levels
 from dpstream.randomizers.code_variances import random_ranges, range_variances
 
 MOST_CHILDREN = 64
-"""Of a root; other nodes have at most half as many."""
+"""Maximum number of children of a root; other nodes have at most half as many."""
 
 
 def mean_deviation(axis: AxisCode) -> float:

@@ -16,7 +16,7 @@ from dpstream.randomizers.composed import ComposedLaw
 
 _PRECISION = 80
 WEIGHT_BITS = 100
-"""Weights are known to about so many bits."""
+"""Approximate precision of weights, in bits."""
 
 
 def optimal(k: int, epsilon: float | Decimal) -> ComposedLaw:

@@ -62,7 +62,7 @@ def normal_deviation(epsilon: float, delta: float) -> float:
 
 
 Tail = Callable[[NDArray[np.float64]], NDArray[np.float64]]
-"""From losses, how likely larger ones are."""
+"""Function from losses to the probabilities of larger ones."""
 
 # Relative and absolute errors of tails, far above the measured ones, that are charged to the larger
 # loss.

@@ -29,7 +29,7 @@ from dpstream.randomizers.accounting.shifted_noise import (
 )
 
 VARIANCE_FACTOR = 1.25
-"""How much more variance than Poisson noise negative-binomial noise may have by default."""
+"""Default maximum variance of negative-binomial noise, as a multiple of that of Poisson noise."""
 
 
 def epoch_shifts(noise: CellNoise, last_epoch: int) -> list[ShiftedCells]:

@@ -15,7 +15,7 @@ from scipy.optimize import minimize, root
 from dpstream.randomizers.value_tree import half_difference
 
 WEIGHT_TOTAL = 1 << 20
-"""What integer weights add up to, apart from rounding."""
+"""Sum of integer weights, apart from rounding."""
 
 _MOST_LOGIT = 8.0
 # A level below this probability is not drawn at all.

@@ -19,7 +19,7 @@ from scipy.optimize import minimize
 from dpstream.randomizers.tree_variances import combined_variances, order_shares, smoothed_variances
 
 WEIGHT_TOTAL = 1 << 20
-"""What integer weights add up to, apart from rounding."""
+"""Sum of integer weights, apart from rounding."""
 
 _MOST_LOGIT = 5.0
 # Approximate number of prefixes that represent all of them.

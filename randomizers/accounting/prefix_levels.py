@@ -29,7 +29,7 @@ from dpstream.randomizers.pairwise_hash import MOST_BUCKETS
 
 DEFAULT_EXPONENT: Final = 1.1
 DEFAULT_WIDTH: Final = 512
-"""How many prefixes of a level are extended: as a search for 32 items does by default."""
+"""Maximum number of prefixes extended per level: the default of a search for 32 items."""
 
 _MOST_LEVELS: Final = 12
 _MOST_FIRST_BITS: Final = 20

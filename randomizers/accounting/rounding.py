@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 UNIT: Final = 2.0**-53
-"""u: half of the distance from 1 to the next larger number."""
+"""Unit roundoff u: half of the distance from 1 to the next larger number."""
 FUNCTION: Final = 8 * UNIT
-"""Relative error of a logarithm or an exponential."""
+"""Bound on the relative error of a logarithm or an exponential."""
 
 
 def of_sum(terms: int) -> float:

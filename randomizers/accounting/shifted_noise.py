@@ -20,14 +20,14 @@ from dpstream.randomizers.accounting.loss_distributions import LossDistribution,
 from dpstream.randomizers.search import least_parameter
 
 LEAST_DELTA = 1e-12
-"""Far above what is charged for the tails of the noise, of however many cells."""
+"""Minimum delta: far above the charge for the tails of the noise, for any number of cells."""
 
 TAIL = 1e-30
-"""Probability that the noise leaves the interval computed with, counted as certain loss."""
+"""Probability that the noise leaves the computed interval, counted as certain loss."""
 LEAST_MASS = 1e-60
-"""Outcomes less likely than this are counted in the same way."""
+"""Probability below which outcomes are counted as certain loss, too."""
 GRID_FINENESS = 0.025
-"""Width of a grid over the root mean square of the losses: adds 1e-4 to their variance."""
+"""Width of a grid divided by the root mean square of the losses; adds 1e-4 to their variance."""
 
 
 @dataclass(frozen=True, slots=True)

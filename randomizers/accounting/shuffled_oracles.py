@@ -34,7 +34,7 @@ from dpstream.randomizers.accounting.shifted_noise import (
 )
 
 VARIANCE_FACTOR = 1.2
-"""How much more variance than Poisson noise negative-binomial noise may have by default."""
+"""Default maximum variance of negative-binomial noise, as a multiple of that of Poisson noise."""
 
 
 def row_shifts(noise: CellNoise, rows: int, items: int = 1, epochs: int = 1) -> list[ShiftedCells]:

@@ -15,7 +15,7 @@ from dpstream.randomizers.dummies import MISFIT, BernoulliDummies, ClusteredDumm
 from dpstream.randomizers.noise_tables import negative_binomial_tables
 
 FOR_TABLES: Final = 1e-6
-"""The share of it."""
+"""Share of delta reserved for inexact distributions."""
 
 # Maximum clusters of all contributors in a cell: far above any real number.
 _MOST_CLUSTERS = 1 << 40

@@ -41,7 +41,7 @@ from dpstream.randomizers.parameter_checks import check_epsilon
 from dpstream.randomizers.permanent_loss import stream_loss
 
 MAX_EPOCHS = 1 << 20
-"""The most epochs with a report at each."""
+"""Maximum number of epochs with a report at each."""
 
 
 class EpochResponses(Devices[LawT]):

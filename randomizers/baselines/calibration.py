@@ -179,4 +179,5 @@ CALIBRATIONS: Final[Mapping[type[Any], Callable[[Any, int], Any]]] = {
     SplitBudgetParameters: _split,
     MemoizedResponseParameters: _memoized,
 }
-"""From parameters of each class and a number of epochs, the law of a job."""
+"""Calibration of each class of parameters: a function from parameters and a number of epochs to the
+mechanism of a job."""

@@ -22,7 +22,7 @@ from dpstream.randomizers.cell_codes.levels import Levels, check_items
 
 KIND = "grid"
 AxisCode = Levels | KeptNodes
-"""What the coordinates of an axis may be encoded with."""
+"""Code for the coordinates of an axis."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from dpstream.randomizers.cell_codes.levels import check_items
 
 KIND = "kept_nodes"
 NONE = -1
-"""Stands where an item has fewer cells than others."""
+"""Placeholder in the rows of items that have fewer cells than others."""
 
 
 @dataclass(frozen=True, slots=True)

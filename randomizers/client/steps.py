@@ -24,27 +24,27 @@ from dpstream.randomizers.one_device import OneDevice
 from dpstream.topics.envelopes import IDENTITY_BYTES, EnvelopeError, encode_body, encode_envelope
 
 MOST_WAITING: Final = 32
-"""Reports that a device keeps while nobody takes them; the oldest is given up for another one."""
+"""Maximum number of undelivered reports of a device; the oldest is dropped for a new one."""
 CLOCK_TOLERANCE: Final = 60_000
-"""Milliseconds between the device's clock and the server's, from which the server's counts."""
+"""Maximum difference from the server's clock at which the device uses its own, in milliseconds."""
 MOST_AHEAD: Final = 86_400_000
-"""Milliseconds that a server can move a device ahead of a clock that may be right."""
+"""Maximum milliseconds that a server can move a device ahead of a clock that may be right."""
 LAST_MOMENT: Final = 253_402_300_799_999
-"""Milliseconds since 1970, of year 9999: no clock that is right says more."""
+"""Maximum time of a correct clock, at the end of year 9999, in milliseconds since 1970."""
 LONGEST_WAIT: Final = 86_400.0
-"""Seconds that a server can make a device wait."""
+"""Maximum seconds that a server can make a device wait, before jitter."""
 _OFF: Final = 1 + 1e-9
-"""By how much logarithms of clients may be off."""
+"""Tolerance for the logarithms that clients compute, as a factor."""
 _FIRST_WAIT: Final = 1.0
 _LAST_WAIT: Final = 3_600.0
 
 _REFUSALS: Final = {400, 403, 413, 415}
 _REFUSED_CONFLICTS: Final = {"late", "fingerprint"}
 _PROBLEMS: Final = "/problems/"
-"""What the types of problems of collectors begin with. Others in between say 400 and 403 too."""
+"""Prefix of the problem types of collectors; intermediaries also respond with 400 and 403."""
 
 Seal = Callable[[bytes, bytes, bytes], tuple[bytes, bytes]]
-"""Content, public key and context in; box and id of the key out."""
+"""Function from content, public key and context to ciphertext and key id."""
 
 
 def check_randomizer(statement: Statement) -> None:

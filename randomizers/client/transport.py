@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from dpstream.randomizers.client.device_errors import UnreachableError
 
 ANSWER_MAX: Final = 8 * 1024 * 1024
-"""Bytes of an answer; of longer ones no more is read."""
+"""Maximum bytes of a response; reading of a longer one stops with `UnreachableError`."""
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
 

@@ -11,7 +11,7 @@ from dpstream.randomizers.client.device_errors import ValueRefusedError
 from dpstream.randomizers.equal_buckets import EqualBuckets
 
 Value: TypeAlias = bool | int | float | str | Sequence[int | str] | Set[int | str] | None
-"""As apps give it: see `DeviceValues.number`."""
+"""Value as apps pass it; see `DeviceValues.number`."""
 
 
 @dataclass(frozen=True, slots=True)

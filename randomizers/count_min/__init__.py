@@ -38,15 +38,19 @@ from dpstream.randomizers.parameter_checks import (
 )
 
 Calibration: TypeAlias = Literal["exact", "published"]
-"""Sized on the exact privacy loss, or by the formulas of the paper."""
+"""Basis of the noise: the exact privacy loss ("exact"), or the paper's formulas ("published")."""
 
 Queries: TypeAlias = Literal["items", "top", "ranges", "published_ranges"]
-"""What is asked of the counts, which decides about the cells: single items (rows of buckets), the
-items most held of an open domain (prefixes), or ranges, boxes and quantiles (a tree of any
-branching, or that of the paper, which keeps the root and all left children)."""
+"""Queries about the counts, which determine the cells:
+
+* "items": single items (rows of buckets);
+* "top": the top items of an open domain (prefixes);
+* "ranges": ranges, boxes and quantiles (a tree of any branching);
+* "published_ranges": the same (the tree of the paper: the root and all left children).
+"""
 
 Estimator: TypeAlias = Literal["min", "mean", "median"]
-"""How the rows are put together."""
+"""Combination of the rows into one estimate."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from dpstream.randomizers.count_min.code_noise import (
 )
 
 _SEARCHED: Final = 0.999
-"""Noise that is found by a search loses no less than this share of the epsilon asked for. Where
-delta asks for more noise than epsilon does, less is lost, and that is what is stated."""
+"""Minimum share of the requested epsilon that noise found by a search spends. If delta requires
+more noise than epsilon does, less is spent, and the guarantee states the smaller loss."""
 
 
 def calibrate(parameters: CountMinParameters, last_epoch: int, minimum: int) -> CountMinLaw:

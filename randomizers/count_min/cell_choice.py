@@ -22,10 +22,10 @@ from dpstream.randomizers.item_domains import Bits, Numbers, Points, Strings, do
 from dpstream.randomizers.row_errors import error_samples, zipf_counts
 
 MESSAGES_PER_USER: Final = 100.0
-"""Of an epoch, where a job does not say."""
+"""Default maximum number of messages of a user per epoch."""
 
 MOST_LISTED: Final = 1 << 22
-"""The largest domain whose items are estimated one by one."""
+"""Size of the largest domain whose items are estimated one by one."""
 
 _ROWS: Final = (1, 2, 3, 5, 7)
 _MOST_CELLS: Final = 1 << 24

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from scipy import stats
 
 _MOST_COMPUTED: Final = 1e8
-"""Noise with a larger mean is bounded, and not computed."""
+"""Maximum mean of noise that is computed; with a larger mean, noise is bounded."""
 
 _ROUNDING: Final = 1e-6
-"""By so large a share of itself a probability that is computed is taken to be too small."""
+"""Relative error by which a computed probability is assumed to be too small."""
 
 
 def least_noise(noise: CellNoiseLaw, contributors: int, below: float) -> int:

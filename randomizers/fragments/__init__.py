@@ -51,10 +51,11 @@ from dpstream.randomizers.permanent_loss import stream_loss, unchanged_loss
 from dpstream.topics.word_forms import WordForm, narrowest
 
 Calibration: TypeAlias = Literal["exact", "published"]
-"""Sized on the exact privacy loss of the blanket; or by the paper's closed formula."""
+"""Basis of the noise: the exact privacy loss of the blanket ("exact"), or the paper's closed
+formula ("published")."""
 
 Neighbours: TypeAlias = Literal["replacement", "removal"]
-"""Which inputs cannot be told apart: any two sets of a user, or a set and none."""
+"""Neighboring inputs: any two sets of a user ("replacement"), or a set and none ("removal")."""
 
 MAX_REPORTS: Final = 1 << 10
 

@@ -26,7 +26,7 @@ from dpstream.randomizers.given_values import check_epoch, checked_booleans
 from dpstream.randomizers.guarantee import Guarantee
 
 NEWCOMER = 1 << 7
-"""Added to the word of a device that was enrolled within the interval it reports on."""
+"""Addend of the word of a device that was enrolled within the interval it reports on."""
 
 # A device's value at its last boundary, if not 0 or 1. A device that was absent there cannot know
 # its next partial sum. One that has seen no epoch had the value 0 at every boundary. One that was

@@ -33,9 +33,7 @@ from dpstream.randomizers.parameter_checks import check_approximate, check_domai
 from dpstream.topics.word_forms import WordForm, narrowest
 
 MAX_ROWS = 40
-"""The most columns of a message: more change nothing for any number of users."""
-
-"""Of a domain."""
+"""Maximum number of columns of a message: more change nothing for any number of users."""
 
 Blanket = Literal["poisson", "bernoulli"]
 

@@ -39,15 +39,16 @@ from dpstream.randomizers.parameter_checks import check_approximate
 from dpstream.topics.word_forms import WordForm
 
 MAX_DIMENSIONS: Final = 1 << 16
-"""Of a model: a record of it then has 512 KiB, and Kafka takes no record above 1 MB."""
+"""Maximum number of dimensions of a model: a record of it has at most 512 KiB, and Kafka accepts
+records of at most 1 MB."""
 
 MAX_SUMS: Final = 1 << 26
-"""Dimensions times steps: a publisher keeps a sum of 8 bytes for each."""
+"""Maximum product of dimensions and steps: a publisher stores a sum of 8 bytes for each."""
 
 MAX_REPORTS: Final = 1 << 10
 
 ERROR_UNIT: Final = 1 << 12
-"""How finely the derivatives of the loss by the scores of classes are told."""
+"""Resolution of the derivatives of the loss by class scores: multiples of 1 / `ERROR_UNIT`."""
 
 _HALF: Final = 1 << 31
 _AT_ONCE: Final = 1 << 18  # coordinates

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 UNIT = 1 << 12
-"""The standard deviation of a coordinate."""
+"""Standard deviation of a coordinate."""
 
 MAX_SEED_BITS = 128
 

@@ -69,16 +69,16 @@ from dpstream.randomizers.public_matrices import (
 from dpstream.topics.word_forms import WordForm, narrowest
 
 Calibration: TypeAlias = Literal["published", "replacement", "sampled"]
-"""The paper's noise; enough of it for users who replace their item by another; or one measurement
-of each device, by randomized response."""
+"""Noise of the paper ("published"), or enough of it for users who replace their item by another
+("replacement"); or one measurement of each device, by randomized response ("sampled")."""
 
 MOST_MEASUREMENTS: Final = 1 << 15
-"""Of a report with noise: it has to fit a record."""
+"""Maximum number of measurements in a report with noise, which has to fit a record."""
 
 _AT_ONCE = 1 << 20
 
 _NO_DELTA = 0.5
-"""An allowed one, to check parameters that have none."""
+"""Placeholder for checking parameters that have no delta."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,15 +37,15 @@ from dpstream.randomizers.measurements import (
 from dpstream.randomizers.public_matrices import OneHot, PublicMatrix, size_for
 
 _SCALES = 16
-"""Noise is clamped at so many times its scale: beyond it is one report in ten million."""
+"""Bound of clamped noise, as a multiple of its scale: one report in ten million is beyond it."""
 
 _MOST_LOSS = 16.0
-"""Of a measurement: with less noise than that, tables would be too coarse."""
+"""Maximum privacy loss of a measurement: with less noise, tables would be too coarse."""
 
 _ROUNDING = 1 + 1e-10
 
 MEASUREMENTS: Final = 256
-"""Numbers of a report of `jl_hh`, unless a job says otherwise: collisions are below the noise."""
+"""Default number of measurements in a report of `jl_hh`: collisions are below the noise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ MECHANISMS: Final[Mapping[type[MeasurementsParameters], Mechanism]] = {
         LaplaceHistogramLaw, lambda asked, items, minimum: {}, OneHot, pure=True
     ),
 }
-"""The mechanism of each class of parameters."""
+"""Mechanism of each class of parameters."""
 
 
 class Spent(TypedDict):

@@ -32,19 +32,21 @@ from dpstream.randomizers.projective_geometry import (
 from dpstream.randomizers.projective_geometry.points import MOST_POINTS, PointSpace
 
 NEAR: Final = Fraction(103, 100)
-"""How much of the least variance may be spent on fewer points."""
+"""Maximum variance, relative to the least, that is accepted for fewer points."""
 
 CELLS: Final = 1 << 18
-"""Of prefixes of each of three lengths and more; the shortest ones have a cell each."""
+"""Number of cells of each prefix length if there are at least three; the shortest prefixes have a
+cell each."""
 
 CELLS_OF_TWO: Final = 1 << 19
-"""The same of two lengths."""
+"""Number of cells of each prefix length if there are two."""
 
 MOST_EXTENSION: Final = 11
-"""Bits that prefixes of the next length have more, at most."""
+"""Maximum number of bits by which prefixes of the next length are longer."""
 
 MOST_ORDER: Final = 1 << 9
-"""Elements of a field, unless a word is one of two coordinates: sums take its square in steps."""
+"""Bound on the elements of a field, unless a word is one of two coordinates: the steps of sums are
+quadratic in their number."""
 
 
 def calibrate(

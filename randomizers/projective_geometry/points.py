@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dpstream.randomizers.affine_hashes import is_prime
 
 MOST_POINTS = 1 << 22
-"""Of a space."""
+"""Maximum number of points of a space."""
 
 _AT_ONCE = 1 << 14
 

@@ -46,7 +46,8 @@ from dpstream.randomizers.parameter_checks import (
 from dpstream.topics.word_forms import WordForm
 
 Calibration: TypeAlias = Literal["rigorous", "exact"]
-"""By a proven bound; or, without a boost, exact."""
+"""Basis of the guarantee: a proven bound ("rigorous"), or, only without a boost, the exact loss
+("exact")."""
 
 MAX_CHANGES = 1 << 20
 MAX_BOOST = 1 << 16

@@ -40,7 +40,7 @@ from dpstream.topics.word_forms import WordForm, narrowest
 Response = Literal["randomized_response", "rappor"]
 
 MAX_BITS = 4096
-"""Items of a domain that RAPPOR is for."""
+"""Maximum number of items of a domain for RAPPOR."""
 
 _DRAWN_AT_ONCE = 1 << 20
 

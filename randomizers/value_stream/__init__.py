@@ -38,12 +38,13 @@ from dpstream.randomizers.value_stream.lattice import STEP, ZERO
 from dpstream.randomizers.value_stream.tilt import draw_letters, draw_tilted_letters, reach
 
 MIN_EPSILON, MAX_EPSILON = 1e-3, 10.0
-"""Beyond, what is lost to `tilt.FLOOR` would bias estimates."""
+"""Range of epsilon; outside of it, the effect of `tilt.FLOOR` would bias estimates."""
 
 MAX_CHANGES = 1 << 15
 
 LOSS_OF_AN_EPOCH = 3e-10
-"""By how much multiples of 1/8, and 64-bit thresholds, may exceed what a martingale loses."""
+"""Maximum additional loss per epoch, due to multiples of 1/8 and 64-bit thresholds, over that of a
+martingale."""
 
 
 @dataclass(frozen=True, slots=True)

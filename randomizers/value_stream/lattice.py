@@ -14,20 +14,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 ZERO = 80
-"""The letter that stands for 0."""
+"""Symbol that encodes 0."""
 
 FIRST, LAST = 8, 152
-"""Letters that are sent."""
+"""Least and largest symbol that devices send."""
 
 STEP = 1 / 8
-"""Between neighbours."""
+"""Difference between neighboring values."""
 
 WEIGHT_BITS = 62
 TAIL = 4.0
-"""Beyond it a letter lies in the tail, on the side to which it is drawn."""
+"""Value beyond which a symbol is in the tail, on the side to which it is tilted."""
 
 NOWHERE = 0
-"""Instead of a letter of the tail, where a word falls on none."""
+"""Result in place of a tail symbol where a word selects none."""
 
 _TAIL_STEPS = round(TAIL / STEP)
 _GUIDE_BITS = 16

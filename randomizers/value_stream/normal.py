@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 LEAST, MOST = -5.0, 8.5
-"""Below `LEAST` nobody asks; above `MOST` the function is 1 in double precision."""
+"""Range of the table: values below `LEAST` are not needed; above `MOST`, the function is 1 in
+double precision."""
 
 
 _STEPS = 16
-"""Centers of Taylor polynomials in a unit."""
+"""Number of centers of Taylor polynomials per unit."""
 
 
 _DEGREE = 8

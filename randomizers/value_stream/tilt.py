@@ -22,7 +22,7 @@ from dpstream.randomizers.value_stream.lattice import (
 from dpstream.randomizers.value_stream.normal import distribution_function
 
 FLOOR = 2.0**-20
-"""The least that `reach` is taken for, which bounds how often letters have to be drawn again."""
+"""Minimum of `reach`, which bounds the number of redraws of symbols."""
 
 # Maximum tries of a device in a round.
 _MOST_TRIES = 64

@@ -39,7 +39,7 @@ from dpstream.topics.word_forms import WordForm, narrowest
 
 ROWS: Final = 1 << 10
 BUCKETS: Final = 1 << 16
-"""Those of the paper."""
+"""Numbers of rows and buckets of the paper."""
 
 MOST_CELLS: Final = 1 << 28
 

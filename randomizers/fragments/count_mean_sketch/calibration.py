@@ -22,7 +22,7 @@ from dpstream.randomizers.item_domains import Points, domain_size
 from dpstream.randomizers.search import least_integer
 
 FOR_ROWS: Final = 0.01
-"""The part of delta for rows that few draw."""
+"""Share of delta reserved for rows that few users draw."""
 
 
 def calibrate(

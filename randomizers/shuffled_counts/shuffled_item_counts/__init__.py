@@ -33,7 +33,7 @@ from dpstream.randomizers.shuffled_counts import MAX_BOOST, MAX_CHANGES
 from dpstream.topics.word_forms import WordForm
 
 MOST_TABULAR: Final = 1 << 20
-"""Up to so many words are counted in tables."""
+"""Maximum number of different words that are counted in tables."""
 
 NEIGHBOURS = "any two streams of a user's items, reported at the same epochs"
 

@@ -23,7 +23,7 @@ from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
 from dpstream.randomizers.shuffled_counts.shuffled_item_counts import ShuffledItemCountsLaw
 
 MESSAGES_PER_EPOCH = 10.0
-"""Of a user, where the number of buckets is chosen and nothing else is asked for."""
+"""Default maximum number of messages of a user per epoch when choosing the number of buckets."""
 
 
 def calibrate(

@@ -32,16 +32,16 @@ from dpstream.randomizers.normal_noise import NormalNoise
 from dpstream.topics.word_forms import WordForm
 
 STEPS: Final = 256
-"""Words are multiples of 1/256."""
+"""Steps per unit: words are multiples of 1/256."""
 
 ZERO: Final = 1 << 15
-"""The word of u = 0."""
+"""Word that encodes u = 0."""
 
 SUM_ZERO: Final = 1 << 62
-"""The word of a sum of 0."""
+"""Word that encodes a sum of 0."""
 
 MOST_SUM: Final = 1 << 57
-"""Of 2^40 devices and the noise; a released sum is at most so far from 0, in steps."""
+"""Maximum distance of a released sum from 0, in steps: enough for 2^40 devices and the noise."""
 
 MAX_BOOST: Final = (ZERO - 1) / STEPS - 0.5
 MAX_CHANGES: Final = 1 << 20

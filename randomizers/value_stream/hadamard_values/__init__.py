@@ -32,7 +32,7 @@ from dpstream.randomizers.value_stream import (
 )
 
 LETTER_BITS = 8
-"""A word is row * 2^8 + letter: the row is public, the letter one byte."""
+"""Bits of the symbol: a word is row * 2^8 + symbol. The row is public, the symbol one byte."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,8 @@ from dpstream.randomizers.value_stream.hadamard_values import (
 )
 
 REFERENCE_ERROR = 0.1
-"""The standard deviation of an estimate as a share of the count, for which `best_boosts` weighs
-noise against bias. At larger errors fewer boosts would do, but estimates are of little use then."""
+"""Standard deviation of an estimate, as a share of the count, for which `best_boosts` balances
+noise and bias. At larger errors, fewer boosts would suffice, but estimates are of little use."""
 
 _DIGITS = 6
 

@@ -33,7 +33,7 @@ from dpstream.randomizers.value_stream.hadamard_values import (
 MAX_BUCKETS = MAX_ITEMS
 
 LEVEL_SHIFT = 24
-"""A word is the level * 2^24, and the word of `HadamardValues` for the node."""
+"""Position of the level: a word is level * 2^24 plus the word of `HadamardValues` for the node."""
 
 
 @dataclass(frozen=True, slots=True)
