@@ -3,7 +3,7 @@
 Intervals of `value_stream` and related protocols hold as long as users change at most k times.
 Reports cannot show whether they do: once changes are used up, the symbols have the distribution of
 a quieter population within the limit. Reports do show how much of the limit was used until then, by
-two independent lower bounds:
+two lower bounds, each valid by itself:
 
 * Counts. If a count moves by n users between two epochs, at least n users changed. Consider a band
   that contains all true counts at once, except with probability `FALSE_ALARM` / 2. The least

@@ -10,8 +10,8 @@ once.
 Rows are drawn uniformly, so all devices are assumed to be like those present. The scale is the
 number of all devices: scaling each row by its own size would divide by small numbers, and by zero
 for empty rows. The half is left out rather than added back. A device then counts by exactly 1 for
-its own item, on any row, and by 1 or -1 for each other one. With the half it would count by 0 or 2,
-which has twice the variance.
+its own item, on any row, and by 1 or -1 for each other one. With the half it would count by 0 or 2
+for its own item, and by 0, 2 or -2 for each other one, with twice the mean square.
 """
 
 from __future__ import annotations

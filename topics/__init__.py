@@ -8,7 +8,7 @@ topic                       record                                              
 ``students.producers``      `Registration`, `Farewell`, `Drain`                 `records`
 ``students.reports``        `Batch`, `Punctuation`: reports of one producer     `batches`
 ``students.manifests``      `Manifest`: the contents of an epoch's window       `manifests`
-``students.shuffled``       `Chunk`: anonymous reports of a window              `chunks`
+``students.shuffled``       `Chunk`: reports of a window, without senders       `chunks`
 ``students.partials``       `PartialPart`: aggregator state of one window       `partials`
 ``students.estimates``      the published estimates                             `pipeline`
 ``students.results``        estimates as JSON documents, by epoch, compacted    `pipeline`
@@ -21,14 +21,16 @@ for themselves; ``model`` (`models`) of a job that learns; ``reports-2`` and so 
 shufflers; ``hop-1`` and so on between chained shufflers; ``partials-a`` and ``-b`` of the two
 aggregators.
 
-Batches, punctuation, manifests, chunks and partials are binary: a fixed little-endian header with a
-common beginning and end (`dpstream.topics.frames`), then a payload. Batches and chunks carry
-reports as opaque words (`dpstream.topics.words`). The other records are JSON.
-`dpstream.topics.names` has names and settings of the topics.
+Batches, punctuation, manifests, chunks, partials and the records of collectors are binary: a fixed
+little-endian header with a common beginning and end (`dpstream.topics.frames`), then a payload.
+Batches and chunks carry reports as opaque words (`dpstream.topics.words`). Models have a binary
+format of their own. A dead letter is the rejected record, with Kafka headers that state the reason.
+The other records are JSON. `dpstream.topics.names` has names and settings of the topics.
 
-Fingerprints, deployments and other identities have 16 bytes. Every record is versioned, and
-validated on creation and reading. Any deviation from the format raises `CodecError`, which
-describes it. Readers never guess, and never allocate more than a small multiple of the largest
+Fingerprints, deployments and other identities have 16 bytes. Except for dead letters, every record
+of this package is versioned. Records are validated on creation and reading. A record that violates
+its format raises `CodecError`, which describes the violation; `envelopes`, sent over HTTP, raise
+`EnvelopeError`. Readers never guess, and never allocate more than a small multiple of the largest
 record allowed. A batch, for instance:
 
 >>> import numpy as np

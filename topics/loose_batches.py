@@ -179,7 +179,7 @@ def decode_enrolments(data: bytes) -> Enrolments:
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """A collector's last record of an epoch: all reports it accepted precede it.
+    """A collector's statement that it accepts no more reports of an epoch: all accepted precede it.
 
     Attributes:
         collector: 16 bytes, random, of the process.

@@ -83,8 +83,9 @@ def open_rows(rows: WordArray, private_key: X25519PrivateKey, context: bytes) ->
 def open_named_rows(rows: WordArray, private_key: X25519PrivateKey, context: bytes) -> WordArray:
     """Return `open_rows`, each after the first `NAME_WORDS` words of its ciphertext.
 
-    These are half of its ephemeral key: only the creator of a ciphertext can create another one of
-    the same name that decrypts. A name that occurs twice is therefore a copy.
+    These are half of its ephemeral key: without the private key, only the creator of a ciphertext
+    can create another one of the same name that decrypts. A name that occurs twice is therefore a
+    copy, or a repetition by the same creator.
     """
     contents = unseal_all(_bytes_of(rows), private_key, context)
     there = np.array([content is not None for content in contents], np.bool_)

@@ -1,9 +1,10 @@
-"""HPKE ciphertexts that only the holder of one key can read, and that no one can alter.
+"""HPKE ciphertexts that only the holder of one private key can read; alterations are detected.
 
 HPKE (RFC 9180) in its base mode, with X25519, HKDF-SHA256 and AES-128-GCM. Every ciphertext has an
 ephemeral key of its own. So ciphertexts of equal contents are as different as those of others, and
 sorting by their bytes gives a random order. The context binds a ciphertext to its use: it does not
-decrypt under any other.
+decrypt under any other. Base mode does not authenticate the sender: anyone with the public key can
+create a ciphertext.
 """
 
 from __future__ import annotations

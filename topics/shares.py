@@ -1,10 +1,11 @@
-"""Tables of counts in two shares, each of which alone is only random numbers.
+"""Tables of counts in two shares, each of which alone is pseudorandom.
 
 A producer's table of an epoch, counts of all words modulo 2^32, is cut into chunks. For each chunk
-one party receives a fresh seed. The other receives the chunk minus the expansion of the seed.
-Either share is uniform for any table. Shares of many tables sum, modulo 2^32, to shares of the
-tables' sum. (This is additive secret sharing over the integers modulo 2^32, with one share
-compressed to a seed.)
+one party receives a fresh random seed. The other receives the chunk minus the expansion of the seed
+by AES-256 in counter mode. For any table, the seed is uniform and the other share is pseudorandom:
+without the seed, it cannot be distinguished from uniform numbers if AES-256 is a pseudorandom
+function. Shares of many tables sum, modulo 2^32, to shares of the tables' sum. (This is additive
+secret sharing over the integers modulo 2^32, with one share compressed to a seed.)
 
 A chunk is sent as a row of 8-byte words: a ciphertext for the first party, then one for the second.
 Both contain the same ID, unique to the chunk. All rows of a job have one size.

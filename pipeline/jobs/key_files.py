@@ -41,7 +41,7 @@ _PrivateKey = TypeVar("_PrivateKey", X25519PrivateKey, Ed25519PrivateKey)
 
 
 class WrongKeyError(DpstreamError):
-    """Missing, wrong, or accessible key; the message states the fix."""
+    """The key is missing, wrong, or accessible to others; the message states the fix."""
 
     exit_code = WRONG_INPUT
 

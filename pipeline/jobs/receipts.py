@@ -1,4 +1,4 @@
-"""Receipts in ``dpstream.jobs``: proof that an entry was in the ledger.
+"""Receipts in ``dpstream.jobs``: records that an entry was in the ledger.
 
 Truncating the ledger at its end leaves an intact chain; receipts reveal the missing entries.
 """

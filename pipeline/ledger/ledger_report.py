@@ -1,8 +1,8 @@
 """Join the ledger of a cluster to the running deployments and the releases.
 
 A longitudinal stream is charged once for all epochs. The ledger charges users the local loss, which
-holds for every user whatever they missed. A user in every released window of a horizon is hidden by
-all others who were, once the windows were shuffled; `charged` states how well.
+holds for every user whatever they missed. If the windows were shuffled, a user in every released
+window of a horizon is hidden by all others who were in all of them; `charged` states how well.
 """
 
 from __future__ import annotations

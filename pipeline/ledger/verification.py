@@ -4,8 +4,8 @@
 * Guarantee: no entry of the ledger is changed, removed or moved without detection. Changes are
   detected by the chain, by receipts and deployed jobs in ``dpstream.jobs``, by releases, or by a
   head stored elsewhere.
-* An attacker who rewrites all of these together is not detected, if no head is stored where the
-  attacker cannot write.
+* Exception: an attacker who rewrites the ledger, ``dpstream.jobs`` and the releases together is
+  detected only by a head stored where the attacker cannot write.
 """
 
 from __future__ import annotations

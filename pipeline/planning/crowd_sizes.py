@@ -40,7 +40,7 @@ class CrowdsPlan:
         contents_epsilon: For the messages of a user, who may then be in another crowd.
         shift: Mean number of deleted messages per crowd.
         deviation: Standard deviation of the size of a crowd, in users.
-        most_lost: Maximum loss of a crowd at an epoch, with probability 1 - delta.
+        most_lost: With probability at least 1 - delta, no crowd loses more messages at an epoch.
         sizes: Equal crowds, and larger and smaller ones.
     """
 

@@ -85,7 +85,7 @@ def odds(epsilon: float) -> str:
 
 
 def guess_words(epsilon: float, delta: float = 0.0) -> str:
-    """Format the success rate of a guess about a user, and the probability of a larger one.
+    """Format the maximum posterior of a guess about a user, and the probability of a larger one.
 
     >>> guess_words(1.0, 1e-6)
     'a guess that was 50 % likely becomes at most 73.2 % likely, but for a chance of 1 in 1,000,000'

@@ -39,7 +39,7 @@ high; ``/estimates`` has what was published of them.
     or null without a budget, "allowed": the same or null, "words": [sentence, ...]}, "exposure":
     {"reports": [t, ...], "epsilons": [...], "likely": [text, ...], "limit", "words": sentences} or
     null (for jobs whose devices report the same value several times: epsilon of a user against an
-    observer who links t of the reports, and the success rate of a guess that was 50 % before),
+    observer who links t of the reports, and the maximum posterior of a guess that was 50 % likely),
     "series": [{"id", "label", "unit": "users"|"value"|"percent", "crowd" if there are any}, ...],
     "chosen": [id, ...] (drawn by default), "smoothed": bool, "changes": bool (whether changes have
     intervals), "truth": bool, "truth_note" ("not private: ..." or null), "trust": {"parties":

@@ -1,10 +1,10 @@
 """Aggregate one party's shares: one partial of its own for every window.
 
 A party opens the ciphertexts addressed to it and sums their shares modulo 2^32, with a table of its
-own devices (`added_devices`). The shares it opens, and so its partial, are uniformly random to
-anyone without the other party's. It suppresses the sum of a window whose shares state fewer devices
-than the job requires. A shuffler that forwards only the shares of a few devices therefore learns
-nothing about them.
+own devices (`added_devices`). The shares it opens, and so the sum in its partial, are pseudorandom
+to anyone without the other party's. It suppresses the sum of a window whose shares state fewer
+devices than the job requires. A shuffler that forwards only the shares of a few devices therefore
+learns nothing about them.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def _problem(
 
 
 def _most_alike(job: DeployedJob, manifest: Manifest) -> int:
-    """Return the maximum number of equal reports; each producer may cover all devices."""
+    """Return the maximum number of equal reports, if all devices of each producer are present."""
     law, epoch = job.law, job.epochs.local(manifest.epoch)
     senders = Counter(manifest.populations)
     senders[job.added_by_each(job.law)] += len(job.later_parties)

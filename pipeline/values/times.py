@@ -167,8 +167,7 @@ class EpochCalendar:
         whole = Duration(self.length.months, days * _DAY)
         wall = whole.epoch_start(clocks.replace(tzinfo=UTC, fold=0), epoch)
         # Of a time that clocks show twice, the second if the start is a second one. A skipped time
-        # is
-        # never made earlier, as fold=1 alone would.
+        # is never made earlier, as fold=1 alone would.
         moment = max(
             wall.replace(tzinfo=self.zone, fold=fold).astimezone(UTC) for fold in {0, clocks.fold}
         )

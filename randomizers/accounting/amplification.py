@@ -46,8 +46,8 @@ from dpstream.randomizers.search import largest_real, least_real
 TAIL: Final = 1e-25
 """Probability that a number of clones, or of heads, leaves the computed interval."""
 
-# Numbers of clones that are distinguished: fewer clones hide less than there are. The second is for
-# compositions, which use every number of heads.
+# Numbers of clones that are distinguished: each represents larger ones, and fewer clones hide less.
+# The second is for compositions, which use every number of heads.
 _CLASSES, _OUTCOMES = 4_000, 2_000_000
 # Relative errors of scipy's binomial distributions: ten times the measured ones, up to 10^9 coins.
 _OF_FUNCTION, _OF_ROOT = 1e-13, 1e-14
@@ -166,9 +166,9 @@ def most_local_loss(
     """Return the largest local loss that shuffling reduces to epsilon.
 
     It is at least what needs no shuffling: epsilon itself, or an equal part of it per window.
-    `coins` represent a given local loss; each of them is a bound by itself. The user, one of at
-    least `contributors` contributors, has a message in each of `windows` windows. epsilon and delta
-    cover all of them together.
+    `coins` represent a given local loss; each of them is a bound by itself. The user has a message
+    in each of `windows` windows. Each window has at least `contributors` contributors, including
+    the user. epsilon and delta cover all windows together.
 
     >>> loss = most_local_loss(1.0, 1e-6, 100_000, lambda loss: [of_any_randomizer(loss)])
     >>> round(loss, 2)

@@ -133,7 +133,7 @@ class Account:
         It pays for the first horizon drawn, whichever that is and whatever time a server sends.
 
         Raises:
-            LimitError: If one charge exceeds the limit.
+            LimitError: If one charge would exceed the limit.
         """
         self.check_room(statement, limit)
         entry = AccountEntry(
@@ -149,7 +149,7 @@ class Account:
         return Account((*self.entries, entry))
 
     def check_room(self, statement: Statement, limit: Limit) -> None:
-        """Raise `LimitError` if one more charge exceeds the limit."""
+        """Raise `LimitError` if one more charge would exceed the limit."""
         so_far = self.spent(statement.population)
         if (
             so_far.epsilon + statement.epsilon > limit.epsilon
@@ -169,7 +169,7 @@ class Account:
         the same account is returned.
 
         Raises:
-            LimitError: If the charge exceeds the limit.
+            LimitError: If the charge would exceed the limit.
             DeviceError: If it was drawn before, or a later one was.
         """
         entry = self.entry(statement.deployment)

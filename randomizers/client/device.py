@@ -155,7 +155,7 @@ class Device:
         Raises:
             UnreachableError: If the server does not answer.
             StatementError: As in `terms`, or if the device has left this deployment.
-            LimitError: If the charge exceeds the limit.
+            LimitError: If the charge would exceed the limit.
             ClosedError: If the job has ended.
             NotJoinedError: If the user had left the job.
             DeviceError: If the app is too old for the job, or cannot seal. Nothing is charged.
@@ -185,7 +185,7 @@ class Device:
             ValueRefusedError: If the value is not one of the job's.
             NotJoinedError: If the device is in no running deployment.
             ClosedError: If the job has not started or has ended.
-            LimitError: If the charge exceeds the limit: nothing is sent.
+            LimitError: If the charge would exceed the limit: nothing is sent.
         """
         member = steps.present_member(self._document(), self.job)
         number = member.statement.values.number(value)

@@ -53,7 +53,8 @@ def check_randomizer(statement: Statement) -> None:
     The loss of local protocols is computed here, from the weights used for drawing. For protocols
     that assume the shuffler, the mechanism states what it was calibrated to. A lower bound on its
     delta is computed from its noise (`dpstream.randomizers.least_delta`). The mechanism may assume
-    at most the statement's minimum number of contributors, which no device can verify.
+    at most the statement's minimum number of contributors. No device can verify that this many
+    report.
 
     Raises:
         DeviceError: If there is no randomizer.
@@ -142,7 +143,7 @@ def joined(
         StatementError: As in `check_newer`, or if the deployment was left.
         ClosedError: If the job has ended.
         NotJoinedError: If the user has left the job.
-        LimitError: If the charge exceeds the limit.
+        LimitError: If the charge would exceed the limit.
     """
     member = document.member(statement.job)
     check_newer(document, statement)
@@ -229,7 +230,7 @@ def drawn(
     ignored for jobs without sealing.
 
     Raises:
-        LimitError: If the charge exceeds the limit.
+        LimitError: If the charge would exceed the limit.
         DeviceError: If the randomizer does not support the statement. Never contains the value.
     """
     member = present_member(document, job)

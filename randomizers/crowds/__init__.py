@@ -81,7 +81,7 @@ class CrowdCounts:
 
     @property
     def epsilon(self) -> float:
-        """Loss of the sizes of all crowds of an epoch, rounded up: a user is in two."""
+        """Loss of the sizes of all crowds of an epoch, rounded up: a user's move changes two."""
         return log_rounded_up(1 / self.ratio, 2)
 
     @property

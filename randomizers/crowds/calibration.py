@@ -45,10 +45,11 @@ def decay_of(epsilon: float) -> Fraction:
 
 
 def most_lost(counts: CrowdCounts, crowds: int) -> float:
-    """Return the maximum loss of messages of any crowd at an epoch, with probability 1 - delta.
+    """Bound the messages that any crowd loses at an epoch, with probability at least 1 - delta.
 
-    (4 / epsilon) ln(2 crowds / delta): the noise exceeds half of that in any of the crowds with
-    probability at most delta, and the shift is at most the other half.
+    The bound is (4 / epsilon) ln(2 crowds / delta) and holds for all crowds at once: the noise
+    exceeds half of that in any of the crowds with probability at most delta, and the shift is at
+    most the other half.
 
     >>> round(most_lost(calibrate(1.0, 1e-6, 1), 100), 1)
     76.5

@@ -128,7 +128,7 @@ class ShuffledCountsParameters:
 
     @property
     def summed(self) -> bool:
-        """True for `shuffled_value_stream`: the shuffler adds noise, and the boost is open."""
+        """True for `shuffled_value_stream`: shuffler noise, boosted changes, boost not given."""
         return (
             self.domain is None
             and self.dummies == "shuffle"

@@ -250,8 +250,8 @@ class LetterDevices(FollowingDevices[LawT]):
     def _limits(self, clock: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the maximum |u| allowed by the remaining squared-norm budgets.
 
-        Devices that follow the protocol hardly ever reach these limits. The limits ensure the loss
-        for those that do not, and for any effect of absence on the boosted changes.
+        In normal use devices hardly ever reach these limits. The limits ensure the loss for any
+        input, and for any effect of absence on the boosted changes.
         """
         lasting = np.sqrt(np.maximum(clock - self._reserve, 0))
         return np.minimum(lasting, self._booleans.boost + 0.5)

@@ -2,8 +2,8 @@
 
 * Odds of devices never exceed the requested loss.
 * Decays, rates and shares of noise are never below the sizes computed.
-* The capacity for dummies is exceeded at most as rarely as is charged for.
-* Tables are as close to their distributions as they state.
+* The capacity for dummies is exceeded at most as often as is charged for.
+* Tables are at least as close to their distributions as they state.
 """
 
 from __future__ import annotations

@@ -5,8 +5,9 @@ public. The hash of the row gives its item one of m buckets. The m bits of the b
 encoding are each reversed with the same small probability, and each that is then 1 is a message:
 the bucket. A user without an item has only bits that are 0.
 
-Messages hide only among those of the same row: about n / k of n contributors, not n, as the paper
-assumes. The number of others in a row is random, and delta covers a small number.
+Messages hide only among those of the same row: about n / k of n contributors, while the paper
+assumes n. The number of others in a row is random, and delta includes the probability that it is
+too small.
 
 Reference: Erlingsson et al., *Encode, Shuffle, Analyze Privacy Revisited*, 2020, Section VII.
 """

@@ -233,9 +233,9 @@ class ShuffledValueStream(FollowingDevices[ShuffledValueStreamLaw]):
         exact, left = (now - 0.5 + self._followed[devices]) * STEPS, self._left[devices]
         places = slice(None) if present is None else np.flatnonzero(present)
         clock = left[places]
-        # Devices that follow the protocol never reach these limits. The limits ensure the loss for
-        # those that do not, and for any effect of absence on the boosted changes. Numbers below
-        # 2^52 have the right integer root.
+        # In normal use devices never reach these limits. The limits ensure the loss for any input,
+        # and for any effect of absence on the boosted changes. Numbers below 2^52 have the right
+        # integer root.
         most = np.minimum(np.floor(np.sqrt(clock)), self._most)
         clipped = np.clip(exact[places], -most, most)
         lower = np.floor(clipped)
