@@ -44,7 +44,7 @@ from dpstream.randomizers.accounting.shifted_noise import GRID_FINENESS, check_t
 from dpstream.randomizers.search import largest_real, least_real
 
 TAIL: Final = 1e-25
-"""Probability that a number of clones, or of heads, leaves the computed interval."""
+"""Probability that a number of clones, or of heads, leaves the interval used."""
 
 # Numbers of clones that are distinguished: each represents larger ones, and fewer clones hide less.
 # The second is for compositions, which use every number of heads.

@@ -23,7 +23,7 @@ LEAST_DELTA = 1e-12
 """Minimum delta: far above the charge for the tails of the noise, for any number of cells."""
 
 TAIL = 1e-30
-"""Probability that the noise leaves the computed interval, counted as certain loss."""
+"""Probability that the noise leaves the interval used, counted as certain loss."""
 LEAST_MASS = 1e-60
 """Probability below which outcomes are counted as certain loss, too."""
 GRID_FINENESS = 0.025
