@@ -1,7 +1,7 @@
-"""The experiments on protocols, and the scripts that prepare their data.
+"""Experiments on protocols, and scripts that prepare their data.
 
-Begin with `shipped`, the list: every ``NAME.yaml`` here is run by ``python -m experiments NAME``,
-which `command` parses. `evaluation` runs the trials. A ``prepare_...`` module makes the log of data
-that may not be passed on with this software, from a public file. This package is not installed:
-run it from the root folder of the repository.
+`shipped` lists the experiments. ``python -m experiments NAME`` runs ``NAME.yaml``: `command` parses
+the command line, and `evaluation` runs the trials. A ``prepare_...`` module converts a public file
+to a log that may not be redistributed with this software. This package is not installed: run it
+from the root folder of the repository.
 """

@@ -1,4 +1,4 @@
-"""``python -m experiments NAME``, from the root folder of the repository."""
+"""Run ``python -m experiments NAME`` from the root folder of the repository."""
 
 import sys
 

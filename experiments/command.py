@@ -1,4 +1,4 @@
-"""The command ``python -m experiments``."""
+"""Command line of ``python -m experiments``."""
 
 from __future__ import annotations
 
@@ -49,7 +49,6 @@ PROGRAM = "python -m experiments"
 
 
 def build_command() -> Any:
-    """The command line, ready to be run."""
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command(
         cls=PlainCommand,
@@ -60,7 +59,6 @@ def build_command() -> Any:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line, by default that of this process; returns the exit code."""
     given = sys.argv[1:] if arguments is None else arguments
     return run_command(build_command(), given or ["--list"], PROGRAM)
 
@@ -114,7 +112,7 @@ def run(
 ) -> None:
     """Measure protocols on data: every parameter and seed of an experiment, on all cores.
 
-    Trials that FOLDER holds already are not run again, so an experiment goes on where it stopped.
+    Trials already in FOLDER are not run again, so a stopped experiment resumes.
     """
     loaded = load_experiment(_file_of(experiment))
     if seeds is not None:
@@ -187,7 +185,7 @@ def _plots(
     of_sets = [
         case
         for case in cases
-        # One draw of many is no picture of the data.
+        # One of many random draws does not depict the data.
         if case.of_sets and case.drawn and not isinstance(case.source, DrawnItems)
     ]
     try:

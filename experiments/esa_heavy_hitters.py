@@ -1,17 +1,19 @@
-"""The heavy hitters of "Encode, Shuffle, Analyze Privacy Revisited", section VII-A and Table I.
+"""Heavy hitters of "Encode, Shuffle, Analyze Privacy Revisited", Section VII-A and Table I.
 
     python -m experiments.esa_heavy_hitters [--users N] [--no-sketch]
 
-The paper's users of a browser are not public. As there, 203,950,512 users hold one of 1,778,120
-items each, by a power law p(x) ~ x^-1.35; a tenth of them one of 100 heavy items more, all alike.
-For central epsilons as in Table I (delta 5e-10, neighbours by removal) it prints the losses of a
-report and how many messages a user sends, and how many of the 10,000 items most held are among the
-10,000 with the largest estimates: of fragments with the published and with exact odds, of the
-published ones with 4, 16 and 256 reports, of the sketch, and of a curator. The sketch has the
-published odds too, which take the messages of all rows to hide each other: those of one row do.
+The paper's data, the users of a browser, are not public. As in the paper, 203,950,512 users have
+one of 1,778,120 items each, by a power law p(x) ~ x^-1.35. A tenth of them have one of 100 heavy
+items instead, all equally frequent.
 
-So many items are more than a job may have. What all users send about a cell is drawn at once, as a
-binomial number; nothing of it is the devices' own, or passes through stages or an aggregator.
+For central epsilons as in Table I (delta 5e-10, neighbors by removal) it prints the losses of a
+report, the messages per user, and how many of the 10,000 most frequent items are among the 10,000
+largest estimates. It compares fragments with the published and with exact odds, the published odds
+with 4, 16 and 256 reports, the sketch, and a curator. The sketch also has the published odds. They
+assume that the messages of all rows hide each other; those of one row do.
+
+A job cannot have this many items. The messages of all users about a cell are drawn together, as a
+binomial number, without devices, stages or an aggregator.
 """
 
 from __future__ import annotations
@@ -52,13 +54,13 @@ class Losses:
     """A row of Table I.
 
     Attributes:
-        epsilon: central.
-        sigma: of a curator's normal noise, as published.
-        loss: of a bit, by the published formula.
-        of_one: of a bit to somebody who sees one of so many reports, by their number.
-        of_all: the same of all of them.
-        messages: of a user with a message for every bit that is 1.
-        sketched: the same of the sketch.
+        epsilon: Central.
+        sigma: Deviation of a curator's normal noise, as published.
+        loss: Loss of a bit, by the published formula.
+        of_one: Loss of a bit to an observer of one of its reports, by the number of reports.
+        of_all: The same to an observer of all its reports.
+        messages: Mean number per user, with one message for every bit that is 1.
+        sketched: The same for the sketch.
     """
 
     epsilon: float
@@ -71,7 +73,7 @@ class Losses:
 
 
 def losses(epsilon: float, users: int = USERS, items: int = ITEMS) -> Losses:
-    """What the published formulas give.
+    """Compute a row from the published formulas.
 
     >>> row = losses(1.0)
     >>> round(row.sigma, 2), round(row.loss, 2), round(row.of_one[4], 2), round(row.messages, 2)
@@ -92,15 +94,12 @@ def losses(epsilon: float, users: int = USERS, items: int = ITEMS) -> Losses:
 
 
 def exposure(backstop: float, seen: float) -> float:
-    """Of a bit whose backstop has one loss, where what is seen of it has another.
-
-    ln((e^(b + f) + 1) / (e^b + e^f)) (Theorem IV.1).
-    """
+    """Return ln((e^(b + f) + 1) / (e^b + e^f)): the visible loss of a bit (Theorem IV.1)."""
     return float(np.logaddexp(backstop + seen, 0.0) - np.logaddexp(backstop, seen))
 
 
 def exact_loss(epsilon: float, users: int) -> float:
-    """Of a bit, for neighbours by removal: the largest that is private enough."""
+    """Return the largest loss of a bit that amplification reduces to `epsilon`, by removal."""
     low, high = published_loss(epsilon, DELTA, users), math.log(users)
     while high - low > 1e-3:
         middle = (low + high) / 2
@@ -110,7 +109,7 @@ def exact_loss(epsilon: float, users: int) -> float:
 
 
 def histogram(users: int, items: int, rng: np.random.Generator) -> Counts:
-    """How many users hold each item, shape (items,): by the power law, then the heavy ones."""
+    """Draw the number of users per item, shape (items,): power-law items, then heavy ones."""
     weights = np.arange(1, items - HEAVY + 1, dtype=np.float64) ** -EXPONENT
     shares = np.concatenate(
         [weights * ((1 - HEAVY_SHARE) / weights.sum()), np.full(HEAVY, HEAVY_SHARE / HEAVY)]
@@ -119,18 +118,18 @@ def histogram(users: int, items: int, rng: np.random.Generator) -> Counts:
 
 
 def reversed_with(loss: float) -> float:
-    """The probability that a bit is reversed with odds of e^-loss."""
+    """Return the probability that a bit is reversed, at odds of e^-loss."""
     return 1 / (1 + math.exp(loss))
 
 
 def sent(ones: Counts, users: int, loss: float, rng: np.random.Generator) -> Counts:
-    """How many bits of each cell are 1 after they were reversed, one of every user."""
+    """Draw the number of 1 bits of each cell after reversal, with one bit per user."""
     reversed_ = reversed_with(loss)
     return rng.binomial(ones, 1 - reversed_) + rng.binomial(users - ones, reversed_)
 
 
 def estimated(ones: Counts | NDArray[np.float64], users: int, loss: float) -> NDArray[np.float64]:
-    """How many bits of each cell were 1 before they were reversed, of so many users."""
+    """Estimate the number of 1 bits of each cell before reversal."""
     reversed_ = reversed_with(loss)
     return np.asarray((ones - users * reversed_) / (1 - 2 * reversed_), np.float64)
 
@@ -138,16 +137,16 @@ def estimated(ones: Counts | NDArray[np.float64], users: int, loss: float) -> ND
 def fragments(
     truth: Counts, users: int, loss: float, rng: np.random.Generator
 ) -> NDArray[np.float64]:
-    """Estimates of all items from one message for every bit that is 1."""
+    """Estimate all items from one message for every bit that is 1."""
     return estimated(sent(truth, users, loss, rng), users, loss)
 
 
 def reports(
     truth: Counts, users: int, loss: float, number: int, rng: np.random.Generator
 ) -> NDArray[np.float64]:
-    """The same with so many reports of bits behind a backstop."""
+    """Estimate all items from `number` reports of each bit behind a backstop."""
     of_report, behind = loss_of_report(loss, number), sent(truth, users, loss, rng)
-    # All reports of a bit are drawn alike: number times as many bits.
+    # Reports of a bit are drawn identically: `number` times as many bits.
     received = sent(number * behind, number * users, of_report, rng) / number
     return estimated(estimated(received, users, of_report), users, loss)
 
@@ -155,10 +154,7 @@ def reports(
 def sketches(
     truth: Counts, losses_of: list[float], rng: np.random.Generator
 ) -> list[NDArray[np.float64]]:
-    """Estimates from a count-mean sketch for each of some losses.
-
-    Each user draws one row, the same users the same rows each time.
-    """
+    """Estimate all items from a count-mean sketch, whose rows users draw once for all losses."""
     users, items = int(truth.sum()), np.arange(1, len(truth) + 1)
     held = np.repeat(np.arange(len(truth), dtype=np.int32), truth)
     rng.shuffle(held)
@@ -176,7 +172,7 @@ def sketches(
 
 
 def found(estimates: NDArray[np.float64], truth: Counts, wanted: int) -> tuple[int, float]:
-    """How many of the items most held have the largest estimates; and the error of all items."""
+    """Return how many of the top `wanted` items have the largest estimates, and the RMSE of all."""
     most = np.argsort(-truth, kind="stable")[:wanted]
     largest = np.argsort(-estimates, kind="stable")[:wanted]
     error = math.sqrt(float(np.square(estimates - truth).mean()))
@@ -184,7 +180,6 @@ def found(estimates: NDArray[np.float64], truth: Counts, wanted: int) -> tuple[i
 
 
 def rows(users: int, items: int, wanted: int, *, with_sketch: bool) -> Iterator[str]:
-    """The tables, line by line."""
     table = [losses(epsilon, users, items) for epsilon in EPSILONS]
     yield (
         f"{'epsilon':>7} {'sigma':>9} {'loss':>6} {'to one of 4, 16, 256':>20} {'to all':>19} "
@@ -232,7 +227,6 @@ def rows(users: int, items: int, wanted: int, *, with_sketch: bool) -> Iterator[
 
 
 def main() -> None:
-    """The command."""
     parser = argparse.ArgumentParser(description="Find the heavy hitters of section VII-A.")
     parser.add_argument("--users", type=int, default=USERS, help="(%(default)s)")
     parser.add_argument("--items", type=int, default=ITEMS, help="(%(default)s)")

@@ -1,15 +1,16 @@
-"""Learns the digits of MNIST by ldp_sgd: how accurate, for which epsilon, and who is told.
+"""Learn the digits of MNIST by ldp_sgd: accuracy, epsilon and membership inference.
 
     python -m experiments.learn_mnist FOLDER [--seeds N] [--picture PNG]
 
-FOLDER holds the four idx files of MNIST, as .gz; examples are those of `prepare_mnist`. For steps
-of 1,000, 2,000 and 4,000 of 60,000 devices with one report each, and of 2,000 with one, two and
-five, it prints the central epsilon (delta 1e-5), the accuracy on all 10,000 digits of the test set,
-and how well it can be told from the model who was learnt from (`evaluation.membership`).
+FOLDER contains the four idx files of MNIST, as .gz; examples are those of `prepare_mnist`. Steps
+use 1,000, 2,000 and 4,000 of 60,000 devices with one report each, and 2,000 with one, two and five.
+For each setting it prints the central epsilon (delta 1e-5), the accuracy on all 10,000 digits of
+the test set, and the success of membership inference (`evaluation.membership`).
 
-With a picture, models are learnt for longer instead, once, and measured on the way: the accuracy
-for central epsilons up to 5 and more, beside that of Table XII of "Encode, Shuffle, Analyze Privacy
-Revisited", which is of another model: a network of about 26,000 weights, not a linear one of 650.
+With a picture, models are trained longer instead, once, and measured on the way. It shows the
+accuracy for central epsilons up to 5 and more, and that of Table XII of "Encode, Shuffle, Analyze
+Privacy Revisited". The paper has another model: a network of about 26,000 weights, not a linear one
+of 650.
 
 Devices and aggregator run without the pipeline in between, which changes no report.
 """
@@ -44,14 +45,7 @@ EPSILON = 1.9
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A way to learn.
-
-    Attributes:
-        groups: that take turns.
-        reports: of a device in a step.
-        steps: how many.
-        rate: of a step.
-    """
+    """A training configuration: device groups that take turns, reports per step, steps, rate."""
 
     groups: int
     reports: int
@@ -82,7 +76,7 @@ PAPER_EPSILONS = (5.0, 10.0, 18.0)
 
 
 def examples_of(folder: Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """What is learnt from, and the test set, both as `ExampleDomain` has them."""
+    """Return the training set and the test set, both as `ExampleDomain` has them."""
     held, held_classes = read_digits(folder, "t10k")
     learnt, classes = read_digits(folder, "train")
     mean = held.mean(axis=0)
@@ -98,7 +92,6 @@ def _whole(rows: NDArray[np.float64], classes: NDArray[np.uint8]) -> NDArray[np.
 def learn(
     examples: NDArray[np.int64], setting: Setting, seed: int
 ) -> tuple[Guarantee, NDArray[np.float64]]:
-    """What is promised, and the model after the last step."""
     ((guarantee, model),) = learn_until(examples, setting, (setting.steps,), seed)
     return guarantee, model
 
@@ -106,7 +99,7 @@ def learn(
 def learn_until(
     examples: NDArray[np.int64], setting: Setting, stops: Sequence[int], seed: int
 ) -> Iterator[tuple[Guarantee, NDArray[np.float64]]]:
-    """The same after each of some numbers of steps, ascending."""
+    """Yield the guarantee and the model after each of some ascending numbers of steps."""
     users, protocol, asked = len(examples), PROTOCOLS["ldp_sgd"], _asked(setting)
 
     def law_of(steps: int) -> Any:
@@ -124,7 +117,7 @@ def learn_until(
         at_turn = groups == epoch % setting.groups
         aggregator.add(epoch, written_out(devices.report(epoch, examples, at_turn, rng)), None)
         if epoch in stops:
-            # What is promised whoever stops here: devices draw alike, whatever the horizon.
+            # The guarantee of stopping here: devices draw in the same way for every horizon.
             yield protocol.randomizer(law_of(epoch)).guarantee, aggregator.model(epoch)
 
 
@@ -141,7 +134,6 @@ def _asked(setting: Setting) -> Any:
 
 
 def rows(folder: Path, seeds: int) -> Iterator[str]:
-    """The table, line by line."""
     learnt_from, tested = examples_of(folder)
     yield (
         f"{'devices':>7} {'reports':>7} {'steps':>5} {'epsilon':>7} {'alone':>6} {'accuracy':>17} "
@@ -166,13 +158,7 @@ def rows(folder: Path, seeds: int) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A model on the way.
-
-    Attributes:
-        epsilon: central, of all steps so far.
-        accuracy: in % of the test set.
-        advantage: as of `Membership`.
-    """
+    """A model during training: central epsilon so far, accuracy (%) and `Membership.advantage`."""
 
     steps: int
     epsilon: float
@@ -186,7 +172,6 @@ def measured_until(
     setting: Setting,
     stops: Sequence[int],
 ) -> Iterator[Measured]:
-    """A model after each of some numbers of steps."""
     learnt = learn_until(learnt_from, setting, stops, seed=1)
     for steps, (guarantee, model) in zip(stops, learnt, strict=True):
         assert guarantee.stream_epsilon is not None
@@ -200,7 +185,7 @@ def measured_until(
 
 
 def stops_of(setting: Setting) -> tuple[int, ...]:
-    """Numbers of steps at which all devices have been at turn as often; each 1.5 times the last."""
+    """Return step numbers, growing by 1.5, after which all devices have had equally many turns."""
     turns = setting.steps // setting.groups
     found = {turns}
     while turns > 1:
@@ -210,11 +195,7 @@ def stops_of(setting: Setting) -> tuple[int, ...]:
 
 
 def draw_curves(found: dict[Setting, list[Measured]], users: int, path: Path) -> None:
-    """Accuracy against central epsilon, and the paper's.
-
-    Raises:
-        PlotError: matplotlib is missing.
-    """
+    """Draw accuracy against central epsilon, with the paper's."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -252,7 +233,6 @@ def draw_curves(found: dict[Setting, list[Measured]], users: int, path: Path) ->
 
 
 def curve_rows(folder: Path, picture: Path) -> Iterator[str]:
-    """The table of `CURVES`, line by line; then it is drawn."""
     learnt_from, tested = examples_of(folder)
     found: dict[Setting, list[Measured]] = {}
     headings = ("devices", "reports", " steps", "epsilon", "accuracy", " TPR-FPR")
@@ -269,7 +249,6 @@ def curve_rows(folder: Path, picture: Path) -> Iterator[str]:
 
 
 def main() -> None:
-    """The command."""
     parser = argparse.ArgumentParser(description="Learn MNIST by ldp_sgd.")
     parser.add_argument("folder", type=Path, help="with the four idx files, as .gz")
     parser.add_argument("--seeds", type=int, default=3, help="runs of each setting (%(default)s)")

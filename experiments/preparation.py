@@ -1,4 +1,4 @@
-"""What the scripts have in common that make change logs, and item logs of a single epoch."""
+"""Common parts of scripts that make change logs, and item logs of a single epoch."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Option = tuple[str, int, str]
 
 
 def read_plain(path: Path) -> bytes:
-    """A file, unpacked if it is gzip."""
+    """Return the contents of a file, decompressed if it is gzip."""
     data = path.read_bytes()
     return gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
 
 
 def labels_path(log: Path) -> Path:
-    """Where the labels of a log's items go: ``retail.csv.gz`` has ``retail-items.txt``."""
+    """Return the path for the labels of a log: ``retail-items.txt`` for ``retail.csv.gz``."""
     return log.with_name(f"{log.name.partition('.')[0]}-items.txt")
 
 
@@ -37,24 +37,18 @@ def prepare(
     labels: Callable[[bytes], Sequence[str]] | None = None,
     as_it_is: tuple[str, ...] = (),
 ) -> None:
-    """The command of a script: ``python -m experiments.NAME SOURCE OUT``.
+    """Run the command of a script: ``python -m experiments.NAME SOURCE OUT``.
 
-    Args:
-        arguments: of the command; None for those of this process.
-        name: of the script.
-        purpose: a sentence.
-        where: to get the source.
-        make: from the contents of the source and the numbers of the options, user and value of
-            every row; raises `ValueError` for what it cannot read.
-        options: whole numbers, at least 1.
-        labels: of all items, written beside the log, from the contents of the source.
-        as_it_is: with one of these endings OUT gets the source itself as gzip, once it was read.
+    * `make` returns user and value of every row, from the contents of SOURCE and the numbers of the
+      options; it raises `ValueError` for invalid contents.
+    * `labels` returns those of all items from the contents; they are written next to the log.
+    * With an ending of `as_it_is`, OUT gets SOURCE itself as gzip, once it was read.
     """
     parser = argparse.ArgumentParser(
         prog=f"python -m experiments.{name}",
         description=purpose,
         epilog=f"Get SOURCE from\n{where}",
-        # Addresses are to be copied: they are not broken at a margin.
+        # Keeps addresses on one line, for copying.
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("source", metavar="SOURCE", type=Path, help="plain or gzip")
@@ -85,7 +79,7 @@ def prepare(
 
 
 def write_change_log(rows: Sequence[tuple[int, int, int | str]], path: Path) -> None:
-    """Write ``user,epoch,value`` as gzip, without the name and time it otherwise holds."""
+    """Write ``user,epoch,value`` as gzip, without its usual name and time."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(("user", "epoch", "value"))

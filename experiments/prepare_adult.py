@@ -1,4 +1,4 @@
-"""Makes an item log of people, with the age and the weekly working hours of each as a point.
+"""Make an item log of people, with the age and the weekly working hours of each as a point.
 
     python -m experiments.prepare_adult SOURCE OUT
 
@@ -6,7 +6,7 @@ SOURCE is a CSV file with columns ``age`` and ``hours_per_week``: the UCI Adult 
 Kohavi 1996; CC BY 4.0), https://archive.ics.uci.edu/dataset/2/adult, ``adult.data`` and
 ``adult.test`` joined under a header.
 
-48,842 people, of 17 to 90 years, who work 1 to 99 hours.
+48,842 people, aged 17 to 90, who work 1 to 99 hours.
 """
 
 from __future__ import annotations
@@ -18,17 +18,11 @@ from experiments.prepare_flights import table
 
 
 def item_rows(contents: bytes) -> Iterator[tuple[int, str]]:
-    """People from 1 on, and a point ``age;hours`` for each.
-
-    Raises:
-        ValueError: there are no such columns, or something in them is no whole number.
-    """
     for user, row in enumerate(table(contents, "age", "hours_per_week"), start=1):
         yield user, f"{int(row['age'])};{int(row['hours_per_week'])}"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command."""
     prepare(
         arguments,
         "prepare_adult",

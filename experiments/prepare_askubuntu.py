@@ -1,14 +1,14 @@
-"""Makes a change log of who is active on Ask Ubuntu, week by week.
+"""Make a change log of active users of Ask Ubuntu, week by week.
 
     python -m experiments.prepare_askubuntu SOURCE OUT
 
 SOURCE is ``sx-askubuntu-a2q.txt.gz`` of the Stanford Large Network Dataset Collection (SNAP),
-https://snap.stanford.edu/data/sx-askubuntu.html: a line ``SRC DST UNIX_TIME`` says that user SRC
+https://snap.stanford.edu/data/sx-askubuntu.html. A line ``SRC DST UNIX_TIME`` means that user SRC
 answered a question of user DST. The content of Stack Exchange is licensed under CC BY-SA 3.0.
 
-* Users are all that occur, as SRC or DST, numbered 1, 2, 3 ... by ascending number in the file.
-* Weeks have seven days, and the first one begins with the first event (8 January 2009, 16:20 UTC).
-* A user is *active* in a week with a question of theirs answered, or an answer given, in it or in
+* Users are all that occur, as SRC or DST, numbered from 1 by ascending number in the file.
+* Weeks have seven days, and the first one starts with the first event (8 January 2009, 16:20 UTC).
+* A user is *active* in a week with an answer given, or a question of theirs answered, in it or in
   the 11 weeks before. The value of a week is 1 if the user is active.
 
 137,517 users and 374 weeks; at most 12,824 users are active at a time. 79.5 % of the users change
@@ -34,11 +34,7 @@ MEMORY = 12
 
 
 def read_events(path: Path) -> NDArray[np.int64]:
-    """The columns SRC, DST and UNIX_TIME, shape (events, 3), of a file that is plain or gzip.
-
-    Raises:
-        ValueError: it holds something else.
-    """
+    """Return columns SRC, DST and UNIX_TIME, shape (events, 3), of a plain or gzip file."""
     data = path.read_bytes()
     text = gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
     numbers = np.array(text.split(), np.int64)
@@ -48,7 +44,7 @@ def read_events(path: Path) -> NDArray[np.int64]:
 
 
 def weekly_changes(events: NDArray[np.int64]) -> list[Row]:
-    """The change log of `read_events`, by week and then by user."""
+    """Return the change log of `read_events`, by week and then by user."""
     times = events[:, 2]
     weeks = (times - times.min()) // WEEK + 1
     last_week = int(weeks.max())
@@ -71,13 +67,12 @@ def weekly_changes(events: NDArray[np.int64]) -> list[Row]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command."""
     parser = argparse.ArgumentParser(
         prog="python -m experiments.prepare_askubuntu",
         description="Make a change log of who is active on Ask Ubuntu, week by week.",
         epilog="Get SOURCE, sx-askubuntu-a2q.txt.gz, from\n"
         "https://snap.stanford.edu/data/sx-askubuntu.html",
-        # Addresses and commands are to be copied: they are not broken at a margin.
+        # Keeps addresses and commands on one line, for copying.
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("source", metavar="SOURCE", type=Path, help="sx-askubuntu-a2q.txt.gz")

@@ -1,10 +1,10 @@
-"""Makes an item log of flights in the United States, with the delay of each in minutes.
+"""Make an item log of flights in the United States, with the delay of each in minutes.
 
     python -m experiments.prepare_flights SOURCE OUT
 
 SOURCE is a CSV file with a column ``delay``, such as ``flights-200k`` of Vega's example data
 (https://github.com/vega/vega-datasets, from the US Department of Transportation's Bureau of
-Transportation Statistics), exported from Arrow. A user is a flight; minutes are as they are there.
+Transportation Statistics), exported from Arrow. A user is a flight; minutes are unchanged.
 
 200,000 flights, delays from -86 to 1,444 minutes.
 """
@@ -18,21 +18,12 @@ from experiments.preparation import prepare
 
 
 def item_rows(contents: bytes) -> Iterator[tuple[int, str]]:
-    """Flights from 1 on, and the delay of each.
-
-    Raises:
-        ValueError: there is no such column, or something in it is no number.
-    """
     for user, row in enumerate(table(contents, "delay"), start=1):
         yield user, f"{float(row['delay']):g}"
 
 
 def table(contents: bytes, *columns: str) -> list[dict[str, str]]:
-    """The rows of a CSV file that has these columns.
-
-    Raises:
-        ValueError: it has not.
-    """
+    """Return the rows of a CSV file, or raise `ValueError` if a column is missing."""
     reader = csv.DictReader(contents.decode("utf-8").splitlines(), skipinitialspace=True)
     missing = [column for column in columns if column not in (reader.fieldnames or ())]
     if missing:
@@ -41,7 +32,6 @@ def table(contents: bytes, *columns: str) -> list[dict[str, str]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command."""
     prepare(
         arguments,
         "prepare_flights",

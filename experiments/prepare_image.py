@@ -1,16 +1,17 @@
-"""Makes an item log of an image: as many users hold a pixel's place as its value says.
+"""Make an item log of an image: the value of a pixel is the number of users with its location.
 
     python -m experiments.prepare_image SOURCE OUT
 
-SOURCE is a PGM file of 8 bits (P5). For the experiment ``night-lights`` it is the earth at night
-(NASA, public domain) in 1024 x 512 pixels: the red channel of ``earth-night.jpg`` of
-https://github.com/vasturiano/three-globe without its background, means of 4 x 4 pixels.
+SOURCE is a PGM file of 8 bits (P5). A user is a unit of luminosity.
 
-That has 524,288 pixels, 11 % of which are not black, and 923,265 units of luminosity, each of which
-is a user. For ``esa-horse`` it is the outline of the horse of scikit-image (CC0), 320 x 274 pixels
-of which 4.5 % are not black, and 459,254 users; for ``esa-camera`` its cameraman (CC0), 512 x 512
-pixels and 33,832,495 users. These experiments read images as they are: give an OUT that ends in
-``.pgm.gz``.
+* ``night-lights``: the earth at night (NASA, public domain) in 1024 x 512 pixels, the red channel
+  of ``earth-night.jpg`` of https://github.com/vasturiano/three-globe without its background, means
+  of 4 x 4 pixels. 11 % of 524,288 pixels are not black; 923,265 users.
+* ``esa-horse``: the outline of the horse of scikit-image (CC0), 320 x 274 pixels of which 4.5 % are
+  not black; 459,254 users.
+* ``esa-camera``: the cameraman of scikit-image (CC0), 512 x 512 pixels; 33,832,495 users.
+
+The experiments ``esa-...`` read images unchanged: for them OUT must end in ``.pgm.gz``.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from experiments.preparation import prepare
 
 
 def item_rows(contents: bytes) -> Iterator[tuple[int, str]]:
-    """Users from 1 on, and the point ``row;column`` of each."""
     image = pixels(contents)
     rows, columns = np.nonzero(image)
     points = np.repeat(np.stack([rows, columns], axis=1), image[rows, columns], axis=0)
@@ -33,7 +33,6 @@ def item_rows(contents: bytes) -> Iterator[tuple[int, str]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command."""
     prepare(
         arguments,
         "prepare_image",

@@ -1,14 +1,14 @@
-"""Makes examples to learn from, and a public test set, from the digits of MNIST.
+"""Make examples to learn from, and a public test set, from the digits of MNIST.
 
     python -m experiments.prepare_mnist FOLDER OUTPUT
 
-FOLDER holds the four idx files of MNIST (LeCun, Cortes, Burges), as .gz. OUTPUT, a folder, gets
-``mnist.csv.gz`` with the 60,000 digits that are learnt from, one of each user, and
-``mnist-test.csv`` with every sixth digit of the test set, which a job has room for.
+FOLDER contains the four idx files of MNIST (LeCun, Cortes, Burges), as .gz. The folder OUTPUT gets
+``mnist.csv.gz`` with the 60,000 digits to learn from, one per user, and ``mnist-test.csv`` with
+every sixth digit of the test set, for which a job has capacity.
 
-An example are the 8 x 8 lowest coefficients of the two-dimensional cosine transform, scaled to
-length 1, less their mean over the whole test set, which is public, and scaled to length 1 again;
-and the number 1. The same input gives the same bytes.
+An example has 64 coefficients and the number 1. The coefficients are the 8 x 8 lowest of the
+two-dimensional cosine transform, scaled to length 1. Their mean over the whole test set, which is
+public, is subtracted; then they are scaled to length 1 again. The same input gives the same bytes.
 """
 
 from __future__ import annotations
@@ -29,12 +29,7 @@ TESTED = 6
 
 
 def read_digits(folder: Path, part: str) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
-    """The coefficients of all digits, shape (n, 64), scaled to length 1; and their classes (n,).
-
-    Args:
-        folder: of the files.
-        part: "train" or "t10k".
-    """
+    """Return coefficients of all digits, shape (n, 64), scaled to length 1; and classes (n,)."""
     pixels = gzip.decompress((folder / f"{part}-images-idx3-ubyte.gz").read_bytes())
     classes = gzip.decompress((folder / f"{part}-labels-idx1-ubyte.gz").read_bytes())
     digits = np.frombuffer(pixels, np.uint8, offset=16).reshape(-1, 28, 28).astype(np.float64)
@@ -43,7 +38,7 @@ def read_digits(folder: Path, part: str) -> tuple[NDArray[np.float64], NDArray[n
 
 
 def features(coefficients: NDArray[np.float64], mean: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Features of examples, shape (n, 65), from coefficients less a public mean."""
+    """Return features of examples, shape (n, 65), from coefficients minus a public mean."""
     return np.column_stack([_unit(coefficients - mean), np.ones(len(coefficients))])
 
 
@@ -59,7 +54,6 @@ def _lines(examples: NDArray[np.float64], classes: NDArray[np.uint8]) -> Iterato
 
 
 def prepare(folder: Path, output: Path) -> None:
-    """Write both files."""
     output.mkdir(parents=True, exist_ok=True)
     held, held_classes = read_digits(folder, "t10k")
     mean = held.mean(axis=0)

@@ -1,18 +1,18 @@
-"""Makes the demonstration's change log from the Open University Learning Analytics Dataset.
+"""Make the demonstration's change log from the Open University Learning Analytics Dataset.
 
     python -m experiments.prepare_oulad FOLDER
 
-FOLDER holds ``courses.csv`` and ``studentRegistration.csv`` of the dataset, plain or as .csv.gz.
+FOLDER contains ``courses.csv`` and ``studentRegistration.csv`` of the dataset, plain or as .csv.gz.
 
-* A course run that begins in presentation 2013B begins on 1 February 2013, in 2013J on 1 October.
-* A student is enrolled in it from the day of registration (day 0, its beginning, where that is
-  missing) to before the day of un-registration, or of the end of the course where there is none.
-* Weeks have seven days, and the first one begins on the first day anybody registers (Wednesday
+* A course run of presentation 2013B starts on 1 February 2013, of 2013J on 1 October.
+* A student is enrolled in it from the day of registration (day 0, its start, if that is missing) to
+  before the day of un-registration, or of the end of the course if there was no un-registration.
+* Weeks have seven days, and the first one starts on the day of the first registration (Wednesday
   28 March 2012). The value of a week is 1 if the student is enrolled in any course at its end.
-* Users are the students numbered 1, 2, 3 ... by ascending number in the dataset.
+* Users are the students, numbered from 1 by ascending number in the dataset.
 
-Only changes are written, by week and then by user; a student who is not enrolled at the end of any
-week gets a row that says so in week 1. The same input gives the same bytes.
+Only changes are written, by week and then by user. A student who is not enrolled at the end of any
+week gets a row with value 0 in week 1. The same input gives the same bytes.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ _FIRST_MONTH = {"B": 2, "J": 10}
 
 
 def enrolments(folder: Path) -> dict[int, list[tuple[int, int]]]:
-    """By the dataset's student number: days (proleptic ordinals) from which and until before which.
+    """Return periods of enrollment [start, end) by the dataset's student number.
 
-    Intervals may overlap (several courses) or be empty (un-registered before the registration).
+    Days are proleptic ordinals. Periods may overlap (several courses) or be empty (un-registered
+    before the registration).
     """
     lengths = {
         (row["code_module"], row["code_presentation"]): int(row["module_presentation_length"])
@@ -52,7 +53,7 @@ def enrolments(folder: Path) -> dict[int, list[tuple[int, int]]]:
 
 
 def weekly_changes(intervals: Mapping[int, Sequence[tuple[int, int]]]) -> list[Row]:
-    """The change log of `enrolments`, by week and then by user."""
+    """Return the change log of `enrolments`, by week and then by user."""
     first_day = min(begin for periods in intervals.values() for begin, _ in periods)
     rows: list[Row] = []
     for user, student in enumerate(sorted(intervals), start=1):
@@ -77,7 +78,6 @@ def _read(folder: Path, name: str) -> Iterator[dict[str, str]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command."""
     parser = argparse.ArgumentParser(
         prog="python -m experiments.prepare_oulad",
         description="Make the demonstration's change log from the OULAD files.",

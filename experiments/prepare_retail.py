@@ -1,11 +1,12 @@
-"""Makes an item log of the baskets of a Belgian supermarket, with at most 8 items of each.
+"""Make an item log of the baskets of a Belgian supermarket, with at most 8 items of each.
 
     python -m experiments.prepare_retail SOURCE OUT [--items 8] [--seed 1]
 
 SOURCE is ``retail.dat`` of the Frequent Itemset Mining Dataset Repository (T. Brijs; free for
 research with citation), http://fimi.uantwerpen.be/data/: a line for every basket, with the numbers
-of its items. A user is a basket. Of one with more items, so many are drawn at random. The labels of
-all items, ascending, are written beside OUT. The same source and options give the same bytes.
+of its items. A user is a basket. From a larger basket, this number of items is drawn at random. The
+labels of all items, ascending, are written next to OUT. The same source and options give the same
+bytes.
 
 88,162 baskets and 16,470 items; 908,576 items in baskets, of which 549,139 are drawn.
 """
@@ -20,16 +21,11 @@ from experiments.preparation import prepare
 
 
 def baskets(contents: bytes) -> list[list[int]]:
-    """The items of each basket, distinct and ascending.
-
-    Raises:
-        ValueError: something is no number of an item.
-    """
+    """Return the items of each basket, distinct and ascending."""
     return [sorted(set(map(int, line.split()))) for line in contents.splitlines()]
 
 
 def item_rows(contents: bytes, items: int, seed: int) -> Iterator[tuple[int, str]]:
-    """Baskets from 1 on, and an item of them."""
     rng = np.random.default_rng(seed)
     for user, basket in enumerate(baskets(contents), start=1):
         drawn = rng.choice(basket, items, replace=False) if len(basket) > items else basket
@@ -38,12 +34,10 @@ def item_rows(contents: bytes, items: int, seed: int) -> Iterator[tuple[int, str
 
 
 def labels(contents: bytes) -> list[str]:
-    """Of all items that are in any basket."""
     return list(map(str, sorted(set().union(*baskets(contents)))))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command."""
     prepare(
         arguments,
         "prepare_retail",

@@ -1,9 +1,9 @@
-"""Makes change logs of the life courses that come with TraMineR: mvad, biofam and actcal.
+"""Make change logs of the life courses included in TraMineR: mvad, biofam and actcal.
 
     python -m experiments.prepare_traminer SOURCE OUT [--users N] [--seed 1]
 
 SOURCE is one of the three tables as CSV, plain or gzip. TraMineR (https://traminer.unige.ch) is an
-R package, licensed GPL (>= 2); in R, a table is exported by ::
+R package, licensed GPL (>= 2). To export a table in R::
 
     data(mvad, package = "TraMineR"); write.csv(mvad, "mvad.csv")
 
@@ -11,10 +11,10 @@ R package, licensed GPL (>= 2); in R, a table is exported by ::
 * biofam: 2,000 family lives, a state for each year of age from 15 to 30 (Swiss Household Panel).
 * actcal: 2,000 working lives, the 12 months of 2000 (Swiss Household Panel).
 
-Which table it is, is seen by its columns. A value is the label of a state; the labels of the coded
-tables are TraMineR's. With ``--users``, so many people are drawn with replacement: more people, the
-same real lives. Only changes are written, by epoch and then by user; the first epoch holds
-everybody's first state. The same input, users and seed give the same bytes.
+The columns identify the table. A value is the label of a state; the labels of the coded tables are
+TraMineR's. With ``--users``, N people are drawn with replacement: more people, the same real lives.
+Only changes are written, by epoch and then by user; the first epoch has the first state of every
+person. The same input, users and seed give the same bytes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One of the tables: its columns of states in order, and the labels of the codes in them."""
+    """One of the tables: its columns of states in order, and the labels of their codes."""
 
     name: str
     columns: tuple[str, ...]
@@ -73,11 +73,7 @@ TABLES = (
 
 
 def read_states(path: Path) -> list[tuple[str, ...]]:
-    """The life of everybody in a table, a label for each epoch.
-
-    Raises:
-        ValueError: it is none of the tables.
-    """
+    """Return the life of each person in a table, a label for each epoch."""
     with path.open("rb") as file:
         packed = file.read(2) == b"\x1f\x8b"
     with gzip.open(path, "rt", newline="") if packed else path.open(newline="") as text:
@@ -100,13 +96,13 @@ def read_states(path: Path) -> list[tuple[str, ...]]:
 
 
 def resample(lives: Sequence[tuple[str, ...]], users: int, seed: int) -> list[tuple[str, ...]]:
-    """So many lives, drawn with replacement."""
+    """Draw the lives of `users` people, with replacement."""
     drawn = np.random.default_rng(seed).integers(len(lives), size=users)
     return [lives[person] for person in drawn.tolist()]
 
 
 def state_changes(lives: Sequence[Sequence[str]]) -> list[tuple[int, int, str]]:
-    """The change log, by epoch and then by user: user, epoch and label, both counted from 1."""
+    """Return the change log, by epoch and then by user: user, epoch (from 1) and label."""
     return [
         (user, epoch, life[epoch - 1])
         for epoch in range(1, len(lives[0]) + 1)
@@ -116,14 +112,13 @@ def state_changes(lives: Sequence[Sequence[str]]) -> list[tuple[int, int, str]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command."""
     parser = argparse.ArgumentParser(
         prog="python -m experiments.prepare_traminer",
         description="Make a change log of mvad, biofam or actcal of the R package TraMineR.",
         epilog="Get SOURCE from R, with TraMineR from CRAN; for biofam and actcal likewise:\n"
         '  install.packages("TraMineR")\n'
         '  data(mvad, package = "TraMineR"); write.csv(mvad, "mvad.csv")',
-        # Addresses and commands are to be copied: they are not broken at a margin.
+        # Keeps addresses and commands on one line, for copying.
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("source", metavar="SOURCE", type=Path, help="the table, CSV, plain or gzip")

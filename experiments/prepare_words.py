@@ -1,10 +1,10 @@
-"""Makes an item log of users who hold one word each, drawn from how often words are said in films.
+"""Make an item log of users with one word each, drawn by the frequency of words in films.
 
     python -m experiments.prepare_words SOURCE OUT [--users 1000000] [--seed 1]
 
 SOURCE is ``en_50k.txt`` (OpenSubtitles 2018, English) of https://github.com/hermitdave/FrequencyWords,
 content licensed under CC BY-SA 4.0: a line ``word count`` for each of 50,000 words. All words are
-written beside OUT, as labels. The same source and options give the same bytes.
+written next to OUT, as labels. The same source and options give the same bytes.
 """
 
 from __future__ import annotations
@@ -17,11 +17,6 @@ from experiments.preparation import prepare
 
 
 def word_counts(contents: bytes) -> dict[str, int]:
-    """How often each word was counted.
-
-    Raises:
-        ValueError: a line is not a word and a number, or a word is there twice.
-    """
     lines = [line.rsplit(" ", 1) for line in contents.decode("utf-8").splitlines()]
     if not lines or any(len(line) != 2 for line in lines):
         raise ValueError("give a file with lines WORD COUNT")
@@ -32,7 +27,6 @@ def word_counts(contents: bytes) -> dict[str, int]:
 
 
 def item_rows(contents: bytes, users: int, seed: int) -> Iterator[tuple[int, str]]:
-    """Users from 1 on, and the word of each."""
     counts = word_counts(contents)
     words, weights = list(counts), np.array(list(counts.values()), np.float64)
     drawn = np.random.default_rng(seed).choice(len(words), users, p=weights / weights.sum())
@@ -41,12 +35,10 @@ def item_rows(contents: bytes, users: int, seed: int) -> Iterator[tuple[int, str
 
 
 def labels(contents: bytes) -> list[str]:
-    """All words, in the order of the file."""
     return list(word_counts(contents))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command."""
     prepare(
         arguments,
         "prepare_words",

@@ -1,4 +1,4 @@
-"""The list of experiments, as Markdown too (``python -m experiments.shipped``)."""
+"""The list of experiments; ``python -m experiments.shipped`` prints it as Markdown."""
 
 from __future__ import annotations
 
@@ -12,13 +12,11 @@ FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True, slots=True)
 class Shipped:
-    """An experiment, as far as it is known before it is loaded.
+    """An experiment before it is loaded.
 
     Attributes:
-        name: of its file or module.
-        command: that runs it.
-        title: what it measures.
-        reproduces: the table or theorem of a paper; empty if there is none.
+        name: Name of its file or module.
+        reproduces: Table or theorem of a paper, or empty.
     """
 
     name: str
@@ -45,12 +43,10 @@ PROGRAMS = {
 
 
 def shipped_experiments() -> dict[str, Path]:
-    """The experiment files, by name."""
     return dict(sorted((path.stem, path) for path in FOLDER.glob("*.yaml")))
 
 
 def listed() -> list[Shipped]:
-    """All experiments: those of a file by name, then the programs."""
     return [*map(_of_file, shipped_experiments().values()), *PROGRAMS.values()]
 
 
@@ -61,7 +57,6 @@ def _of_file(path: Path) -> Shipped:
 
 
 def markdown() -> str:
-    """The table of the README."""
     rows = [f"| `{each.command}` | {each.title} | {each.reproduces} |" for each in listed()]
     return "\n".join(["| command | what it measures | reproduces |", "|---|---|---|", *rows])
 

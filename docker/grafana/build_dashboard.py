@@ -1,4 +1,4 @@
-"""Writes the dashboard; run it after a change: ``python docker/grafana/build_dashboard.py``."""
+"""Write the Grafana dashboard: run ``python docker/grafana/build_dashboard.py`` after changes."""
 
 from __future__ import annotations
 
@@ -19,14 +19,10 @@ class Panel:
     """A panel of the dashboard.
 
     Attributes:
-        title: above it.
-        queries: PromQL, and the legend of what each finds.
-        unit: Grafana's name of it.
-        text: what it shows, for people.
-        kind: of Grafana's panels.
-        width: out of 24 columns.
-        height: in Grafana's rows.
-        signed: whether values may be negative.
+        queries: Pairs of a PromQL query and its legend.
+        unit: Grafana's name of the unit.
+        kind: Grafana's panel type.
+        width: Columns of the grid, which has 24.
     """
 
     title: str
@@ -312,7 +308,6 @@ PANELS = (
 
 
 def build_dashboard() -> dict[str, Any]:
-    """The dashboard as Grafana's JSON model."""
     panels = []
     column = row = height = 0
     for number, panel in enumerate(PANELS, 1):

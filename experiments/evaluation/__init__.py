@@ -1,8 +1,8 @@
-"""Measures protocols: parameters x data x seeds, each trial the real thing run in memory.
+"""Measure protocols: parameters x data x seeds, each trial a real run in memory.
 
-An experiment file (`experiment`) is a grid of cases; `data` makes the input of one, `columns` are
-the estimates that are compared with the truth of a run, `trial` does so, `journal` keeps what is
-finished, `pending_trials` does the rest on all cores, and `results` and `plots` show it. Jobs over
-sets of items are asked instead: `counted` runs them, `counted_answers` asks, and `pictures` draws
-one run.
+An experiment file (`experiment`) is a grid of cases. `data` makes the input of a case, `columns`
+defines the estimates to compare with the ground truth, and `trial` compares them. `journal` stores
+finished trials, `pending_trials` runs the others on all cores, and `results` and `plots` show them.
+Jobs over sets of items are queried instead: `counted` runs them, `counted_answers` queries them,
+and `pictures` draws one run.
 """

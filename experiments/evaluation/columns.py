@@ -1,7 +1,4 @@
-"""The estimates that are compared with the truth of a run: one function for each of them.
-
-A column that does not exist for a protocol is nan there.
-"""
+"""Estimates to compare with the ground truth of a run; nan where a protocol has none."""
 
 from __future__ import annotations
 
@@ -23,12 +20,10 @@ Array: TypeAlias = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Series:
-    """Estimates for all epochs, shape (epochs,) or (epochs, items); nan where there is none.
+    """Estimates for all epochs, in users, shape (epochs,) or (epochs, items); nan if missing.
 
     Attributes:
-        values: in users.
-        low: lower ends of the 95 % intervals, in the shape of `values`.
-        high: upper ends.
+        low: Lower ends of the 95 % intervals, in the shape of `values`.
     """
 
     values: Array
@@ -41,8 +36,7 @@ class Column:
     """One kind of estimate.
 
     Attributes:
-        series: of a run.
-        predicted: the root mean squared error over all epochs to expect with so many users.
+        predicted: Expected RMSE over all epochs, for a number of users.
     """
 
     series: Callable[[Simulation], Series]
@@ -50,27 +44,24 @@ class Column:
 
 
 def series_of(simulation: Simulation, name: str) -> Series:
-    """What a run estimated, by the name of the estimates in
-    `dpstream.pipeline.results.smoothing`.
-    """
     shape = simulation.truth[1:].shape
     values, low, high = (np.full(shape, np.nan) for _ in range(3))
     for record, found in simulation.columns():
         if name in found:
             at = record.epoch - 1
-            # Without items there is a single number, which is spread over no axis.
+            # Without items, a single number without an axis.
             values[at], low[at], high[at] = found[name].reshape(3, *shape[1:])
     return Series(values, low, high)
 
 
 def predicted_online(job: DeployedJob, users: int) -> float | None:
-    """As `plan` says it; None for a protocol without a forecast."""
+    """Return the RMSE that `plan` predicts, or None for a protocol without a forecast."""
     forecast = _forecast(job)
     return None if forecast is None else _root_mean_square(forecast.standard_deviations(users))
 
 
 def predicted_smoothed(job: DeployedJob, users: int) -> float | None:
-    """The same of smoothed estimates; None for a protocol that foretells nothing of them."""
+    """Return the RMSE of smoothed estimates, or None for a protocol that predicts none."""
     forecast = _forecast(job)
     if not isinstance(forecast, SmoothedForecast):
         return None
@@ -78,7 +69,7 @@ def predicted_smoothed(job: DeployedJob, users: int) -> float | None:
 
 
 def messages_per_user(job: DeployedJob) -> float | None:
-    """How many a user sends at an epoch, on average, as `plan` says it."""
+    """Return the mean messages per user and epoch, as `plan` predicts them."""
     forecast = _forecast(job)
     return None if forecast is None else float(np.mean(forecast.reports_per_user))
 

@@ -1,4 +1,4 @@
-"""What is left of a simulated job over sets of items: the counts of each epoch, to be asked."""
+"""Simulate a job over sets of items and return the counts of each epoch for queries."""
 
 from __future__ import annotations
 
@@ -34,13 +34,12 @@ Truth: TypeAlias = NDArray[np.int64] | NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CountedEpoch:
-    """One epoch.
+    """Counts and ground truth of one epoch.
 
     Attributes:
-        counts: None for a window that was withheld.
-        truth: how many users hold each item, int64, shape (items,), or what else is to be estimated
-            of each, float64.
-        messages: that users sent, dummies included; 0 where they were not counted.
+        counts: None for a suppressed window.
+        truth: Users with each item, int64, shape (items,); or another estimated quantity, float64.
+        messages: Messages of all users, dummies included; 0 if they were not counted.
     """
 
     counts: CountedWindow | None
@@ -51,14 +50,9 @@ class CountedEpoch:
 def counted_epochs(job: DeployedJob, log: ItemLog, seed: int) -> list[CountedEpoch]:
     """Simulate a job, as `simulation.simulate` does, and read its counts as a query would.
 
-    Users without names, those of an image, are divided among as many producers as are needed. Where
-    their reports would fill topics beyond `MOST_TOPIC_BYTES`, what devices report goes to the
-    aggregator at once, without any topic between them.
-
-    Args:
-        job: deployed with empty topics; its protocol counts every epoch by itself.
-        log: the items of every user; all of them are enrolled and present at every epoch of it.
-        seed: makes the run repeatable.
+    All users of the log are enrolled and present at every epoch. Users without names (those of an
+    image) are split among as many producers as necessary. If their reports would fill topics beyond
+    `MOST_TOPIC_BYTES`, devices report directly to the aggregator.
     """
     generators = seeded_generators(seed)
     if isinstance(log.users, NumberedUsers) and added_up_at_once(job, len(log.users)):
@@ -87,7 +81,7 @@ def counted_epochs(job: DeployedJob, log: ItemLog, seed: int) -> list[CountedEpo
 
 
 def added_up_at_once(job: DeployedJob, users: int) -> bool:
-    """Whether the reports of so many users at an epoch are too many to pass through topics."""
+    """Return whether the reports of an epoch are too large to pass through topics."""
     needed = topic_bytes(job, users)
     return needed is not None and needed > MOST_TOPIC_BYTES
 
@@ -98,9 +92,9 @@ def _report_unnamed(
     driver: MemoryDriver,
     generators: Callable[[str, int], np.random.Generator],
 ) -> None:
-    """The only epoch, from as many producers as are needed, one after the other."""
+    """Report the only epoch from as many producers as necessary, one after another."""
     (values,) = log.values_by_epoch()
-    # All of them register before any stage looks.
+    # All producers register before any stage reads.
     parts = np.array_split(values, producers_needed(job, len(values)))
     for number, part in enumerate(parts):
         with UnnamedProducer(
@@ -118,7 +112,6 @@ def _report_unnamed(
 def _added_up(
     job: DeployedJob, log: ItemLog, generators: Callable[[str, int], np.random.Generator]
 ) -> CountedEpoch:
-    """What the aggregator makes of the reports of all devices together."""
     (values,) = log.values_by_epoch()
     devices, aggregator = job.randomizer(), job.aggregator()
     devices.enrol(len(values), generators("enrol", 0))

@@ -1,7 +1,7 @@
-"""What counts of items are asked, and how that compares with the truth.
+"""Query the counts of items and compare the answers with the ground truth.
 
-Which questions there are, the counts decide: single items (the 100 that most users hold, 400 of the
-others, and all), the items found in an open domain, ranges and quantiles, or boxes.
+The counts determine the queries: single items (the 100 most frequent, 400 of the others, and all),
+the items found in an open domain, ranges and quantiles, or boxes.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ ANSWERED: Final = (*QUESTIONS, CLIPPED, ZEROS, CURATOR, CURATOR_PUBLISHED)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Answered:
-    """The answers to one kind of question.
+    """Answers to one kind of query.
 
     Attributes:
-        series: the answers, shape (answers,), in users.
-        truth: of the same shape, float64.
-        predicted: their root mean squared error as it was said beforehand; None if it was not.
+        series: Answers, shape (answers,), in users.
+        truth: float64, of the same shape.
+        predicted: RMSE predicted in advance, or None.
     """
 
     series: Series
@@ -71,18 +71,12 @@ def ask(
     most_held: int | None = None,
     curator: Mapping[str, float] | None = None,
 ) -> Mapping[str, Answered]:
-    """The answers of an epoch, by kind of question; none where its window was withheld.
+    """Return the answers of an epoch by kind of query; empty if its window was suppressed.
 
-    Where it is known how many users can have an item, there are kinds more: the estimates of all
-    items, clipped to what is possible, and to compare them with nothing but zeros, and true counts
-    with a curator's normal noise.
-
-    Args:
-        epoch: counts and truth.
-        planned: the root mean squared error of a single item, as `plan` predicts it.
-        rng: draws the items, ranges and boxes.
-        most_held: the most users that can have an item; None where it is not known.
-        curator: standard deviations of a curator's noise, by the names of the answers.
+    `planned` is the RMSE of a single item, as `plan` predicts it. If the maximum number of users
+    with an item is known (`most_held`), there are more kinds: the estimates of all items, clipped
+    to what is possible. They are compared with zeros, and with true counts plus normal noise of a
+    `curator`, which has a standard deviation for each name of an answer.
     """
     if epoch.counts is None:
         return {}
@@ -109,12 +103,12 @@ def ask(
 
 
 def item_intervals(counts: Counts) -> Array:
-    """Values, lows and highs of all items of a domain that is not open, shape (3, items)."""
+    """Return values, lows and highs of all items of a closed domain, shape (3, items)."""
     listed = counts.listed()
     assert listed is not None
     intervals = listed.intervals
     if counts.tree is not None:
-        # Single values of a tree have errors of their own.
+        # Single values of a tree have separate errors.
         intervals[1:] = np.nan
     return intervals
 
@@ -137,7 +131,7 @@ def _items(
 
 
 def _clipped(estimates: Mapping[str, Array], truth: Array, most: int) -> Mapping[str, Answered]:
-    """Without intervals, which clipping would cut, and without a prediction."""
+    """Clip estimates; without intervals, which clipping would cut, or a prediction."""
     unknown = np.full(len(truth), np.nan)
     return {
         name: Answered(Series(np.clip(values, 0.0, most), unknown, unknown), truth, None)
@@ -167,9 +161,10 @@ def _intervals(estimates: list[Estimate]) -> Iterator[tuple[float | None, ...]]:
 
 
 def _quantiles(grid: GridCounts, truth: Truth) -> Answered:
-    """Ranks instead of values: how many users are below, the nearest number that is right of all.
+    """Return the ranks of estimated quantiles, in users, instead of their values.
 
-    The interval of a quantile becomes that of the ranks of the values in it.
+    A value has a range of correct ranks: the one closest to the target counts. The interval of a
+    quantile becomes that of the ranks of the values in it.
     """
     below = np.insert(np.cumsum(truth), 0, 0).astype(np.float64)
     wanted = np.array(SHARES) * below[-1]

@@ -1,4 +1,4 @@
-"""Estimates over time, with their 95 % bands and beside the truth, for the first seed of a case."""
+"""Plots of estimates over time, with 95 % confidence bands and ground truth, for seed 1."""
 
 from __future__ import annotations
 
@@ -19,11 +19,7 @@ if TYPE_CHECKING:
 
 
 def write_curves(cases: Sequence[Case], folder: Path) -> list[Path]:
-    """Run each case with seed 1 and draw it into a PNG file; the paths are returned.
-
-    Raises:
-        PlotError: matplotlib is missing.
-    """
+    """Draw each case, run with seed 1, to a PNG file and return the paths."""
     paths = []
     for number, case in enumerate(cases, start=1):
         figure = draw_curves(simulate(case.job, case.source.load(case.job), seed=1))
@@ -35,11 +31,7 @@ def write_curves(cases: Sequence[Case], folder: Path) -> list[Path]:
 
 
 def draw_curves(simulation: Simulation) -> Figure:
-    """Draw a run; of many items, those that most users have on average.
-
-    Raises:
-        PlotError: matplotlib is missing.
-    """
+    """Draw a run; of many items, those with the most users on average."""
     try:
         from matplotlib.figure import Figure
         from matplotlib.ticker import StrMethodFormatter

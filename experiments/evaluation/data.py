@@ -1,4 +1,4 @@
-"""The inputs of an experiment: logs read from files, or changes drawn from a seed."""
+"""Inputs of an experiment: logs read from files, or changes drawn from a seed."""
 
 from __future__ import annotations
 
@@ -27,12 +27,11 @@ MOST_ITEMS = (1 << 24) + 1
 
 @dataclass(frozen=True, slots=True)
 class ChangeLogFile:
-    """A change log, an item log, or an image (PGM), in a file, plain or packed.
+    """A change log, an item log or an image (PGM) in a file, plain or packed.
 
     Attributes:
-        path: of the file.
-        most_held: the most users that can have an item at an epoch, where that is public.
-        form: how its rows are written.
+        most_held: Maximum number of users with an item at an epoch, if public.
+        form: Format of the rows.
     """
 
     path: str
@@ -41,15 +40,11 @@ class ChangeLogFile:
 
     @property
     def is_image(self) -> bool:
-        """Whether it is an image, whose users have no names."""
+        """True if the file is an image, whose users have no names."""
         return is_image(read_plain(Path(self.path)))
 
     def load(self, job: DeployedJob) -> ValueLog:
-        """The log, as the job's protocol and epochs read it; an image, if it is one.
-
-        Raises:
-            InputError: the file cannot be read, or has bad rows.
-        """
+        """Return the log, as the job's protocol and epochs read it, or raise `InputError`."""
         try:
             contents = read_plain(Path(self.path))
         except (OSError, EOFError) as error:
@@ -65,15 +60,11 @@ class ChangeLogFile:
                 form=self.form,
             )
         except BadRowsError as error:
-            # A measurement is of all rows or none.
+            # A measurement uses all rows or none.
             raise BadRowsError(error.bad_rows, skippable=False) from None
 
     def check(self, job: DeployedJob) -> tuple[str, ...]:
-        """What there is to say about the input.
-
-        Raises:
-            InputError: as `load` does, or the items are too many to be counted each.
-        """
+        """Return warnings about the input, or raise `InputError` if the job cannot use it."""
         if job.domain.slots is not None and job.domain.size > MOST_ITEMS:
             raise InputError(
                 f"a domain of {job.domain.size - 1:,} items: an experiment counts each of them, at "
@@ -82,7 +73,7 @@ class ChangeLogFile:
         return self.load(job).notices
 
     def identity(self) -> dict[str, Any]:
-        """What the results depend on: the contents, wherever they lie."""
+        """Return what results depend on: the contents, not the path."""
         with Path(self.path).open("rb") as file:
             contents = {"sha256": hashlib.file_digest(file, "sha256").hexdigest()}
         return {
@@ -99,15 +90,9 @@ class ChangeLogFile:
 class SyntheticChanges:
     """Users with values that change at uniformly random epochs.
 
-    For each user `changes` epochs are drawn; it changes at each of them once, even if one was drawn
-    more than once. Values are 0 and 1 in turn, or one of the items, or of the buckets of numbers,
-    that is drawn uniformly each time, and may be the one before. At first they are the initial one.
-
-    Attributes:
-        users: how many.
-        epochs: the horizon.
-        changes: the most changes of a user.
-        seed: of the draw.
+    For each user `changes` epochs are drawn; the user changes once at each of them, even if it was
+    drawn repeatedly. Values start at the initial one. They alternate between 0 and 1, or are items
+    (or buckets of numbers) drawn uniformly each time, possibly equal to the previous one.
     """
 
     users: int
@@ -116,7 +101,6 @@ class SyntheticChanges:
     seed: int
 
     def load(self, job: DeployedJob) -> ChangeLog:
-        """The change log."""
         rng = np.random.default_rng([self.seed, self.users, self.epochs, self.changes])
         drawn = rng.integers(1, self.epochs + 1, (self.users, self.changes), dtype=np.int32)
         drawn.sort(axis=1)
@@ -140,11 +124,6 @@ class SyntheticChanges:
         )
 
     def check(self, job: DeployedJob) -> tuple[str, ...]:
-        """Nothing.
-
-        Raises:
-            InputError: the job's values are sets or examples, or there are too many changes.
-        """
         if job.domain.slots is not None or job.domain.columns is not None:
             raise InputError(
                 f"synthetic data are 0 and 1, labels or numbers, which are no values of "
@@ -158,7 +137,6 @@ class SyntheticChanges:
         return ()
 
     def identity(self) -> dict[str, Any]:
-        """What the results depend on."""
         return asdict(self)
 
     def __str__(self) -> str:

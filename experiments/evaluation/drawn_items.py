@@ -1,4 +1,4 @@
-"""Users whose items are drawn anew for every trial, over the domain of whatever job is tried."""
+"""Users whose items are drawn again for every trial, over the domain of the job."""
 
 from __future__ import annotations
 
@@ -25,13 +25,7 @@ _AT_ONCE: Final = 1 << 22
 
 @dataclass(frozen=True, slots=True)
 class DrawnItems(ABC):
-    """Items of a single epoch.
-
-    Attributes:
-        users: how many.
-        seed: of the draw, together with that of the trial.
-        trial: its seed.
-    """
+    """Items of a single epoch, drawn by `seed` and the seed of the `trial`."""
 
     kind: ClassVar[str]
 
@@ -40,15 +34,10 @@ class DrawnItems(ABC):
     trial: int = 0
 
     def of_trial(self, seed: int) -> Self:
-        """The same, drawn for this trial."""
         return replace(self, trial=seed)
 
     def check(self, job: DeployedJob) -> tuple[str, ...]:
-        """Nothing.
-
-        Raises:
-            InputError: the job is not about items, or sets of them, that can be drawn.
-        """
+        """Raise `InputError` unless values of the job are items, or sets of them, to draw."""
         domain = job.domain
         if (domain.slots is None and domain.items is None) or domain.size - 1 > MOST_DRAWN:
             raise InputError(
@@ -63,7 +52,7 @@ class DrawnItems(ABC):
         return ()
 
     def load(self, job: DeployedJob) -> ItemLog | ChangeLog:
-        """What users hold; no more of it than the job takes."""
+        """Draw the items of all users, at most as many per user as the job takes."""
         slots = job.domain.slots or 1
         drawn = list(self._drawn(job.domain.size - 1, slots))
         user_indices = np.concatenate([owners for owners, _ in drawn]).astype(np.int32)
@@ -85,19 +74,19 @@ class DrawnItems(ABC):
 
     @property
     def held_at_once(self) -> int:
-        """The most items of a user that are drawn, 2 for any larger number."""
+        """Maximum number of items drawn per user; 2 for any larger number."""
         return 2
 
     def truth(self, job: DeployedJob) -> NDArray[np.float64] | None:
-        """What is estimated of each item, shape (items,), where that is not how many hold it."""
+        """Return what is estimated per item, shape (items,); None if it is the user count."""
         return None
 
     def drawn_variance(self, job: DeployedJob) -> float:
-        """Mean over the items of the variance of how many hold it around `truth`."""
+        """Return the mean, over the items, of the variance of the user count around `truth`."""
         return 0.0
 
     def _drawn(self, size: int, slots: int) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-        """Users and items, both from 0 on, of one part of the users after the other."""
+        """Yield user and item indices, both from 0, for one block of users after another."""
         rows = max(1, _AT_ONCE // size)
         rng = self._generator()
         for start in range(0, self.users, rows):
@@ -105,7 +94,6 @@ class DrawnItems(ABC):
             yield owners + start, items
 
     def identity(self) -> dict[str, Any]:
-        """What the results depend on."""
         return {"drawn": self.kind, **asdict(self)}
 
     def __str__(self) -> str:
@@ -118,7 +106,7 @@ class DrawnItems(ABC):
     def _draw(
         self, users: int, size: int, slots: int, rng: np.random.Generator
     ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Users from 0 on, ascending, and items from 0 on: one of each for every item held."""
+        """Draw pairs of ascending user indices and item indices, both from 0, one per item."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +114,8 @@ class ZipfItems(DrawnItems):
     """Distinct items, drawn in proportion to rank^-exponent; item 1 has rank 1.
 
     Attributes:
-        exponent: at least 0, which is all items alike.
-        held: how many a user has.
+        exponent: At least 0; 0 makes all items equally likely.
+        held: Number of items per user.
     """
 
     kind: ClassVar[str] = "zipf"
@@ -137,7 +125,6 @@ class ZipfItems(DrawnItems):
 
     @property
     def held_at_once(self) -> int:
-        """See `DrawnItems`."""
         return min(2, self.held)
 
     def _draw(
@@ -147,7 +134,7 @@ class ZipfItems(DrawnItems):
         if self.held == 1:
             below = np.cumsum(np.exp(weights))
             return np.arange(users), np.searchsorted(below, below[-1] * rng.random(users), "right")
-        # The largest of the logarithms of weights, each with Gumbel noise, is drawn by weight.
+        # The largest log weight plus Gumbel noise is a draw by weight.
         return _largest(weights + rng.gumbel(size=(users, size)), min(self.held, slots, size))
 
 
@@ -155,19 +142,18 @@ class ZipfItems(DrawnItems):
 class ZipfQueries(ZipfItems):
     """Queries with answers from 0 to 1, which users round at random to have a bit to report.
 
-    The queries that concern a user are drawn like its items. Each answer is uniform, and becomes 1
-    with the probability that it says: a sum of bits is that of the answers on average.
+    The queries that concern a user are drawn like its items. Each answer is uniform and is rounded
+    to 1 with that probability: a sum of bits is, on average, the sum of the answers.
     """
 
     kind: ClassVar[str] = "queries"
 
     @property
     def held_at_once(self) -> int:
-        """Whoever has a value at all epochs cannot round it to nothing."""
+        """Always 2: a user with a value at all epochs cannot round it to nothing."""
         return 2
 
     def truth(self, job: DeployedJob) -> NDArray[np.float64]:
-        """The sums of answers."""
         size, total = job.domain.size - 1, np.zeros(job.domain.size - 1)
         rows = max(1, _AT_ONCE // size)
         rng = self._generator()
@@ -179,7 +165,7 @@ class ZipfQueries(ZipfItems):
         return total
 
     def drawn_variance(self, job: DeployedJob) -> float:
-        """Of a bit of probability a it is a (1 - a): 1/6 on average."""
+        """Return the mean variance: a bit of probability a has a (1 - a), 1/6 on average."""
         size = job.domain.size - 1
         return self.users * min(self.held, job.domain.slots or 1, size) / size / 6
 
@@ -192,7 +178,7 @@ class ZipfQueries(ZipfItems):
     def _answers(
         self, users: int, size: int, slots: int, rng: np.random.Generator
     ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.float64], NDArray[np.bool_]]:
-        # Not super(): a class with slots is made twice.
+        # Not super(): a dataclass with slots is created twice.
         owners, items = ZipfItems._draw(self, users, size, slots, rng)
         answers = rng.random(len(items))
         return owners, items, answers, rng.random(len(items)) < answers
@@ -200,23 +186,24 @@ class ZipfQueries(ZipfItems):
 
 @dataclass(frozen=True, slots=True)
 class SelectionSets(DrawnItems):
-    """Which item do most users hold? One is held by all, each other one by half of them.
+    """Sets for selecting the most frequent item: all users have one, half of them each other one.
 
-    The distribution of which Theorem 3.22 of "On the Power of Multiple Anonymous Messages" shows
-    that selection is hard, with one message of each user. A user who may name fewer items than it
-    holds names some of them, drawn at random.
+    With this distribution, Theorem 3.22 of "On the Power of Multiple Anonymous Messages" shows that
+    selection is hard with one message per user. A user who may name fewer items than it has names a
+    random subset.
     """
 
     kind: ClassVar[str] = "selection"
 
     def most_held(self, job: DeployedJob) -> int:
-        """The item that all users hold, from 0 on. No other is held by nine tenths of so many."""
+        """Return the index, from 0, of the item of all users; others have less than nine tenths."""
         return int(self._generator().integers(job.domain.size - 1))
 
     def chance(self, job: DeployedJob, deviation: float) -> float:
-        """That its estimate is the largest, all being normal with this deviation of the noise.
+        """Return the probability that the estimate of `most_held` is the largest.
 
-        How many name an item varies from draw to draw, too.
+        All estimates are taken as normal with this deviation of the noise. The number of users who
+        name an item also varies from draw to draw.
         """
         size, slots = job.domain.size - 1, job.domain.slots or 1
         held = (size + 1) / 2
@@ -248,6 +235,6 @@ class SelectionSets(DrawnItems):
 
 
 def _largest(keys: NDArray[np.float64], count: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Rows and columns of so many of the largest keys of every row."""
+    """Return rows and columns of the `count` largest keys of every row."""
     columns = np.argpartition(keys, -count, axis=1)[:, -count:]
     return np.repeat(np.arange(len(keys)), count), columns.reshape(-1)

@@ -1,4 +1,4 @@
-"""Experiment files: which jobs are tried on which data, and how often.
+"""Experiment files: the jobs to try, their data, and the number of seeds.
 
 An experiment file is YAML::
 
@@ -10,17 +10,20 @@ An experiment file is YAML::
       - {protocol: future_rand, parameters: {epsilon: [1, 2, 4], changes: 4}}
     seeds: 20
 
-Instead of a change log or synthetic changes, data may be items that are drawn over the domain of
-each job: ``zipf: {users: 100000}`` or ``selection: {users: 1000}``; of these, ``shuffle: {minimum:
-users}`` is their number.
+Instead of a change log or synthetic changes, data may be items drawn over the domain of each job:
+``zipf: {users: 100000}`` or ``selection: {users: 1000}``. For these, ``shuffle: {minimum: users}``
+is their number.
 
-What else estimates are compared with is said of an experiment (``beside: {paper: Table 4, of
-other data}``) and of its jobs: ``beside: {paper: {all items: [3.1, 2.7]}}``, a number for each
-combination of the parameters.
+Reference numbers are explained by the experiment, and given by its jobs, one number for each
+combination of the parameters::
 
-Every parameter of a job, and users, epochs and changes of data that are made, may be a list: all
-that its values combine to is tried. A parameter that is itself a list is one value, a list of lists
-is a grid of them.
+    beside: {paper: Table 4, of other data}  # prose: ok
+    jobs:
+      - beside: {paper: {all items: [3.1, 2.7]}}  # prose: ok
+
+Every parameter of a job may be a list, and so may users, epochs and changes of generated data: all
+combinations are tried. A parameter that is itself a list is one value; a list of lists is a grid of
+them.
 """
 
 from __future__ import annotations
@@ -57,17 +60,13 @@ from experiments.evaluation.sections import ALL_USERS, Data, ExperimentFile, Job
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Case:
-    """One point of the grid: a job on an input, to be run with every seed.
+    """One point of the grid: a job on an input, to run with every seed.
+
+    The last field maps the name of a reference to its RMSEs, by the name of the estimate.
 
     Attributes:
-        data: what the input is called.
-        source: makes the input.
-        label: what the job is called.
-        job: what is run, calibrated.
-        axes: what the coordinates of values are called, as far as it is known.
-        drawn: whether estimates of sets of items are in pictures.
-        beside: other root mean squared errors to compare with, by what they are called, and by
-            the name of the estimate.
+        axes: Names of the coordinates of values, as far as known.
+        drawn: True if pictures show estimates of sets of items.
     """
 
     data: str
@@ -80,23 +79,21 @@ class Case:
 
     @property
     def of_sets(self) -> bool:
-        """Whether users hold a set of items at every epoch, each of which is counted by itself."""
+        """True if users have a set of items at every epoch, and each epoch is counted alone."""
         return self.job.protocol_entry.per_epoch
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The protocol's parameters, as a job file has them."""
         parameters: dict[str, Any] = self.job.to_json()["parameters"]
         return parameters
 
     @property
     def epsilon(self) -> float | None:
-        """The epsilon asked for; None if the protocol's parameters have none of that name."""
+        """Requested epsilon, or None if the protocol has no such parameter."""
         return getattr(self.job.parameters, "epsilon", None)
 
     @property
     def changes(self) -> int | None:
-        """The changes followed; None if the protocol's parameters have none of that name."""
         return getattr(self.job.parameters, "changes", None)
 
 
@@ -104,11 +101,7 @@ class Case:
 class Experiment:
     """An experiment file with its grid expanded; the seeds are 1, 2, ... `seeds`.
 
-    Attributes:
-        name: of the experiment.
-        cases: all points of the grid.
-        seeds: how many.
-        beside: what `Case.beside` compares with, a sentence for each name.
+    The last field explains each reference of the cases in a sentence, by name.
     """
 
     name: str
@@ -118,25 +111,15 @@ class Experiment:
 
 
 def load_experiment(path: Path) -> Experiment:
-    """Read an experiment file.
-
-    Raises:
-        JobError: it cannot be read, or says what cannot be run; a line for everything wrong.
-    """
+    """Read an experiment file, or raise `JobError` with a line for every problem."""
     text = read_settings(path, "experiment file")
     return parse_experiment(text, source=str(path), folder=path.parent)
 
 
 def parse_experiment(text: str, source: str = "experiment", folder: Path = Path()) -> Experiment:
-    """Read the text of an experiment file.
+    """Read the text (YAML) of an experiment file; its paths are relative to `folder`.
 
-    Args:
-        text: YAML.
-        source: names it in messages.
-        folder: what paths in it are relative to.
-
-    Raises:
-        JobError: a line for everything that is wrong, with file, line, key and what is allowed.
+    Raises `JobError` with a line for every problem: file, line, key and allowed values.
 
     >>> experiment = parse_experiment('''
     ... name: accuracy
@@ -160,7 +143,7 @@ def parse_experiment(text: str, source: str = "experiment", folder: Path = Path(
 
 def _expanded(file: ExperimentFile, folder: Path) -> Experiment:
     cases: list[Case] = []
-    # Each point of a grid finds again what is wrong with all of them.
+    # A dict: every point of a grid repeats the problems that all points share.
     problems: dict[Problem, None] = {}
     for place, data in enumerate(file.data):
         missing = _missing(data, folder)
@@ -175,7 +158,7 @@ def _expanded(file: ExperimentFile, folder: Path) -> Experiment:
                 except JobError as error:
                     for problem in error.problems:
                         path = _in_experiment(problem.path, place, number, indices)
-                        # What makes the log makes the labels beside it.
+                        # The command that makes the log also makes its labels.
                         if missing is None or path[2:] != ("parameters", "domain", "file"):
                             problems[Problem(path, problem.message)] = None
     if problems:
@@ -184,7 +167,7 @@ def _expanded(file: ExperimentFile, folder: Path) -> Experiment:
 
 
 def _unlike(grid: JobGrid, number: int, combinations: int) -> Iterator[Problem]:
-    """What there is to say of numbers to compare with that belong to nothing."""
+    """Yield problems of reference numbers that match no estimate, or not all combinations."""
     known = (*ANSWERED, *COLUMNS)
     for name, estimates in grid.beside.items():
         for estimate, numbers in estimates.items():
@@ -202,7 +185,6 @@ def _unlike(grid: JobGrid, number: int, combinations: int) -> Iterator[Problem]:
 
 
 def _beside(grid: JobGrid, at: int) -> Mapping[str, Mapping[str, float]]:
-    """What the point of a grid at this place is compared with."""
     return {
         name: {
             estimate: found
@@ -231,7 +213,7 @@ def _cases(
             "epochs": epochs,
             **({"shuffle": shuffle} if shuffle else {}),
         }
-        # Randomness comes from the seeds: nothing else may differ from run to run.
+        # Only the seeds may differ from run to run: all randomness comes from them.
         job = deploy_job(
             make_job(values, folder), deployed_at=0, deployment=bytes(IDENTIFIER_BYTES)
         )
@@ -243,7 +225,7 @@ def _cases(
 
 
 def _inputs(data: Data, folder: Path) -> Iterator[tuple[dict[str, Any], list[Source]]]:
-    """The epochs of a job, and the inputs that have them; 0 changes: as many as it follows."""
+    """Yield the epochs of a job and its inputs; 0 changes means as many as the job follows."""
     if data.change_log is not None and data.epochs is not None:
         path = str(folder / data.change_log)
         file = ChangeLogFile(path, data.most_held, data.input or AS_IT_IS)
@@ -279,7 +261,6 @@ def _followed(job: DeployedJob) -> int:
 
 
 def _missing(data: Data, folder: Path) -> str | None:
-    """What there is to say of a change log that is not there."""
     path = folder / (data.change_log or "")
     if data.change_log is None or path.is_file():
         return None
@@ -293,7 +274,7 @@ def _missing(data: Data, folder: Path) -> str | None:
 
 
 def _combinations(grid: JobGrid) -> Iterator[tuple[dict[str, Any], dict[str, int]]]:
-    """The points of a grid, and where in its list each value of a point stands."""
+    """Yield the points of a grid, and the index of each varied value in its list."""
     lists = _list_parameters(grid.protocol)
     axes: dict[str, list[Any]] = {}
     for key, value in grid.parameters.items():
@@ -310,7 +291,6 @@ def _combinations(grid: JobGrid) -> Iterator[tuple[dict[str, Any], dict[str, int
 
 @cache
 def _list_parameters(protocol: str) -> frozenset[str]:
-    """The parameters of a protocol that are lists themselves."""
     if protocol not in PROTOCOLS:
         return frozenset()
     hints = get_type_hints(PROTOCOLS[protocol].parameters)
@@ -322,7 +302,7 @@ def _list_parameters(protocol: str) -> frozenset[str]:
 
 
 def _in_experiment(path: KeyPath, place: int, number: int, indices: Mapping[str, int]) -> KeyPath:
-    """Where in an experiment file something stands that is wrong with one of its jobs."""
+    """Return the path, in an experiment file, of a problem with one of its jobs."""
     if path[:1] == ("epochs",):
         return ("data", place, *path)
     if path[:1] == ("data",):

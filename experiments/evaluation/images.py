@@ -1,4 +1,4 @@
-"""Images as histograms: as many users hold a pixel's place as its value says."""
+"""Images as histograms: the value of a pixel is the number of users with its location."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HEADER = re.compile(rb"P5\s+(\d+)\s+(\d+)\s+255\s")
 
 
 class NumberedUsers(Sequence[str]):
-    """Users that only have numbers, from 1 on: names of many millions would fill the memory."""
+    """Users with numbers only, from 1: names of many millions would exhaust memory."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -38,16 +38,11 @@ class NumberedUsers(Sequence[str]):
 
 
 def is_image(contents: bytes) -> bool:
-    """Whether a file claims to be a PGM image."""
     return contents.startswith(b"P5")
 
 
 def pixels(contents: bytes) -> NDArray[np.uint8]:
-    """The image, shape (height, width).
-
-    Raises:
-        ValueError: it is none of this form.
-    """
+    """Return the image, shape (height, width), or raise `ValueError` if it is no 8-bit PGM."""
     header = _HEADER.match(contents)
     if header is None:
         raise ValueError("give a PGM file (P5) of 8 bits")
@@ -59,15 +54,10 @@ def pixels(contents: bytes) -> NDArray[np.uint8]:
 
 
 def image_log(contents: bytes, domain: ValueDomain, name: str) -> ItemLog:
-    """Users of one epoch, sorted by the places of pixels that they hold.
+    """Return the users of one epoch, sorted by the location of their pixel.
 
-    Args:
-        contents: of a PGM file.
-        domain: sets of points of a plane, ``row;column``.
-        name: of the file, for messages.
-
-    Raises:
-        InputError: it is no such image, or has pixels that are no values of the domain.
+    The domain has sets of points of a plane, ``row;column``. Raises `InputError` if the image is
+    invalid, or has pixels outside the domain. `name` is that of the file, for messages.
     """
     try:
         image = pixels(contents)

@@ -1,7 +1,7 @@
-"""The finished trials of an experiment, each on disk before the next is begun.
+"""Journal of finished trials of an experiment, each on disk before the next starts.
 
-A line of JSON for each: a key that says what was tried, and what was found. A process that is
-killed while it writes leaves at most a part of a line, which is cut off when the journal is opened.
+Each line is JSON: a key that identifies the trial, and its result. A process that is killed while
+writing leaves at most a partial line, which is truncated when the journal is opened.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from experiments.evaluation.trial import Trial
 
 
 class Journal:
-    """The journal at a path, which is made if it is missing. One process at a time may hold it."""
+    """The journal at a path, created if missing. One process at a time may open it."""
 
     def __init__(self, path: Path) -> None:
         self._finished: dict[str, Trial] = {}
@@ -32,21 +32,16 @@ class Journal:
                 body = json.loads(line)
                 self._finished[body["key"]] = Trial.from_json(body["trial"])
             except (ValueError, KeyError, TypeError, AttributeError):
-                # Written by another version: tried again.
+                # Written by another version: run again.
                 continue
         self._file.truncate(end)
         self._end = end
 
     def get(self, key: str) -> Trial | None:
-        """The trial of that key, if it is finished."""
         return self._finished.get(key)
 
     def append(self, key: str, trial: Trial) -> None:
-        """Keep a trial, whatever happens to this process or machine from now on.
-
-        Raises:
-            OSError: it cannot be written, and no part of it is there.
-        """
+        """Store a trial durably. After an `OSError` no part of it is stored."""
         line = json.dumps({"key": key, "trial": trial.to_json()}, separators=(",", ":"))
         rest = memoryview(line.encode() + b"\n")
         end = self._end + len(rest)

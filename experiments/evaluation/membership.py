@@ -1,7 +1,7 @@
-"""Membership inference: can one tell from a model who it was learnt from?
+"""Membership inference: test whether a model reveals the users it was trained on.
 
-Yeom, Giacomelli, Fredrikson and Jha, "Privacy Risk in Machine Learning" (2018): whoever's loss is
-below a threshold is taken for a member. Section VIII of "Encode, Shuffle, Analyze Privacy
+A user with a loss below a threshold is classified as a member (Yeom, Giacomelli, Fredrikson and
+Jha, "Privacy Risk in Machine Learning", 2018). Section VIII of "Encode, Shuffle, Analyze Privacy
 Revisited" (2020) measures LDP-SGD by it (Table XI, whose bound is -ln(TPR - FPR) by mistake).
 """
 
@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """How well members are told from others.
+    """Quality of the distinction between members and others.
 
     Attributes:
-        advantage: the largest share of members taken for members, less that of others, over all
+        advantage: Largest share of members classified as members, minus that of others, over all
             thresholds.
-        uncertainty: what the advantage exceeds by chance, if nothing can be told, in one of twenty
-            runs (Kolmogorov and Smirnov): without privacy it need not vanish, nor with it be 0.
+        uncertainty: Bound that the advantage exceeds by chance in one of twenty runs, if members
+            and others are indistinguishable (Kolmogorov and Smirnov). Without privacy it need not
+            vanish, nor with it be 0.
     """
 
     advantage: float
@@ -30,16 +31,16 @@ class Membership:
 
     @property
     def epsilon(self) -> float:
-        """What a pure epsilon is at least, -ln(1 - advantage).
+        """Lower bound on a pure epsilon, -ln(1 - advantage).
 
-        Members are believed with probability TPR and others with FPR >= TPR - advantage. By
+        Members are accepted with probability TPR and others with FPR >= TPR - advantage. By
         epsilon, 1 - FPR <= e^epsilon (1 - TPR), and so TPR - FPR <= 1 - e^-epsilon.
         """
         return -math.log1p(-self.advantage) if self.advantage < 1 else math.inf
 
 
 def membership(members: NDArray[np.float64], others: NDArray[np.float64]) -> Membership:
-    """What the losses of members and of others, shapes (n,) and (m,), tell of who is which.
+    """Measure how well losses separate members and others, shapes (n,) and (m,).
 
     >>> membership(np.array([0.1, 0.2, 0.9]), np.array([0.3, 0.8, 1.0])).advantage.__round__(3)
     0.667

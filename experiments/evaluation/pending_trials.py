@@ -1,4 +1,4 @@
-"""Runs the trials of an experiment that are not finished yet, on all cores."""
+"""Run the pending trials of an experiment on all cores."""
 
 from __future__ import annotations
 
@@ -17,15 +17,12 @@ from experiments.evaluation.trial import Trial, case_key, run_trial
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Planned:
-    """One trial of an experiment, and the key of its result."""
-
     case: Case
     seed: int
     key: str
 
 
 def planned_trials(experiment: Experiment) -> list[Planned]:
-    """All trials, in the order of the file: the seeds of the first case, of the second, ..."""
     return [
         Planned(case, seed, f"{key}-{seed}")
         for case in experiment.cases
@@ -35,16 +32,12 @@ def planned_trials(experiment: Experiment) -> list[Planned]:
 
 
 def unfinished(trials: list[Planned], journal: Journal) -> list[Planned]:
-    """What the journal does not hold yet; cases that differ in their labels share their trials."""
+    """Return trials missing from the journal; cases that differ in labels share trials."""
     return list({one.key: one for one in trials if journal.get(one.key) is None}.values())
 
 
 def check_inputs(pending: list[Planned]) -> list[str]:
-    """Read every input of trials once; returns sentences about what of them was not used.
-
-    Raises:
-        InputError: an input cannot be read, has bad rows, or is not for its job.
-    """
+    """Read every input once and return warnings about unused parts, or raise `InputError`."""
     inputs = {
         (case.source, case.job.epochs, case.job.domain.items): case
         for case in {id(one.case): one.case for one in pending}.values()
@@ -59,16 +52,9 @@ def run_pending(
     processes: int | None = None,
     on_trial: Callable[[], None] = lambda: None,
 ) -> None:
-    """Run trials, and append them to the journal.
+    """Run trials, whose inputs were checked, and append each to the journal when it finishes.
 
-    Args:
-        pending: what is not finished, with inputs that were checked.
-        journal: takes each trial as it is finished.
-        processes: how many to use, by default one for each core; 1 is this one.
-        on_trial: is called after each of them.
-
-    Raises:
-        KeyboardInterrupt: by Ctrl-C; no process is left behind.
+    The default is one process per core; 1 is this process. Ctrl-C leaves no process behind.
     """
 
     def keep(planned: Planned, trial: Trial) -> None:
@@ -104,7 +90,7 @@ def _on_cores(
                 keep(running.pop(future), future.result())
             submit(len(done))
     except BaseException:
-        # Nobody waits for what is still running.
+        # The results of running trials are not needed.
         for process in set(active_children()) - others:
             process.terminate()
         raise

@@ -1,7 +1,8 @@
-"""What one run of a job over sets of items estimated, drawn beside the truth.
+"""Pictures of one run of a job over sets of items: estimates and ground truth.
 
-Items are a list of the largest and a scatter plot of all; numbers are their distribution, with
-quantiles and what it is off by; points of a plane are a map.
+* Items: a list of the largest and a scatter plot of all.
+* Numbers: their distribution, with quantiles and errors.
+* Points of a plane: a map.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 _LISTED: Final = 20
 _TRUTH, _ESTIMATE = COLOURS[1], COLOURS[0]
 _USERS: Final = "{x:,.0f}"
-# Of the values at both ends that few users have, so much is left out of a distribution.
+# Share of users at each end, with rare values, that a distribution leaves out.
 _TAIL: Final = 0.002
 _MOST_PIXELS: Final = 512
 _COLOURS_OF_A_MAP: Final = 24
@@ -44,18 +45,15 @@ _PALETTE: Final = 128
 _DOTS_OF_MANY: Final = 72
 _PALETTE_OF_MANY: Final = 8
 """Colors in a file of many pictures of noise, which takes 100 to 250 kB."""
-# As many maps of the same data are compared, and drawn side by side.
+# From this number on, maps of the same data are drawn side by side.
 _MANY_MAPS: Final = 3
 
 
 def write_pictures(cases: Sequence[Case], folder: Path) -> list[Path]:
-    """Run each case with seed 1 and draw its last epoch into a PNG file; the paths are returned.
+    """Draw the last epoch of each case, run with seed 1, to a PNG file and return the paths.
 
-    Many maps of the same data are drawn into one file, a row for each label, by epsilon. A window
-    withheld is not drawn, nor are the items found in an open domain.
-
-    Raises:
-        PlotError: matplotlib is missing.
+    Many maps of the same data go into one file, a row for each label, by epsilon. Suppressed
+    windows and items found in an open domain are not drawn.
     """
     drawn = {(case.data, _plane(case.job)) for case in cases}
     if len(cases) >= _MANY_MAPS and len(drawn) == 1 and _plane(cases[0].job) is not None:
@@ -74,16 +72,7 @@ def write_pictures(cases: Sequence[Case], folder: Path) -> list[Path]:
 
 
 def draw_picture(job: DeployedJob, epoch: CountedEpoch, names: Sequence[str] = ()) -> Figure:
-    """Draw the counts of an epoch that was released.
-
-    Args:
-        job: over sets of items.
-        epoch: counts and truth.
-        names: what the coordinates of a value are called.
-
-    Raises:
-        PlotError: matplotlib is missing.
-    """
+    """Draw the counts of a released epoch; `names` are those of the coordinates of a value."""
     figure = new_figure(10, 5.6, "plots")
     domain, grid = job.domain, _plane(job)
     tree = None if epoch.counts is None else epoch.counts.estimates.tree
@@ -106,13 +95,12 @@ def _last_epoch(case: Case) -> tuple[ItemLog, CountedEpoch]:
 
 
 def _plane(job: DeployedJob) -> tuple[int, int] | None:
-    """How many values there are in each of two directions; None of other domains."""
     grid = job.domain.grid
     return (grid[0], grid[1]) if len(grid) == 2 else None
 
 
 def _write_maps(cases: Sequence[Case], path: Path) -> Path:
-    """The truth, and below it the estimates of every case: a row for each label, by epsilon."""
+    """Draw the ground truth, and below it all estimates: a row for each label, by epsilon."""
     labels = list(dict.fromkeys(case.label for case in cases))
     epsilons = sorted({case.epsilon or 0.0 for case in cases})
     grid = _plane(cases[0].job)
@@ -142,7 +130,7 @@ def _write_maps(cases: Sequence[Case], path: Path) -> Path:
 
 
 def _save(figure: Figure, path: Path, dots: int = _DOTS, palette: int = _PALETTE) -> None:
-    """With a palette: a picture of noise is a large file otherwise."""
+    """Save with a palette: pictures of noise are large files otherwise."""
     from PIL import Image
 
     drawn = BytesIO()
@@ -223,7 +211,7 @@ def _draw_items(figure: Figure, epoch: CountedEpoch, domain: ValueDomain, name: 
 def _draw_distribution(
     figure: Figure, grid: GridCounts, epoch: CountedEpoch, scale: tuple[float, float], name: str
 ) -> None:
-    """Estimated and true numbers of users with at most each value, and their differences."""
+    """Draw estimated and true numbers of users below each edge, and their differences."""
     lowest, width = scale
     ends = lowest + width * np.arange(len(epoch.truth) + 1)
     truth = np.insert(np.cumsum(epoch.truth), 0, 0)
@@ -272,7 +260,7 @@ def _draw_distribution(
     seen = slice(max(0, first - 1), last + 1)
     lower.set_xlim(ends[seen][0], ends[seen][-1])
     most = max(np.abs(estimates - truth)[seen].max(), margin[seen].max())
-    # There is room for the legend below.
+    # Leaves space for the legend below.
     lower.set_ylim(-1.9 * most, 1.2 * most)
     tidy(upper)
     tidy(lower)
@@ -281,7 +269,7 @@ def _draw_distribution(
 def _draw_map(
     figure: Figure, epoch: CountedEpoch, grid: tuple[int, ...], names: Sequence[str]
 ) -> None:
-    """Truth and estimates side by side, on one scale of colours."""
+    """Draw ground truth and estimates side by side on one color scale."""
     assert epoch.counts is not None
     step = _step(grid)
     before = _blocks_of(epoch.truth, grid)
@@ -312,12 +300,11 @@ def _draw_map(
 
 
 def _step(grid: tuple[int, ...]) -> int:
-    """How many points a pixel is wide."""
     return -(-max(grid) // _MOST_PIXELS)
 
 
 def _blocks_of(users: NDArray[np.integer] | Array, grid: tuple[int, ...]) -> Array:
-    """Users at every pixel, at least 0: sums over squares, those at the far ends cut off."""
+    """Return users per pixel, at least 0: sums over squares, with the far ends cut off."""
     step = _step(grid)
     rows, columns = (size // step for size in grid)
     cells = users.astype(np.float64).reshape(grid)[: rows * step, : columns * step]
@@ -326,14 +313,14 @@ def _blocks_of(users: NDArray[np.integer] | Array, grid: tuple[int, ...]) -> Arr
 
 
 def _scale(before: Array) -> PowerNorm:
-    """Of colours, which a few points with most of the users do not decide."""
+    """Return a color scale that a few points with most of the users do not dominate."""
     from matplotlib.colors import PowerNorm
 
     return PowerNorm(0.5, 0.0, float(np.quantile(before[before > 0], 0.995)))
 
 
 def _colours() -> Colormap:
-    """No more than can be told apart."""
+    """Return a map of distinguishable colors."""
     from matplotlib import colormaps
 
     return colormaps["cividis"].resampled(_COLOURS_OF_A_MAP)

@@ -1,7 +1,7 @@
-"""Plots of an experiment: error against epsilon, k, n or d, whichever is varied.
+"""Plots of an experiment: error against epsilon, k, n or d, whichever varies.
 
-Measured errors are points, with two standard errors either way; predicted ones are lines. Where
-nothing is varied by itself, the cases stand below each other.
+Measured errors are points, with two standard errors either way; predicted ones are lines. If none
+of these varies alone, the cases are drawn below each other.
 """
 
 from __future__ import annotations
@@ -33,18 +33,13 @@ AXES = {
 _LOSS = "exact privacy loss of a user's whole stream"
 _ERROR = "root mean squared error, users"
 
-# Okabe and Ito's colours, which the colour-blind can tell apart.
+# Okabe and Ito's colors, which color-blind readers can distinguish.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 _GREY = "#555555"
 _MARKERS = "osD^vPX"
 
 
 def write_plots(name: str, lines: Sequence[Line], folder: Path) -> list[Path]:
-    """Draw the lines of an experiment into PNG files, of which the paths are returned.
-
-    Raises:
-        PlotError: matplotlib is missing.
-    """
     paths = []
     for what, figure in draw_plots(name, lines).items():
         paths.append(folder / f"{what}.png")
@@ -53,7 +48,6 @@ def write_plots(name: str, lines: Sequence[Line], folder: Path) -> list[Path]:
 
 
 def draw_plots(name: str, lines: Sequence[Line]) -> dict[str, Figure]:
-    """The plots, by what they are called; see `write_plots`."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -92,7 +86,7 @@ def draw_plots(name: str, lines: Sequence[Line]) -> dict[str, Figure]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Curve:
-    """Lines that differ in nothing but where they stand on an axis, sorted by that."""
+    """Lines that differ only in their position on an axis, sorted by it."""
 
     label: str
     estimate: str
@@ -101,10 +95,10 @@ class _Curve:
 
 
 def _curves(axis: str, lines: Sequence[Line], varying: Sequence[Mapping[str, Any]]) -> list[_Curve]:
-    """The curves of two points and more; biased estimates are left to the table."""
+    """Return the curves with at least two points; only the table has biased estimates."""
     groups: dict[tuple[str, str], list[tuple[float, Line]]] = {}
     for line, variable in zip(lines, varying, strict=True):
-        # Items of a user are drawn for so many users; other data of sets have so many.
+        # Drawn items exist for any number of users; other data of sets have a fixed number.
         shown = (*UNBIASED, *((ALL_ITEMS,) if axis == "n" else ()))
         if axis in variable and line.estimate in shown:
             others = {key: variable[key] for key in variable if key not in (axis, "estimate")}
@@ -118,7 +112,6 @@ def _curves(axis: str, lines: Sequence[Line], varying: Sequence[Mapping[str, Any
 
 
 def _said(variable: Mapping[str, Any]) -> str:
-    """What identifies a line, in words."""
     numbered = (*AXES,)
     parts = [
         value if isinstance(value, str) else json.dumps(value)
@@ -152,7 +145,7 @@ def _draw_curves(axes: Axes, title: str, curves: Sequence[_Curve]) -> None:
         )
         if not np.isnan(expected := _expected(curve.lines)).all():
             axes.plot(curve.at, expected, color=colour, linewidth=1.4, zorder=1)
-    # A colour for what is tried, a marker for each estimate.
+    # A color for each label, a marker for each estimate.
     for number, label in enumerate(labels if len(labels) > 1 else ()):
         colour = COLOURS[number % len(COLOURS)]
         axes.plot([], [], "s", color=colour, markersize=8, label=label)
@@ -171,7 +164,6 @@ def _draw_curves(axes: Axes, title: str, curves: Sequence[_Curve]) -> None:
 
 
 def _draw_selected(axes: Axes, title: str, curves: Sequence[_Curve]) -> None:
-    """The share of trials that told what most users hold, beside its probability."""
     for number, curve in enumerate(curves):
         colour = COLOURS[number % len(COLOURS)]
         axes.plot(
@@ -194,7 +186,6 @@ def _draw_selected(axes: Axes, title: str, curves: Sequence[_Curve]) -> None:
 
 
 def _draw_messages(axes: Axes, lines: Sequence[Line], varying: Sequence[Mapping[str, Any]]) -> None:
-    """Error against messages of a user: a colour for each case; measured beside predicted."""
     for number, (line, variable) in enumerate(zip(lines, varying, strict=True)):
         colour, marker = COLOURS[number % len(COLOURS)], _MARKERS[number % len(_MARKERS)]
         axes.errorbar(
@@ -225,7 +216,7 @@ def _draw_messages(axes: Axes, lines: Sequence[Line], varying: Sequence[Mapping[
 
 
 def _marker(number: int) -> dict[str, Any]:
-    """The markers of an estimate; all but those of the first one are hollow, to be seen beside."""
+    """Return the marker of an estimate, hollow except for the first, to show both."""
     return {
         "marker": _MARKERS[number % len(_MARKERS)],
         "fillstyle": "none" if number else "full",

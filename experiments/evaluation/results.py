@@ -1,4 +1,4 @@
-"""Results of an experiment: a tidy table of trials, and a summary of them over the seeds."""
+"""Results of an experiment: a tidy table of trials, and a summary over the seeds."""
 
 from __future__ import annotations
 
@@ -23,8 +23,6 @@ from experiments.evaluation.trial import Accuracy, Trial
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Finished:
-    """One trial of a case."""
-
     case: Case
     seed: int
     trial: Trial
@@ -39,7 +37,7 @@ CSV_COLUMNS = (
 
 
 def write_csv(experiment: str, finished: Sequence[Finished], path: Path) -> None:
-    """One row for each trial and kind of estimate, `CSV_COLUMNS`; empty where nothing is known.
+    """Write `CSV_COLUMNS`, a row for each trial and kind of estimate; empty where unknown.
 
     Equal trials give equal bytes, and a file is replaced as a whole.
     """
@@ -77,29 +75,21 @@ def write_csv(experiment: str, finished: Sequence[Finished], path: Path) -> None
 class Line:
     """One kind of estimate of one case, over all seeds.
 
+    Other fields of `Trial` and `Accuracy` are means over the trials.
+
     Attributes:
-        case: what was tried.
-        users: in the input.
-        epsilon_stream: as in `Trial`.
-        estimate: the name of its column.
-        trials: how many seeds.
-        rmse: root mean squared error over all epochs of all trials, in users.
-        standard_error: of `rmse`; None for a single trial.
-        mean_rmse: mean of the root mean squared errors of the single trials, in users. It is lower,
-            as much as errors go together within a trial.
-        predicted_rmse: what was said beforehand.
-        mean_abs_error: mean over the trials.
-        max_error: the largest of all trials.
-        bias: mean error over all trials.
-        coverage: share of all intervals that hold the truth.
-        frozen: share of the users that left out a change, mean over the trials.
-        messages: that a user sent at an epoch, mean over the trials; None if it was not counted.
-        predicted_messages: as it was said beforehand; None if it was not.
-        selected: share of the trials that told which item most users hold; None where none asked.
-        predicted_selected: the probability of that, as it was to be expected.
-        beside: other root mean squared errors to compare with, by what they are called.
-        through_topics: whether reports passed through codec and stages; False where they were too
-            many, and went from the devices to the aggregator at once.
+        estimate: Name of its column.
+        trials: Number of seeds.
+        rmse: Over all epochs of all trials, in users.
+        standard_error: Of `rmse`; None for a single trial.
+        mean_rmse: Mean of the RMSEs of single trials, in users. It is lower than `rmse`, the more
+            so the more errors correlate within a trial.
+        predicted_rmse: Predicted in advance.
+        max_error: Largest of all trials.
+        selected: Share of trials that identified the most frequent item, or None.
+        predicted_selected: Expected probability of that.
+        through_topics: Whether reports passed through codec and stages; False if there were too
+            many, and devices reported directly to the aggregator.
     """
 
     case: Case
@@ -124,7 +114,6 @@ class Line:
     through_topics: bool = True
 
     def to_json(self) -> dict[str, Any]:
-        """The fields as JSON values, with what identifies the case in its place."""
         case = self.case
         values = {field.name: getattr(self, field.name) for field in fields(self)[1:]}
         return {
@@ -140,7 +129,6 @@ class Line:
 
 
 def shortened(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters with only the number of entries of lists too long to be read."""
     return {
         key: f"{len(value):,} values"
         if isinstance(value, list) and len(value) > _LONG_LIST
@@ -153,7 +141,6 @@ _LONG_LIST = 100
 
 
 def summarize(finished: Sequence[Finished]) -> list[Line]:
-    """The lines of an experiment, in the order of its cases."""
     return [line for trials in _by_case(finished) for line in _lines(trials)]
 
 
@@ -224,15 +211,15 @@ def _chance(case: Case, predicted: float | None) -> float | None:
 
 
 def loss_differs_from_request(line: Line) -> bool:
-    """Whether the exact loss of a whole stream is not the epsilon that was asked for."""
+    """Return whether the exact loss of a whole stream differs from the requested epsilon."""
     asked, spent = line.case.epsilon, line.epsilon_stream
     return asked is not None and (spent is None or not 0.999 < spent / asked < 1.001)
 
 
 def variables(lines: Sequence[Line]) -> list[dict[str, Any]]:
-    """For each line, what tells it from others of the experiment: only what varies, by name.
+    """Return, for each line, the varying values that distinguish it, by name.
 
-    Numbers (epsilon, k, n, d) come by these names, other parameters by their own.
+    The numbers epsilon, k, n and d have these names, other parameters their own.
     """
     every = [_identity(line) for line in lines]
     names = dict.fromkeys(name for each in every for name in each)
@@ -252,7 +239,7 @@ def _values(name: str, every: Sequence[dict[str, Any]]) -> set[str]:
 
 
 def _told_by_label(name: str, every: Sequence[dict[str, Any]]) -> bool:
-    """Whether a label always goes with the same value."""
+    """Return whether each label always has the same value."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for each in every:
         groups.setdefault(each["label"], []).append(each)

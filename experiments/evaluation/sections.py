@@ -1,4 +1,4 @@
-"""What an experiment file says, section by section, as it is written."""
+"""Sections of an experiment file, as written."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Count = Annotated[int, Field(ge=1, le=LONGEST_HORIZON)]
 
 
 class Synthetic(Section):
-    """Users whose value is 0 or 1 and changes at random epochs."""
+    """Users with values of 0 or 1 that change at random epochs."""
 
     users: Grid[Users] = Field(
         description="a whole number from 1 to 100000000, or a list of such numbers"
@@ -62,7 +62,7 @@ class Synthetic(Section):
 
 
 class Zipf(Section):
-    """Users with items of any job's domain, drawn by Zipf's law anew for every seed."""
+    """Users with items of any job's domain, drawn by Zipf's law for every seed."""
 
     users: Grid[Users] = Field(
         description="a whole number from 1 to 100000000, or a list of such numbers"
@@ -77,14 +77,13 @@ class Zipf(Section):
     seed: int = Field(default=1, ge=0, description="a whole number from 0 on")
 
     def sources(self) -> Iterator[DrawnItems]:
-        """One for every number of users."""
         for users in self.users:
             kind = ZipfQueries if self.answers else ZipfItems
             yield kind(users, self.seed, exponent=self.exponent, held=self.held)
 
 
 class Selection(Section):
-    """Users of whom all hold one item of any job's domain, and half of them each other one."""
+    """Users who all have one item of any job's domain; half of them have each other one."""
 
     users: Grid[Users] = Field(
         description="a whole number from 1 to 100000000, or a list of such numbers"
@@ -92,7 +91,6 @@ class Selection(Section):
     seed: int = Field(default=1, ge=0, description="a whole number from 0 on")
 
     def sources(self) -> Iterator[DrawnItems]:
-        """One for every number of users."""
         for users in self.users:
             yield SelectionSets(users, self.seed)
 
@@ -124,7 +122,6 @@ class Data(Section):
 
     @property
     def drawn(self) -> Zipf | Selection | None:
-        """Items that are drawn anew for every seed."""
         return self.zipf or self.selection
 
     @model_validator(mode="after")
@@ -144,8 +141,6 @@ class Data(Section):
 
 
 class JobGrid(Section):
-    """A protocol and the parameters to try."""
-
     protocol: str = Field(description=f"one of {', '.join(PROTOCOLS)}")
     parameters: dict[str, Any] = Field(description="the protocol's parameters, or lists of them")
     label: str | None = Field(default=None, min_length=1, description="what to call it in results")
@@ -174,8 +169,6 @@ class JobGrid(Section):
 
 
 class ExperimentFile(Section):
-    """The keys of an experiment file."""
-
     name: Annotated[str, AfterValidator(_checked_name)] = Field(
         description=f"1 to {JOB_NAME_MAX} lower-case letters, digits, - and _, the first of them a "
         "letter or digit; in quotes if there are only digits"

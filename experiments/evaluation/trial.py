@@ -1,4 +1,4 @@
-"""One trial: a case run with one seed, and what its estimates were off by."""
+"""One trial: a case run with one seed, and the errors of its estimates."""
 
 from __future__ import annotations
 
@@ -35,17 +35,13 @@ from experiments.evaluation.experiment import Case
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """How far one kind of estimate was from the truth, over all epochs (and items) of a trial.
-
-    For jobs over sets of items, how far the answers to one kind of question were.
+    """Errors in users of one kind of estimate (or answer), over all epochs (and items) of a trial.
 
     Attributes:
-        rmse: root mean squared error, in users.
-        predicted_rmse: what was said beforehand, None if nothing was.
-        mean_abs_error: in users.
-        max_error: the largest absolute error, in users.
-        bias: mean error, noise included: of the estimator only on average over many seeds.
-        coverage: share of the 95 % intervals that hold the truth; None if there are none.
+        predicted_rmse: Predicted in advance, or None.
+        max_error: Largest absolute error.
+        bias: Mean error, noise included: that of the estimator only on average over many seeds.
+        coverage: Share of the 95 % intervals that contain the ground truth; None without intervals.
     """
 
     rmse: float
@@ -58,20 +54,17 @@ class Accuracy:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What a trial found; `accuracies` are by the name of the column or question.
+    """Result of a trial.
 
     Attributes:
-        users: in the input.
-        frozen: share of them that had to leave out a change.
-        withheld: epochs whose window was too small to be released.
-        epsilon_stream: exact loss of a user's whole stream; None where only single values have a
+        frozen: Share of users that had to drop a change.
+        withheld: Number of epochs whose window was suppressed.
+        epsilon_stream: Exact loss of a user's whole stream; None if only single values have a
             guarantee.
-        delta: of that guarantee.
-        accuracies: empty if no estimate was published.
-        messages: that a user sent at an epoch on average, dummies included; None where it was not
-            counted.
-        selected: of `SelectionSets`, whether the item that all users hold was estimated largest;
-            None of other data.
+        delta: Of that guarantee.
+        accuracies: By name of the column or query; empty if no estimate was published.
+        messages: Mean per user and epoch, dummies included; None if not counted.
+        selected: For `SelectionSets`, whether the item of all users has the largest estimate.
     """
 
     users: int
@@ -84,24 +77,19 @@ class Trial:
     selected: bool | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The fields, as JSON values."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Self:
-        """Read `to_json`.
-
-        Raises:
-            AttributeError, KeyError, TypeError: it is something else.
-        """
+        """Read `to_json`, or raise `AttributeError`, `KeyError` or `TypeError`."""
         accuracies = {name: Accuracy(**one) for name, one in body["accuracies"].items()}
         return cls(**{**body, "accuracies": accuracies})
 
 
 def case_key(case: Case) -> str:
-    """A digest of all that a trial's result depends on, apart from the seed and the software.
+    """Return a digest of everything that a result depends on, except the seed and the software.
 
-    Constants count with the fingerprint, so a law that is calibrated anew is tried anew.
+    The fingerprint includes constants: a recalibrated mechanism is tried again.
     """
     job = case.job
     meaning = {
@@ -118,12 +106,9 @@ def case_key(case: Case) -> str:
 
 
 def run_trial(job: bytes, source: Source, seed: int) -> Trial:
-    """Run a case, given by its `DeployedJob.to_bytes`, with one seed.
+    """Run a case, given as `DeployedJob.to_bytes`, with one seed.
 
-    `dpstream simulate --seed` with the same job and input gives the same estimates.
-
-    Raises:
-        InputError: the input cannot be read, or has bad rows.
+    `dpstream simulate --seed` gives the same estimates for the same job and input.
     """
     if isinstance(source, DrawnItems):
         source = source.of_trial(seed)
@@ -148,7 +133,7 @@ def run_trial(job: bytes, source: Source, seed: int) -> Trial:
         accuracies, frozen = _of_epochs(simulation, inputs.predicted), simulation.frozen
         withheld = sum(record.fate is not Fate.RELEASED for record in simulation.records)
         if isinstance(source, DrawnItems):
-            # A single epoch of items, which other protocols are asked about once.
+            # A single epoch of items, with a single query to other protocols.
             accuracies = {ALL_ITEMS: accuracies[ONLINE]} if ONLINE in accuracies else {}
             messages = sum(record.summary.reports for record in simulation.records) / users
     guarantee = inputs.job.guarantee
@@ -176,7 +161,6 @@ def _selected(job: DeployedJob, source: Source, epoch: CountedEpoch) -> bool | N
 def _of_epochs(
     simulation: Simulation, predicted: Mapping[str, float | None]
 ) -> Mapping[str, Accuracy]:
-    """Of what was published, by the name of the column."""
     found = {name: column.series(simulation) for name, column in COLUMNS.items()}
     return {
         name: accuracy(series, simulation.truth[1:], predicted[name])
@@ -188,7 +172,7 @@ def _of_epochs(
 def _of_drawn(
     job: DeployedJob, source: DrawnItems, epochs: list[CountedEpoch], planned: float | None
 ) -> tuple[list[CountedEpoch], float | None]:
-    """The same, compared with what is asked of the data, from which what users hold is drawn."""
+    """Compare with the ground truth of the data, and add the variance of the draw to the plan."""
     truth, variance = source.truth(job), source.drawn_variance(job)
     if truth is not None:
         epochs = [replace(epoch, truth=truth) for epoch in epochs]
@@ -202,7 +186,6 @@ def _of_sets(
     seed: int,
     most_held: int | None,
 ) -> Mapping[str, Accuracy]:
-    """Of the answers to all questions, over all epochs."""
     curator = _curator(job)
     rng = np.random.default_rng(seed)
     answers: dict[str, list[Answered]] = {}
@@ -213,7 +196,7 @@ def _of_sets(
 
 
 def _curator(job: DeployedJob) -> Mapping[str, float]:
-    """The noise of a curator with the job's epsilon and delta, who counts single items."""
+    """Return the noise of a curator that counts single items, with the job's epsilon and delta."""
     asked = job.parameters
     epsilon, delta = (getattr(asked, name, 0.0) for name in ("epsilon", "delta"))
     if not epsilon or not delta or getattr(asked, "items", 1) != 1:
@@ -223,7 +206,7 @@ def _curator(job: DeployedJob) -> Mapping[str, float]:
             CURATOR: exact_deviation(epsilon, delta),
             CURATOR_PUBLISHED: published_deviation(epsilon, delta),
         }
-    # A user who holds another item changes two counts by one each.
+    # A user who has another item changes two counts by one each.
     return {CURATOR: exact_deviation(epsilon, delta, math.sqrt(2))}
 
 
@@ -237,7 +220,6 @@ def _together(answers: Sequence[Answered]) -> Accuracy:
 def accuracy(
     series: Series, truth: NDArray[np.int64] | NDArray[np.float64], predicted: float | None
 ) -> Accuracy:
-    """Compare estimates with the truth, which has the shape of `Series.values`."""
     errors = series.values - truth
     known = ~np.isnan(series.low)
     covered = (series.low <= truth) & (truth <= series.high)
@@ -253,8 +235,6 @@ def accuracy(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Inputs:
-    """What all seeds of a case share."""
-
     job: DeployedJob
     log: ValueLog
     predicted: Mapping[str, float | None]

@@ -1,7 +1,7 @@
 """Producers of a simulation whose users have no names.
 
-What devices draw and what is sent is a `Producer`'s own; only the list of its users is left out,
-which takes minutes and gigabytes where they are many millions.
+Devices draw and send as those of a `Producer`. Only the list of users is left out: for many
+millions of users it takes minutes and gigabytes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MOST_TOPIC_BYTES: Final = 1 << 30
 
 
 class _Unnamed(dict[str, int]):
-    """Says how many users there are, and knows none of them."""
+    """A user index with a length but without entries."""
 
     def __init__(self, count: int) -> None:
         super().__init__()
@@ -32,22 +32,16 @@ class _Unnamed(dict[str, int]):
 
 
 class UnnamedProducer(Producer):
-    """A producer of so many devices, all present at every epoch, which is in memory only."""
+    """An in-memory producer of unnamed devices, all present at every epoch."""
 
     def enrol_unnamed(self, count: int) -> None:
-        """Enrol so many devices, once."""
         self._randomizer.enrol(count, self._generators("enrol", 0))
         self._positions = _Unnamed(count)
         self._grow()
 
 
 def producers_needed(job: DeployedJob, users: int) -> int:
-    """Among how many producers users have to be divided: each sends up to 2^32 - 1 messages.
-
-    Args:
-        job: of one epoch.
-        users: all of them.
-    """
+    """Return among how many producers to split users: each sends up to 2^32 - 1 messages."""
     shuffling, law = job.protocol_entry.shuffling, job.law
     if shuffling is None:
         return 1
@@ -58,7 +52,7 @@ def producers_needed(job: DeployedJob, users: int) -> int:
 
 
 def topic_bytes(job: DeployedJob, users: int) -> int | None:
-    """Of the reports that they send at an epoch; None where their number is not fixed."""
+    """Return the bytes of all reports at an epoch, or None if their number is not fixed."""
     shuffling, law = job.protocol_entry.shuffling, job.law
     if shuffling is None:
         return None
@@ -78,5 +72,5 @@ def topic_bytes(job: DeployedJob, users: int) -> int | None:
 def generators_of(
     generators: Callable[[str, int], np.random.Generator], producer: int
 ) -> Callable[[str, int], np.random.Generator]:
-    """Randomness of one of several producers: that of a run, by purpose, producer and number."""
+    """Return the randomness of one producer: that of a run, by purpose, producer and number."""
     return lambda purpose, number: generators(purpose, number + (producer << 32))
