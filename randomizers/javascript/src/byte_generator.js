@@ -1,14 +1,14 @@
 /**
- * Draws from bytes alone: the same as `randomizers/byte_generator.py`, where the rules stand.
+ * Draws from bytes alone, by the rules of `randomizers/byte_generator.py`.
  */
 
 /** @typedef {(count: number) => Uint8Array} ReadBytes */
 
-/** The most bytes that `getRandomValues` gives at once. */
+/** Maximum bytes per call of `getRandomValues`. */
 const AT_ONCE = 65536;
 
 /**
- * Random bytes of the platform: WebCrypto, and nothing else.
+ * Return random bytes of the platform, from WebCrypto only.
  *
  * @type {ReadBytes}
  */
@@ -20,18 +20,18 @@ export function systemRandom(count) {
   return bytes;
 }
 
-/** What protocols ask for randomness. */
+/** Source of randomness of all protocols. */
 export class ByteGenerator {
   #read;
 
-  /** @param {ReadBytes} read - cryptographic randomness; anything else in tests only */
+  /** @param {ReadBytes} read - cryptographic randomness; other sources in tests only */
   constructor(read) {
     this.#read = read;
   }
 
   /**
-   * Independent integers from 0 to `values`, exclusive, each equally likely: numbers up to 2^32
-   * values, beyond that BigInts.
+   * Draw independent uniform integers from 0 to `values`, exclusive: numbers for up to 2^32 values,
+   * BigInts for more.
    *
    * @param {number | bigint} values
    * @param {number} count
@@ -43,10 +43,10 @@ export class ByteGenerator {
     const width = wide ? 8 : values > 65536 ? 4 : values > 256 ? 2 : 1;
     const below = wide ? BigInt(values) : Number(values);
     const all = wide ? 1n << 64n : 2 ** (8 * width);
-    // @ts-ignore: both are of the same kind
+    // @ts-ignore: both are of the same type
     const kept = all - (all % below);
     const drawn = [];
-    // The next element is the next number that is not rejected: so all can be read at once.
+    // Each element is the next number that is not rejected, so a single read serves all.
     while (drawn.length < count) {
       const view = this.#view((count - drawn.length) * width);
       for (let at = 0; at < view.byteLength; at += width) {
@@ -65,7 +65,7 @@ export class ByteGenerator {
   }
 
   /**
-   * So many words of 64 bits.
+   * Draw words of 64 bits.
    *
    * @param {number} count
    * @returns {bigint[]}
@@ -76,7 +76,7 @@ export class ByteGenerator {
   }
 
   /**
-   * So many numbers of 16 bits, four of a word.
+   * Draw numbers of 16 bits, four per word of 64 bits.
    *
    * @param {number} count
    * @returns {number[]}

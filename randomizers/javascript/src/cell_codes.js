@@ -1,14 +1,14 @@
-/** Which cells an item raises: the same as `randomizers/cell_codes`. */
+/** Cells that an item raises, as in `randomizers/cell_codes`. */
 
 import { check, constants, list, oneOf, shown, whole } from './laws.js';
 import { pairwiseHash } from './hashes.js';
 
 /**
  * @typedef {object} CellCode
- * @property {number} cells - how many there are
- * @property {number} messages - how many an item raises at most
- * @property {number} size - how many items there are
- * @property {(item: bigint) => number[]} encode - the cells of an item, from 1 on
+ * @property {number} cells - number of cells
+ * @property {number} messages - maximum number of cells that an item raises
+ * @property {number} size - number of items
+ * @property {(item: bigint) => number[]} encode - cells of an item, counted from 0; items count from 1
  */
 
 const MOST_SIZE = Number.MAX_SAFE_INTEGER;
@@ -103,7 +103,7 @@ function grid(body) {
     cells: product((axis) => axis.cells),
     messages: product((axis) => axis.messages),
     encode: (/** @type {bigint} */ item) => {
-      // The last coordinate runs fastest, of items and of cells.
+      // The last coordinate varies fastest, for items and cells.
       let left = item - 1n;
       const coordinates = [...axes].reverse().map((axis) => {
         const coordinate = left % BigInt(axis.size);

@@ -1,4 +1,4 @@
-/** What devices of all protocols have in common: enrolment, reports one after the other, state. */
+/** Common base of devices: enrollment, reports in order of epochs, and state. */
 
 import { ByteGenerator, systemRandom } from './byte_generator.js';
 import { DeviceError, check, perStream, shown } from './laws.js';
@@ -7,7 +7,7 @@ import { DeviceError, check, perStream, shown } from './laws.js';
 /** @typedef {{ epoch: number, arrays: Record<string, { dtype: string, shape: number[], data: string }> }} DeviceState */
 /** @typedef {Uint8Array | Uint16Array | Uint32Array | BigUint64Array} Words */
 
-/** Numpy's names of types. */
+/** Array types by numpy's dtype. */
 const TYPES = {
   '|u1': Uint8Array,
   '|i1': Int8Array,
@@ -18,24 +18,24 @@ const TYPES = {
 };
 
 /**
- * An array that a device keeps.
+ * An array in the state of a device.
  *
  * @typedef {object} Field
  * @property {keyof TYPES} dtype
- * @property {number} [length] - of an array with two dimensions
- * @property {number | bigint} [least] - the values that it may have
+ * @property {number} [length] - second dimension, if any
+ * @property {number | bigint} [least] - minimum and maximum of its values
  * @property {number | bigint} [most]
  */
 
 /** @param {number} most */
 export const narrowest = (most) => (most < 256 ? '|u1' : most < 65536 ? '<u2' : '<u4');
 
-/** The type of words up to a bound, exclusive. @param {number | bigint} bound */
+/** Return the type of words below a bound. @param {number | bigint} bound */
 export const wordType = (bound) =>
   bound <= 256 ? Uint8Array : bound <= 65536 ? Uint16Array : bound <= 2 ** 32 ? Uint32Array : BigUint64Array;
 
 /**
- * Words of a type in ascending order.
+ * Return words of a type in ascending order.
  *
  * @param {any} type
  * @param {ArrayLike<number | bigint>} values
@@ -49,38 +49,38 @@ export function sorted(type, values) {
 /** @param {number} order */
 const littleEndian = (order = 1) => new Uint8Array(new Uint16Array([order]).buffer)[0] === 1;
 
-/** A device of one horizon. Subclasses say what it keeps, draws and reports. */
+/** A device of one horizon. Subclasses define its state, its draws and its reports. */
 export class Device {
   /** @param {number} lastEpoch */
   constructor(lastEpoch) {
     this.lastEpoch = lastEpoch;
-    /** The last epoch reported, 0 if none. */
+    /** Last epoch reported, or 0. */
     this.epoch = 0;
     this.enrolled = false;
-    /** @type {Record<string, any>} what is kept, by name: arrays of one device */
+    /** @type {Record<string, any>} arrays of the state, by name */
     this.kept = {};
-    /** What its reports lose, by its law. */
+    /** Privacy loss of its reports, by its mechanism. */
     this.loss = perStream(Infinity, 1);
-    /** Contributors of a window that the loss assumes; 0 if it assumes none. */
+    /** Number of contributors to a window that the loss assumes; 0 if it assumes none. */
     this.assumedContributors = 0;
-    /** Words of a report, where there are several. */
+    /** Number of words of a message. */
     this.width = 1;
-    /** @type {any} the type of its words */
+    /** @type {any} type of its words */
     this.wordType = Uint8Array;
   }
 
-  /** Lower bound on delta at the stated epsilon, from the stated noise. */
+  /** Return a lower bound on delta at the stated epsilon, from the stated noise. */
   leastDelta() {
     return 0;
   }
 
-  /** Bytes of a word. */
+  /** Number of bytes of a word. */
   get wordBytes() {
     return this.wordType.BYTES_PER_ELEMENT;
   }
 
   /**
-   * What it keeps.
+   * Return the arrays of the state.
    *
    * @returns {Record<string, Field>}
    */
@@ -89,17 +89,17 @@ export class Device {
   }
 
   /**
-   * What a device begins with; what is drawn in advance is drawn here.
+   * Draw the initial state, with everything that is drawn in advance.
    *
    * @param {ByteGenerator} random
-   * @returns {Record<string, ArrayLike<any>>} by name of the array; zeros for others
+   * @returns {Record<string, ArrayLike<any>>} by name of the array; others are zero
    */
   draw(random) {
     return {};
   }
 
   /**
-   * The value as it is used; nothing changes.
+   * Validate and normalize a value, without a change of state.
    *
    * @param {any} value
    * @returns {any}
@@ -111,7 +111,7 @@ export class Device {
   }
 
   /**
-   * The words of an epoch, checked already; changes what is kept.
+   * Return the words of a validated epoch and update the state.
    *
    * @param {number} epoch
    * @param {any} value
@@ -123,7 +123,7 @@ export class Device {
   }
 
   /**
-   * Draw, once and for all, what is drawn in advance.
+   * Draw the initial state, once. Throw if the device is enrolled: another draw would cost privacy.
    *
    * @param {ReadBytes} [read]
    */
@@ -138,12 +138,13 @@ export class Device {
   }
 
   /**
-   * What is due at an epoch; a device is silent at those that are left out.
+   * Return the words due at an epoch; a device is absent at epochs left out. Throw, with the state
+   * unchanged, if epoch or value is invalid.
    *
-   * @param {number} epoch - later than the last one, at most the last of the horizon
-   * @param {any} value - 0 or 1; an item from 1 on, 0 for none; or an array of items
+   * @param {number} epoch - after the last one reported, at most the last of the horizon
+   * @param {any} value - 0 or 1; an item from 1, 0 for none; or an array of items
    * @param {ReadBytes} [read]
-   * @returns {Words} sorted; of a report of several words, one after the other
+   * @returns {Words} sorted; messages of several words one after another
    */
   report(epoch, value, read = systemRandom) {
     check(this.enrolled, 'the device has not been enrolled: call enrol first, once');
@@ -165,7 +166,8 @@ export class Device {
   }
 
   /**
-   * All that must be kept, and kept secret: JSON values, the same as Python's `OneDevice.state`.
+   * Return the complete state as JSON values, to store and keep secret; equal to Python's
+   * `OneDevice.state`.
    *
    * @returns {DeviceState}
    */
@@ -183,7 +185,7 @@ export class Device {
   }
 
   /**
-   * Take over a state: drawing again would spend the privacy loss again.
+   * Restore a state: drawing again would spend the privacy loss again. Throw if it is malformed.
    *
    * @param {any} state
    */
@@ -209,7 +211,7 @@ export class Device {
   }
 
   /**
-   * Refuse arrays that contradict the law or each other.
+   * Throw if arrays contradict the mechanism or each other.
    *
    * @param {Record<string, any>} kept
    */
@@ -243,7 +245,7 @@ function decoded(name, { dtype, length, least, most }, body) {
   try {
     text = atob(body.data);
   } catch {
-    // Refused by its size.
+    // Rejected by its size.
   }
   check(text.length === size, `state array ${name} must have ${size} bytes in base64`);
   const array = new TYPES[dtype](Uint8Array.from(text, (byte) => byte.charCodeAt(0)).buffer);

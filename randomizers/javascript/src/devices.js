@@ -1,4 +1,4 @@
-/** All devices, by the name of their protocol. */
+/** Devices by name of protocol. */
 
 import { check, shown } from './laws.js';
 import { CountMin } from './protocols/count_min.js';
@@ -23,14 +23,14 @@ const CLASSES = {
     'clock' in law ? ShuffledValueStream : 'noise' in law ? ShuffledCounts : ShuffledItemCounts,
 };
 
-/** The protocols that a device can run by itself. */
+/** Protocols that a device can run. */
 export const PROTOCOLS = Object.freeze(Object.keys(CLASSES));
 
 /**
- * A device that has drawn nothing yet.
+ * Return a device that has not drawn yet; throw if the law is invalid.
  *
  * @param {string} protocol
- * @param {any} law - the constants of the job, as `parseJson` reads them
+ * @param {any} law - constants of the job, as parsed by `parseJson`
  */
 export function createDevice(protocol, law) {
   check(
@@ -42,11 +42,11 @@ export function createDevice(protocol, law) {
 }
 
 /**
- * A device as it was.
+ * Return a device with a stored state; throw if law or state is invalid.
  *
  * @param {string} protocol
  * @param {any} law
- * @param {any} state - what its `state()` returned, here or in Python
+ * @param {any} state - result of `state()`, here or in Python
  */
 export function restoreDevice(protocol, law, state) {
   const device = createDevice(protocol, law);

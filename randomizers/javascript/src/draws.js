@@ -1,9 +1,9 @@
-/** Draws that are exact, the same as `randomizers/draws.py`. */
+/** Exact draws, as in `randomizers/draws.py`. */
 
 /** @typedef {import('./byte_generator.js').ByteGenerator} ByteGenerator */
 
 /**
- * The index of the first of ascending bounds above a value.
+ * Return the index of the first ascending bound above a value.
  *
  * @template {number | bigint} T
  * @param {ArrayLike<T>} bounds
@@ -21,7 +21,7 @@ export function firstAbove(bounds, value) {
 }
 
 /**
- * Sums of all up to each.
+ * Return cumulative sums.
  *
  * @param {bigint[]} terms
  */
@@ -35,9 +35,9 @@ export const bitLength = (number) => (number ? number.toString(2).length : 0);
 
 const LARGEST = (1n << 64n) - 1n;
 
-/** Indices, each with a probability in proportion to its mass. */
+/** Distribution over indices, in proportion to their masses. */
 export class Categories {
-  /** @param {bigint[]} masses - none negative, not all 0 */
+  /** @param {bigint[]} masses - at least 0, at least one positive */
   constructor(masses) {
     const sums = cumulated(masses);
     const total = sums[sums.length - 1];
@@ -80,7 +80,7 @@ export class Categories {
 }
 
 /**
- * A fair coin: the leading bit of the first byte of a word.
+ * Toss a fair coin: the leading bit of the first byte of a word.
  *
  * @param {ByteGenerator} random
  */

@@ -1,22 +1,22 @@
-/** Dummies of one contributor, the same as `randomizers/dummies.py`. */
+/** Dummy messages of one contributor, as in `randomizers/dummies.py`. */
 
 import { above, binomialTable, clusterRate, logarithmicTable, poissonTable } from './noise_tables.js';
 import { check, constants, float, oneOf, shown, whole } from './laws.js';
 
 /** @typedef {import('./byte_generator.js').ByteGenerator} ByteGenerator */
 
-/** More messages than a device can send; up to here, one draw from a table is enough. */
+/** Exclusive limit on the mean number of a device's messages; below it, one table draw is enough. */
 const MOST = 65536;
 
-/** -ln of how likely it is, at most, that dummies do not fit the room they are given. */
+/** -ln of the maximum probability that dummies exceed their capacity. */
 const MISFIT = 100 * Math.LN2 + 1e-3;
 
 /** @param {number[]} numbers */
 const sum = (numbers) => numbers.reduce((total, number) => total + number, 0);
 
 /**
- * The most dummies that there is room for: exceeded with a probability of at most 2^-100. So it
- * makes no difference that logarithms may be off by a last digit.
+ * Return the capacity for dummies, exceeded with a probability of at most 2^-100. So an error in the
+ * last digit of logarithms makes no difference.
  *
  * @param {number} mean
  * @param {(number: number) => number} rarity
@@ -37,7 +37,7 @@ function roomFor(mean, rarity) {
 }
 
 /**
- * Draw until what is drawn fits.
+ * Draw until the result fits.
  *
  * @template T
  * @param {() => T} draw
@@ -50,12 +50,12 @@ function fitting(draw, size, most) {
   return drawn;
 }
 
-/** Messages to cells chosen at random, as many as a law says. */
+/** Messages to random cells; subclasses define the distribution of their number. */
 class Dummies {
   mean = 0;
 
   /**
-   * The cells of all of them.
+   * Return the cells of all messages.
    *
    * @param {number} cells
    * @param {ByteGenerator} random
@@ -66,7 +66,7 @@ class Dummies {
   }
 
   /**
-   * The same, where there are more messages than cells: by other draws, if these are fewer.
+   * Return the same distribution; with more messages than cells, by fewer draws.
    *
    * @param {number} cells
    * @param {ByteGenerator} random
@@ -76,7 +76,7 @@ class Dummies {
   }
 }
 
-/** Poisson many, each in a cell of its own choice. */
+/** A Poisson number of messages, each in an independent cell. */
 class PoissonDummies extends Dummies {
   /** @type {PoissonDummies | undefined} */
   #ofCell;
@@ -89,7 +89,7 @@ class PoissonDummies extends Dummies {
     this.table = poissonTable(mean);
   }
 
-  /** How many there are. @param {ByteGenerator} random */
+  /** Draw their number. @param {ByteGenerator} random */
   total(random) {
     return fitting(() => this.table.draw(1, random)[0], (drawn) => drawn, this.most);
   }
@@ -117,7 +117,7 @@ class PoissonDummies extends Dummies {
   }
 }
 
-/** Poisson many clusters, each in a cell of its own choice. */
+/** A Poisson number of clusters, each in an independent cell. */
 class ClusteredDummies extends Dummies {
   /**
    * @param {number} cells
@@ -152,7 +152,7 @@ class ClusteredDummies extends Dummies {
   }
 }
 
-/** At most one in each cell, with a probability. */
+/** At most one message per cell, with a given probability. */
 class BernoulliDummies extends Dummies {
   /**
    * @param {number} cells
@@ -177,7 +177,7 @@ class BernoulliDummies extends Dummies {
    */
   draw(cells, random) {
     const [wanted] = fitting(() => this.table.draw(1, random), ([drawn]) => drawn, this.most);
-    // What has come twice is drawn again.
+    // Duplicates are drawn again.
     const drawn = new Set();
     while (drawn.size < wanted) {
       for (const cell of random.integers(cells, wanted - drawn.size)) drawn.add(cell);
@@ -187,7 +187,7 @@ class BernoulliDummies extends Dummies {
 }
 
 /**
- * The noise of a cell, as a law states it: checked.
+ * Parse the noise of a cell; throw if it is malformed.
  *
  * @param {any} body
  */
@@ -207,7 +207,7 @@ export function readNoise(body) {
 }
 
 /**
- * What a contributor sends to so many cells; null where the shuffle stage does.
+ * Return the dummies of a contributor; null if the shuffler adds them.
  *
  * @param {ReturnType<typeof readNoise>} noise
  * @param {number} cells
@@ -220,7 +220,7 @@ export function dummiesOf(noise, cells) {
 }
 
 /**
- * The same of noise that is not of another law.
+ * Return the same, for Poisson noise only.
  *
  * @param {ReturnType<typeof readNoise>} noise
  * @param {number} cells

@@ -1,4 +1,4 @@
-/** Public hashes: `randomizers/pairwise_hash.py` and `randomizers/affine_hashes.py`. */
+/** Public hashes, as in `randomizers/pairwise_hash.py` and `randomizers/affine_hashes.py`. */
 
 import { check, shown } from './laws.js';
 
@@ -6,7 +6,7 @@ const PRIME = (1n << 31n) - 1n;
 const WORD = (1n << 64n) - 1n;
 
 /**
- * The function of a text, from numbers to buckets.
+ * Return the hash function of a text, from numbers to buckets.
  *
  * @param {string} text
  * @returns {(number: bigint, buckets: number) => number}
@@ -24,7 +24,7 @@ export function pairwiseHash(text) {
   };
 }
 
-/** Leading 64 bits of the fractional parts of the roots of the first 80 primes, FIPS 180-4. */
+/** Leading 64 bits of the fractional parts of roots of the first 80 primes (FIPS 180-4). */
 const constantsOf = (() => {
   /** @type {bigint[][] | undefined} */
   let made;
@@ -44,7 +44,7 @@ const constantsOf = (() => {
   };
 })();
 
-/** By Newton's method, from above. @param {bigint} number @param {bigint} power */
+/** Return the integer root by Newton's method, from above. @param {bigint} number @param {bigint} power */
 function root(number, power) {
   for (let guess = 1n << 70n; ; ) {
     const next = ((power - 1n) * guess + number / guess ** (power - 1n)) / power;
@@ -54,7 +54,7 @@ function root(number, power) {
 }
 
 /**
- * SHA-512 (FIPS 180-4), of public text: WebCrypto's cannot be waited for here.
+ * Return SHA-512 (FIPS 180-4) of public text: WebCrypto is asynchronous and this code is not.
  *
  * @param {Uint8Array} message
  */
@@ -93,12 +93,12 @@ export function sha512(message) {
   return new Uint8Array(digest.buffer);
 }
 
-/** All hashes of items with so many digits. */
+/** All affine hashes of items with a number of digits. */
 export class AffineHashes {
   /**
    * @param {number} buckets - a prime
    * @param {number} digits
-   * @param {number} width - how many values the lowest digit has
+   * @param {number} width - number of values of the lowest digit
    */
   constructor(buckets, digits, width) {
     this.buckets = BigInt(buckets);
@@ -110,7 +110,7 @@ export class AffineHashes {
   }
 
   /**
-   * With as many digits as so many items need, spread over 32 lines.
+   * Return hashes with as many digits as the items need, spread over 32 lines.
    *
    * @param {number} buckets
    * @param {number} items
@@ -126,14 +126,14 @@ export class AffineHashes {
   }
 
   /**
-   * For each item, from 1 on, a word drawn uniformly from those that have it.
+   * Draw, for each item (from 1), a uniform word among those that contain it.
    *
    * @param {number[]} items
    * @param {import('./byte_generator.js').ByteGenerator} random
    * @returns {bigint[]}
    */
   draw(items, random) {
-    // Numbers where they suffice: a draw takes as many bytes as it has to, whichever they are.
+    // Numbers where they suffice: a draw consumes the same bytes for numbers and BigInts.
     const directions = random.integers(this.directions, items.length).map(BigInt);
     return items.map(
       (item, index) => directions[index] * this.buckets + this.#bucket(directions[index], BigInt(item) - 1n),
@@ -154,7 +154,7 @@ export class AffineHashes {
     if (step < 0n) return shorter.#bucket(direction, above);
     let bucket = item % this.row;
     for (let digit = 1; digit < this.digits; digit++) {
-      // The last digits are all that is left, as numbers.
+      // The last digits are what remains of both numbers.
       const last = digit === this.digits - 1;
       bucket += (last ? step : step % s) * (last ? above : above % s);
       step /= s;

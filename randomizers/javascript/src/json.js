@@ -1,8 +1,8 @@
 /**
- * JSON whose whole numbers may be larger than a number of JavaScript can be.
+ * Parse JSON with whole numbers of any size.
  *
  * @param {string} text
- * @returns {any} as `JSON.parse`, with whole numbers beyond 2^53 as BigInts
+ * @returns {any} as `JSON.parse`, but whole numbers beyond 2^53 are BigInts
  */
 export function parseJson(text) {
   const marked = text.replace(/"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*/g, (token) =>

@@ -1,11 +1,11 @@
-/** The letters of value_stream: the law of `randomizers/value_stream/lattice.py`. */
+/** Symbols of value_stream: the distribution of `randomizers/value_stream/lattice.py`. */
 
 import { bitLength, cumulated, firstAbove } from './draws.js';
 
-/** The letter that stands for 0. */
+/** Symbol of 0. */
 export const ZERO = 80;
 export const STEP = 1 / 8;
-/** Beyond it a letter lies in the tail. */
+/** Start of the tail. */
 export const TAIL = 4;
 
 const MOST = 72;
@@ -18,14 +18,14 @@ const PLACES = 256n;
 let made;
 
 /**
- * Sums of the weights of all letters, and of those of one tail, and the power of two that these fit
- * into. A weight is 2^62 times its probability, to the nearest whole number.
+ * Return cumulative weights of all symbols and of one tail, and the bits of the tail's sum. A weight
+ * is 2^62 times its probability, rounded to the nearest whole number.
  *
  * @returns {Tables}
  */
 export function tables() {
   if (made) return made;
-  // exp(-1/128), by its series, and exp(-n^2 / 128) from it: in 256 binary places.
+  // exp(-1/128) by its series, then exp(-n^2 / 128), to 256 binary places.
   const unit = 1n << PLACES;
   let once = 0n;
   for (let term = unit, order = 1n; term; order++) {
@@ -47,14 +47,14 @@ export function tables() {
 }
 
 /**
- * The letter that a random word falls on, less 80.
+ * Return the symbol of a random word, minus 80.
  *
  * @param {bigint} word
  */
 export const letterAt = (word) => firstAbove(tables().sums, word >> (64n - WEIGHT_BITS)) - MOST;
 
 /**
- * The letter beyond the tail's beginning that a word falls on, less 80; 0 where it is none.
+ * Return the symbol in the tail of a word, minus 80; 0 if it has none.
  *
  * @param {bigint} word
  */

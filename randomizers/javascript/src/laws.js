@@ -1,8 +1,8 @@
 /**
- * Reading laws: what a job's description says is checked, and refused with a sentence.
+ * Validation of mechanisms (laws) from a job's description, with readable errors.
  */
 
-/** A law, a state or a value that is not what it has to be. */
+/** Error for an invalid law, state or value. */
 export class DeviceError extends Error {
   name = 'DeviceError';
 }
@@ -18,7 +18,7 @@ export function check(condition, sentence) {
 }
 
 /**
- * A value for a sentence.
+ * Return a value as text for messages.
  *
  * @param {unknown} value
  */
@@ -29,7 +29,7 @@ export function shown(value) {
 }
 
 /**
- * A whole number as a number.
+ * Return a whole number from `least` to `most` as a number; throw otherwise.
  *
  * @param {string} name
  * @param {any} value
@@ -46,7 +46,7 @@ export function whole(name, value, least, most) {
 }
 
 /**
- * A whole number of any size as a BigInt.
+ * Return a whole number of any size as a BigInt; throw otherwise.
  *
  * @param {string} name
  * @param {any} value
@@ -65,7 +65,7 @@ export function large(name, value, least = 0n) {
 }
 
 /**
- * A finite number.
+ * Return a finite number; throw otherwise.
  *
  * @param {string} name
  * @param {any} value
@@ -77,7 +77,7 @@ export function float(name, value) {
 }
 
 /**
- * A number written as Python's `float.hex` writes it, bit by bit.
+ * Parse a number in the format of Python's `float.hex`, exact to the bit.
  *
  * @param {string} name
  * @param {any} value
@@ -88,14 +88,14 @@ export function hexadecimal(name, value) {
   check(parts && typeof value === 'string', `${name} is ${shown(value)}, must be a hexadecimal number`);
   const [, sign, one, places, exponent] = /** @type {string[]} */ (parts);
   let number = Number(`0x${one}${places}`);
-  // Multiplied by 2 or 1/2, again and again: each is exact, which 2 ** n need not be.
+  // Repeated multiplication by 2 or 1/2 is exact; 2 ** n need not be.
   const doublings = Number(exponent) - 4 * places.length;
   for (let left = Math.abs(doublings); left > 0; left--) number *= doublings > 0 ? 2 : 0.5;
   return float(name, sign ? -number : number);
 }
 
 /**
- * An array.
+ * Return an array; throw otherwise.
  *
  * @param {string} name
  * @param {any} value
@@ -107,7 +107,7 @@ export function list(name, value) {
 }
 
 /**
- * The constants of a law: an object with these keys and no others.
+ * Return the constants of a law: an object with exactly these keys; throw otherwise.
  *
  * @param {string} name
  * @param {any} value
@@ -126,7 +126,7 @@ export function constants(name, value, keys, optional = []) {
 }
 
 /**
- * One of several words.
+ * Return one of the allowed texts; throw otherwise.
  *
  * @param {string} name
  * @param {any} value
@@ -139,7 +139,7 @@ export function oneOf(name, value, allowed) {
 }
 
 /**
- * Epsilon and delta of a law.
+ * Throw if epsilon or delta of a law is invalid.
  *
  * @param {any} law
  */
@@ -150,14 +150,14 @@ export function checkApproximate(law) {
 
 /** @typedef {{ epsilon: number, delta: number, unit: 'stream' | 'epoch' }} Loss */
 
-/** What a whole stream loses. @param {number} epsilon @param {number} [delta] @returns {Loss} */
+/** Return the loss of a whole stream. @param {number} epsilon @param {number} [delta] @returns {Loss} */
 export const perStream = (epsilon, delta = 0) => ({ epsilon, delta, unit: 'stream' });
 
-/** What each epoch loses. @param {number} epsilon @param {number} delta @returns {Loss} */
+/** Return the loss of each epoch. @param {number} epsilon @param {number} delta @returns {Loss} */
 export const perEpoch = (epsilon, delta) => ({ epsilon, delta, unit: 'epoch' });
 
 /**
- * Refuse a law whose loss is more than it says; logarithms are off by less than is let pass.
+ * Throw if the loss of a law exceeds its epsilon; the tolerance covers errors of logarithms.
  *
  * @param {number} loss
  * @param {number} epsilon
@@ -166,7 +166,7 @@ export function checkLoss(loss, epsilon) {
   check(loss <= epsilon * (1 + 1e-9), `a loss of ${loss}, must be at most epsilon, ${epsilon}`);
 }
 
-/** The natural logarithm of a ratio of BigInts. @param {bigint} above @param {bigint} below */
+/** Return the natural logarithm of a ratio of BigInts. @param {bigint} above @param {bigint} below */
 export function logarithmOfRatio(above, below) {
   const shift = BigInt(above.toString(2).length - below.toString(2).length);
   const scaled = shift >= 0n ? [above, below << shift] : [above << -shift, below];

@@ -1,4 +1,4 @@
-/** Numbers of dummies from integer tables, the same as `randomizers/noise_tables.py`. */
+/** Numbers of dummies from integer tables, as in `randomizers/noise_tables.py`. */
 
 import { check } from './laws.js';
 import { bitLength, cumulated, firstAbove } from './draws.js';
@@ -7,11 +7,11 @@ import { bitLength, cumulated, firstAbove } from './draws.js';
 /** @typedef {(count: bigint) => [bigint, bigint]} Ratio */
 
 const MODE = 1n << 192n;
-/** Longer tables take seconds to make, and no device needs one. */
+/** Maximum length: longer tables take seconds to compute, and no device needs one. */
 const MAX_ENTRIES = 1 << 16;
 
 /**
- * The float next to a positive one, above.
+ * Return the next float above a positive one.
  *
  * @param {number} value
  */
@@ -23,7 +23,7 @@ export function above(value) {
 }
 
 /**
- * A positive float as a ratio of BigInts.
+ * Return a positive float as a ratio of BigInts.
  *
  * @param {number} value
  * @returns {[bigint, bigint]}
@@ -37,7 +37,7 @@ export function ratioOf(value) {
   return [BigInt(value), 1n << places];
 }
 
-/** A law on the counts from `first` on, by 2^128 times its cumulated probabilities. */
+/** Distribution on counts from `first`, as 2^128 times its cumulative probabilities. */
 export class NoiseTable {
   /**
    * @param {number} first
@@ -58,7 +58,7 @@ export class NoiseTable {
   draw(count, random) {
     const begins = random.shorts(count);
     const drawn = begins.map((begin) => firstAbove(this.begins, begin));
-    // Settled, unless a bound begins with the same 16 bits.
+    // Final, unless a bound starts with the same 16 bits.
     const open = [...begins.keys()].filter(
       (index) => drawn[index] && this.begins[drawn[index] - 1] === begins[index],
     );
@@ -114,7 +114,7 @@ export function clusterRate(shape, mean, times) {
   const halvings = Math.max(0, bitLength(sum) - bitLength(below) - 1);
   const logarithm = BigInt(halvings) * logarithmOf(2n, 1n) + logarithmOf(sum, below << BigInt(halvings));
   const numerator = BigInt(times) * up * (logarithm + (1n << 64n));
-  // The least float that is not below numerator / (one << 256).
+  // The smallest float of at least numerator / (one << 256).
   const spare = BigInt(Math.max(0, bitLength(numerator) - 53));
   const leading = (numerator + (1n << spare) - 1n) >> spare;
   let rate = Number(leading);
@@ -123,7 +123,7 @@ export function clusterRate(shape, mean, times) {
 }
 
 /**
- * 2^256 ln(over / under), for ratios from 1 to 4.
+ * Return 2^256 ln(over / under), for ratios from 1 to 4.
  *
  * @param {bigint} over
  * @param {bigint} under
@@ -140,7 +140,7 @@ function logarithmOf(over, under) {
 }
 
 /**
- * @param {Ratio} ratio - the probability of a count over that of the one before
+ * @param {Ratio} ratio - probability of a count divided by that of the previous one
  * @param {number} mode
  * @param {number} least
  * @param {number} [last]

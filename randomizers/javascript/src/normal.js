@@ -1,6 +1,6 @@
 /**
- * The normal distribution function, bit by bit that of `randomizers/value_stream/tilt.py`: made of
- * additions, multiplications and divisions in the same order, and of nothing else.
+ * Normal distribution function, bit-identical to that of `randomizers/value_stream/tilt.py`: only
+ * additions, multiplications and divisions, in the same order.
  */
 
 const LEAST = -5;
@@ -11,16 +11,16 @@ const DEGREE_OF_STEPS = 24;
 // Phi(-5) and phi(-5): 0x1.33ca2f2133831p-22 and 0x1.8f16964c8fd3fp-20.
 const FUNCTION_AT_LEAST = 0x133ca2f2133831 / 2 ** 52 / 4194304;
 const DENSITY_AT_LEAST = 0x18f16964c8fd3f / 2 ** 52 / 1048576;
-// Adding and taking it away rounds to the nearest whole number, ties to even.
+// Adding and subtracting it rounds to the nearest whole number, ties to even.
 const ROUNDING = 2 ** 52;
 
 /** @type {number[][] | undefined} */
 let made;
 
 /**
- * Phi.
+ * Return Phi at a point.
  *
- * @param {number} point - below -5 it counts as -5
+ * @param {number} point - values below -5 count as -5
  */
 export function distributionFunction(point) {
   const scaled = (Math.min(Math.max(point, LEAST), MOST) - LEAST) * STEPS;

@@ -1,5 +1,5 @@
 /**
- * What a device has spent of its user's privacy, over all jobs and deployments it ever joined: as
+ * A device's own account of privacy spent, over all jobs and deployments it ever joined, as in
  * `randomizers/client/account.py`. Entries are those of the document.
  */
 
@@ -16,7 +16,7 @@ export const limitOf = ({ epsilon, delta = 0 }) => ({
   delta: amount(delta, DELTA_DIGITS, false),
 });
 
-/** For people. @param {Losses} losses */
+/** Return losses as text for people. @param {Losses} losses */
 export const inWords = ({ epsilon, delta }) =>
   `epsilon ${written(epsilon, EPSILON_DIGITS)}` + (delta ? `, delta ${written(delta, DELTA_DIGITS)}` : '');
 
@@ -27,7 +27,7 @@ export const lossesOf = (entry) => ({
 });
 
 /**
- * Whether an entry can have been kept: no fewer charges than draws.
+ * Return whether a stored entry is valid: it has at least as many charges as draws.
  *
  * @param {any} entry
  */
@@ -45,7 +45,7 @@ export function isEntry(entry) {
 }
 
 /**
- * What a population's jobs have cost so far.
+ * Return the total cost of a population's jobs.
  *
  * @param {Entry[]} account
  * @param {string} population
@@ -64,13 +64,14 @@ export function spent(account, population) {
 /** @param {Entry[]} account @param {Statement} statement */
 export const entryOf = (account, { deployment }) => account.find((entry) => entry.deployment === deployment);
 
-/** When the newest deployment of a job that was joined was deployed; 0 if none was. @param {Entry[]} account @param {string} job */
+/** Return when the newest joined deployment of a job was deployed; 0 without any. @param {Entry[]} account @param {string} job */
 export const newest = (account, job) =>
   Math.max(0, ...account.filter((entry) => entry.job === job).map(({ deployed }) => deployed));
 
 /**
- * With an entry for a deployment; a "stream" is charged for its first horizon, whichever that will be:
- * what anybody says about the time does not matter.
+ * Return the account with an entry for a deployment; a "stream" is charged for one horizon. It pays
+ * for the first horizon drawn, whichever that is and whatever time a server sends. Throw
+ * `ClientError` if one charge would exceed the limit.
  *
  * @param {Entry[]} account
  * @param {Statement} statement
@@ -87,7 +88,7 @@ export function opened(account, statement, limit) {
 }
 
 /**
- * Throw unless there is room for one more charge.
+ * Throw `ClientError` if one more charge would exceed the limit.
  *
  * @param {Entry[]} account
  * @param {Statement} statement
@@ -107,8 +108,9 @@ export function checkRoom(account, statement, limit) {
 }
 
 /**
- * With a charge for exactly one horizon or epoch, which may be drawn then, once; itself for the horizon
- * of a "stream" that is the last one drawn.
+ * Return the account with a charge for one horizon or epoch, which may then be drawn once. The last
+ * drawn horizon of a "stream" is already paid for: the same account is returned. Throw `ClientError`
+ * if the charge would exceed the limit, or the horizon or epoch (or a later one) was drawn before.
  *
  * @param {Entry[]} account
  * @param {Statement} statement - of a deployment that has an entry
@@ -123,7 +125,7 @@ export function charged(account, statement, index, limit) {
     throw new ClientError('app', `job ${statement.job} was drawn beyond this epoch: the device stays silent`);
   }
   let { charges } = entry;
-  // What was charged on joining is for the first one.
+  // The charge on joining pays for the first horizon.
   if (entry.last >= 0 || !charges) {
     checkRoom(account, statement, limit);
     charges += 1;

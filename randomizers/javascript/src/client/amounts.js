@@ -1,17 +1,17 @@
 /**
- * Losses as whole numbers, epsilons in 10^-9 and deltas in 10^-18: as `randomizers/client/amounts.py`,
- * to the same digits. A number counts as the shortest decimal that no other number has.
+ * Losses as whole numbers, epsilons in 10^-9 and deltas in 10^-18, to the same digits as in
+ * `randomizers/client/amounts.py`. A number counts as the shortest decimal that identifies it.
  */
 
 export const EPSILON_DIGITS = 9;
 export const DELTA_DIGITS = 18;
 
 /**
- * A number in units of 10^-digits.
+ * Return a number in units of 10^-digits.
  *
  * @param {any} number
  * @param {number} digits
- * @param {boolean} up - rounded up, or down
+ * @param {boolean} up - true rounds up, false down
  */
 export function amount(number, digits, up) {
   if (typeof number !== 'number' || !(number >= 0 && number < Infinity)) {
@@ -27,7 +27,7 @@ export function amount(number, digits, up) {
 }
 
 /**
- * Units of 10^-digits as a decimal.
+ * Return units of 10^-digits as a decimal.
  *
  * @param {bigint} units
  * @param {number} digits
@@ -38,7 +38,7 @@ export function written(units, digits) {
 }
 
 /**
- * What `written` wrote.
+ * Parse the result of `written`; throw if it is malformed.
  *
  * @param {any} text
  * @param {number} digits

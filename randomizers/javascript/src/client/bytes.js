@@ -1,11 +1,11 @@
-/** Bytes as text and back. */
+/** Conversions between bytes and text. */
 
 /** @param {Uint8Array} bytes */
 export const toHex = (bytes) => Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
 
 /**
  * @param {any} text
- * @param {number} length - bytes that it must have
+ * @param {number} length - required number of bytes
  */
 export function fromHex(text, length) {
   if (typeof text !== 'string' || text.length !== 2 * length || /[^0-9a-f]/.test(text)) {
@@ -27,7 +27,7 @@ export const joined = (...parts) => Uint8Array.from(parts.flatMap((part) => Arra
 export const utf8 = (text) => new TextEncoder().encode(text);
 
 /**
- * A whole number, little-endian.
+ * Return the little-endian bytes of a whole number.
  *
  * @param {number} number
  * @param {number} length

@@ -1,4 +1,4 @@
-/** A device as an app has it: what `steps` says is stored, then sent. */
+/** Device of an app: every result of `steps` is stored, then sent. */
 
 import { systemRandom } from '../byte_generator.js';
 import { inWords, limitOf, lossesOf, spent } from './account.js';
@@ -17,7 +17,7 @@ import { numberOf } from './values.js';
 /** @typedef {import('./steps.js').Document} Document */
 /** @typedef {{ waiting: number, after: number, gone: boolean }} Sending */
 
-/** One user's device in one job; see `index.d.ts` for what it is made of. */
+/** One user's device in one job; `index.d.ts` documents its options. */
 export class Device {
   #signers;
   #limit;
@@ -32,7 +32,7 @@ export class Device {
   #jitter;
   #failures = 0;
   #quietUntil = -1;
-  /** @type {Map<string, number>} until when reports are kept that came before their epoch */
+  /** @type {Map<string, number>} time until which early reports are held back */
   #early = new Map();
 
   /** @param {any} options */
@@ -66,7 +66,7 @@ export class Device {
     this.#jitter = jitter;
   }
 
-  /** What joining would mean: the server's statement, checked, in numbers and in words. */
+  /** Return the terms of joining, as numbers and sentences, from the server's verified statement. */
   async terms() {
     const told = await this.#told(await this.#signed());
     const document = await this.#document();
@@ -75,7 +75,7 @@ export class Device {
   }
 
   /**
-   * Be in the job's running deployment; where the device is in it already, nothing is asked.
+   * Join the job's running deployment; a device that is already in it sends no request.
    *
    * @param {{ statement?: string, again?: boolean }} [options]
    */
@@ -93,7 +93,7 @@ export class Device {
   }
 
   /**
-   * The value of the epoch that runs: drawn once, stored, and sent if there is a network.
+   * Report the value of the current epoch: drawn once, stored, and sent if there is a network.
    *
    * @param {any} value
    */
@@ -109,7 +109,7 @@ export class Device {
   }
 
   /**
-   * Send what waits, unchanged, if the server is not to be left alone for now.
+   * Send pending reports, unchanged, unless the device must pause before the next request.
    *
    * @returns {Promise<Sending>}
    */
@@ -120,7 +120,7 @@ export class Device {
       if (this.#monotonic() < (this.#early.get(waiting.report) ?? -1)) continue;
       const { outcome, retryAfter } = await this.#sendOne(waiting);
       if (outcome.begins !== null) {
-        // Whoever lies about it, the wait is a day at most.
+        // The wait is at most a day, even if the answer is false.
         const now = await this.#time(outcome.begins);
         const wait = steps.secondsToBegin(outcome.begins, now, this.#jitter());
         this.#early.set(waiting.report, this.#monotonic() + wait);
@@ -143,7 +143,7 @@ export class Device {
   }
 
   /**
-   * Send, wait and send again until nothing waits or the time is over.
+   * Send and retry until nothing is pending or the time is over.
    *
    * @param {number} seconds
    */
@@ -158,12 +158,12 @@ export class Device {
     return sending;
   }
 
-  /** Forget state, id and what waits; what was spent is kept. */
+  /** Delete state, id and pending reports; keep the account of what was spent. */
   async leave() {
     await this.#change((document) => steps.left(document, this.job));
   }
 
-  /** What the device has spent, of what it is allowed. */
+  /** Return what the device has spent of the app's limit. */
   async account() {
     const { account } = await this.#document();
     const entries = account.filter(({ population }) => population === this.#population);
@@ -201,7 +201,7 @@ export class Device {
     return signedStatement(await this.#ask(''), this.#signers);
   }
 
-  /** A statement, if it is about what the app means and the app can do what it says. @param {string} text */
+  /** Parse a statement; throw unless it matches the app's options and the app supports it. @param {string} text */
   async #told(text) {
     const told = readStatement(text);
     if (told.job !== this.job || told.population !== this.#population) {
@@ -217,7 +217,7 @@ export class Device {
         `the deployment of job ${told.job} that the server tells of is older than the app allows: it is not joined`,
       );
     }
-    // Loaded now, while there is a network, and before anything is charged.
+    // Loaded now, while there is a network and before any charge.
     await checkRandomizer(told);
     if (told.seal.length) await sealing();
     return told;
@@ -230,7 +230,7 @@ export class Device {
     try {
       told = jsonOf(await this.#ask('/time'))?.time;
     } catch {
-      // Without a server the device's clock counts.
+      // Without an answer, the device's own clock is used.
     }
     return steps.corrected(own, told, deployed);
   }
@@ -249,7 +249,7 @@ export class Device {
   }
 
   /**
-   * Take a step and store it; anew, if another tab or process has stored one in the meantime.
+   * Take a step and store it; repeat if another tab or process stored one in the meantime.
    *
    * @param {(document: Document) => Document | Promise<Document>} step
    */

@@ -1,5 +1,5 @@
 /**
- * Which epoch runs: the calendar of a statement, in milliseconds since 1970, with the arithmetic of
+ * Current epoch by the calendar of a statement, in milliseconds since 1970, with the arithmetic of
  * `randomizers/client/epoch_clock.py`.
  */
 
@@ -8,7 +8,7 @@
 const DAY = 86_400_000;
 const MEAN_MONTH = 2_629_746_000;
 
-/** Of year 9999. */
+/** Last millisecond of year 9999. */
 export const LAST_MOMENT = 253_402_300_799_999;
 const FIRST_MOMENT = -62_135_596_800_000;
 
@@ -16,7 +16,7 @@ const FIRST_MOMENT = -62_135_596_800_000;
 const floorDivided = (number, by) => (number - (((number % by) + by) % by)) / by;
 
 /**
- * When an epoch begins; NaN outside the years 1 to 9999.
+ * Return the start of an epoch; NaN outside the years 1 to 9999.
  *
  * @param {Epochs} epochs
  * @param {number} epoch
@@ -28,14 +28,14 @@ export function begins({ start, months, milliseconds }, epoch) {
   const year = Math.floor(month / 12);
   if (!(year >= 1 && year <= 9999)) return NaN;
   const date = new Date(0);
-  // The last day of that month; years below 100 are not those of the last century.
+  // The last day of that month. `setUTCFullYear` does not map years below 100 to the 20th century.
   date.setUTCFullYear(year, (month % 12) + 1, 0);
   date.setUTCDate(Math.min(first.getUTCDate(), date.getUTCDate()));
   return date.getTime() + (start - days * DAY) + (epoch - 1) * milliseconds;
 }
 
 /**
- * The epoch that an instant lies in: 1 from the start on, 0 and below before it.
+ * Return the epoch that contains an instant: at least 1 from the start on, at most 0 before it.
  *
  * @param {Epochs} epochs
  * @param {number} instant
@@ -53,18 +53,18 @@ export function epochAt(epochs, instant) {
   return epoch;
 }
 
-/** The horizon of an epoch, from 0 on. @param {Epochs} epochs @param {number} epoch */
+/** Return the horizon of an epoch, counted from 0. @param {Epochs} epochs @param {number} epoch */
 export const horizonOf = (epochs, epoch) => Math.floor((epoch - 1) / epochs.count);
 
-/** Its number within the horizon, from 1 on. @param {Epochs} epochs @param {number} epoch */
+/** Return the number of an epoch within its horizon, counted from 1. @param {Epochs} epochs @param {number} epoch */
 export const localEpoch = (epochs, epoch) => ((epoch - 1) % epochs.count) + 1;
 
-/** Whether a deployment takes reports of it at all. @param {Epochs} epochs @param {number} epoch */
+/** Return whether a deployment has the epoch. @param {Epochs} epochs @param {number} epoch */
 export const hasEpoch = (epochs, epoch) =>
   epoch >= epochs.first && (epochs.last === null || epoch <= epochs.last);
 
 /**
- * Read them.
+ * Parse epochs; throw if they are malformed.
  *
  * @param {any} told
  * @returns {Epochs}

@@ -1,8 +1,8 @@
-/** What can keep a device from reporting; messages say what to do, and name no value. */
+/** Reasons for a device not to report. Messages name a remedy and never contain values. */
 
 /** @typedef {'statement' | 'limit' | 'not-joined' | 'closed' | 'value' | 'store' | 'unreachable' | 'app'} ErrorKind */
 
-/** Something that the app has to know; nothing has been drawn or sent because of it. */
+/** An error that the app must handle; nothing was drawn or sent. */
 export class ClientError extends Error {
   name = 'ClientError';
 

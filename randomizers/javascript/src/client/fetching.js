@@ -1,4 +1,4 @@
-/** How a device asks a collector: `fetch`, or whatever an app puts in place. */
+/** Transport of requests to a collector: `fetch`, or a replacement by the app. */
 
 import { ClientError } from './errors.js';
 
@@ -8,11 +8,11 @@ const ANSWER_MAX = 8 * 1024 * 1024;
 /** @typedef {(method: string, path: string, body: Uint8Array | null, headers: Record<string, string>) => Promise<Answer>} Transport */
 
 /**
- * Requests over HTTPS, once each and without redirects.
+ * Return a transport that sends each request once, over HTTPS and without redirects.
  *
- * @param {string} url - of the collector
- * @param {{ timeout?: number, plain?: boolean }} [options] - seconds for a request; `plain` allows
- *   unencrypted HTTP to other machines, where something else protects it
+ * @param {string} url - collector's address
+ * @param {{ timeout?: number, plain?: boolean }} [options] - `timeout` in seconds per request;
+ *   `plain` allows unencrypted HTTP to other machines, if other means protect it
  * @returns {Transport}
  */
 export function fetching(url, { timeout = 30, plain = false } = {}) {
@@ -48,7 +48,7 @@ export function fetching(url, { timeout = 30, plain = false } = {}) {
       }
       return { status: response.status, text: text + decoder.decode(), retryAfter: response.headers.get('retry-after') };
     } catch {
-      // What it says may name the address.
+      // The original message may contain the address.
       throw new ClientError('unreachable', 'no answer from the server: try again later');
     }
   };

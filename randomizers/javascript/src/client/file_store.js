@@ -1,8 +1,9 @@
 /**
- * Where Node keeps what the device must not lose: a folder with one file, whose name ends with its
- * revision. A revision is made by linking, which fails if it is there, and looked at again afterwards:
- * if there is a later one, one's own may count for nothing, and the step is taken anew. Where it did
- * count, that finds nothing left to do.
+ * Durable storage of a device in Node: a folder with one file, whose name ends with its revision.
+ *
+ * - Linking creates a revision and fails if it exists.
+ * - Afterwards the folder is read again. If there is a later revision, the new one may be void, and
+ *   the step is repeated. If it was valid, the repeated step has no effect.
  */
 
 // @ts-ignore: of Node
@@ -14,11 +15,11 @@ import { dirname, join, resolve } from 'node:path';
 
 const NAME = /^document\.(\d+)\.json$/;
 
-/** A text with a revision, which only whoever has read the latest one can replace. */
+/** A text with a revision; only a caller that read the latest revision can replace it. */
 export class FileStore {
   #folder;
 
-  /** @param {string} folder - made if it is missing; processes share it, machines must not */
+  /** @param {string} folder - created if missing; processes may share it, machines must not */
   constructor(folder) {
     this.#folder = folder;
   }
@@ -29,22 +30,22 @@ export class FileStore {
       const revision = await this.#latest();
       if (!revision) return { revision, text: null };
       try {
-        // Whoever made it may not have come to this yet, and what follows relies on it.
+        // The writer may not have synced the folder yet, and the next step relies on it.
         await sync(this.#folder);
         return { revision, text: await readFile(this.#path(revision), 'utf8') };
       } catch (error) {
-        // A later one has taken its place.
+        // A later revision has replaced it.
         if (/** @type {any} */ (error).code !== 'ENOENT') throw error;
       }
     }
   }
 
   /**
-   * Durably write the text that follows a revision.
+   * Write the next revision durably.
    *
    * @param {number} revision
    * @param {string} text
-   * @returns {Promise<boolean>} false, and nothing is written, if there is another revision by now
+   * @returns {Promise<boolean>} false, with nothing written, if the revision is no longer the latest
    */
   async replace(revision, text) {
     const first = await mkdir(this.#folder, { recursive: true, mode: 0o700 });
@@ -72,7 +73,7 @@ export class FileStore {
       await unlink(this.#path(revision + 1)).catch(() => {});
       return false;
     }
-    // Others' new files too: whoever is about to link one reads anew.
+    // Includes new files of other processes: if they were about to link one, they read again.
     for (const name of await readdir(this.#folder)) {
       const number = NAME.exec(name)?.[1];
       if (name.endsWith('.new') || (number && Number(number) <= revision)) {
@@ -99,7 +100,7 @@ export class FileStore {
   }
 }
 
-/** Names in a folder survive whatever happens from now on. @param {string} path */
+/** Make the names in a folder survive a crash. @param {string} path */
 async function sync(path) {
   const folder = await open(path, 'r');
   try {

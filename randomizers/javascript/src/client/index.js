@@ -1,4 +1,4 @@
-/** A device that takes part by itself: joins a job, draws once, keeps account, seals, sends. */
+/** Autonomous device: joins a job, draws once, keeps a privacy account, seals and sends. */
 
 export { Device } from './device.js';
 export { ClientError } from './errors.js';

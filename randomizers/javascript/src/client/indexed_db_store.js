@@ -1,4 +1,4 @@
-/** Where a browser keeps what the device must not lose; tabs share it. */
+/** Durable storage of a device in a browser, shared by tabs. */
 
 import { ClientError } from './errors.js';
 
@@ -6,16 +6,16 @@ import { ClientError } from './errors.js';
 
 const STORE = 'document';
 
-/** A text with a revision, which only whoever has read the latest one can replace. */
+/** A text with a revision; only a caller that read the latest revision can replace it. */
 export class IndexedDbStore {
   #name;
 
-  /** @param {string} [name] - of the database */
+  /** @param {string} [name] - name of the database */
   constructor(name = 'dpstream-device') {
     this.#name = name;
   }
 
-  /** @returns {Promise<Kept>} revision 0 and null at first */
+  /** @returns {Promise<Kept>} initially revision 0 and null */
   async read() {
     return this.#within('readonly', (store, done) => {
       const asked = store.get(STORE);
@@ -24,11 +24,11 @@ export class IndexedDbStore {
   }
 
   /**
-   * Durably write the text that follows a revision.
+   * Write the next revision durably.
    *
    * @param {number} revision
    * @param {string} text
-   * @returns {Promise<boolean>} false, and nothing is written, if there is another revision by now
+   * @returns {Promise<boolean>} false, with nothing written, if the revision is no longer the latest
    */
   async replace(revision, text) {
     return this.#within('readwrite', (store, done) => {
@@ -42,7 +42,7 @@ export class IndexedDbStore {
   }
 
   /**
-   * One transaction, to its very end.
+   * Run one transaction and wait until it is complete.
    *
    * @param {IDBTransactionMode} mode
    * @param {(store: IDBObjectStore, done: (value: any) => void) => void} action

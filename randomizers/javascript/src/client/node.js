@@ -1,4 +1,4 @@
-/** The same for Node, with a folder to keep things in. */
+/** The client for Node, with storage in a folder. */
 
 export * from './index.js';
 export { FileStore } from './file_store.js';

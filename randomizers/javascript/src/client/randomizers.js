@@ -1,4 +1,4 @@
-/** The randomizer of a job, loaded when a device needs it: a page needs those of its jobs alone. */
+/** Randomizers, loaded on demand: a page loads only those of its jobs. */
 
 import { SLACK } from '../least_delta.js';
 import { ClientError } from './errors.js';
@@ -18,11 +18,11 @@ const LOADED = {
   },
 };
 
-/** The protocols that a device can run by itself. */
+/** Protocols that a device can run. */
 export const PROTOCOLS = Object.freeze(Object.keys(LOADED));
 
 /**
- * A device of a job that has drawn nothing yet; `restore` or `enrol` it.
+ * Return a device of a job that has not drawn yet; call `restore` or `enrol` next.
  *
  * @param {{ job: string, protocol: string, law: any }} statement
  */
@@ -35,11 +35,11 @@ export async function randomizer({ job, protocol, law }) {
   }
 }
 
-/** By how much logarithms may be off. */
+/** Tolerance for errors of logarithms, as a factor. */
 const OFF = 1 + 1e-9;
 
 /**
- * Throw unless this app has a randomizer for a job, and its law can keep the promise: as
+ * Throw unless this app has a randomizer for a job and its mechanism can keep the guarantee, as
  * `check_randomizer` in `randomizers/client/steps.py`.
  *
  * @param {import('./statements.js').Statement} statement

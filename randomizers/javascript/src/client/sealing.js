@@ -1,4 +1,4 @@
-/** Contents that only the shuffle stage can read: HPKE, by `@hpke/core`, asked for when it is needed. */
+/** Encryption for the shuffler: HPKE by `@hpke/core`, loaded on demand. */
 
 import { ClientError } from './errors.js';
 
@@ -6,7 +6,7 @@ import { ClientError } from './errors.js';
 export async function sealing() {
   let hpke;
   try {
-    // @ts-ignore: it is there where it is installed
+    // @ts-ignore: an optional dependency
     hpke = await import('@hpke/core');
   } catch {
     throw new ClientError('app', 'reports of this job are sealed, for which @hpke/core is needed: npm install @hpke/core');

@@ -1,4 +1,4 @@
-/** What a job's operator has signed for devices: read, checked, and pinned by whoever joins. */
+/** Statements that a job's operator signs for devices: verify, parse and compare them. */
 
 import { parseJson } from '../json.js';
 import { DELTA_DIGITS, EPSILON_DIGITS, amount } from './amounts.js';
@@ -12,11 +12,11 @@ const LABEL = utf8('dpstream job description\0');
 /** @typedef {ReturnType<typeof read>} Statement */
 
 /**
- * The statement in a description, if one of the app's signers has signed it. The signer that the
- * answer names is not looked at: whoever answers could name its own.
+ * Return the statement in a description, if one of the app's signers signed it; throw otherwise. The
+ * signer that the answer names is ignored: a malicious server could name its own.
  *
  * @param {string} description
- * @param {string[]} signers - public keys of Ed25519 in hexadecimal
+ * @param {string[]} signers - Ed25519 public keys in hexadecimal
  * @returns {Promise<string>}
  */
 export async function signedStatement(description, signers) {
@@ -55,11 +55,11 @@ async function isGood(signature, message, signer) {
   return subtle.verify('Ed25519', key, signature, message);
 }
 
-/** @type {Statement | undefined} the one that was read last: a report looks at it many times */
+/** @type {Statement | undefined} latest statement read: a report reads it many times */
 let latest;
 
 /**
- * What a statement says.
+ * Parse a statement; throw if it is malformed or unsupported.
  *
  * @param {string} text
  * @returns {Statement}
@@ -99,7 +99,7 @@ function read(text, body) {
     deployment: /** @type {string} */ (body.deployment),
     /** Milliseconds since 1970. */
     deployed: /** @type {number} */ (body.deployed),
-    /** Of what is said of the deployment: the largest is the newest. */
+    /** Revision of the statement of a deployment: the largest is the newest. */
     revision: /** @type {number} */ (body.revision),
     /** Deployment and fingerprint. */
     identity: joined(fromHex(body.deployment, 16), fromHex(body.fingerprint, 16)),
@@ -122,7 +122,7 @@ function read(text, body) {
 }
 
 /**
- * Whether two statements are the same but for their revision and the last epoch.
+ * Return whether two statements are equal except in their revision and last epoch.
  *
  * @param {Statement} one
  * @param {Statement} other
@@ -137,7 +137,7 @@ export function differInLastEpochAlone(one, other) {
 }
 
 /**
- * The public key that the report of an epoch is sealed to; undefined where it is not.
+ * Return the public key that an epoch's report is sealed to; undefined without sealing.
  *
  * @param {Statement} statement
  * @param {number} epoch
@@ -146,6 +146,6 @@ export function differInLastEpochAlone(one, other) {
 export const keyAt = ({ seal }, epoch) =>
   seal.find((/** @type {any} */ { first, last }) => first <= epoch && (last === null || epoch <= last))?.key;
 
-/** What a report of an epoch is charged for: its horizon, or itself. @param {Statement} statement @param {number} epoch */
+/** Return the index that a report of an epoch is charged to: its horizon, or the epoch. @param {Statement} statement @param {number} epoch */
 export const chargeIndex = ({ guarantee, epochs }, epoch) =>
   guarantee.unit === 'stream' ? horizonOf(epochs, epoch) : epoch;

@@ -1,7 +1,6 @@
 /**
- * What a device does, one step at a time, without input or output: document in, document out. The
- * steps are those of `randomizers/client/steps.py`, and so is the document. A step that finds nothing
- * to do returns the document it was given.
+ * Steps of a device without input or output: document in, document out. Steps and document are those
+ * of `randomizers/client/steps.py`. A step without effect returns its input.
  */
 
 import { charged, entryOf, isEntry, newest, opened } from './account.js';
@@ -21,18 +20,18 @@ import { chargeIndex, differInLastEpochAlone, keyAt, readStatement } from './sta
 
 const MOST_WAITING = 32;
 const CLOCK_TOLERANCE = 60_000;
-/** Milliseconds that a server can move a device ahead of a clock that may be right. */
+/** Maximum milliseconds that a server can move a device ahead of a clock that may be right. */
 const MOST_AHEAD = 86_400_000;
 const FIRST_WAIT = 1;
 const LAST_WAIT = 3_600;
 const LONGEST_WAIT = 86_400;
 const IDENTITY_BYTES = 16;
 const REFUSALS = [400, 403, 413, 415];
-/** What the types of problems of collectors begin with. Others in between say 400 and 403 too. */
+/** Prefix of the problem types of collectors; intermediaries also respond with 400 and 403. */
 const PROBLEMS = '/problems/';
 
 /**
- * What is kept, from its text.
+ * Parse the stored document; throw if it is damaged or of a later version.
  *
  * @param {string | null} text
  * @returns {Document}
@@ -63,7 +62,7 @@ export function documentOf(text) {
   return { ...body, members: membersOf(members) };
 }
 
-/** Members without those that every object has, such as `constructor`. @param {any} members @returns {Document['members']} */
+/** Return members without inherited properties, such as `constructor`. @param {any} members @returns {Document['members']} */
 const membersOf = (members) => Object.assign(Object.create(null), members);
 
 /** @param {any} member */
@@ -91,8 +90,8 @@ const withMember = (document, job, member) => ({
 });
 
 /**
- * Throw if a statement is older than, or contradicts, what was joined. Of the deployment that a device
- * is in, the last epoch may change, in a later revision; everything else is pinned.
+ * Throw if a statement is older than, or contradicts, the one joined. Within a deployment only the
+ * last epoch may change, in a later revision; everything else is pinned.
  *
  * @param {Document} document
  * @param {Statement} statement
@@ -126,14 +125,14 @@ export function checkNewer(document, statement) {
 }
 
 /**
- * The device joins a deployment, or finds that it is in it already.
+ * Join a deployment; without effect if the device is already in it.
  *
  * @param {Document} document
- * @param {Statement} statement - which is believed
- * @param {Uint8Array} device - 16 random bytes, its id if it joins
+ * @param {Statement} statement - verified
+ * @param {Uint8Array} device - 16 random bytes, the device's id if it joins
  * @param {Losses} limit
  * @param {number} now
- * @param {boolean} again - the user, who had left the job, wants to be in it
+ * @param {boolean} again - true if a user who left the job wants to join again
  * @returns {Document}
  */
 export function joined(document, statement, device, limit, now, again) {
@@ -168,10 +167,10 @@ export function joined(document, statement, device, limit, now, again) {
   });
 }
 
-/** Everything of a job is forgotten but what it has cost. @param {Document} document @param {string} job */
+/** Delete everything about a job except its cost. @param {Document} document @param {string} job */
 export const left = (document, job) => withMember(document, job, null);
 
-/** The device in a running deployment of a job. @param {Document} document @param {string} job */
+/** Return the membership in a running deployment; throw outside of one. @param {Document} document @param {string} job */
 export function presentMember(document, job) {
   const member = document.members[job];
   if (!member) throw new ClientError('not-joined', `the device is not in job ${job}: call join first`);
@@ -185,13 +184,13 @@ export function presentMember(document, job) {
 }
 
 /**
- * What time it is. The server's may be a lie, as the device's may be wrong: neither costs privacy. A
- * server moves a device at most a day ahead of its own clock, unless that is wrong for certain: a device
- * that has drawn an epoch is silent until the next one.
+ * Estimate the time, in milliseconds since 1970. The server's time may be false, and the device's may
+ * be wrong. Neither costs privacy. But a device that has drawn an epoch is absent until the next one.
+ * The server therefore moves it at most a day ahead of its own clock, unless that is certainly wrong.
  *
  * @param {number} own
- * @param {any} server - what it says, if anything
- * @param {number} deployed - the time of the deployment, as its operator signed it
+ * @param {any} server - time in the server's answer, if any
+ * @param {number} deployed - time of the deployment, signed by the operator
  */
 export function corrected(own, server, deployed) {
   const clock = Math.min(Math.max(own, 0), LAST_MOMENT);
@@ -200,7 +199,7 @@ export function corrected(own, server, deployed) {
   return clock < deployed - MOST_AHEAD ? server : Math.min(server, clock + MOST_AHEAD);
 }
 
-/** The epoch to report. @param {Statement} statement @param {number} now */
+/** Return the epoch to report; throw if the deployment has none at that time. @param {Statement} statement @param {number} now */
 export function reportedEpoch({ job, epochs }, now) {
   const epoch = epochAt(epochs, now);
   if (epoch < epochs.first) throw new ClientError('closed', `job ${job} has not begun`);
@@ -209,8 +208,8 @@ export function reportedEpoch({ job, epochs }, now) {
 }
 
 /**
- * The report of an epoch, charged for, drawn and waiting to be sent, if it was not drawn before. Charge
- * and draw are one document: neither is ever stored without the other.
+ * Draw and charge the report of an epoch, and queue it; without effect if drawn before. Charge and
+ * draw are one document: neither is ever stored without the other.
  *
  * @param {Document} document
  * @param {string} job
@@ -239,7 +238,7 @@ export async function drawn(document, job, epoch, value, limit, read, seal) {
     else device.restore(member.state);
     content = contentOf(statement, device.report(localEpoch(epochs, epoch), value, read), device);
   } catch {
-    // What is said there may name the value.
+    // The original message may contain the value.
     throw new ClientError(
       'app',
       `the randomizer of this app cannot report to job ${job}: the app is too old for it, or what it ` +
@@ -280,7 +279,7 @@ export async function drawn(document, job, epoch, value, limit, read, seal) {
 }
 
 /**
- * The number of words and as many slots as any report needs, those not used zero.
+ * Return the number of messages, then as many slots as any report needs, zero where unused.
  *
  * @param {Statement} statement
  * @param {ArrayLike<number | bigint>} words - in canonical order
@@ -296,13 +295,13 @@ function contentOf({ slots, width, wordBytes }, words, device) {
 }
 
 /**
- * What an answer means for a report. Only what a collector says is final: what has no type of its
- * problems may be of anybody on the way, and the report is sent again, until it is late.
+ * Interpret an answer to a report. Only a collector's answer is final. An answer without one of its
+ * problem types may come from any intermediary, and the report is sent again until it is late.
  *
  * @param {number} status
- * @param {any} problem - the answer's JSON, if it is any
+ * @param {any} problem - JSON of the answer, if any
  * @returns {{ kind: 'acknowledged' | 'refused' | 'gone' | 'early' | 'again', others: boolean, begins: number | null }}
- *   `others`: whether other reports can be tried at once; `begins`: of an early one's epoch
+ *   `others`: true if other reports can be sent at once; `begins`: start of an early report's epoch
  */
 export function outcomeOf(status, problem) {
   const type = problem?.type;
@@ -321,12 +320,12 @@ export function outcomeOf(status, problem) {
 }
 
 /**
- * A report is done with.
+ * Remove a report by its outcome; "again" and "early" have no effect.
  *
  * @param {Document} document
  * @param {string} job
  * @param {Waiting} waiting
- * @param {string} kind - of the outcome
+ * @param {string} kind - kind of the outcome
  * @returns {Document}
  */
 export function settled(document, job, waiting, kind) {
@@ -341,11 +340,11 @@ export function settled(document, job, waiting, kind) {
 }
 
 /**
- * How long to leave the server alone, in seconds.
+ * Return the pause before the next request, in seconds.
  *
- * @param {number} failures - in a row, at least 1
- * @param {number | null} retryAfter - what the server asks for
- * @param {number} jitter - from 0 to 1, drawn for this alone
+ * @param {number} failures - consecutive failures, at least 1
+ * @param {number | null} retryAfter - seconds requested by the server
+ * @param {number} jitter - from 0 to 1, drawn for this pause
  */
 export function secondsToWait(failures, retryAfter, jitter) {
   const longest = Math.min(FIRST_WAIT * 2 ** Math.min(failures - 1, 30), LAST_WAIT);
@@ -354,9 +353,9 @@ export function secondsToWait(failures, retryAfter, jitter) {
 }
 
 /**
- * How long to keep an early report, in seconds; a day at most, since clocks may be wrong.
+ * Return the wait of an early report, in seconds; at most a day, since clocks may be wrong.
  *
- * @param {number} begins - its epoch, milliseconds since 1970
+ * @param {number} begins - start of its epoch, milliseconds since 1970
  * @param {number} now
  * @param {number} jitter
  */

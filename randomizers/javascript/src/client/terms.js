@@ -1,4 +1,4 @@
-/** What a device would agree to by joining, before anything is charged: as `randomizers/client/terms.py`. */
+/** Terms of joining a job, before anything is charged, as in `randomizers/client/terms.py`. */
 
 import { inWords, spent as spentOf } from './account.js';
 import { begins, horizonOf } from './epoch_clock.js';
@@ -15,7 +15,7 @@ const SPANS = /** @type {[string, number][]} */ ([
 ]);
 
 /**
- * What joining comes to, for a device with an account and a limit.
+ * Return the terms of joining for a device with an account and a limit.
  *
  * @param {Statement} told
  * @param {import('./account.js').Entry[]} account
@@ -40,7 +40,7 @@ function inSentences(told, spent, limit, charges) {
   const last = epochs.last === null ? 'without end' : `${epochs.last - epochs.first + 1} times at most`;
   const sentences = [`Job ${job} asks every ${length(epochs)}, ${last}, from ${moment(epochs.first)} on.`];
   if (guarantee.unit === 'stream') {
-    // The first horizon of a deployment is what is left of one that the calendar began before.
+    // The first horizon of a deployment may be the rest of one that the calendar started before.
     const later = (horizonOf(epochs, epochs.first) + 1) * epochs.count + 1;
     const until = told.renews ? ` before ${moment(later)}` : '';
     const anew = told.renews ? `; every ${epochs.count} times after that cost as much again` : '';

@@ -1,11 +1,11 @@
-/** What an app may hand over: a value as people know it, made a number of the domain. */
+/** Values that an app gives to its device, converted to numbers of the domain. */
 
 import { ClientError } from './errors.js';
 
 /** @typedef {{ kind: string, size: number, slots: number | null, labels: string[], low: number, high: number, buckets: number, optional: boolean }} Values */
 
 /**
- * Read them.
+ * Parse the values of a job; throw if they are malformed.
  *
  * @param {any} told
  * @returns {Values}
@@ -25,15 +25,17 @@ export function readValues({ kind, size, slots, labels = [], low = 0, high = 1, 
 }
 
 /**
- * What the randomizer is given. Whoever is silent is seen to be, so silence must not depend on the
- * value: a number outside the range counts as the nearest one in it, one that is not a number (NaN) as
- * none, or the lowest where there must be one. Of a set with too many items those count that the job
- * names first; an item that is there twice counts once. What has another type, or is a label or number
- * of an item that the job does not have, is a mistake of the app, and refused.
+ * Convert a value to the randomizer's input. Absence is visible, so it must not depend on the value:
+ *
+ * - A number outside the range counts as the nearest one inside.
+ * - NaN counts as none, or as the lowest where a number is required.
+ * - Of a set with too many items, those first in the job's order count; duplicates count once.
+ *
+ * Throw if the type is wrong, or the job has no such label or item: an error of the app.
  *
  * @param {Values} values
- * @param {any} value - true or false; a label; a measured number; a number of the domain, where the
- *   job is over items; null for no item. Where users have sets, an array of such, or one.
+ * @param {any} value - true or false; a label; a measured number; a number of the domain, in jobs
+ *   over items; null for no item. Where users have sets: one or an array of these.
  * @returns {number | number[]}
  */
 export function numberOf(values, value) {
@@ -67,8 +69,8 @@ function bucket({ low, high, buckets, optional }, value) {
 }
 
 /**
- * The bucket, from 0, of a number from low to below high, exact on every edge: numbers are taken as the
- * shortest decimals that give them, as people write them, so that 37.5 is in the bucket that begins there.
+ * Return the bucket, from 0, of a number in [low, high), exact on every edge: numbers are taken as their
+ * shortest decimals, as people write them, so 37.5 is in the bucket that starts there.
  *
  * @param {number} value @param {number} low @param {number} high @param {number} buckets
  */
@@ -79,7 +81,7 @@ function bucketOf(value, low, high, buckets) {
   return Number(((number - first) * BigInt(buckets)) / (last - first));
 }
 
-/** @param {number} number - as digits times a power of ten */
+/** @param {number} number - split into digits and a power of ten */
 function decimal(number) {
   const [, sign, whole, part = '', exponent = '0'] = /** @type {RegExpExecArray} */ (/^(-?)(\d+)(?:\.(\d+))?(?:e([+-]\d+))?$/.exec(String(number)));
   return { digits: BigInt(sign + whole + part), exponent: Number(exponent) - part.length };

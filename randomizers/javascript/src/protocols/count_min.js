@@ -1,4 +1,4 @@
-/** Count-Min and trees of cells: an item raises a cell in each row (`randomizers/count_min`). */
+/** Device of count_min, also for trees: an item raises a cell per row (`randomizers/count_min`). */
 
 import { readCode } from '../cell_codes.js';
 import { Device, sorted } from '../device.js';

@@ -1,10 +1,10 @@
-/** Devices that follow the changes of a Boolean (`randomizers/following_devices.py`). */
+/** Base of devices that follow changes of a Boolean (`randomizers/following_devices.py`). */
 
 import { Device, narrowest } from '../device.js';
 
 const UNKNOWN = 2;
 const NEW = 4;
-/** Where less than this is left of all changes, nothing is. */
+/** Threshold below which the remainder of all changes counts as 0. */
 const NOTHING = 2 ** -64;
 
 export class FollowingDevice extends Device {
@@ -36,7 +36,7 @@ export class FollowingDevice extends Device {
   }
 
   /**
-   * Follow the value of an epoch.
+   * Update the state with the value of an epoch.
    *
    * @param {number} epoch
    * @param {number} now

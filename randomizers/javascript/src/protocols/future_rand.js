@@ -1,4 +1,4 @@
-/** FutureRand: one bit a report, one privacy loss for a whole stream (`randomizers/future_rand`). */
+/** FutureRand: one bit per report, one privacy loss for a whole stream (`randomizers/future_rand`). */
 
 import { Categories, bitLength, randomBit } from '../draws.js';
 import { Device, narrowest } from '../device.js';
@@ -6,7 +6,7 @@ import { check, checkLoss, constants, float, large, list, logarithmOfRatio, perS
 
 /** @typedef {import('../byte_generator.js').ByteGenerator} ByteGenerator */
 
-/** Added to the word of a device that was enrolled within the interval it reports on. */
+/** Added to the word of a device that enrolled within the interval it reports on. */
 export const NEWCOMER = 128;
 
 const MOST_SIGNS = 1024;
@@ -14,7 +14,7 @@ const UNKNOWN = -1;
 const NEW = 2;
 
 /**
- * The law of a composed randomizer: the masses of all sign vectors at a distance.
+ * Parse a composed randomizer: masses of all sign vectors at each distance.
  *
  * @param {any} body
  */
@@ -59,10 +59,10 @@ export function readFutureRandLaw(body) {
   return { horizon, epsilon, loss, weights, composed };
 }
 
-/** A Boolean that is followed with an order and signs that are drawn once. */
+/** Device that follows a Boolean with an order and signs drawn once. */
 export class BooleanDevice extends Device {
   /**
-   * @param {any} law - as `readFutureRandLaw` returns it
+   * @param {any} law - result of `readFutureRandLaw`
    */
   constructor(law) {
     super(Number(law.horizon > BigInt(Number.MAX_SAFE_INTEGER) ? Number.MAX_SAFE_INTEGER : law.horizon));
@@ -88,7 +88,7 @@ export class BooleanDevice extends Device {
     const [order] = new Categories(weights).draw(1, random);
     const { k, masses } = composed[order];
     const signs = new Uint8Array(Math.ceil(this.most / 8));
-    // How many differ is drawn first, then which: of those left, each subset is equally likely.
+    // Draws how many signs differ, then which: each subset of the remaining is equally likely.
     let [left] = new Categories(masses).draw(1, random);
     for (let position = 0; position < k; position++) {
       if (random.integers(k - position, 1)[0] < left) left--;
@@ -98,7 +98,7 @@ export class BooleanDevice extends Device {
   }
 
   /**
-   * The word that is due, or null.
+   * Return the word that is due, or null.
    *
    * @param {number} epoch
    * @param {number} now

@@ -3,7 +3,7 @@
 import { check, shown } from '../laws.js';
 
 /**
- * An item, or 0 for none.
+ * Return an item, or 0 for none; throw otherwise.
  *
  * @param {any} value
  * @param {number} items

@@ -1,4 +1,4 @@
-/** Numbers over time, each device on one level of a tree over them (`randomizers/value_stream/range_values`). */
+/** Numbers over time, each device on one level of a tree (`randomizers/value_stream/range_values`). */
 
 import { Categories } from '../draws.js';
 import { Device } from '../device.js';
@@ -8,7 +8,7 @@ import { checkedItem } from './items.js';
 
 /** @typedef {import('../byte_generator.js').ByteGenerator} ByteGenerator */
 
-/** Of the level in a word. */
+/** Position of the level in a word. */
 const LEVEL = 1 << 24;
 
 export class RangeValues extends Device {
@@ -33,7 +33,7 @@ export class RangeValues extends Device {
     this.loss = perStream(epsilon);
   }
 
-  /** As wide as the widest level needs. @returns {Record<string, import('../device.js').Field>} */
+  /** Return the arrays, as wide as the widest level needs. @returns {Record<string, import('../device.js').Field>} */
   fields() {
     const { followed, value, noise, sum } = this.levels[0].fields();
     const changes = this.levels.map((level) => level.fields().changes.dtype);
@@ -78,7 +78,7 @@ export class RangeValues extends Device {
   words(epoch, bucket, random) {
     const number = this.kept.level[0];
     const level = this.levels[number - 1];
-    // The arrays are shared: what the level changes is kept here.
+    // The arrays are shared: this stores the changes made by the level.
     level.kept = this.kept;
     level.epoch = this.epoch;
     const node = Math.ceil(bucket / 2 ** (this.levels.length - number));

@@ -1,13 +1,13 @@
-/** Sets of items: what count_min and single_message are given at an epoch. */
+/** Sets of items, the input of count_min and single_message. */
 
 import { check, shown } from '../laws.js';
 
 /**
- * The items of a set, each once, in ascending order.
+ * Return the distinct items of a set, ascending; throw if it is invalid.
  *
- * @param {any} value - an array of items from 1 on, 0 for none
- * @param {number} most - how many a user may hold
- * @param {number} size - of the domain
+ * @param {any} value - array of items from 1, with 0 for none
+ * @param {number} most - maximum items of a user
+ * @param {number} size - size of the domain
  * @returns {bigint[]}
  */
 export function checkedSet(value, most, size) {

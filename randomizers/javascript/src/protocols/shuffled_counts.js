@@ -1,4 +1,4 @@
-/** Continual counts, the stage trusted to shuffle (`randomizers/shuffled_counts`, and of items). */
+/** Continual counts, of Booleans and of items, with a trusted shuffler (`randomizers/shuffled_counts`). */
 
 import { readCode } from '../cell_codes.js';
 import { Device, narrowest, sorted, wordType } from '../device.js';
@@ -12,10 +12,10 @@ import { checkedItem } from './items.js';
 
 const MOST_CHANGES = 1 << 20;
 const MOST_BOOST = 1 << 16;
-/** Of a value: that the device was silent since then, or is new. */
+/** Flags of the stored value: the device was absent since then, or is new. */
 const SILENT = 2;
 const NEW = 4;
-/** Of an item: at the last epoch, before, never. */
+/** Time of the stored item: last epoch, before, never. */
 const KNOWN = 0;
 const SILENT_SINCE = 1;
 const NEVER = 2;
@@ -27,7 +27,7 @@ function readCommon(body, name, others) {
   const changes = whole('changes', body.changes, 0, MOST_CHANGES);
   const boost = whole('boost', body.boost, 0, MOST_BOOST);
   check((boost === 0) === (changes === 0), `a boost of ${boost} for ${changes} changes`);
-  // Later epochs are none that a clock of JavaScript reaches.
+  // JavaScript's clock does not reach later epochs.
   const lastEpoch = Math.min(Number(body.last_epoch), Number.MAX_SAFE_INTEGER);
   return { changes, boost, lastEpoch: whole('last_epoch', lastEpoch, 1, Number.MAX_SAFE_INTEGER) };
 }
@@ -80,7 +80,7 @@ export class ShuffledCounts extends Device {
     return new Uint8Array(messages);
   }
 
-  /** 1 for a boosted change to 1, -1 for one to 0. @param {number} epoch @param {number} now */
+  /** Return 1 for a boosted change to 1, -1 for one to 0, else 0. @param {number} epoch @param {number} now */
   #boosted(epoch, now) {
     const { value, changes } = this.kept;
     let before = value[0];
@@ -94,7 +94,7 @@ export class ShuffledCounts extends Device {
   }
 }
 
-/** Of items, or of numbers on the levels of a tree. */
+/** Device for items, or for numbers on the levels of a tree. */
 export class ShuffledItemCounts extends Device {
   /** @param {any} body */
   constructor(body) {
@@ -117,12 +117,12 @@ export class ShuffledItemCounts extends Device {
     this.boost = boost;
     this.noise = noises[0];
     this.assumedContributors = assumedBy(this.noise);
-    /** Cells that one item raises and another does not. */
+    /** Number of cells that one item raises and another does not. */
     this.apart = 1;
     let noisyCells = 0;
     if (tree) {
       const code = readCode(body.levels, ['levels']);
-      // The root is sent without a boost only.
+      // The root is sent only without a boost.
       const without = Number(boost > 0);
       this.size = code.size;
       this.wordCount = BigInt(code.cells - without);
@@ -194,14 +194,14 @@ export class ShuffledItemCounts extends Device {
     this.dummies.forEach((dummies, kind) => {
       if (!dummies) return;
       const first = BigInt(kind) * this.wordCount;
-      // Poisson many: the words are drawn among all of a kind.
+      // A Poisson number of words, drawn from all words of a kind.
       const drawn = random.integers(this.wordCount, dummies.total(random));
       for (const word of drawn) words.push(BigInt(word) + first);
     });
     return sorted(this.wordType, words);
   }
 
-  /** Whether a change is boosted. @param {number} epoch @param {number} item */
+  /** Return whether a change is boosted. @param {number} epoch @param {number} item */
   #boosted(epoch, item) {
     const { item: before, seen, changes } = this.kept;
     if (epoch > this.epoch + 1 && seen[0] === KNOWN) seen[0] = SILENT_SINCE;

@@ -1,11 +1,11 @@
-/** The shuffled twin of value_stream: one word an epoch (`randomizers/shuffled_counts/shuffled_value_stream`). */
+/** value_stream for the shuffle model: one word per epoch (`randomizers/shuffled_counts/shuffled_value_stream`). */
 
 import { check, checkApproximate, constants, hexadecimal, oneOf, perStream, whole } from '../laws.js';
 import { ofNormal } from '../least_delta.js';
 import { FollowingDevice } from './following.js';
 
 const STEPS = 256;
-/** The word of 0. */
+/** Word of 0. */
 const ZERO = 1 << 15;
 const MOST_BOOST = (ZERO - 1) / STEPS - 0.5;
 const ALL = 2 ** 64;

@@ -1,4 +1,4 @@
-/** One message a user: randomized response, and RAPPOR (`randomizers/single_message`). */
+/** One message per user: randomized response, and RAPPOR (`randomizers/single_message`). */
 
 import { Categories } from '../draws.js';
 import { Device, sorted, wordType } from '../device.js';
@@ -27,7 +27,7 @@ export class SingleMessage extends Device {
     check(this.bits || this.slots === 1, `randomized response is about one item, not ${this.slots}`);
     check(!this.bits || this.items <= MOST_BITS, `rappor is for up to ${MOST_BITS} items, not ${this.items}`);
     const [own, other] = weights;
-    /** That a message speaks for an item its user holds, and for one it does not hold. */
+    /** Probabilities that a message supports an item its user has, and one it does not have. */
     this.probabilities = weights.map((weight) => Number(weight) / Number(own + other * BigInt(this.bits ? 1 : this.items)));
     this.false = new Categories(this.bits ? weights : [own, BigInt(this.items) * other]);
     this.width = this.bits ? Math.ceil(this.items / 8) : 1;

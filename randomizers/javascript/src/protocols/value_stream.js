@@ -1,4 +1,4 @@
-/** value_stream: one byte an epoch, one privacy loss for a whole stream (`randomizers/value_stream`). */
+/** value_stream: one byte per epoch, one privacy loss for a whole stream (`randomizers/value_stream`). */
 
 import { STEP, TAIL, ZERO, letterAt, tables, tailLetterAt } from '../lattice.js';
 import { check, checkLoss, constants, float, hexadecimal, large, perStream, whole } from '../laws.js';
@@ -52,7 +52,7 @@ export class ValueStream extends FollowingDevice {
   }
 
   /**
-   * The probability of ending above the goal.
+   * Return the probability of ending above the goal.
    *
    * @param {number} sum
    * @param {number} left
@@ -80,7 +80,7 @@ export class ValueStream extends FollowingDevice {
   }
 
   /**
-   * A letter by rejection; tries are made together, as `draw_tilted_letters` says.
+   * Draw a symbol by rejection, with tries in batches as in `draw_tilted_letters`.
    *
    * @param {number} step
    * @param {number} sum
