@@ -1,8 +1,8 @@
-# Copies mounted secrets to where their owner alone can read them: sh private-files.sh FROM TO
+# Copy mounted secrets to files that only their owner can read: sh private-files.sh FROM TO
 #
-# What Kubernetes mounts belongs to root, and with fsGroup the group may read it: keys that others
-# have access to are refused. FROM/FOLDER/FILE becomes TO/FOLDER/FILE; FROM is mounted into no other
-# container, and TO is in memory.
+# Files mounted by Kubernetes belong to root, and with fsGroup the group may read them; dpstream
+# rejects keys that others can access. FROM/FOLDER/FILE becomes TO/FOLDER/FILE. FROM is mounted into
+# no other container, and TO is in memory.
 set -eu
 umask 077
 for folder in "$1"/*/; do
