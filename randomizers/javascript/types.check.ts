@@ -1,4 +1,4 @@
-// What `npm run types` checks: the types say what the modules do.
+// Checked by `npm run types`: the declared types match the modules.
 import * as untypedClient from './src/client/device.js';
 import { Device as Client, type Report } from './src/client/index.js';
 import { FileStore } from './src/client/node.js';

@@ -1,68 +1,68 @@
-/** Random bytes: as many as are asked for. */
+/** Source of a requested number of random bytes. */
 export type ReadBytes = (count: number) => Uint8Array;
 
-/** Words as they are sent, ascending; of a report of several words, one after the other. */
+/** Words as sent, ascending; messages of several words one after another. */
 export type Words = Uint8Array | Uint16Array | Uint32Array | BigUint64Array;
 
-/** 0 or 1; an item from 1 on, 0 for none; a set of items, for protocols that take sets. */
+/** 0 or 1; an item from 1, 0 for none; a set of items, for protocols that take sets. */
 export type Value = boolean | number | readonly (number | bigint)[];
 
-/** All that a device keeps: JSON values, the same in Python. To be kept secret. */
+/** Complete state of a device: JSON values, the same in Python. Keep it secret. */
 export interface DeviceState {
-  /** The last epoch reported, 0 if none. */
+  /** Last epoch reported, or 0. */
   epoch: number;
-  /** By name: numpy's dtype, the shape, and the bytes in base64. */
+  /** Arrays by name: numpy's dtype, the shape, and the bytes in base64. */
   arrays: Record<string, { dtype: string; shape: number[]; data: string }>;
 }
 
 /** A device of one horizon. */
 export interface Device {
-  /** The last epoch reported, 0 if none. */
+  /** Last epoch reported, or 0. */
   readonly epoch: number;
-  /** The last epoch of the horizon. */
+  /** Last epoch of the horizon. */
   readonly lastEpoch: number;
-  /** Whether it has drawn what is drawn in advance, or has been restored. */
+  /** True after `enrol` or a restored state. */
   readonly enrolled: boolean;
-  /** Words of a report. */
+  /** Number of words of a message. */
   readonly width: number;
-  /** Bytes of a word. */
+  /** Number of bytes of a word. */
   readonly wordBytes: number;
-  /** What its reports lose by its law, for a stream or for each epoch. */
+  /** Privacy loss of its reports, by its mechanism, for a stream or for each epoch. */
   readonly loss: { epsilon: number; delta: number; unit: 'stream' | 'epoch' };
-  /** Draw, once and for all, what is drawn in advance. */
+  /** Draw the initial state, once. */
   enrol(read?: ReadBytes): void;
   /**
-   * What is due at an epoch: later than the last one; a device is silent at those that are left
-   * out. Store the state, and what is sent, before it is sent: never report an epoch twice.
+   * Return the words due at an epoch after the last one reported; a device is absent at epochs left
+   * out. Store the state and the words before sending them: never report an epoch twice.
    */
   report(epoch: number, value: Value, read?: ReadBytes): Words;
-  /** What `restoreDevice` takes, and Python's `OneDevice.restore`. */
+  /** Return the state for `restoreDevice`, and for Python's `OneDevice.restore`. */
   state(): DeviceState;
 }
 
-/** A law, a state or a value is not what it has to be; the message is a sentence. */
+/** Error for an invalid law, state or value; the message is a sentence. */
 export class DeviceError extends Error {}
 
-/** The names of the protocols that a device can run by itself. */
+/** Names of the protocols that a device can run. */
 export const PROTOCOLS: readonly string[];
 
 /**
- * A device that has drawn nothing yet.
+ * Return a device that has not drawn yet.
  *
- * @param law the constants of the job, as `parseJson` reads them
- * @throws DeviceError there is no such protocol, or this is no law of it
+ * @param law constants of the job, as parsed by `parseJson`
+ * @throws DeviceError if there is no such protocol, or the law is invalid for it
  */
 export function createDevice(protocol: string, law: unknown): Device;
 
 /**
- * A device as it was: drawing again would spend the privacy loss again.
+ * Return a device with a stored state: drawing again would spend the privacy loss again.
  *
- * @throws DeviceError as above, or the state is none of such a device
+ * @throws DeviceError as above, or if the state is invalid for such a device
  */
 export function restoreDevice(protocol: string, law: unknown, state: unknown): Device;
 
-/** As `JSON.parse`, with whole numbers beyond 2^53 as BigInts: laws have some. */
+/** Parse JSON as `JSON.parse`, but whole numbers beyond 2^53 are BigInts, as laws require. */
 export function parseJson(text: string): any;
 
-/** Random bytes of WebCrypto: what devices draw from unless a test says otherwise. */
+/** Return random bytes of WebCrypto, the default source of devices. */
 export function systemRandom(count: number): Uint8Array;

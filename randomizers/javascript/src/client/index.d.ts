@@ -1,44 +1,44 @@
-/** What can keep a device from reporting. */
+/** Reasons for a device not to report. */
 export type ErrorKind =
-  /** What the server says of the job cannot be believed, or is not what the device has joined. */
+  /** The server's statement about the job is invalid, or differs from the one joined. */
   | 'statement'
-  /** The device's own account has no room for what the job would cost. */
+  /** The cost of the job would exceed the limit of the device's account. */
   | 'limit'
-  /** The device is in no running deployment of the job: join first. */
+  /** The device is not in a running deployment of the job: join first. */
   | 'not-joined'
-  /** The job has not begun, or is over. */
+  /** The job has not started, or is over. */
   | 'closed'
-  /** The value is none that the job knows. */
+  /** The job does not have this value. */
   | 'value'
-  /** What the device keeps cannot be read or written. */
+  /** The stored state cannot be read or written. */
   | 'store'
-  /** Nobody answered, or not in the form that was agreed on: try again later. */
+  /** No answer, or a malformed one: try again later. */
   | 'unreachable'
-  /** The app or its browser cannot do what the job needs. */
+  /** The app or its browser does not support the job. */
   | 'app';
 
-/** Something that the app has to know; nothing has been drawn or sent because of it. */
+/** An error that the app must handle; nothing was drawn or sent. */
 export class ClientError extends Error {
   constructor(kind: ErrorKind, sentence: string);
   readonly kind: ErrorKind;
 }
 
 export interface Kept {
-  /** 0 at first. */
+  /** Initially 0. */
   revision: number;
   text: string | null;
 }
 
-/** A text with a revision, which only whoever has read the latest one can replace. */
+/** A text with a revision; only a caller that read the latest revision can replace it. */
 export interface Store {
   read(): Promise<Kept>;
-  /** Durably write what follows a revision; false, and nothing is written, if there is another. */
+  /** Write the next revision durably; false, with nothing written, if the revision is not the latest. */
   replace(revision: number, text: string): Promise<boolean>;
 }
 
-/** What a browser keeps; all tabs of an origin are one device. */
+/** Storage in a browser; all tabs of an origin are one device. */
 export class IndexedDbStore implements Store {
-  /** @param name of the database */
+  /** @param name name of the database */
   constructor(name?: string);
   read(): Promise<Kept>;
   replace(revision: number, text: string): Promise<boolean>;
@@ -47,11 +47,11 @@ export class IndexedDbStore implements Store {
 export interface Answer {
   status: number;
   text: string;
-  /** As the header says it. */
+  /** Value of the header `Retry-After`. */
   retryAfter: string | null;
 }
 
-/** Whatever brings a request to a collector, an OHTTP client for one; rejects if there is no answer. */
+/** Function that sends a request to a collector, such as an OHTTP client; rejects without an answer. */
 export type Transport = (
   method: string,
   path: string,
@@ -59,14 +59,14 @@ export type Transport = (
   headers: Record<string, string>,
 ) => Promise<Answer>;
 
-/** Requests over HTTPS; `timeout` in seconds, `plain` allows HTTP where something else protects it. */
+/** Transport over HTTPS. `timeout` is in seconds; `plain` allows HTTP, if other means protect it. */
 export function fetching(url: string, options?: { timeout?: number; plain?: boolean }): Transport;
 
-/** What a job promises, as its statement says. */
+/** Privacy guarantee of a job, from its statement. */
 export interface Guarantee {
   epsilon: number;
   delta: number;
-  /** "stream": spent once a horizon; "epoch": at every epoch that is reported. */
+  /** "stream": spent once per horizon; "epoch": spent at every reported epoch. */
   unit: 'stream' | 'epoch';
   neighbours: string;
   trust: string;
@@ -79,12 +79,12 @@ export interface Losses {
   delta: bigint;
 }
 
-/** What one deployment has cost: losses of one charge as decimals, and how many charges. */
+/** Cost of one deployment: losses of one charge as decimals, and the number of charges. */
 export interface Entry {
   population: string;
   job: string;
   deployment: string;
-  /** When the operator deployed it, milliseconds since 1970. */
+  /** Time of deployment by the operator, milliseconds since 1970. */
   deployed: number;
   unit: string;
   epsilon: string;
@@ -93,142 +93,143 @@ export interface Entry {
   last: number;
 }
 
-/** When a device is asked: epoch e begins e - 1 lengths after the start, in milliseconds since 1970. */
+/** Times of reports: epoch e starts e - 1 lengths after `start`, in milliseconds since 1970. */
 export interface Epochs {
   start: number;
-  /** Of a length, whole ones of the calendar. */
+  /** Calendar months of an epoch's length. */
   months: number;
-  /** Of a length, beside them. */
+  /** Milliseconds added to the months. */
   milliseconds: number;
-  /** Of a horizon. */
+  /** Number of epochs of a horizon. */
   count: number;
-  /** Epoch of the deployment. */
+  /** First epoch of the deployment. */
   first: number;
-  /** Epoch of the deployment; null if it goes on. */
+  /** Last epoch of the deployment; null without end. */
   last: number | null;
 }
 
-/** The values of a job. */
+/** Values of a job. */
 export interface Values {
-  /** "value" yes or no; "items" one of a list, "found" one that the list is made of; "numbers" a measured number. */
+  /** "value" yes or no; "items" one of a list; "found" one of an open domain; "numbers" a measured number. */
   kind: 'value' | 'items' | 'found' | 'numbers';
-  /** Numbers of items are 1 to below this one. */
+  /** Numbers of items are at least 1 and less than this. */
   size: number;
-  /** The most items of a set; null where a value is not a set. */
+  /** Maximum items of a set; null if a value is not a set. */
   slots: number | null;
-  /** Of the items 1, 2, ...; empty where they are too many to be told. */
+  /** Labels of the items 1, 2, ...; empty if too many to list. */
   labels: string[];
-  /** Of measured numbers: what lies outside counts as the nearest. */
+  /** Range of measured numbers; a number outside counts as the nearest one inside. */
   low: number;
   high: number;
   buckets: number;
-  /** Whether there may be no measured number. */
+  /** True if the measured number may be absent. */
   optional: boolean;
 }
 
-/** A statement that was checked, and what it means for a device's account. */
+/** A verified statement and its consequences for a device's account. */
 export interface Terms {
-  /** As it was signed: `join` joins this one and no other. */
+  /** As signed; `join` joins this one and no other. */
   statement: string;
   job: string;
   population: string;
-  /** When the operator deployed it, milliseconds since 1970. */
+  /** Time of deployment by the operator, milliseconds since 1970. */
   deployed: number;
   guarantee: Guarantee;
-  /** What the device is asked for: an app can check that it has such. */
+  /** Values that the device reports: an app can check that it has them. */
   values: Values;
   epochs: Epochs;
-  /** Whether another horizon follows, and is charged for. */
+  /** True if another horizon follows and is charged. */
   renews: boolean;
-  /** Whether collectors cannot read reports. */
+  /** True if collectors cannot read reports. */
   sealed: boolean;
-  /** Whether collectors ask for a token. */
+  /** True if collectors require a token. */
   tokens: boolean;
-  /** Of the population's budget so far. */
+  /** Spent so far of the population's budget. */
   spent: Losses;
   limit: Losses;
-  /** How many more charges the limit has room for; null: any number. */
+  /** Number of further charges within the limit; null: any number. */
   charges: bigint | null;
-  /** All of this for people, in sentences. */
+  /** All terms as sentences for people. */
   words: string;
 }
 
 export interface Sending {
-  /** Reports that are not known to have arrived. */
+  /** Number of pending reports, not known to have arrived. */
   waiting: number;
-  /** Seconds until it makes sense to try again. */
+  /** Pause before the next attempt, in seconds. */
   after: number;
-  /** The deployment is said to have ended: join another. */
+  /** True if the server reports the end of the deployment: join another. */
   gone: boolean;
 }
 
 export interface Report {
   epoch: number;
-  /** False if the epoch's report had been drawn before: its first value counts. */
+  /** False if the epoch's report was drawn before: its first value counts. */
   drawn: boolean;
   sending: Sending;
 }
 
 export interface DeviceOptions {
-  /** Of the collector, or of the proxy before several; not needed with a transport. */
+  /** Address of the collector, or of the proxy of several; not needed with a transport. */
   url?: string;
   job: string;
   /** The operator's public keys in hexadecimal, built into the app. */
   signers: string | string[];
-  /** The most that the population's jobs may cost this device, ever. */
+  /** Maximum total cost of the population's jobs to this device, ever. */
   limit: { epsilon: number; delta?: number };
-  /** The people whose budget it is; the job's name, unless the job file says. */
+  /** Population whose budget is charged; by default the job's name, as in job files. */
   population?: string;
   /**
-   * Milliseconds since 1970: deployments from before are not joined. An app that is built when the job
-   * runs sets it to then, so that no older statement is brought back.
+   * Milliseconds since 1970: older deployments are not joined. An app built while the job runs sets it
+   * to that time, so that no older statement can be replayed.
    */
   since?: number;
   /**
-   * The bearer token for the next request, where the operator asks for one. If it throws or returns
+   * Returns the bearer token of the next request, if the operator requires one. If it throws or returns
    * none, the report is sent later.
    */
   token?: (() => string | null | Promise<string | null>) | null;
-  /** In place of IndexedDB. */
+  /** Replacement for IndexedDB. */
   store?: Store;
-  /** In place of `fetch`. */
+  /** Replacement for `fetch`. */
   transport?: Transport;
-  /** Cryptographic randomness; anything else in tests only. */
+  /** Cryptographic randomness; other sources in tests only. */
   read?: (count: number) => Uint8Array;
-  /** Milliseconds since 1970. */
+  /** Current time, milliseconds since 1970. */
   now?: () => number;
-  /** Seconds that never go back. */
+  /** Monotonic time in seconds. */
   monotonic?: () => number;
-  /** A number from 0 to 1, drawn anew each time. */
+  /** Random number from 0 to 1, drawn at each call. */
   jitter?: () => number;
 }
 
-/** true or false; a label; a number; null for no item; where users have sets, an array or Set of such. */
+/** true or false; a label; a number; null for no item. Where users have sets: an array or Set of these. */
 export type Value = boolean | string | number | null | (string | number)[] | Set<string | number>;
 
 /** One user's device in one job. Methods reject with a `ClientError`. */
 export class Device {
   constructor(options: DeviceOptions);
   readonly job: string;
-  /** What joining would mean, checked; nothing is charged or stored. Show it, and `join` it. */
+  /** Return the verified terms of joining, to show before `join`. Nothing is charged or stored. */
   terms(): Promise<Terms>;
   /**
-   * Be in the job's running deployment; where the device is in it already, nothing is asked. What it
-   * costs is charged before this is done: ask the user before. Call it whenever the app starts.
+   * Join the job's running deployment; a device that is already in it sends no request. The cost is
+   * charged first: ask the user before. Call it at every start of the app.
    *
-   * @param options `Terms` that the user has agreed to: they are joined, and nothing else
-   * @param options.statement that of terms, or one from a safe place, built in for one, which is not checked
-   * @param options.again the user, who had left the job, wants to be in it once more
+   * @param options `Terms` that the user agreed to: these are joined, and no others
+   * @param options.statement from terms, or from a trusted source, such as the app itself: its
+   *   signature is not verified
+   * @param options.again true if a user who left the job wants to join again
    */
   join(options?: { statement?: string; again?: boolean }): Promise<Guarantee>;
-  /** The value of the epoch that runs: drawn once, stored, and sent if there is a network. */
+  /** Report the value of the current epoch: drawn once, stored, and sent if there is a network. */
   report(value: Value): Promise<Report>;
-  /** Send what waits, unchanged, if the server is not to be left alone for now. */
+  /** Send pending reports, unchanged, unless the device must pause before the next request. */
   send(): Promise<Sending>;
-  /** Send, wait and send again until nothing waits or the time, in seconds, is over. */
+  /** Send and retry until nothing is pending or the time, in seconds, is over. */
   deliver(seconds: number): Promise<Sending>;
-  /** Forget state, id and what waits, but not what was spent. */
+  /** Delete state, id and pending reports, but not the account of what was spent. */
   leave(): Promise<void>;
-  /** What the device has spent, of what it is allowed; `text` is for people. */
+  /** Return what the device has spent of its limit; `text` is for people. */
   account(): Promise<{ spent: Losses; limit: Losses; entries: Entry[]; text: string }>;
 }

@@ -2,7 +2,7 @@ import type { Kept, Store } from './index.js';
 
 export * from './index.js';
 
-/** What Node keeps: a folder, made if it is missing. Processes share it, machines must not. */
+/** Storage in a folder, created if missing. Processes may share it, machines must not. */
 export class FileStore implements Store {
   constructor(folder: string);
   read(): Promise<Kept>;
