@@ -99,7 +99,10 @@ def exposure(backstop: float, seen: float) -> float:
 
 
 def exact_loss(epsilon: float, users: int) -> float:
-    """Return the largest loss of a bit that amplification reduces to `epsilon`, by removal."""
+    """Return the largest loss of a bit that amplification reduces to `epsilon`.
+
+    Neighbors are by removal.
+    """
     low, high = published_loss(epsilon, DELTA, users), math.log(users)
     while high - low > 1e-3:
         middle = (low + high) / 2

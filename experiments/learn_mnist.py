@@ -195,7 +195,7 @@ def stops_of(setting: Setting) -> tuple[int, ...]:
 
 
 def draw_curves(found: dict[Setting, list[Measured]], users: int, path: Path) -> None:
-    """Draw accuracy against central epsilon, with the paper's."""
+    """Draw accuracy against central epsilon, compared with the paper's."""
     try:
         from matplotlib.figure import Figure
     except ImportError:

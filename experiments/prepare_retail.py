@@ -4,9 +4,9 @@
 
 SOURCE is ``retail.dat`` of the Frequent Itemset Mining Dataset Repository (T. Brijs; free for
 research with citation), http://fimi.uantwerpen.be/data/: a line for every basket, with the numbers
-of its items. A user is a basket. From a larger basket, this number of items is drawn at random. The
-labels of all items, ascending, are written next to OUT. The same source and options give the same
-bytes.
+of its items. A user is a basket. From a larger basket, ``--items`` items are drawn at random.
+The labels of all items, ascending, are written next to OUT. The same source and options give the
+same bytes.
 
 88,162 baskets and 16,470 items; 908,576 items in baskets, of which 549,139 are drawn.
 """

@@ -75,8 +75,8 @@ def ask(
 
     `planned` is the RMSE of a single item, as `plan` predicts it. If the maximum number of users
     with an item is known (`most_held`), there are more kinds: the estimates of all items, clipped
-    to what is possible. They are compared with zeros, and with true counts plus normal noise of a
-    `curator`, which has a standard deviation for each name of an answer.
+    to what is possible. They are compared with zeros, and with true counts plus a curator's normal
+    noise; `curator` has its standard deviations by the names of the answers.
     """
     if epoch.counts is None:
         return {}

@@ -196,7 +196,7 @@ class SelectionSets(DrawnItems):
     kind: ClassVar[str] = "selection"
 
     def most_held(self, job: DeployedJob) -> int:
-        """Return the index, from 0, of the item of all users; others have less than nine tenths."""
+        """Return the index, from 0, of the item of all users; others have under 90 % of them."""
         return int(self._generator().integers(job.domain.size - 1))
 
     def chance(self, job: DeployedJob, deviation: float) -> float:
