@@ -1,4 +1,4 @@
-"""The binary records: how each kind is written and read, one example of each, and a forger."""
+"""Fixtures for binary records: codecs, one example per kind, and a forger of valid checksums."""
 
 from __future__ import annotations
 
@@ -46,7 +46,6 @@ ROWS = np.arange(2 * 27, dtype=np.uint8).reshape(2, 27)
 
 @pytest.fixture(scope="session")
 def codecs() -> dict[RecordType, Codec]:
-    """Encoder and decoder of every kind."""
     return {
         RecordType.BATCH: (encode_batch, decode_batch),
         RecordType.PUNCTUATION: (encode_punctuation, decode_punctuation),
@@ -62,7 +61,6 @@ def codecs() -> dict[RecordType, Codec]:
 
 @pytest.fixture(scope="session")
 def examples() -> dict[str, Any]:
-    """A record of every kind and encoding."""
     counts = np.array([5, 1, 2**32 - 1], np.uint32)
     return {
         "plain batch": Batch(
@@ -146,7 +144,7 @@ def examples() -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def forge() -> Callable[..., bytes]:
-    """Writes into a record, at the places given, and makes its checksum right again."""
+    """Overwrite bytes of a record at the given positions and recompute its checksum."""
 
     def write(data: bytes, *edits: tuple[int, bytes]) -> bytes:
         forged = bytearray(data)

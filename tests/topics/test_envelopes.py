@@ -1,4 +1,4 @@
-"""Bodies and contents of devices: round trips, every refusal, and whatever else arrives."""
+"""Test request bodies and contents of devices: round trips, every rejection, arbitrary input."""
 
 import secrets
 from typing import Any

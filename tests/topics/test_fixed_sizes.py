@@ -1,4 +1,4 @@
-"""Batches whose number and sizes say nothing about the reports in them."""
+"""Test that number and sizes of batches are independent of the reports in them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,6 @@ def written_out(words: Words) -> NDArray[Any]:
 
 @st.composite
 def reports_and_size(draw: st.DrawFn) -> tuple[NDArray[Any], FixedSize]:
-    """Some reports of a form, and the size for a number of them that is at least theirs."""
     dtype = WORD_TYPES[draw(st.sampled_from([1, 2, 4]))]
     width = draw(st.integers(1, 3))
     distinct = draw(st.integers(1, 200)) if width == 1 and draw(st.booleans()) else None
@@ -120,7 +119,6 @@ def test_what_does_not_fit_is_refused() -> None:
 
 
 def test_a_record_has_one_spelling(forge: Any) -> None:
-    """Filler that is not zero, counts that do not add up, tables of nothing."""
     words = Words(np.array([[1], [2], [3]], np.uint8))
     slots = encode_batch(batch_of(words, Slots(5)))
     for place, byte in ((-1, b"\x01"), (-2, b"\x07")):
@@ -134,7 +132,7 @@ def test_a_record_has_one_spelling(forge: Any) -> None:
         decode_batch(forge(table, (len(table) - 1, b"\x02")))
     with pytest.raises(CodecError, match="words have 1 bytes"):
         decode_batch(forge(table, (len(table) - 12, (253).to_bytes(8, "little"))))
-    rows_field = 84  # Bytes before: the identities, the epoch, encoding, word size and width.
+    rows_field = 84  # Bytes before it: the identities, the epoch, encoding, word size and width.
     with pytest.raises(CodecError, match=r"slots .* cannot take that many"):
         decode_batch(forge(slots, (rows_field, (6).to_bytes(4, "little"))))
     with pytest.raises(CodecError, match="for a table of 0 cells"):

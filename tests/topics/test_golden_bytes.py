@@ -1,4 +1,4 @@
-"""The format is pinned: what was written once stays readable, and is written the same again."""
+"""Pin the record formats: golden bytes decode to the same records and are encoded again."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from dpstream.topics.frames import RecordType, kind_of
 from dpstream.topics.records import DeadLetter, Dismissal, Drain, Farewell, Reason, Registration
 
-# Magic, version, kind and header length; then as each kind's header goes; payload length and
-# checksum; payload.
+# Magic, version, kind and header length, then the header of the kind, payload length and checksum,
+# then the payload.
 _IDENTITY = "101112131415161718191a1b1c1d1e1f 202122232425262728292a2b2c2d2e2f"
 _GOLDEN = {
     "plain batch": f"""
@@ -84,7 +84,7 @@ _GOLDEN = {
 
 
 def _crc32c(data: bytes) -> int:
-    """The checksum bit by bit, as RFC 3720 (appendix B.4) defines it."""
+    """Compute CRC-32C bit by bit, as RFC 3720 (appendix B.4) defines it."""
     register = 0xFFFFFFFF
     for byte in data:
         register ^= byte
@@ -94,7 +94,6 @@ def _crc32c(data: bytes) -> int:
 
 
 def _fields(record: Any) -> dict[str, Any]:
-    """A record's fields, arrays as lists."""
     fields = {}
     for name in record.__dataclass_fields__:
         value = getattr(record, name)

@@ -1,4 +1,4 @@
-"""Manifests that are read together are those that are read one by one, or are not read together."""
+"""Test that decoding manifests in bulk equals decoding them one by one, or falls back to it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,6 @@ def test_whatever_byte_is_another_none_is_read_that_is_not_read_alone() -> None:
 
 
 def fields_of(**changes: int) -> bytes:
-    """The record of epoch 6 with other numbers, and the checksum that it then has."""
     from dpstream.topics.manifests import _MANIFEST
 
     names = (

@@ -1,7 +1,7 @@
-"""A hundred thousand damaged and forged records: the same record, or a `CodecError`.
+"""Decode 100,000 damaged and forged records: each is the same record or a `CodecError`.
 
-Damage leaves the checksum alone. A forgery makes it right again, so that the rules behind the
-checksum are met: what is then accepted is a valid record, and has no second spelling.
+Damage leaves the checksum unchanged. A forgery recomputes it, so that the rules behind the checksum
+apply: an accepted forgery must be a valid record, with a single encoding.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ _WORDS_HEADER = 80
 
 @pytest.fixture(scope="module")
 def records(examples: dict[str, Any], codecs: dict[RecordType, Any]) -> list[bytes]:
-    """Small records of every kind, some of 64 KiB, and an empty one."""
     rng = np.random.default_rng(7)
     batch, chunk = examples["plain batch"], examples["chunk"]
     reports = rng.integers(0, 18, (60_000, 1), np.uint8)
@@ -103,7 +102,7 @@ def _forged(rng: random.Random, records: list[bytes], forge: Forge) -> bytes:
             width = rng.choice([1, 2, 4])
             edits = [(place, _interesting(rng, 0, width)[: len(data) - place])]
         case _:
-            # A payload of another length, which the header knows of.
+            # A payload of another length, which the header declares.
             grown = data[: rng.randint(size, len(data))] + rng.randbytes(rng.randrange(20))
             return forge(grown, (size - 8, (len(grown) - size).to_bytes(4, "little")))
     return forge(data, *edits)
@@ -112,7 +111,7 @@ def _forged(rng: random.Random, records: list[bytes], forge: Forge) -> bytes:
 def _edit(rng: random.Random, data: bytes, size: int) -> tuple[int, bytes]:
     width = rng.choice([1, 2, 4, 8])
     place = rng.randrange(6, size - 4 - width + 1)
-    # Rather at the beginning of a field than within it.
+    # Prefer the start of a field to its inside.
     place = max(6, place - place % width) if rng.random() < 0.8 else place
     present = int.from_bytes(data[place : place + width], "little")
     return place, _interesting(rng, present, width)
@@ -125,7 +124,7 @@ def _interesting(rng: random.Random, present: int, width: int) -> bytes:
 
 
 def _reshape(rng: random.Random, payload_bytes: int) -> tuple[int, bytes]:
-    """Another encoding, size and width for which the length of the payload may well be right."""
+    """Change encoding, word size and width to values that may fit the payload length."""
     encoding, size, width = rng.randrange(2), rng.choice([1, 2, 4, 8]), rng.choice([1, 2, 3, 6])
     rows = payload_bytes // (size * width + 4 * encoding)
     messages = rng.choice([rows, rng.getrandbits(40)])
@@ -136,7 +135,6 @@ def _reshape(rng: random.Random, payload_bytes: int) -> tuple[int, bytes]:
 def _decode(
     rng: random.Random, data: bytes, codecs: dict[RecordType, Any]
 ) -> tuple[Callable[[Any], bytes], Any]:
-    """Read a record as what it claims to be, and now and then as something else."""
     kind = kind_of(data)
     if rng.random() < 0.05:
         kind = rng.choice(list(RecordType))
@@ -158,7 +156,7 @@ def test_damage_never_goes_unnoticed(records: list[bytes], codecs: dict[RecordTy
             assert data in originals
             assert encode(record) == data
             intact += 1
-    # A record spliced with itself is the same record.
+    # Splicing a record with itself yields the same record.
     assert intact > 100
     assert refused == _DAMAGES - intact
 
@@ -206,7 +204,7 @@ def test_forgeries_are_valid_or_refused(
 def test_no_header_makes_a_decoder_allocate_much(
     records: list[bytes], examples: dict[str, Any], codecs: dict[RecordType, Any], forge: Forge
 ) -> None:
-    """The dearest record is a manifest with all its producers in: 100 bytes for each of them."""
+    """The most expensive record is a manifest that includes all producers: 100 bytes for each."""
     rng = random.Random(4)
     rows = (RECORD_CAP - 104) // 8
     quadruples = np.arange(rows, dtype=">u4").view(np.uint8).reshape(rows, 4)

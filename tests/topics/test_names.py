@@ -1,4 +1,4 @@
-"""Names that Kafka takes and that do not collide; settings that keep what must be kept."""
+"""Test valid and collision-free topic names, and settings that retain the required records."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_what_passes_through_is_kept_for_a_while_and_what_was_decided_for_ever()
 
 
 def test_what_holds_raw_reports_leaves_the_disks_soon_after_it_was_deleted() -> None:
-    """Kafka deletes whole segments only, and none that is still written to."""
+    """Kafka deletes whole segments only, and never the active one."""
     for retention, longest in (
         (_WEEK, 3_600_000),
         (3_600_000, 450_000),

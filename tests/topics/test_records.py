@@ -1,4 +1,4 @@
-"""JSON and headers are read strictly."""
+"""Test strict parsing of JSON and headers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Markers of what was fed back are read as written, or refused."""
+"""Test that redrive markers are decoded as written, or rejected."""
 
 from __future__ import annotations
 

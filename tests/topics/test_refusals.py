@@ -1,6 +1,6 @@
-"""A record that is not as it must be is refused with a sentence that says what is wrong.
+"""Test that malformed records are rejected with a message that names the problem.
 
-Checksums are made right again, so that every rule behind them speaks for itself.
+Checksums are recomputed, so that each rule behind them is tested by itself.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dpstream.topics.words import Words
 
 Forge = Callable[..., bytes]
 
-# Where the fields of a batch's words begin, and their lengths.
+# Offsets and lengths of the fields of a batch's words.
 ENCODING, WORD_BYTES, WIDTH, ROWS, MESSAGES, PAYLOAD_BYTES = 80, 81, 82, 84, 88, 96
 
 

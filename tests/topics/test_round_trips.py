@@ -1,4 +1,4 @@
-"""Whatever can be made can be written and read back, and has one spelling."""
+"""Test that every valid record survives a round trip and has a single encoding."""
 
 from __future__ import annotations
 

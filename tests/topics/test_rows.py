@@ -1,4 +1,4 @@
-"""Rows are read as tuples are, and held as arrays."""
+"""Test that rows read like tuples and are stored as arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Boxes open with one key, for what they are about; reports in them look alike from outside."""
+"""Test sealed boxes: only one key and one context open them, and ciphertexts look alike."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_an_altered_box_does_not_open() -> None:
     for place in range(len(box)):
         altered = bytearray(box)
         altered[place] ^= 1
-        # The highest bit of an X25519 key is not part of it (RFC 7748), the lowest here is.
+        # The highest bit of an X25519 key is ignored (RFC 7748), the lowest bit here is not.
         assert unseal(bytes(altered), KEY, CONTEXT) is None
     for short in (b"", box[:1], box[:BOX_BYTES], box[:-1]):
         assert unseal(short, KEY, CONTEXT) is None
@@ -108,7 +108,7 @@ def test_boxes_of_another_key_and_rows_nobody_packs_are_left_out() -> None:
 
 
 def test_the_order_of_boxes_says_nothing_of_the_order_of_reports() -> None:
-    """Each of the 24 orders of four reports comes up about as often as any other."""
+    """Each of the 24 orders of four reports occurs about equally often."""
     values = np.arange(4, dtype="<u4")[:, None]
     orders: dict[tuple[int, ...], int] = {}
     rounds = 600

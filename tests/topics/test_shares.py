@@ -1,4 +1,4 @@
-"""Tables in two shares: what they add up to, and that one of them alone says nothing."""
+"""Test tables in two shares: the sum of both is the table, and one share alone is uniform."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FIRST, SECOND = (
 )
 SMALL = ShareForm(3)
 
-# Of the table 1, 2, 2^32 - 1 of 5 devices, whose id and seed are those of `numbered`.
+# The table 1, 2, 2^32 - 1 of 5 devices, with the id and seed of `numbered`.
 ROW = (
     "51bd319728d64b78f5d2cd29e16b32f8388e788252f343f5ba1c23155defe8125f56aaeb8660e73dafdcf307a7ad"
     "0845627260856d95efd74b646c5ca85031ca668843d316c378cdc6405a7160a9113a695230d6a060bf9ae60379f9"
@@ -50,7 +50,6 @@ ROW = (
 
 
 def numbered() -> Callable[[int], bytes]:
-    """Other bytes at every call."""
     numbers = count(1)
     return lambda size: next(numbers).to_bytes(size, "big")
 
@@ -60,7 +59,6 @@ def opened(rows: WordArray, party: int) -> list[bytes | None]:
 
 
 def added(form: ShareForm, *tables: WordArray) -> tuple[ShareSum, ShareSum]:
-    """What both parties add up of the rows of tables."""
     sums = ShareSum.empty(form, 0), ShareSum.empty(form, 1)
     for rows in tables:
         for party, total in enumerate(sums):
@@ -95,7 +93,7 @@ def test_counts_beyond_2_31_add_up() -> None:
 
 
 def test_a_share_says_nothing_of_the_table_beside_it() -> None:
-    """Every bit of the numbers that a party has of a table is as often set as not."""
+    """Every bit of one party's share is set about half of the time."""
     for value in (0, 1, 2**31):
         cells = 20_000
         rows = shared([value] * cells)
@@ -104,12 +102,12 @@ def test_a_share_says_nothing_of_the_table_beside_it() -> None:
         share = np.frombuffer(content[24:], "<u4")
         for bit in range(32):
             ones = int(np.count_nonzero(share >> np.uint32(bit) & np.uint32(1)))
-            # Within seven standard deviations of half: exceeded once in 4 * 10^11 times.
+            # Seven standard deviations from one half: exceeded with probability 1 in 4 * 10^11.
             assert abs(ones - len(share) / 2) < 3.5 * len(share) ** 0.5
 
 
 def test_the_stream_of_a_seed_is_that_of_aes_256_in_counter_mode() -> None:
-    """Known answers for the blocks 0 and 1 under a key of zeros: NIST's AESAVS, and GCM's 13."""
+    """Known answers for blocks 0 and 1 under a zero key: NIST's AESAVS, and GCM's test case 13."""
     blocks = "dc95c078a2408989ad48a21492842087", "530f8afbc74536b9a963b4f1c4cb738b"
     assert expand(bytes(32), 8).tobytes().hex() == "".join(blocks)
 
@@ -216,7 +214,7 @@ def test_a_sum_of_too_few_devices_is_not_handed_on() -> None:
 
 
 class TestGolden:
-    """Rows and partials as jobs that are running have them."""
+    """Rows and partials as running jobs have them."""
 
     def test_a_row_that_was_sealed_once_opens_to_the_same_shares(self) -> None:
         rows = np.frombuffer(bytes.fromhex(ROW), "<u8")[None, :]

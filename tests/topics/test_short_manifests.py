@@ -1,4 +1,4 @@
-"""Manifests that say what differs from an earlier one: as much as whole ones, in a few bytes."""
+"""Test delta-encoded manifests: they decode to full manifests and take a few bytes."""
 
 from __future__ import annotations
 
@@ -47,12 +47,10 @@ def reader() -> ManifestReader:
 
 
 def crowd(producers: int) -> NDArray[np.int64]:
-    """As many devices as with producers that all differ."""
     return np.random.default_rng(3).integers(500, 1_500, producers)
 
 
 def passed(writer: ManifestReader, offset: int, said: Manifest) -> bytes:
-    """The record of a manifest, which its writer has then read."""
     record = writer.encode(said)
     assert writer.decode(offset, record) == said
     return record
@@ -67,7 +65,7 @@ def test_ten_thousand_producers_take_two_kilobytes_at_most(missing: int, most: i
     inside = everybody.copy()
     inside[np.random.default_rng(4).choice(10_000, missing, replace=False)] = False
     assert len(passed(writer, 1, manifest(2, inside, populations))) <= most
-    # Some have a few devices more, or less.
+    # Some producers have a few devices more or fewer.
     populations[:300:3] += 5
     populations[1:300:3] -= 5
     grown = passed(writer, 2, manifest(3, everybody, populations))
@@ -83,7 +81,7 @@ def test_a_whole_manifest_is_written_when_much_differs_and_named_by_the_next() -
         populations = populations + (epoch == 3)
         records.append(passed(writer, 7 * epoch, manifest(epoch, everybody, populations)))
     assert [is_short(record) for record in records] == [False, True, False, True]
-    # What is not read by itself says which record it needs.
+    # A record that cannot be read alone names the record it needs.
     for record, base in ((records[1], 7), (records[3], 21)):
         with pytest.raises(CodecError, match=f"differs from the one at offset {base}$"):
             decode_manifest(record)
@@ -122,7 +120,6 @@ def test_what_a_reader_has_not_read_is_passed_over_by_all_alike() -> None:
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Manifest]:
-    """Of producers that grow in number, lose devices, gain some and are missing now and then."""
     rng = np.random.default_rng(draw(st.integers(0, 1 << 32)))
     producers, populations = draw(st.integers(60, 300)), np.zeros(0, np.int64)
     said = []
@@ -189,7 +186,7 @@ def test_what_is_no_membership_is_refused(payload: bytes, producers: int, proble
 
 
 def test_every_byte_of_a_short_manifest_is_checked(forge: Forge) -> None:
-    """Whatever is changed is refused, or is the one spelling of something else."""
+    """Every changed byte is rejected, or yields the only encoding of another manifest."""
     populations, inside = crowd(200), np.ones(200, np.bool_)
     writer = reader()
     passed(writer, 3, manifest(1, inside, populations))

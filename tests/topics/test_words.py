@@ -1,4 +1,4 @@
-"""A multiset of reports has one form, and can be cut to fit records."""
+"""Test that a multiset of reports has one encoding and can be split to fit records."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ DTYPES = [np.dtype(code) for code in ("<u1", "<u2", "<u4", "<u8")]
 
 @st.composite
 def plain_values(draw: st.DrawFn) -> NDArray[np.unsignedinteger]:
-    """Reports with many repetitions, or with hardly any."""
     dtype: np.dtype[np.unsignedinteger] = draw(st.sampled_from(DTYPES))
     shape = (draw(st.integers(0, 30)), draw(st.integers(1, 3)))
     highest = draw(st.sampled_from([1, 3, 256**dtype.itemsize - 1]))
