@@ -1,4 +1,4 @@
-"""Sums over lines: all ways give the same, and what it means."""
+"""Test sums over lines: all algorithms give the same, correct result."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ SHAPES = [(2, 1), (2, 2), (2, 6), (3, 2), (3, 4), (5, 3), (31, 2), (101, 1)]
 
 
 def received(hashes: AffineHashes) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-    """Half of all words, some of them often."""
     rng = np.random.default_rng((hashes.buckets, hashes.digits))
     words = np.flatnonzero(rng.random(hashes.words) < 0.5).astype(np.uint32)
     return words, rng.geometric(0.01, len(words))

@@ -1,4 +1,4 @@
-"""Windows of cells: sums over epochs whoever was there, and what they can be asked."""
+"""Test windows of cells: sums over epochs with varying participation, and their queries."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ def law_of(epochs: int, **changes: Any) -> CountMinLaw:
 
 
 def run(law: CountMinLaw, shares: list[float], key: int) -> tuple[CountMinAggregator, Attendance]:
-    """400 users, a quarter of whom hold each item; of each of them so large a share is present."""
     aggregator, devices = CountMinAggregator(law), CountMin(law)
     attendance, rng = Attendance.empty(len(shares)), seeded_generator(1, key)
     devices.enrol(400, rng)
@@ -42,7 +41,7 @@ def run(law: CountMinLaw, shares: list[float], key: int) -> tuple[CountMinAggreg
     "dummies", ["poisson", "bernoulli", pytest.param("negative_binomial", marks=pytest.mark.verify)]
 )
 def test_sums_over_epochs_have_the_right_mean_and_variance(dummies: str) -> None:
-    """Whatever share of the users is there at each: more of them add more noise."""
+    """Any share of the users may be present at each epoch: more contributors add more noise."""
     law, shares, runs = law_of(3, dummies=dummies), [1.0, 0.5, 0.25], 2_000
     found, stated = np.empty((runs, 4)), 0.0
     for key in range(runs):
@@ -53,7 +52,7 @@ def test_sums_over_epochs_have_the_right_mean_and_variance(dummies: str) -> None
     assert np.abs(found.mean(axis=0) - 300).max() < 6.5 * error
     variances = found.var(axis=0) / stated
     assert np.abs(variances - 1).max() < 6.5 * np.sqrt(3 / runs)
-    # Without the scale of those absent it would be another one.
+    # Without scaling for absent users the result would differ.
     unscaled = sum(law.noise.moments(int(400 * share))[1] for share in shares)
     assert abs(variances.mean() * stated / unscaled - 1) > 6.5 * np.sqrt(3 / runs)
 

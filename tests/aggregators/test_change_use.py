@@ -1,4 +1,4 @@
-"""Lower bounds on the changes that people have made: true, and tight enough to warn in time."""
+"""Test lower bounds on the changes used: valid, and tight enough to warn in time."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ def test_squares_of_noise_show_changes_in_one_job_of_a_thousand_at_most() -> Non
         for epoch, square in enumerate(rng.chisquare(reports, EPOCHS) / reports, 1):
             use = use.after_squares(square - 1 + unit / 4, reports, epoch, EPOCHS, unit, change=5.0)
         false += use.changes > 0
-    # Of 3,000 jobs with a chance of 1 in 1,000 each, 12 or more are as good as impossible.
+    # Of 3,000 jobs with a probability of 1 in 1,000 each, 12 or more are practically impossible.
     assert false < 12
 
 
 def flagged(law: ValueStreamLaw, values: NDArray[np.int8], seed: int) -> int | None:
-    """The first epoch with the flag, of devices with values of shape (epochs, devices)."""
+    """Return the first flagged epoch of devices with values of shape (epochs, devices)."""
     rng = seeded_generator(seed)
     devices = ValueStream(law)
     devices.enrol(values.shape[1], rng)
@@ -80,7 +80,7 @@ def flagged(law: ValueStreamLaw, values: NDArray[np.int8], seed: int) -> int | N
 
 
 def with_changes(changes: int, devices: int, epochs: int = EPOCHS) -> NDArray[np.int8]:
-    """Everybody changes so often, at epochs of their own: the counts hardly move."""
+    """Draw streams with `changes` changes each at independent epochs: the counts barely move."""
     rng = np.random.default_rng(changes)
     at = np.argsort(rng.random((devices, epochs - 8)), axis=1)[:, :changes] + 1
     made = np.zeros((epochs + 1, devices), np.int64)
@@ -89,7 +89,6 @@ def with_changes(changes: int, devices: int, epochs: int = EPOCHS) -> NDArray[np
 
 
 def wave(devices: int) -> NDArray[np.int8]:
-    """Four fifths of all go up and down together, with a period of 12 epochs."""
     thresholds = (np.arange(devices) + 0.5) / devices
     level = 0.4 - 0.4 * np.cos(2 * math.pi * np.arange(1, EPOCHS + 1) / 12)
     return (thresholds < level[:, None]).astype(np.int8)

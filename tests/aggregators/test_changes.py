@@ -1,4 +1,4 @@
-"""Changes between epochs: their errors, as the estimators make them and as real devices do."""
+"""Test errors of changes between epochs: predicted by the estimators, and of real devices."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dpstream.randomizers.value_stream.calibration import calibrate
 
 EPOCHS = 24
 REPORTS = np.array([0, 0, *range(400, 500, 10), 0, 0, *range(600, 700, 10)][:EPOCHS])
-"""By epoch: nobody at first, more and more, and two epochs that were withheld."""
+"""Devices by epoch: none at first, then more and more, and two suppressed epochs."""
 
 
 @cache
@@ -38,7 +38,7 @@ def estimates(
 ) -> list[Estimate | None]:
     aggregator = ValueStreamAggregator(law)
     for epoch, (sum_of_them, reports) in enumerate(zip(letters, REPORTS, strict=True), 1):
-        # The sum of the squares plays no part.
+        # The sum of the squares is irrelevant here.
         aggregator._add(epoch, LetterSums(int(reports), int(sum_of_them), 0))
     return [aggregator.estimate(epoch, attendance) for epoch in range(1, EPOCHS + 1)]
 
@@ -54,7 +54,7 @@ def test_errors_of_changes_are_those_of_the_weights_that_every_epoch_has_in_them
     law = law_of()
     attendance = Attendance.empty(EPOCHS)
     for epoch, reports in enumerate(REPORTS.tolist(), 1):
-        # As many as there are, so that nobody is silent.
+        # All devices present: none is absent.
         attendance.set(epoch, reports, reports)
     nothing = np.zeros(EPOCHS, np.int64)
 
@@ -62,7 +62,7 @@ def test_errors_of_changes_are_those_of_the_weights_that_every_epoch_has_in_them
         found = estimates(law, letters, attendance)
         return np.array([0.0 if each is None else each.value for each in found], np.float64)
 
-    # What one step more at an epoch adds to all estimates, by epoch.
+    # Effect on all estimates of one more step at an epoch, by epoch.
     one = np.eye(EPOCHS, dtype=np.int64)
     weights = np.array([values(row) - values(nothing) for row in one]) * 8
     variances = weights.T @ np.diag(REPORTS.astype(float)) @ weights
@@ -80,15 +80,15 @@ def test_errors_of_changes_are_those_of_the_weights_that_every_epoch_has_in_them
 def measured(
     trials: int, devices: int, lag: int, *, silent: float = 0.0
 ) -> tuple[float, float, float]:
-    """Share of intervals of changes that hold, mean square of errors, and the same if independent.
+    """Return coverage of the intervals, mean square of errors, and the same if independent.
 
-    Errors are in standard deviations. A tenth is enrolled late, an epoch is withheld, and values
-    change at most twice. The devices of all trials are run as one.
+    Errors are in standard deviations. A tenth is enrolled late, one epoch is suppressed, and values
+    change at most twice. The devices of all trials are run as one population.
     """
     law, rng = law_of(4.0), seeded_generator(7)
     early, late, withheld, last = devices - devices // 10, EPOCHS // 3, EPOCHS // 2, EPOCHS
     begins, ends = np.sort(rng.integers(1, 2 * last, (2, trials * devices)), axis=0)
-    # Those who come late are enrolled after all others, and so are they counted.
+    # Late devices are enrolled after all others, and counted in that order.
     trial_of = np.concatenate(
         [np.repeat(np.arange(trials), early), np.repeat(np.arange(trials), devices - early)]
     )
@@ -121,7 +121,7 @@ def measured(
             assert estimate.value is not None
             assert estimate.standard_deviation is not None
             before[run].append((estimate.value, estimate.standard_deviation, truths[run]))
-            # While a change is missed no coverage is claimed; it decays from then on.
+            # While a change is missed no coverage is claimed; the miss decays afterwards.
             if deviation is None or withheld <= epoch < withheld + 2 * lag + 4:
                 continue
             then, now = before[run][-1 - lag], before[run][-1]
@@ -137,7 +137,7 @@ def test_intervals_of_changes_hold_as_often_as_they_say() -> None:
     held, square, independent = measured(trials=16, devices=300, lag=1)
     assert held > 0.88
     assert square == pytest.approx(1.0, abs=0.4)
-    # As if errors had nothing in common, intervals would be far too wide.
+    # If errors were assumed independent, intervals would be far too wide.
     assert independent < 0.6
 
 

@@ -1,4 +1,4 @@
-"""Counts by crowd: what is left of each says how many there were, without bias."""
+"""Test counts by crowd: unbiased estimates from the messages left after deletion."""
 
 from __future__ import annotations
 
@@ -52,7 +52,6 @@ def aggregator() -> CrowdsAggregator[SingleMessageAggregator]:
 
 
 def values() -> NDArray[np.int64]:
-    """Of the crowds' users, and of ten of none: half of each hold a, a third b."""
     rows = [[0, 0]] * 10
     for place, size in enumerate(SIZES):
         first = 1 + place * 4
@@ -61,14 +60,12 @@ def values() -> NDArray[np.int64]:
 
 
 def truth() -> dict[int, int]:
-    """How many users have each value."""
     found = values()
     return {number: int((found == number).any(axis=1).sum()) for number in range(1, 13)}
 
 
 def released(run: int) -> CrowdsAggregator[SingleMessageAggregator]:
-    """What is counted of a window."""
-    # The stage is above this layer, and has tests of its own: here is what it is to do.
+    # The stage belongs to a higher layer with its own tests: this reproduces its effect.
     assert isinstance(LAW.contents, SingleMessageLaw)
     rng = seeded_generator(run)
     held = values()
@@ -106,7 +103,7 @@ def test_estimates_are_unbiased_and_their_error_bars_right() -> None:
         stated = float(np.mean([each.standard_deviation or 0.0 for each in estimates]))
         assert abs(errors.mean()) < 6 * stated / math.sqrt(runs)
         assert errors.std() < 1.1 * stated
-        # The error bar is that of the item held most, and of the crowd itself.
+        # The error is that of the most frequent item, and of the crowd itself.
         assert errors.std() > 0.7 * stated or number not in (1, 2, 5, 6)
         low = np.array([each.low for each in estimates], np.float64)
         high = np.array([each.high for each in estimates], np.float64)

@@ -1,4 +1,4 @@
-"""Counts of bits, epoch by epoch, and what they say of the devices."""
+"""Test counts of bits, epoch by epoch, and the device counts they estimate."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_an_epoch_without_reports_has_no_estimate() -> None:
 
 
 def test_the_variance_is_exact_by_enumeration() -> None:
-    """Three of five devices report, two of the five have the value 1."""
+    """Three of five devices report; two of the five have the value 1."""
     chance = {True: 0.75, False: 0.25}
     first = second = 0.0
     for choice, reports in product(combinations(range(5), 3), product((0, 1), repeat=3)):
@@ -57,7 +57,7 @@ def test_the_variance_is_exact_by_enumeration() -> None:
     assert first == pytest.approx(2)
     expected = 25 * ((LAW.c_gap**-2 - 1) / 12 + 0.4 * 0.6 * 2 / (3 * 4))
     assert second - first**2 == pytest.approx(expected)
-    # With few reports the share is taken as 1/2, which is no smaller.
+    # With few reports the share is taken as 1/2, the conservative choice.
     estimate = counted(1, 2, 1).estimate(1, Attendance.constant(3, 5))
     assert estimate is not None
     assert estimate.standard_deviation == pytest.approx(
@@ -66,7 +66,7 @@ def test_the_variance_is_exact_by_enumeration() -> None:
 
 
 def test_silence_widens_the_interval_and_does_not_bias() -> None:
-    """30 % are silent, at random; 400 runs of an epoch."""
+    """30 % of devices are absent at random; 400 runs of an epoch."""
     rng = seeded_generator(6)
     attendance = Attendance.constant(1, 1000)
     law = calibrate(SplitBudgetParameters(6.0), 1)
@@ -85,6 +85,6 @@ def test_silence_widens_the_interval_and_does_not_bias() -> None:
     squares = float(np.square(errors).sum())
     assert abs(np.mean(errors)) * math.sqrt(400) < 7
     assert 1e-12 < stats.chi2.cdf(squares, 400) < 1 - 1e-12
-    # Had silence been left out of the variance, it would have been found too small.
+    # Ignoring absence would make the variance too small.
     without = response_variance(law, 1) / (response_variance(law, 1) + 0.21 * 0.3)
     assert stats.chi2.sf(squares / without, 400) < 1e-12

@@ -1,4 +1,4 @@
-"""The items most held, as they are published and read back."""
+"""Test that the top items survive publishing and reading."""
 
 from __future__ import annotations
 

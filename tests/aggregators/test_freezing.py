@@ -1,4 +1,4 @@
-"""Freezing: the bias foretold is the one that frozen devices cause."""
+"""Test that the predicted bias is the one that exhausted devices cause."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def everybody_with(changes: int) -> NDArray[np.float64]:
 
 
 def random_streams(users: int, epochs: int, changes: int) -> NDArray[np.int8]:
-    """Values (users, epochs) that change at random distinct epochs."""
+    """Draw values of shape (users, epochs) that change at random distinct epochs."""
     rng = seeded_generator(users, epochs, changes)
     chosen = np.argpartition(rng.random((users, epochs), np.float32), changes - 1)[:, :changes]
     steps = np.zeros((users, epochs), np.int8)
@@ -63,7 +63,7 @@ def test_at_longer_intervals_it_is_what_devices_miss(
     used = np.cumsum(np.diff(values, axis=1, prepend=0) != 0, axis=1)
     missed = (values - (np.minimum(used, signs) & 1)).mean(axis=0)
     foretold = FreezingModel(everybody_with(changes), epochs).missed(order, signs)
-    # 7 standard deviations of a mean of values from -1 to 1; and what the model leaves out.
+    # 7 standard deviations of a mean of values from -1 to 1, plus the model's inaccuracy.
     np.testing.assert_allclose(foretold[1:], missed, atol=7 / math.sqrt(users) + 0.01)
 
 
@@ -72,7 +72,7 @@ def test_at_longer_intervals_it_is_what_devices_miss(
 def test_the_estimates_of_the_real_randomizer_are_biased_as_foretold(
     epochs: int, signs: int, changes: int, estimator: Estimator
 ) -> None:
-    """At epsilon 64 signs are kept, and what is left is freezing and the coins of the others."""
+    """At epsilon 64 signs are kept: what remains is exhaustion and the coins of the others."""
     users = 160_000
     calibrated = calibrate(FutureRandParameters(64.0, signs), epochs)
     law = replace(calibrated, order_weights=(1,) * len(calibrated.composed))
@@ -81,7 +81,7 @@ def test_the_estimates_of_the_real_randomizer_are_biased_as_foretold(
     foretold = FreezingModel(everybody_with(changes), epochs).bias(law, estimator)
     noise = np.sqrt(predicted_variances(law, epochs, estimator) / users)
     assert (np.abs(measured - foretold) <= 7 * noise + 0.005).all()
-    # It would be noticed if no bias, or that of single epochs, were foretold.
+    # The test would detect a prediction of no bias, or of the bias of single epochs.
     assert root_mean_square(foretold) > 4 * root_mean_square(noise)
     single = FreezingModel(everybody_with(changes), epochs).missed(0, signs)
     assert root_mean_square(measured) < 0.7 * root_mean_square(single)
@@ -90,7 +90,6 @@ def test_the_estimates_of_the_real_randomizer_are_biased_as_foretold(
 def errors(
     law: FutureRandLaw, values: NDArray[np.int8], estimator: Estimator
 ) -> NDArray[np.float64]:
-    """Estimate minus truth at every epoch."""
     users, epochs = values.shape
     rng = seeded_generator(9)
     devices = FutureRand(law)

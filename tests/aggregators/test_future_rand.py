@@ -19,7 +19,7 @@ class TestCounting:
 
 
 class TestEstimate:
-    """By hand: signs are given, so that means are round numbers."""
+    """Computed by hand: signs are given, so that means are round numbers."""
 
     LAW = calibrate(FutureRandParameters(1.0, 2), 8)
     GAPS = LAW.c_gaps
@@ -30,7 +30,7 @@ class TestEstimate:
         _add(aggregator, order=0, index=3, negative=12, positive=8)
         estimate = aggregator.estimate(3, Attendance.constant(8, 1000))
         value = 1000 * 0.1 / self.GAPS[1] - 1000 * 0.2 / self.GAPS[0]
-        # 100 reports: variance estimated. 20 reports: bounded.
+        # With 100 reports the variance is estimated, with 20 it is bounded.
         variance = (1000 / self.GAPS[1]) ** 2 * (1 - 0.1**2) / 99
         variance += (1000 / self.GAPS[0]) ** 2 / 20
         assert estimate.value == pytest.approx(value, rel=1e-12)
@@ -44,13 +44,13 @@ class TestEstimate:
             aggregator = FutureRandAggregator(self.LAW)
             _add(aggregator, 0, 1, 0, received)
             estimate = aggregator.estimate(1, Attendance.constant(8, 10))
-            # All signs alike: no reason to believe in less variance than c_gap leaves.
+            # All signs equal: no evidence of less variance than c_gap leaves.
             gap = self.GAPS[0]
             variance = (1 if received < 30 else 1 - gap**2) / divisor
             assert estimate.standard_deviation == pytest.approx(10 / gap * math.sqrt(variance))
 
     def test_newcomers_count_apart(self) -> None:
-        """30 are enrolled for epoch 5, of whom 25 are there."""
+        """30 devices are enrolled for epoch 5, of which 25 are present."""
         aggregator = FutureRandAggregator(self.LAW)
         _add(aggregator, 2, 1, 0, 100)
         _add(aggregator, 0, 5, 0, 100)
@@ -66,7 +66,7 @@ class TestEstimate:
         assert estimate.reports == 210
 
     def test_what_no_report_covers_is_taken_as_zero_widened_and_flagged(self) -> None:
-        """Epoch 4 was withheld: only its last interval of length 1 is unknown."""
+        """Epoch 4 was suppressed: only its last interval of length 1 is unknown."""
         aggregator = FutureRandAggregator(self.LAW)
         _add(aggregator, 0, 1, 20, 30)
         _add(aggregator, 0, 2, 0, 0)
@@ -105,16 +105,16 @@ class TestEstimate:
 
 
 class TestAccuracy:
-    """Real devices, against the truth. Thresholds also reject noise scaled by 0.7 and 1.3."""
+    """Real devices against the ground truth. Thresholds also reject noise scaled by 0.7 and 1.3."""
 
     HORIZON = 32
     DEVICES = 3000
 
     def test_silence_at_random_does_not_bias(self) -> None:
-        """All values go to 1 while three in ten devices are silent at every epoch.
+        """All values go to 1 while three in ten devices are absent at every epoch.
 
-        The change comes at epoch 2. Devices that were silent then and filled in the value they last
-        had would report it at epoch 3, when the others have reported it for them: 0.3 too many.
+        The change comes at epoch 2. If absent devices filled in their last value, they would report
+        it at epoch 3, after the others have reported on their behalf: 0.3 too many.
         """
         law = calibrate(FutureRandParameters(8.0, 2), 8)
         devices, rng = 200_000, np.random.default_rng(1)

@@ -1,4 +1,4 @@
-"""Ranges and boxes are those of dense least squares over all cells, and so are their variances."""
+"""Compare range and box queries, and their variances, with dense least squares over all cells."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_poisson_noise_is_covered_as_often_as_is_said() -> None:
             assert found.low is not None
             assert found.high is not None
             covered[index] += found.low <= truth <= found.high
-    # With deviations stated too small by a tenth coverage would be 92.2 %.
+    # With deviations underestimated by a tenth, coverage would be 92.2 %.
     assert (np.abs(covered / runs - 0.95) < 6.5 * math.sqrt(0.95 * 0.05 / runs)).all()
     assert 6.5 * math.sqrt(0.95 * 0.05 / runs) < 0.026
 

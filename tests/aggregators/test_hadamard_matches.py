@@ -18,10 +18,9 @@ from dpstream.aggregators.hadamard_matches import (
 def windows(
     draw: st.DrawFn,
 ) -> tuple[int, NDArray[np.unsignedinteger], NDArray[np.uint32] | None]:
-    """Bits of a row, tuples of columns of as many bits, and how often each is there."""
     bits = draw(st.integers(1, 9))
     width = draw(st.integers(1, 14))
-    # Few different columns: many tuples have equal or dependent ones.
+    # Few distinct columns: many tuples have equal or dependent ones.
     columns = st.one_of(st.integers(0, 3), st.integers(0, (1 << bits) - 1))
     column = columns.map(lambda column: column % (1 << bits))
     rows = draw(st.lists(st.lists(column, min_size=width, max_size=width), max_size=30))
@@ -48,7 +47,7 @@ def test_both_ways_agree_with_the_matrix(
 
 @pytest.mark.parametrize("rows", [3, 10, 17])
 def test_many_tuples_are_counted_in_parts(rows: int) -> None:
-    """More than are worked on at a time, in a matrix with as many columns as rows or with fewer."""
+    """More tuples than fit in one block, with as many columns as rows or with fewer."""
     rng = np.random.default_rng(rows)
     tuples = rng.integers(0, 1 << 10, (40_000, rows)).astype(np.uint16)
     tuples[::1000] = 0

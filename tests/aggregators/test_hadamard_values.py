@@ -1,4 +1,4 @@
-"""Items by letters, server side: what is counted, and what follows from the means of letters."""
+"""Test server-side item counts from letters, and statistics derived from letter means."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ LAW = law_for()
 def states_of_means(
     items: NDArray[np.int64], present: NDArray[np.int64]
 ) -> list[NDArray[np.int64]]:
-    """What users with these items, equally many on each row, send on average.
+    """Return the expected letter sums of users with these items, spread equally over rows.
 
     Args:
-        items: shape (epochs, users), 0 for none.
-        present: shape (epochs,), how many of all users on all rows report.
+        items: Shape (epochs, users), 0 for none.
+        present: Shape (epochs,), number of reporting users over all rows.
     """
     law, matrix = LAW.booleans, hadamard(LAW.rows)
     spread = math.sqrt(law.clock) / law.gain
@@ -60,7 +60,6 @@ def states_of_means(
 
 
 def aggregator_of(states: list[NDArray[np.int64]]) -> HadamardValuesAggregator:
-    """One whose epochs have these sums."""
     entry = np.dtype([("epoch", "<u8"), ("sums", "<i8", (1 + LAW.rows,))])
     entries = [(epoch, sums) for epoch, sums in enumerate(states, 1) if sums[0]]
     return HadamardValuesAggregator.from_bytes(LAW, np.array(entries, entry).tobytes())
@@ -71,7 +70,7 @@ class TestEstimates:
     EVERYBODY = 10**9
 
     def items(self) -> NDArray[np.int64]:
-        """Shape (epochs, users): three changes at most, and some who have no item."""
+        """Draw items of shape (epochs, users): at most three changes; some users have no item."""
         rng = np.random.default_rng(3)
         items = np.zeros((EPOCHS, self.USERS), np.int64)
         for user in range(self.USERS):
@@ -95,7 +94,7 @@ class TestEstimates:
         for epoch, expected in enumerate(self.truth(items, self.EVERYBODY), start=1):
             found = aggregator.estimate(epoch, attendance)
             assert found is not None
-            # Sums are whole numbers, and what is added up of them.
+            # Expected sums are rounded to integers.
             assert found.values == pytest.approx(expected, abs=1e4)
             assert (found.reports, found.flags) == (present[epoch - 1], ())
 
@@ -114,7 +113,7 @@ class TestEstimates:
 
 
 def test_rows_add_to_the_errors_of_items_that_others_hold() -> None:
-    """Of a single epoch and a large epsilon: there they matter more than letters."""
+    """Tested on a single epoch with a large epsilon, where rows matter more than letters."""
     labels = tuple(map(str, range(ITEMS)))
     law = calibrate(HadamardValuesParameters(4.0, 0, labels), last_epoch=1)
     runs, users = 400, 300

@@ -14,7 +14,6 @@ SPACES = [(2, 2), (2, 3), (2, 8), (3, 2), (3, 3), (3, 6), (5, 3), (5, 4), (11, 3
 
 
 def by_pairs(space: PointSpace, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Every item with every word."""
     numbers = range(space.points)
     of = (space.order, space.coordinates)
     items = np.array([item_vector(number, *of) for number in numbers])

@@ -1,4 +1,4 @@
-"""Estimates from real windows: right on average, and as far off as they say."""
+"""Test estimates from real windows: unbiased, with the stated error."""
 
 from __future__ import annotations
 
@@ -33,7 +33,6 @@ WITHIN = 6 * math.sqrt(2 / ITEMS)
 
 
 def skewed_sets(slots: int) -> NDArray[np.int64]:
-    """Half of the users hold popular items, some an item twice, and some none."""
     rng = np.random.default_rng(slots)
     return np.floor(ITEMS * rng.random((USERS, slots)) ** 4).astype(np.int64)
 
@@ -65,7 +64,7 @@ def test_hadamard_counts_are_off_as_far_as_they_say(slots: int, dummies: Blanket
     estimates = aggregator.estimate(1, Attendance.constant(1, USERS))
     assert estimates is not None
     errors = (estimates.values - truth(values)) / estimates.standard_deviation
-    # Half of a blanket is missed or counted twice if it is taken off wrongly.
+    # A wrong subtraction of the blanket would miss half of it or count it twice.
     assert abs(errors.mean()) < 6 / math.sqrt(ITEMS)
     assert abs(np.square(errors).mean() - 1) < WITHIN
     assert estimates.standard_deviation < 20 * slots
@@ -100,13 +99,13 @@ def test_counts_of_single_reports_are_off_as_far_as_they_say(name: str, paramete
     errors = (estimates.values - held) / deviations
     assert abs(errors.mean()) < 6 / math.sqrt(ITEMS)
     assert abs(np.square(errors).mean() - 1) < WITHIN
-    # What is published is for the item that is estimated worst, the one that most users hold.
+    # The published error is for the item with the largest error, the most frequent one.
     assert estimates.standard_deviation == pytest.approx(deviations.max(), rel=0.1)
     assert estimates.reports == USERS
 
 
 def test_fragments_of_nobody_s_bits_are_counted_too() -> None:
-    """Contributors who hold nothing may send nothing: estimates are below 0 then, as is right."""
+    """Contributors without items may send nothing: estimates are then correctly below 0."""
     law = FragmentsLaw(
         2, 3, 1, 1, 5, "replacement", "exact", ComposedLaw((3, 1)), None, 1.0, 0.1, 1.0
     )

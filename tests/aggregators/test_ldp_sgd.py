@@ -1,4 +1,4 @@
-"""Gradients from bits, and models from gradients."""
+"""Test gradients from bits, and models from gradients."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ def made(last_epoch: int = 1, **changed: object) -> tuple[LdpSgdLaw, LdpSgdParam
 
 
 def clipped(law: LdpSgdLaw, model: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The clipped gradient of the example at a model, worked out on its own."""
     features = EXAMPLE[0, 1:] / FEATURE_UNIT
     raised = np.exp(model.reshape(law.classes, -1) @ features)
     gradient = np.outer(raised / raised.sum() - np.eye(law.classes)[1], features).reshape(-1)
@@ -45,7 +44,7 @@ def clipped(law: LdpSgdLaw, model: NDArray[np.float64]) -> NDArray[np.float64]:
 @pytest.mark.parametrize("clip", [0.3, 2.0], ids=["clipped", "not clipped"])
 @pytest.mark.parametrize("reports", [1, 3])
 def test_the_gradient_is_right_on_average(clip: float, reports: int) -> None:
-    """A factor that is off by 3 % of the gradient is seen, and so is a model that is not taken."""
+    """The test detects a factor that is off by 3 % of the gradient, and an unused model."""
     law, asked = made(clip=clip, reports=reports)
     devices, rng = LdpSgd(law), seeded_generator(1)
     devices.enrol(MANY // reports, rng)
@@ -64,7 +63,7 @@ def test_the_gradient_is_right_on_average(clip: float, reports: int) -> None:
 
 
 def test_gradients_are_as_far_off_as_predicted() -> None:
-    """And not by 0.9 or 1.1 times as much: half of the noise would be noticed."""
+    """The test rejects predictions of 0.9 or 1.1 times the error, and half of the noise."""
     runs, users = 400, 500
     law, asked = made(runs)
     devices, rng = LdpSgd(law), seeded_generator(2)
@@ -105,7 +104,7 @@ def test_a_model_is_the_projection_of_steps_against_the_gradient() -> None:
 
 
 def test_the_same_reports_give_the_same_model_bit_by_bit() -> None:
-    """Whatever was asked before, and in whatever order they came."""
+    """The model is independent of earlier queries and of the order of reports."""
     law, asked = made(4)
     whole = with_reports(law, asked, (1, 2, 3, 4))
     expected = [whole.model(epoch).tobytes() for epoch in range(5)]
@@ -123,7 +122,6 @@ def test_the_same_reports_give_the_same_model_bit_by_bit() -> None:
 def with_reports(
     law: LdpSgdLaw, asked: LdpSgdParameters, epochs: tuple[int, ...]
 ) -> LdpSgdAggregator:
-    """Reports of each epoch are the same, whichever others there are."""
     aggregator = LdpSgdAggregator(law, asked)
     for epoch in epochs:
         devices, rng = LdpSgd(law), seeded_generator(3, epoch)
@@ -141,14 +139,14 @@ def test_accuracy_is_the_share_of_the_test_set_that_is_classified_rightly() -> N
     law, asked = made(features=1, classes=2, test_set=packed_examples(test_set[:3]))
     estimate = LdpSgdAggregator(law, asked).estimate(1, Attendance.constant(1, 70))
     assert estimate is not None
-    # The model 0 takes every example for one of the first class.
+    # The model 0 assigns every example to the first class.
     assert estimate.value == pytest.approx(100 / 3)
     assert estimate.standard_deviation == pytest.approx(100 * math.sqrt(2 / 9 / 3))
     assert (estimate.reports, estimate.population) == (0, 70)
 
 
 def test_without_a_test_set_the_length_of_the_gradient_is_estimated() -> None:
-    """Its interval holds the truth in 19 of 20 runs: fewer than 165 of 200 once in a billion."""
+    """Its interval covers the truth in 19 of 20 runs: below 165 of 200 once in a billion."""
     runs, users = 200, 3_000
     law, asked = made(runs, clip=0.6)
     devices, rng = LdpSgd(law), seeded_generator(4)

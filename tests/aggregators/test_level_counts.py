@@ -1,4 +1,4 @@
-"""Least squares over a tree agrees with dense weighted least squares."""
+"""Compare least squares over a tree with dense weighted least squares."""
 
 from __future__ import annotations
 

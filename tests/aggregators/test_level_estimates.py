@@ -1,4 +1,4 @@
-"""Ranges and quantiles of numbers, where it is not known how many users have one."""
+"""Test ranges and quantiles of numbers when the number of users with a value is unknown."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TREES = [Levels(6, (3, 2)), Levels(6, (6,)), Levels(6, (2, 4))]
 def test_the_variance_of_a_range_is_that_of_dense_least_squares(
     levels: Levels, rooted: bool
 ) -> None:
-    """Leaves beyond the last value are known to be there by the tree only, and have noise too."""
+    """Leaves beyond the last value exist only in the tree, and have noise too."""
     whole = Levels(levels.leaves, levels.branching)
     cells = code_matrix(whole)[0 if rooted else 1 :]
     covariance = NOISE * np.linalg.inv(cells.T @ cells)
@@ -56,7 +56,7 @@ def test_silent_users_widen_ranges_by_what_they_may_have() -> None:
 
 @pytest.mark.parametrize("rooted", [True, False])
 def test_intervals_of_quantiles_hold_them(rooted: bool) -> None:
-    """The error of the total is allowed for: at least 95 %, since ends are those of buckets."""
+    """Includes the error of the total; ends are bucket edges, so coverage is at least 95 %."""
     levels, rng = Levels(64, (8, 8)), seeded_generator(3)
     truth = np.bincount(rng.binomial(63, 0.3, 2_000), minlength=64)
     cells = code_matrix(levels) @ truth

@@ -1,4 +1,4 @@
-"""What is found from noisy measurements, with noise of as many users as it takes."""
+"""Test items found from noisy measurements, with the noise of a realistic number of users."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ ITEMS = tuple(map(str, range(16_470)))
 
 
 def received(law: MeasurementsLaw, held: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
-    """What an aggregator has added up of so many users of each item, drawn from the law of sums."""
     rng = np.random.default_rng(seed)
     assert law.noise is not None
     entries = law.matrix.entries(np.arange(1, law.items + 1))
@@ -66,7 +65,7 @@ def test_bucket_finds_an_item_that_six_in_ten_of_ten_million_hold_in_every_trial
 
 
 def test_bucket_finds_nothing_among_as_many_items_as_a_shop_has() -> None:
-    """Nor could it: what has to be held is more than there are users."""
+    """Expected: the detection threshold is above the number of users."""
     law = calibrate(BucketParameters(1.0, ITEMS, delta=1e-6), 1)
     held = np.bincount(np.minimum(np.arange(88_162) // 5_000, 16_469), minlength=16_470)
     aggregator = MeasurementsAggregator(law)
@@ -90,7 +89,7 @@ def test_solutions_are_those_found_by_trying_all_items() -> None:
 
 
 def test_sparse_recovery_finds_what_is_above_its_noise_and_no_more() -> None:
-    """88,162 users of 16,470 items: noise of 28,000 in 40 rows, so nothing of a shop."""
+    """88,162 users of 16,470 items: noise of 28,000 in 40 rows exceeds every count of the shop."""
     asked = SparseRecoveryParameters(1.0, ITEMS, sparsity=5, calibration="published")
     law = calibrate(asked, 1, 88_162)
     rows = law.matrix.measurements
@@ -129,7 +128,7 @@ def test_other_items_push_a_count_of_bucket_alike_and_its_error_says_so(item: in
         stated = found.standard_deviation
     measured = math.sqrt(float(np.square(errors).mean()))
     assert measured == pytest.approx(stated, rel=0.12)
-    # What `plan` says of such users: without pushing alike it would be 0.87 of it.
+    # Predicted by `plan` for such users; without the common shift it would be 0.87 of it.
     forecast = MeasurementsForecast(aggregator, 1.0, 1, held=truth / len(held))
     planned = float(forecast.standard_deviations(len(held))[0])
     assert measured == pytest.approx(planned, rel=0.12)

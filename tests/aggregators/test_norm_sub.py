@@ -1,4 +1,4 @@
-"""Norm-Sub: the nearest counts that are not negative and add up."""
+"""Test Norm-Sub: the nearest counts that are nonnegative and have the given sum."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_no_count_is_negative_and_they_add_up(values: np.ndarray, population: fl
 def test_all_that_is_left_is_shifted_by_the_same_number(
     values: np.ndarray, population: float
 ) -> None:
-    """With the other counts below the shift: the conditions of the nearest point."""
+    """With the other counts below the shift: the optimality conditions of the nearest point."""
     fitted = norm_sub(values, population)
     kept = fitted > 0
     shift = (values - fitted)[kept]

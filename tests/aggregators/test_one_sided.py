@@ -1,4 +1,4 @@
-"""Estimates of Count-Min that are upper bounds: how often they are too small."""
+"""Test upper bounds of Count-Min: the probability that they underestimate."""
 
 from __future__ import annotations
 
@@ -53,14 +53,13 @@ def test_the_least_noise_is_the_largest_that_is_hardly_ever_undercut(
 
 def law_of(**changes: Any) -> CountMinLaw:
     asked = replace(CountMinParameters(2.0, 0.05, LABELS), **changes)
-    # More contributors than the noise is sized on.
+    # More contributors than the noise is calibrated for.
     return calibrate(asked, 2, 60)
 
 
 def window_of(
     law: CountMinLaw, estimator: Estimator | OneSided | None, key: int
 ) -> tuple[CellWindow, NDArray[np.int64]]:
-    """Users who hold an item each, and how many hold each item."""
     aggregator, devices = CountMinAggregator(law, estimator), CountMin(law)
     rng = seeded_generator(9, key)
     devices.enrol(USERS, rng)
@@ -72,14 +71,13 @@ def window_of(
 
 
 def errors(law: CountMinLaw, underestimated: float | None, key: int) -> NDArray[np.float64]:
-    """Estimate minus truth of every item."""
     choice = None if underestimated is None else OneSided(underestimated)
     window, truth = window_of(law, choice or "min", key)
     items = np.arange(1, ITEMS + 1)
     smallest = window.cells[law.code.encode(items)].min(axis=1)
     values: NDArray[np.float64] = smallest + window.allowance
     if key == 0 and underestimated is not None:
-        # What is published takes long to make: it also says what it is off by.
+        # Publishing is slow: one test also covers the stated error.
         assert isinstance(window.estimates, RowEstimates)
         assert window.estimates.values(items) == pytest.approx(np.maximum(values, 0))
         assert window.estimates.errors.mean() > 0.5 * window.allowance
@@ -98,13 +96,12 @@ def test_as_many_estimates_are_too_small_as_the_law_of_the_noise_has_it(dummies:
     assert 0.005 < exact <= 0.05
     assert stats.binomtest(too_small, len(off), exact).pvalue > FALSE_ALARM
     assert off.mean() == pytest.approx(mean - least, abs=0.5)
-    # Those on both sides are too small far more often: so many runs show it.
+    # Two-sided estimates underestimate far more often: this number of runs shows it.
     usual = np.concatenate([errors(law, None, key) for key in range(RUNS // 4)])
     assert stats.binom.sf(int((usual < -1e-6).sum()) - 1, len(usual), 0.05) < FALSE_ALARM
 
 
 def least_noise_chance(noise: CellNoiseLaw, least: int) -> float:
-    """That a cell has fewer dummies, from the law of each contributor."""
     if noise.dummies == "bernoulli":
         return float(stats.binom(USERS, noise.mean / noise.minimum).cdf(least - 1))
     mean, variance = noise.moments(USERS)

@@ -20,7 +20,6 @@ def code_of(*pairs: tuple[int, int], seed: str = "test") -> PrefixCells:
 def search(
     code: PrefixCells, counts: dict[int, int], top: int, seed: int = 1, width: int | None = None
 ) -> FoundItems:
-    """With Poisson noise in every cell and the messages of items that so many users hold."""
     cells = code.encode(np.array(list(counts), np.int64)).T
     sent = seeded_generator(seed).poisson(NOISE, code.cells).astype(np.int64)
     for level in cells:
@@ -29,7 +28,6 @@ def search(
 
 
 def population(seed: int, bits: int, heavy: int) -> dict[int, int]:
-    """Heavy items with counts 20,000, 10,000, ... and many light ones."""
     items = np.unique(seeded_generator(seed).integers(1, 1 << bits, 30_000))
     items = seeded_generator(seed, 1).permutation(items)
     counts = np.full(len(items), 3)
@@ -55,7 +53,7 @@ def test_heavy_items_are_found_in_order_with_their_counts(code: PrefixCells) -> 
         assert estimate.standard_deviation is not None
         assert abs(estimate.value - counts[item]) < 6 * estimate.standard_deviation
         assert math.sqrt(NOISE) <= estimate.standard_deviation < 30
-    # Above the light items, which there are thousands of, and below all heavy ones.
+    # Above thousands of light items, and below all heavy ones.
     assert 10 * 3 < found.found_above < counts[found.items[-1]]
 
 
@@ -90,7 +88,7 @@ def test_a_cell_that_is_explained_supports_nobody_else() -> None:
 def test_every_item_above_the_stated_count_is_listed_whatever_the_counts(
     heavy: int, spread: float
 ) -> None:
-    """On levels as planned for Zipf's law."""
+    """Levels are as planned for Zipf's law."""
     above = missed = 0
     for seed in range(12):
         rng = seeded_generator(seed, heavy)
@@ -103,7 +101,7 @@ def test_every_item_above_the_stated_count_is_listed_whatever_the_counts(
         surely = items[held > found.found_above]
         above += len(surely)
         missed += len(set(surely.tolist()) - set(found.items.tolist()))
-    # A probability of 95 % is stated; of items without a stated count nothing is.
+    # A probability of 95 % is stated; items without a stated count have no guarantee.
     assert missed <= 0.05 * 12 * heavy / 2
     if heavy == 16 and not spread:
         assert above > 40

@@ -1,4 +1,4 @@
-"""Estimates from real windows: right on average, and as far off as they say."""
+"""Test estimates from real windows: unbiased, with the stated error."""
 
 from __future__ import annotations
 
@@ -48,7 +48,6 @@ def test_the_silent_are_spoken_for() -> None:
 
 
 def test_of_open_domains_the_items_most_held_are_found_through_prefixes() -> None:
-    """Ten items by many, and one by each of the others."""
     users, most = 100_000, 10
     law = calibrate(ProjectiveGeometryParameters(4.0, Bits(40)), 1, users)
     rng, drawn = seeded_generator(64), np.random.default_rng(1)
@@ -71,7 +70,7 @@ def test_of_open_domains_the_items_most_held_are_found_through_prefixes() -> Non
         assert abs(error) < 6 * found.standard_deviation
     window = aggregator.window([1], attendance)
     assert isinstance(window, CellWindow)
-    # The search knows that most cells are empty; what is found is as bad as the item most held.
+    # The search relies on most cells being empty; the error is that of the most frequent item.
     rare, worst = (
         math.sqrt(level_variance(law, users / 3, users, share)) for share in (0.0, held[0] / users)
     )

@@ -1,4 +1,4 @@
-"""Quantiles of whole numbers: right where counts are exact, and not misled by noise."""
+"""Test quantiles of integers: exact for exact counts, and robust to noise."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ NOISE = 100.0
 def counts_of(
     code: AxisCode, held: NDArray[np.integer], rng: np.random.Generator | None
 ) -> GridCounts:
-    """Estimates with Poisson noise, or exact ones that are taken to be noisy."""
     exact = (code_matrix(code) @ held).astype(np.int64)
     noise = round(NOISE) if rng is None else rng.poisson(NOISE, code.cells)
     return GridCounts.from_cells(code, exact + noise, NOISE, NOISE, contributors=int(held.sum()))
@@ -36,7 +35,7 @@ def test_exact_counts_have_their_own_quantiles(code: AxisCode) -> None:
     counts = counts_of(code, held, None)
     for share in (np.arange(97) + 0.5) / 97:
         found = quantile(counts, share)
-        # The least value up to which the share is reached.
+        # The smallest value up to which the share is reached.
         assert found.value == everybody[math.ceil(share * len(everybody)) - 1]
         assert found.low <= found.value <= found.high
 
@@ -56,7 +55,7 @@ def test_the_interval_holds_the_quantile(code: AxisCode) -> None:
             found = quantile(counts, share)
             covered[index] += found.low <= truth <= found.high
             widths.append(found.high - found.low)
-    # Values are discrete, so intervals are wide enough and more.
+    # Values are discrete, so intervals are wider than necessary.
     assert (covered / runs > 0.95 - 6.5 * math.sqrt(0.95 * 0.05 / runs)).all()
     assert 0 < np.mean(widths) < 3
 

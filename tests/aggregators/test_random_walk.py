@@ -1,5 +1,4 @@
-"""Shrunk estimates of value_stream: what a walk at random makes likely, by dense algebra; and
-nearer the truth where the count does walk, or stays."""
+"""Compare shrunk estimates of value_stream with dense algebra, and with random walks."""
 
 from __future__ import annotations
 
@@ -23,13 +22,12 @@ EPOCHS, BOOST, DECAY = 12, 3.0, 0.4
 
 
 def only(monkeypatch: pytest.MonkeyPatch, *multiples: float) -> None:
-    """Steps of these variances alone, all alike likely before."""
     monkeypatch.setattr(module, "_GRID", np.array(multiples))
     monkeypatch.setattr(module, "_PRIOR", np.zeros(len(multiples)))
 
 
 def system() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """From steps: to counts, and to what is received, shape (epochs, epochs) each."""
+    """Map steps to counts, and steps to received sums; shape (epochs, epochs) each."""
     counts = np.tril(np.ones((EPOCHS, EPOCHS)))
     lags = np.subtract.outer(np.arange(EPOCHS), np.arange(EPOCHS))
     return counts, counts + np.where(lags >= 0, BOOST * DECAY ** np.maximum(lags, 0), 0.0)
@@ -38,7 +36,7 @@ def system() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 def conditional(
     received: NDArray[np.float64], variances: NDArray[np.float64], first: float, step: float
 ) -> tuple[NDArray[np.float64], float]:
-    """Expected counts of all epochs given what was received, and the log likelihood of that."""
+    """Return expected counts of all epochs given the received sums, and the log likelihood."""
     counts, map_to = system()
     prior = np.diag([first, *[step] * (EPOCHS - 1)])
     known = np.isfinite(variances)
@@ -86,7 +84,7 @@ def test_a_stream_is_looked_back_at() -> None:
         assert found.values[at, 0] == each.value
         assert found.standard_deviations[at] == each.standard_deviation
         assert found.gaps[at] == bool(each.flags)
-    # Before anything came in: nothing is claimed.
+    # Before any report: nothing is claimed.
     assert found.gaps[:2].all()
     assert found.standard_deviations[:2].tolist() == [5_000, 5_000]
     assert found.shrunk is not None

@@ -1,4 +1,4 @@
-"""Ranges and quantiles from the estimates of buckets, and their way through JSON."""
+"""Test ranges and quantiles from bucket estimates, and their JSON round trip."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_share_lies_between_0_and_1(share: float) -> None:
     ["bell", *(pytest.param(each, marks=pytest.mark.verify) for each in ("uniform", "spikes"))],
 )
 def test_intervals_of_quantiles_hold_them(shape: str, deviation: float) -> None:
-    """In 95 % of the runs at least, less 6 standard deviations; and they are no whole domain."""
+    """Coverage is at least 95 % of the runs, less 6 deviations, and narrower than the domain."""
     buckets, levels, runs = np.arange(64), 6, 1_000
     shares = {
         "bell": np.exp(-((buckets - 20.0) ** 2) / 200),

@@ -1,4 +1,4 @@
-"""Values over time, server side: levels made one, missing reports, and what is refused."""
+"""Test server-side values over time: combined levels, missing reports, and rejections."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Values = NDArray[np.int64]
 
 
 def moving_values(users: int) -> Values:
-    """Shape (epochs, users): everybody moves on twice, by less than half of the buckets."""
+    """Draw values (epochs, users): each user moves twice, by less than half of the buckets."""
     start = 1 + np.arange(users) % 11
     return np.array([start, start, start + 2, start + 5])
 
@@ -39,7 +39,6 @@ def moving_values(users: int) -> Values:
 def run(
     values: Values, seed: int, present: Callable[[int], NDArray[np.bool_]] | None = None
 ) -> list[RangeEstimates]:
-    """Devices and aggregator; `present` says who is, from the epoch."""
     rng = seeded_generator(seed)
     devices, aggregator = RangeValues(LAW), RangeValuesAggregator(LAW)
     devices.enrol(values.shape[1], rng)
@@ -53,7 +52,6 @@ def run(
 
 
 def known(estimate: RangeEstimates | None) -> RangeEstimates:
-    """Of an epoch by which the level of the buckets has reported."""
     assert estimate is not None
     return estimate
 
@@ -61,7 +59,7 @@ def known(estimate: RangeEstimates | None) -> RangeEstimates:
 @pytest.mark.verify
 @pytest.mark.parametrize("silent", [0.0, 0.3])
 def test_ranges_are_right_on_average_and_as_far_off_as_they_say(silent: float) -> None:
-    """Of every width; a share of the devices is silent at random and widens the intervals."""
+    """Ranges of every width; a share of the devices is absent at random and widens intervals."""
     values, runs = moving_values(1_000), 1_500
     truth = np.array([np.bincount(now, minlength=17)[1:] for now in values])
     ranges = [(0, 1), (3, 8), (0, 8), (5, 6), (2, 14), (8, 16)]
@@ -86,7 +84,7 @@ def test_ranges_are_right_on_average_and_as_far_off_as_they_say(silent: float) -
     assert (2 * stats.norm.sf(np.abs(means)) > FALSE_ALARM).all()
     squares = np.square(standardized).sum(axis=0)
     for scale in (1.0, 0.7, 1.3):
-        # What the values themselves take from the variance is left out of it: up to a tenth.
+        # The variance of the values themselves is excluded: up to a tenth.
         below = stats.chi2.cdf(squares * scale**2 / 0.9, runs)
         above = stats.chi2.sf(squares * scale**2 / 1.02, runs)
         as_said = 2 * np.minimum(below, above) > FALSE_ALARM
@@ -99,7 +97,6 @@ def test_ranges_are_right_on_average_and_as_far_off_as_they_say(silent: float) -
 
 
 def without(level: int, at: int) -> list[RangeEstimates]:
-    """Estimates for which no report of a level was received at an epoch."""
     values, rng = moving_values(3_000), seeded_generator(9)
     devices, aggregator = RangeValues(LAW), RangeValuesAggregator(LAW)
     devices.enrol(3_000, rng)

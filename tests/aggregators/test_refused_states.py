@@ -1,4 +1,4 @@
-"""States that no reports make are refused, whoever reads them."""
+"""Test that every reader rejects states that no reports produce."""
 
 from __future__ import annotations
 
@@ -43,7 +43,6 @@ def integers(*numbers: int) -> bytes:
 
 
 def tables(position: int, value: int) -> bytes:
-    """Counts of three epochs, of 1, 2 and 8 bytes, with another byte somewhere."""
     state = EpochTables(CELLS)
     for epoch, count in ((3, 1), (7, 300), (8, 1 << 40)):
         state.add(epoch, np.array([[5]], np.uint32), np.array([count], np.uint64))

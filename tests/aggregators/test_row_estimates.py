@@ -1,4 +1,4 @@
-"""Estimates from rows of buckets: right on the usual, and as far off as they say."""
+"""Test estimates from rows of buckets: typically unbiased, with the stated error."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ USERS = 100_000
 def window(
     code: HashedRows, counts: NDArray[np.int64], noise: float, key: int
 ) -> NDArray[np.float64]:
-    """Cells of a window, without the mean of the noise."""
     cells = code.encode(np.arange(1, len(counts) + 1))
     real = np.bincount(cells.ravel(), np.repeat(counts, code.messages), code.cells)
     dummies = seeded_generator(1, key).poisson(noise, code.cells)
@@ -33,7 +32,7 @@ def zipf_window(key: int, users: int = USERS) -> NDArray[np.int64]:
 
 @pytest.mark.parametrize("estimator", ["min", "mean", "median"])
 def test_the_error_and_the_interval_are_those_of_items_that_few_hold(estimator: Estimator) -> None:
-    """400 random ones of a window of Zipf's law, with other hashes each time."""
+    """400 random items of a window of Zipf's law, with new hashes each time."""
     errors, covered, predicted, planned = [], [], [], []
     for key in range(8):
         code, counts = HashedRows(SIZE, 5, 8192, f"errors {key}"), zipf_window(key)
@@ -45,7 +44,7 @@ def test_the_error_and_the_interval_are_those_of_items_that_few_hold(estimator: 
         errors.append(off.mean())
         covered.append((off <= rows.half_width).mean())
         sample = error_samples(zipf_counts(SIZE, USERS), 5, 8192, 180.6)[estimator]
-        if estimator == "min":  # as published: never below 0
+        if estimator == "min":  # as published: at least 0
             predicted.append(clipped_errors(rows.errors, counts[rare]).mean())
             planned.append(clipped_errors(sample, counts[rare]).mean())
         else:
@@ -53,7 +52,7 @@ def test_the_error_and_the_interval_are_those_of_items_that_few_hold(estimator: 
             planned.append(np.abs(sample).mean())
     assert np.mean(predicted) == pytest.approx(np.mean(errors), rel=0.1)
     assert np.mean(planned) == pytest.approx(np.mean(errors), rel=0.1)
-    # What is cut off at 0 is no longer off by as much.
+    # Truncation at 0 reduces the error.
     assert np.mean(covered) == pytest.approx(0.98 if estimator == "min" else 0.95, abs=0.02)
 
 
@@ -68,7 +67,7 @@ def test_the_mean_is_unbiased_over_hashes_for_frequent_and_for_absent_items() ->
         found.append(rows.values(np.array([1, 2, 18])) - counts[[0, 1, 17]])
     mean, error = np.mean(found, axis=0), np.std(found, axis=0) / np.sqrt(len(found))
     assert (np.abs(mean) < 6.5 * error).all()
-    # What the other items put into a cell on average would show if it were left in.
+    # The average contribution of other items to a cell would show if not subtracted.
     assert (np.abs(mean + counts.sum() / 16 / 4) > 6.5 * error).all()
 
 

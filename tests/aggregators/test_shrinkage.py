@@ -1,4 +1,4 @@
-"""Shrinkage: what it leaves alone, what it takes away, and that it pays where little changes."""
+"""Test shrinkage: unchanged and reduced terms, and smaller errors where little changes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_online_factors_by_hand() -> None:
 
 
 def test_offline_factors_by_hand() -> None:
-    """The sum is shrunk by itself, the departure from one half each by itself."""
+    """The sum is shrunk by itself, each deviation from one half by itself."""
     tree = [
         TreeEstimates(np.array([[9.0], [1.0]]), np.array([2.0, 2.0])),
         TreeEstimates(np.array([[6.0]]), np.array([2.0])),
@@ -55,7 +55,7 @@ def test_online_uses_only_what_was_received_by_then() -> None:
 
 @pytest.mark.parametrize("steps", ["none", "smooth", "sudden"])
 def test_shrinking_reduces_the_error_where_little_changes(steps: str) -> None:
-    """Errors over random noise: a third less, or more; a sudden change takes the gain away."""
+    """Errors over random noise: at least a third less; a sudden change removes the gain."""
     epochs = 128
     increments = np.zeros(epochs)
     if steps == "smooth":
@@ -77,7 +77,6 @@ def test_shrinking_reduces_the_error_where_little_changes(steps: str) -> None:
 def random_tree(
     seed: int, epochs: int, noise: float, signal: float = 3.0, missing: float = 0.0
 ) -> list[TreeEstimates]:
-    """Sums of the same random increments, each with noise of its own."""
     rng = np.random.default_rng(seed)
     prefixes = np.vstack([np.zeros(2), np.cumsum(signal * rng.normal(size=(epochs, 2)), axis=0)])
     tree = []
@@ -91,7 +90,6 @@ def random_tree(
 
 
 def prefixes(tree: list[TreeEstimates], *, combine: bool) -> Array:
-    """Unbiased, epoch by epoch."""
     combiner, found = PrefixCombiner(2, combine=combine), []
     for epoch in range(1, len(tree[0].values) + 1):
         combiner.add_epoch(own(tree, epoch))

@@ -1,4 +1,4 @@
-"""From numbers of messages to counts: followed through time, gaps and silence."""
+"""Test estimates from message counts over time, with gaps and absences."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def counted(law: ShuffledCountsLaw, messages: dict[int, int]) -> ShuffledCountsA
 
 
 def test_a_count_is_what_is_left_without_the_messages_that_are_always_there() -> None:
-    """100 devices: 3 each, and 20 dummies each; 40 of them have just become 1."""
+    """100 devices send 3 messages and 20 dummies each; 40 of them have just become 1."""
     aggregator = counted(law(3), {1: 300 + 2_000 + 40 + 120, 2: 300 + 2_000 + 40})
     everybody = Attendance.constant(EPOCHS, 100)
     for epoch in (1, 2):
@@ -54,7 +54,7 @@ def test_a_withheld_epoch_is_a_gap_and_its_change_is_followed_later() -> None:
     attendance = Attendance.constant(EPOCHS, 100)
     messages = dict.fromkeys(range(1, EPOCHS + 1), 300 + 2_000 + 40)
     messages[1] += 120
-    # In epoch 3 there were too few; 20 more became 1 then, and in epoch 4 nobody.
+    # Epoch 3 had too few devices; 20 more became 1 then, and in epoch 4 none.
     del messages[3]
     attendance.set(3, MINIMUM - 1, 100)
     for epoch in range(4, EPOCHS + 1):

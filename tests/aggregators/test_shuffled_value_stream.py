@@ -1,4 +1,4 @@
-"""Noisy sums, followed through time: unbiased, as far off as is said, and nothing else is read."""
+"""Test estimates from noisy sums over time: unbiased, with the stated error, strictly parsed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def word(steps: int) -> NDArray[np.uint64]:
 
 
 def streams() -> NDArray[np.int8]:
-    """Of devices that change twice at most, shape (epochs, devices)."""
+    """Draw streams of shape (epochs, devices) that change at most twice."""
     rng = np.random.default_rng(5)
     first, second = np.sort(rng.integers(0, EPOCHS + 8, (2, DEVICES)), axis=0)
     epochs = np.arange(EPOCHS)[:, None]
@@ -39,7 +39,6 @@ def streams() -> NDArray[np.int8]:
 def run(
     values: NDArray[np.int8], present: NDArray[np.bool_], seed: int, withheld: int = -1
 ) -> tuple[list[Estimate], NDArray[np.float64]]:
-    """Estimates of the epochs, and the truth."""
     devices, rng = ShuffledValueStream(LAW), seeded_generator(9, seed)
     devices.enrol(DEVICES, rng)
     aggregator, attendance = ShuffledValueStreamAggregator(LAW), Attendance.empty(EPOCHS)

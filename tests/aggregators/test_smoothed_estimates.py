@@ -1,4 +1,4 @@
-"""Looking back at a horizon: what real devices sent, against matrices and against the truth."""
+"""Compare retrospective smoothing of real reports with matrices and the ground truth."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LAW = calibrate(FutureRandParameters(2.0, 2), 16)
 
 @pytest.mark.parametrize("last_epoch", [1, 2, 7, 12, 16])
 def test_smoothing_is_weighted_least_squares_of_all_reports(last_epoch: int) -> None:
-    """Devices enrol late and are silent at random; intervals of one report are among them."""
+    """Devices enroll late and are absent at random; some intervals have one report."""
     for seed in range(5):
         aggregator, attendance = run_with_newcomers(seed)
         found = aggregator.smoothed(last_epoch, attendance)
@@ -41,9 +41,9 @@ def test_smoothing_is_weighted_least_squares_of_all_reports(last_epoch: int) -> 
 
 
 def test_a_withheld_epoch_is_told_from_what_surrounds_it() -> None:
-    """Nothing due at epoch 3 is received: longer intervals say what happened, and no gap is left.
+    """No report due at epoch 3 arrives: longer intervals replace it, and no gap is left.
 
-    At epoch 3 itself: halves of a known sum, of which one is known.
+    Epoch 3 itself: halves of a known sum, one of which is known.
     """
     counts, attendance = constant_reports(8, missing=(3,)), Attendance.constant(16, 1000)
     found = counts.smoothed(8, attendance)
@@ -54,7 +54,7 @@ def test_a_withheld_epoch_is_told_from_what_surrounds_it() -> None:
 
 
 def test_what_no_report_tells_apart_is_flagged_and_widens() -> None:
-    """Epochs 3 and 4 are known by longer intervals only; epoch 7, the last, not at all."""
+    """Epochs 3 and 4 are covered by longer intervals only; epoch 7, the last, by none."""
     attendance = Attendance.constant(16, 1000)
     aggregator = constant_reports(7, missing=(3, 7), orders={4: (1, 2)})
     found = aggregator.smoothed(7, attendance)
@@ -74,7 +74,7 @@ def test_what_no_report_tells_apart_is_flagged_and_widens() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("estimator", ["tree", pytest.param("prefix", marks=pytest.mark.verify)])
 def test_intervals_hold_the_truth_as_often_as_they_say(estimator: Estimator) -> None:
-    """Errors in units of the standard deviations; a wrong scale of either would be seen."""
+    """Errors in units of the standard deviations; a wrong scale of either would be detected."""
     runs, devices, horizon = 400, 1500, LAW.horizon
     attendance = Attendance.constant(horizon, devices)
     standardized = np.empty((runs, horizon))
@@ -99,7 +99,6 @@ def test_intervals_hold_the_truth_as_often_as_they_say(estimator: Estimator) -> 
 def constant_reports(
     last_epoch: int, missing: tuple[int, ...] = (), orders: dict[int, tuple[int, ...]] | None = None
 ) -> FutureRandAggregator:
-    """40 negative and 60 positive signs for every interval that is not missing."""
     aggregator = FutureRandAggregator(LAW)
     for epoch in range(1, last_epoch + 1):
         for order in (orders or {}).get(epoch, range(orders_due(epoch))):
@@ -126,7 +125,7 @@ def run_with_newcomers(seed: int) -> tuple[FutureRandAggregator, Attendance]:
 def system(
     aggregator: FutureRandAggregator, attendance: Attendance, last_epoch: int
 ) -> tuple[Array, Array, Array, Array]:
-    """Design, values, variances for weights and estimated ones, interval by interval."""
+    """Return design, values, variances for weights and estimated ones, interval by interval."""
     rows, values, prior, estimated = [], [], [], []
     for epoch in range(1, last_epoch + 1):
         for order, increment in enumerate(aggregator.own_increments(epoch, attendance)):
@@ -140,7 +139,7 @@ def system(
 
 
 def random_streams(rng: np.random.Generator, devices: int, horizon: int) -> NDArray[np.int8]:
-    """Values (epochs + 1, devices) that change at most twice."""
+    """Draw values of shape (epochs + 1, devices) that change at most twice."""
     changes = np.sort(rng.integers(1, 2 * horizon, (2, devices)), axis=0)
     epochs = np.arange(horizon + 1)[:, None]
     values: NDArray[np.int8] = ((epochs >= changes[0]) & (epochs < changes[1])).astype(np.int8)

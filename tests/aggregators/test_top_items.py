@@ -1,4 +1,4 @@
-"""The largest items: which they are, and what selecting them does to their intervals."""
+"""Test the selection of the largest items and its effect on their intervals."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_top_items_come_by_size_with_their_own_estimates() -> None:
 
 
 def test_selection_biases_and_simultaneous_intervals_hold_all_the_same() -> None:
-    """1,000 items that nobody has: the ten largest estimates are noise."""
+    """1,000 items without users: the ten largest estimates are noise."""
     rng, runs, own, simultaneous = seeded_generator(1), 400, 0, 0
     for _ in range(runs):
         every = estimates(rng.normal(0, DEVIATION, 1_000))

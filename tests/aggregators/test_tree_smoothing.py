@@ -1,4 +1,4 @@
-"""Smoothing and prefixes against weighted least squares with matrices."""
+"""Compare smoothing and prefixes with weighted least squares on matrices."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def random_tree(seed: int, epochs: int, missing: float) -> list[TreeEstimates]:
 
 
 def own(tree: list[TreeEstimates], epoch: int) -> list[Increment | None]:
-    """Own increments of a tree without missing intervals; variances four times the prior ones."""
+    """Return increments of a tree without missing intervals; variances are four times the prior."""
     return [
         Increment(
             tree[h].values[(epoch >> h) - 1],
@@ -79,7 +79,7 @@ def own(tree: list[TreeEstimates], epoch: int) -> list[Increment | None]:
 
 
 def system(tree: list[TreeEstimates]) -> tuple[Array, Array, Array]:
-    """Rows of intervals that are known, their precisions and their values."""
+    """Return rows of known intervals, their precisions and their values."""
     epochs = len(tree[0].variances)
     rows, precisions, values = [], [], []
     for order, estimates in enumerate(tree):

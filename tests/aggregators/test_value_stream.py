@@ -1,5 +1,4 @@
-"""value_stream's estimates: unbiased for boosted changes, as far off as they say, and otherwise by
-how much."""
+"""Test value_stream's estimates: unbiased for boosted changes, otherwise off as stated."""
 
 from __future__ import annotations
 
@@ -29,12 +28,11 @@ def law() -> ValueStreamLaw:
 def told(
     law: ValueStreamLaw, streams: NDArray[np.int64], present: NDArray[np.bool_] | None = None
 ) -> ValueStreamAggregator:
-    """An aggregator whose letters are their expectations: a million of each device.
+    """Return an aggregator with expected letters, equivalent to a million of each device.
 
     Args:
-        law: of the job.
-        streams: shape (epochs, devices).
-        present: the same shape; None: everybody, always.
+        streams: Shape (epochs, devices).
+        present: The same shape; None if all devices are always present.
     """
     aggregator = ValueStreamAggregator(law)
     many = 1_000_000
@@ -76,7 +74,7 @@ def some_streams(devices: int, changes: int) -> NDArray[np.int64]:
 
 
 def test_changes_past_the_boosted_ones_show_by_and_by(law: ValueStreamLaw) -> None:
-    """By a/(1+a) q^lag too few."""
+    """Estimates are too small by a/(1+a) q^lag."""
     stream = np.zeros((EPOCHS, 1), np.int64)
     stream[[*range(2, 5), *range(9, EPOCHS)]] = 1
     found = np.array(estimated(told(law, stream), np.ones(EPOCHS, np.int64), 1))
@@ -91,7 +89,7 @@ def test_changes_past_the_boosted_ones_show_by_and_by(law: ValueStreamLaw) -> No
 def test_real_devices_are_off_by_noise_and_by_changes_past_the_boosted_ones(
     law: ValueStreamLaw, most: int
 ) -> None:
-    """By nothing else up to two changes; past them by a/(1+a) q^lag of each."""
+    """No other error up to two changes; each further change adds a/(1+a) q^lag."""
     users, rng = 80_000, seeded_generator(23, most)
     when = np.sort(rng.permuted(np.tile(np.arange(EPOCHS), (users, 1)), axis=1)[:, :most], axis=1)
     # From none to all of them: a user's last changes may come after the end.
@@ -112,15 +110,15 @@ def test_real_devices_are_off_by_noise_and_by_changes_past_the_boosted_ones(
         assert found.standard_deviation is not None
         assert abs(found.value + missing - now.sum()) < 7 * found.standard_deviation
         largest = max(largest, abs(missing) / found.standard_deviation)
-        # A sixth too much or too little would be noticed.
+        # A deviation of a sixth in either direction would be detected.
         assert now.sum() > 42 * found.standard_deviation or epoch < 5
     assert largest == 0 if most == law.changes else largest > 14
 
 
 def test_who_reports_speaks_for_the_silent_and_for_newcomers(law: ValueStreamLaw) -> None:
-    """With the same share of every kind of stream silent, expectations stay the truth.
+    """With the same share of every kind of stream absent, expectations stay the truth.
 
-    Who has changed meanwhile is not boosted: streams are constant while devices are silent.
+    Changes during absence are not boosted: streams are constant while devices are absent.
     """
     streams = np.repeat(some_streams(30, 1), 2, axis=1)
     present = np.ones_like(streams, np.bool_)
@@ -149,7 +147,7 @@ def test_an_epoch_without_reports_keeps_the_estimate_and_says_so(law: ValueStrea
 
 
 def test_published_variances_are_those_of_the_kernel(law: ValueStreamLaw) -> None:
-    """The recursion with its covariances, against the weights of all epochs."""
+    """Compare the recursion with its covariances to the weights of all epochs."""
     aggregator = told(law, np.zeros((EPOCHS, 1), np.int64))
     attendance = Attendance.constant(EPOCHS, 1_000_000)
     found = []
@@ -163,7 +161,7 @@ def test_published_variances_are_those_of_the_kernel(law: ValueStreamLaw) -> Non
 
 
 def test_variances_after_a_gap_are_those_of_simulated_noise(law: ValueStreamLaw) -> None:
-    """Withheld epochs, other numbers of devices: linear recursions run on drawn noise."""
+    """After a suppressed epoch and other device counts: linear recursions run on drawn noise."""
     attendance = Attendance.constant(EPOCHS, 4000)
     reports = np.full(EPOCHS + 1, 4000)
     reports[[4, 5, 11]] = 0
@@ -191,7 +189,7 @@ def test_variances_after_a_gap_are_those_of_simulated_noise(law: ValueStreamLaw)
 
 @pytest.mark.parametrize("same", [True, False])
 def test_intervals_hold_what_silent_devices_change_from_the_first_epoch_on(same: bool) -> None:
-    """Four of five are silent, the same ones at every epoch or others: as much as the noise is."""
+    """Four of five are absent, the same ones at every epoch or others: as much as the noise is."""
     law = law_with(Kernel(1.0, 0.25), ValueStreamParameters(10.0, 2), 4)
     runs, devices = 400, 200
     values = np.tile(np.arange(devices) % 2, (law.last_epoch, 1))
@@ -218,7 +216,7 @@ def test_intervals_hold_what_silent_devices_change_from_the_first_epoch_on(same:
         noise = math.sqrt(aggregators[0].followed(epoch, attendance).variance)
         silence = unseen_deviation(float(now.sum()), devices, devices // 5)
         assert silence > 0.8 * noise, "it matters"
-        # Of 400: 7 standard deviations.
+        # 400 runs: 7 standard deviations.
         assert abs(errors.mean()) < 0.35
         assert np.square(errors).mean() < 1.5
         if same or epoch == 1:
