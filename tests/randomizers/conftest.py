@@ -8,7 +8,7 @@ import pytest
 
 @pytest.fixture
 def exponential_below() -> Callable[[float], Fraction]:
-    """A lower bound of e^x for x >= 0, by its series in integers, within 2^-400 of it."""
+    """Return a lower bound of e^x for x >= 0, within 2^-400, by its series in integers."""
 
     def bound(exponent: float) -> Fraction:
         numerator, denominator = exponent.as_integer_ratio()

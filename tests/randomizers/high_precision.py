@@ -1,11 +1,11 @@
-"""What Poisson cells give away, to thirty digits: a Laplace transform turned back.
+"""Compute exact losses of Poisson cells to thirty digits, by inverting a Laplace transform.
 
 (1 - e^-x)+ is the integral of e^(s x) / (s (s + 1)) over a vertical line right of 0, over 2 pi i.
 So delta is that of e^(-s epsilon) M(s) / (s (s + 1)), where M(s) is the mean of e^(s loss), a
 product over all cells. For Poisson noise that of a cell is a mean of (Z / lambda)^-s if it is
-shifted up, of ((Z + 1) / lambda)^s = (Z / lambda)^(s + 1), under the law without the message, if
-it is shifted down. They are computed from the central moments of Z, of which there are enough: the
-terms fall like (s^2 / lambda)^(k / 2) / k!!. Nothing is put on a grid, and nothing is left out.
+shifted up, of ((Z + 1) / lambda)^s = (Z / lambda)^(s + 1), under the law without the message, if it
+is shifted down. They are computed from enough central moments of Z: the terms decrease like (s^2 /
+lambda)^(k / 2) / k!!. There is no discretization and no truncation.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ MOMENTS = 100
 
 @cache
 def scaled_moments(mean: mpmath.mpf) -> list[mpmath.mpf]:
-    """Means of ((Z - lambda) / lambda)^k over k!; the cumulants of Z are all lambda."""
-    # By the recursion of moments from cumulants: m_k = sum of C(k - 1, i - 1) lambda m_(k - i).
+    """Return means of ((Z - lambda) / lambda)^k over k!; the cumulants of Z are all lambda."""
+    # Recursion of moments from cumulants: m_k = sum of C(k - 1, i - 1) lambda m_(k - i).
     moments = [mpmath.mpf(1), mpmath.mpf(0)]
     for order in range(2, MOMENTS):
         moments.append(
@@ -35,7 +35,7 @@ def scaled_moments(mean: mpmath.mpf) -> list[mpmath.mpf]:
 
 
 def log_transform(mean: mpmath.mpf, power: mpmath.mpc) -> mpmath.mpc:
-    """Logarithm of the mean of (Z / lambda)^power."""
+    """Return the logarithm of the mean of (Z / lambda)^power."""
     excess, falling = mpmath.mpc(0), mpmath.mpc(1)
     for order, moment in enumerate(scaled_moments(mean)):
         if order:
@@ -48,7 +48,7 @@ def log_transform(mean: mpmath.mpf, power: mpmath.mpc) -> mpmath.mpc:
 
 
 def true_delta(mean: float, up: int, down: int, epsilon: float) -> mpmath.mpf:
-    """Of so many cells shifted up and down, where `mean` is at least some thousands."""
+    """Return delta of `up` and `down` shifted cells; `mean` is at least several thousand."""
     exact, asked = mpmath.mpf(mean), mpmath.mpf(epsilon)
     spread = (up + down) / exact
     line = max(asked / spread - mpmath.mpf("0.5"), 1)
@@ -74,7 +74,7 @@ def true_delta(mean: float, up: int, down: int, epsilon: float) -> mpmath.mpf:
 
 
 def renyi_divergence(mean: float, alpha: float) -> mpmath.mpf:
-    """Of a cell shifted up or down, the larger one."""
+    """Return the larger divergence of a cell shifted up or down."""
     exact, order = mpmath.mpf(mean), mpmath.mpf(alpha)
     both = (log_transform(exact, 1 - order), log_transform(exact, order))
     return max(mpmath.re(each) for each in both) / (order - 1)

@@ -1,4 +1,4 @@
-"""The accounting as a library: its names, what importing them costs, and that no device does."""
+"""Test accounting as a library: its names, its import cost, and that devices do not import it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hashes over a prime field: which there are, and how often two items share a bucket."""
+"""Test hashes over a prime field: their number, and how often two items share a bucket."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ SMALL = [AffineHashes(*shape) for shape in [(2, 1), (2, 2), (2, 4), (3, 2), (3, 
 
 
 def all_buckets(hashes: AffineHashes) -> list[list[int]]:
-    """For every direction the bucket of every item."""
     items = np.arange(hashes.buckets**hashes.digits)
     return [
         hashes.buckets_of(np.full(len(items), direction), items).tolist()
@@ -42,7 +41,6 @@ def test_every_direction_is_there_once_and_its_buckets_are_inner_products(
 
 @pytest.mark.parametrize("hashes", SMALL, ids=repr)
 def test_any_two_items_share_the_same_part_of_their_words(hashes: AffineHashes) -> None:
-    """As the calibration of the noise has it, exactly."""
     by_item = list(zip(*all_buckets(hashes), strict=True))
     shared = {
         sum(a == b for a, b in zip(one, other, strict=True))
@@ -80,7 +78,7 @@ def test_draw_is_uniform_over_the_words_of_an_item(items: int, buckets: int) -> 
     counts = np.bincount(words, minlength=hashes.words)
     if len(expected) > 1:
         assert stats.chisquare(counts[expected]).pvalue > FALSE_ALARM
-        # A hash twice as likely as the others would be noticed.
+        # A hash twice as likely as the others would be detected.
         counts[expected[0]] *= 2
         assert stats.chisquare(counts[expected]).pvalue < FALSE_ALARM
 

@@ -40,7 +40,7 @@ COINS = (
 def test_the_theorem_of_clones_is_evaluated_exactly(contributors: int) -> None:
     found = [amplified_epsilon(of_any_randomizer(loss), contributors, 1e-6) for loss in LOSSES]
     for epsilon, golden in zip(found, GOLDEN[contributors], strict=True):
-        # Half a unit of the last of the digits printed.
+        # Half a unit of the last printed digit.
         assert epsilon == pytest.approx(golden, rel=1e-3, abs=5.1e-6)
 
 
@@ -77,8 +77,6 @@ def test_two_epochs_are_two_independent_outcomes(coin: HiddenCoin) -> None:
 @pytest.mark.parametrize("loss", [0.5, 2.0, 4.0])
 @pytest.mark.parametrize("symbols", [2, 3, 4])
 def test_no_shuffled_randomized_response_gives_more_away(loss: float, symbols: int) -> None:
-    """Against everything that four users can hold."""
-
     largest = largest_divergence(partial(randomized_response, loss, symbols), symbols, others=3)
     for epsilon in (0.1 * loss, 0.5 * loss, 0.8 * loss):
         exact = largest(epsilon)
@@ -91,7 +89,6 @@ def test_no_shuffled_randomized_response_gives_more_away(loss: float, symbols: i
 
 @pytest.mark.parametrize("loss", [1.0, 4.0])
 def test_no_shuffled_rappor_gives_more_away(loss: float) -> None:
-    """With three items and none, and three users."""
     largest = largest_divergence(partial(rappor, loss), 4, others=2)
     for epsilon in (0.1 * loss, 0.5 * loss, 0.8 * loss):
         exact = largest(epsilon)
@@ -101,14 +98,14 @@ def test_no_shuffled_rappor_gives_more_away(loss: float) -> None:
 
 @pytest.mark.parametrize("loss", [0.25, 1.0, 4.0])
 def test_a_coin_is_thrown_whenever_neighbours_messages_differ(loss: float) -> None:
-    """And other messages are fair coins no more often than any of them has to be."""
+    """Other messages are fair coins at most as often as any of them has to be."""
     response, values = partial(randomized_response, loss, 5), 5
     assert_is_coin_of(of_randomized_response(loss, 5), response, values)
     assert_is_coin_of(of_rappor(loss), partial(rappor, loss), 3)
 
 
 def test_many_clones_in_classes_are_never_better_than_all_of_them() -> None:
-    """A million contributors have more numbers of clones than are told apart."""
+    """A million contributors allow more numbers of clones than the computation distinguishes."""
     coin, contributors = of_any_randomizer(0.01), 10**6
     clones = np.arange(985_000, 995_001)
     masses = stats.binom.pmf(clones, contributors - 1, coin.clone)
@@ -162,7 +159,6 @@ def randomized_response(loss: float, symbols: int, value: int) -> dict[int, floa
 
 
 def rappor(loss: float, value: int) -> dict[int, float]:
-    """Of the items 1, 2, 3, or none."""
     reversed_ = 1 / (math.exp(loss / 2) + 1)
     held = 1 << value >> 1
     return {
@@ -175,7 +171,7 @@ def rappor(loss: float, value: int) -> dict[int, float]:
 def assert_is_coin_of(
     coin: HiddenCoin, response: Callable[[int], Mapping[int, float]], values: int
 ) -> None:
-    """Of the neighbours 1 and 2: what tells them apart is one coin, or its reverse."""
+    """Check that one coin, or its reverse, distinguishes neighbors 1 and 2."""
     laws = [response(value) for value in range(values)]
     likelier = [word for word in laws[1] if laws[1][word] > laws[2][word] * (1 + 1e-9)]
     unlikelier = [word for word in laws[1] if laws[2][word] > laws[1][word] * (1 + 1e-9)]
@@ -191,7 +187,7 @@ def assert_is_coin_of(
 def worlds(
     coin: HiddenCoin, contributors: int
 ) -> tuple[dict[tuple[int, int], float], dict[tuple[int, int], float]]:
-    """Law of (coins thrown, heads) in both worlds; without the coin itself, a law of its own."""
+    """Return the law of (coins thrown, heads) in both worlds, and the law without the coin."""
     clones = stats.binom.pmf(np.arange(contributors), contributors - 1, coin.clone)
     one: defaultdict[tuple[int, int], float] = defaultdict(float)
     other: defaultdict[tuple[int, int], float] = defaultdict(float)
@@ -209,7 +205,7 @@ def worlds(
 def largest_divergence(
     response: Callable[[int], Mapping[int, float]], values: int, others: int
 ) -> Callable[[float], float]:
-    """Of the shuffled messages of some users, over what they and two neighbours can hold."""
+    """Maximize over the values of all other users and over two neighboring values."""
     laws = {
         held: shuffled([response(value) for value in held])
         for held in product(range(values), repeat=others + 1)

@@ -1,4 +1,4 @@
-"""Which trees are chosen: the least predicted error, within what is affordable."""
+"""Test the choice of trees: the least predicted error within the budget."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Boosted value reports: the worst vector of shifts, the proof's convexity, errors and boosts."""
+"""Test boosted value reports: worst vector of shifts, convexity in the proof, errors, boosts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ pytestmark = pytest.mark.slow
 
 
 def reported(stream: tuple[int, ...], changes: int, boost: int) -> list[int]:
-    """y_t, from its definition."""
     sent, used = [], 0
     for before, value in pairwise((0, *stream)):
         used += value != before
@@ -78,7 +77,7 @@ def test_divergences_are_convex_in_the_shift_at_the_alpha_that_is_used(
 
 
 def test_where_divergences_are_not_convex_what_is_convex_and_not_below_them_is_used() -> None:
-    """Weak noise, of which much is left out since it gives large shifts away for certain."""
+    """With weak noise, much mass is excluded because large shifts reveal it with certainty."""
     noise, largest, alpha = PoissonNoise(12.0), 9, 3.0
     divergences = [shift_divergence(noise, shift, alpha) for shift in range(largest + 1)]
     assert (np.diff(divergences, 2) < 0).any()

@@ -1,4 +1,4 @@
-"""Draws from bytes: exactly uniform, and as many bytes as are stated, in the stated order."""
+"""Test draws from bytes: exactly uniform, with the stated number of bytes in the stated order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dpstream.randomizers.draws import draw_categories, random_bits
 
 
 def of(data: bytes) -> tuple[ByteGenerator, Callable[[], int]]:
-    """A generator of these bytes, and how many of them it has taken."""
+    """Return a generator of these bytes, and a function that counts the bytes consumed."""
     taken = 0
 
     def read(count: int) -> bytes:
@@ -45,13 +45,13 @@ def test_all_integers_are_equally_likely() -> None:
 
 @pytest.mark.parametrize("values", [257, 1000, 40_000, 65_535, 65_536])
 def test_all_integers_of_two_bytes_are_equally_likely(values: int) -> None:
-    # All pairs of bytes, and enough zeros for those that are rejected.
+    # All pairs of bytes, and enough zeros for the rejected ones.
     pairs = np.arange(1 << 16, dtype="<u2")
     kept = (1 << 16) // values * values
     generator, taken = of(pairs.tobytes() + bytes(2 * (1 << 16)))
     drawn = generator.integers(0, values, kept, dtype=np.uint32)
     assert (np.bincount(drawn) == kept // values).all()
-    assert taken() == 2 * kept  # those that would be rejected come last
+    assert taken() == 2 * kept  # the pairs to be rejected come last
 
 
 @pytest.mark.parametrize(

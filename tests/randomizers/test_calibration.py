@@ -28,7 +28,7 @@ EPSILONS = (1e-6, 1e-3, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 20.0, 64.0)
 
 
 def test_a_law_that_spends_more_than_its_epsilon_is_refused() -> None:
-    """Devices take laws from a record: only orders that are drawn spend anything."""
+    """Devices read laws from a record: only orders that are drawn spend anything."""
     law = calibrate(FutureRandParameters(1.0, 2), 2)
     loose, strict = optimal(1, 1.5), law.composed[0]
     with pytest.raises(ValueError, match=r"a loss of 1\.5, must be at most epsilon, 1\.0"):
@@ -74,7 +74,7 @@ def test_optimal_never_exceeds_epsilon_and_wastes_nothing(
 
 @pytest.mark.parametrize("k", [1, 2, 3, 4, 6])
 def test_optimal_is_optimal_among_two_valued_laws(k: int) -> None:
-    """Linear programming: the best law has extreme weights only, so all of them can be tried."""
+    """Linear programming: optimal laws have extreme weights, so all candidates are enumerated."""
     best = optimal(k, 1.0)
     low, high = min(best.weights), max(best.weights)
     others = [ComposedLaw(weights) for weights in product((low, high), repeat=k + 1)]
@@ -92,7 +92,7 @@ def test_published_spends_less_than_it_is_given(k: int, epsilon: float) -> None:
 
 @pytest.mark.parametrize("k", [2, 4, 16])
 def test_published_is_randomized_response_within_the_annulus(k: int) -> None:
-    """Inside, neighbouring weights differ by e^(eps / 5 sqrt k); outside, all are the same."""
+    """Inside, neighboring weights differ by e^(eps / 5 sqrt k); outside, all are equal."""
     epsilon = 2.0
     weights = published(k, epsilon).weights
     single = epsilon / (5 * math.sqrt(k))

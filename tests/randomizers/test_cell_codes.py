@@ -1,4 +1,4 @@
-"""Codes: which cells an item raises, in rows of buckets, trees, grids and prefixes."""
+"""Test codes: the cells that an item raises, in rows of buckets, trees, grids and prefixes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_buckets_of_different_rows_are_independent() -> None:
     buckets = cells % ROWS.buckets
     for one, other in ((0, 1), (0, 2), (1, 2)):
         joint = np.bincount(buckets[:, one] * 40 + buckets[:, other], minlength=1600)
-        # Affine maps spread numbers that follow each other more evenly than chance does.
+        # Affine maps spread consecutive numbers more evenly than random hashing.
         assert stats.chi2.sf(((joint - 6.25) ** 2 / 6.25).sum(), 1599) > FALSE_ALARM
         same = np.bincount(buckets[:, one] * 40 + buckets[:, one], minlength=1600)
         assert stats.chi2.sf(((same - 6.25) ** 2 / 6.25).sum(), 1599) < FALSE_ALARM
@@ -74,7 +74,7 @@ def test_an_item_raises_at_most_so_many_kept_nodes(size: int) -> None:
     kept = KeptNodes(size)
     encoded = kept.encode(np.arange(1, size + 1))
     assert encoded.shape == (size, kept.messages)
-    # Ancestors first, then nothing: the first item is the one with the most.
+    # Ancestors first, then padding: the first item has the most cells.
     assert (encoded != NONE).sum(axis=1)[0] == kept.messages == 1 + int(np.log2(size))
     assert (np.diff((encoded == NONE).astype(int), axis=1) >= 0).all()
     matrix = code_matrix(kept)

@@ -1,4 +1,4 @@
-"""Figures for several charges: exact where that is known, and never below the truth."""
+"""Test figures for several charges: exact where known, and never below the true loss."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from dpstream.randomizers.accounting.charges import (
 
 
 class Exact:
-    """Randomized responses, each telling the truth with its delta: all of their sums."""
+    """Randomized responses that each reveal the value with probability delta: all of their sums."""
 
     def __init__(self, charges: list[MechanismCost]) -> None:
         self.added = sum(each.epsilon * each.times for each in charges)
@@ -148,7 +148,7 @@ def test_the_step_to_epsilon_is_the_exact_one_rounded_up() -> None:
             true = mpmath.log((a - 1) / a) - (mpmath.log(d) + mpmath.log(a)) / (a - 1)
             slack = step_to_epsilon(order, delta) - true
         assert 0 <= slack <= 1e-10 * (1 + abs(true))
-        # At that epsilon a divergence of 0 leaves no more than delta to the worst loss there is.
+        # At that epsilon a divergence of 0 leaves at most delta to the worst possible loss.
         epsilon = step_to_epsilon(order, delta)
         worst = order / (order - 1)
         tail = (1 - 1 / worst) * math.exp(-(order - 1) * (epsilon + math.log(worst)))
@@ -179,7 +179,7 @@ def test_a_filter_takes_its_order_from_the_budget_alone() -> None:
 def test_what_a_filter_admits_is_within_the_budget(
     charges: list[MechanismCost], delta: float
 ) -> None:
-    """Exactly, for charges fixed in advance; those that are not are bounded by the same filter."""
+    """Exact for charges fixed in advance; adaptive ones are bounded by the same filter."""
     total = sum(each.epsilon * each.times for each in charges)
     budget = Filter(max(1.0, total), delta)
     figure = budget.epsilon_of(charges)
@@ -192,8 +192,8 @@ def test_what_a_filter_admits_is_within_the_budget(
 def test_adaptive_charges_that_either_accounting_admits_stay_within_the_budget() -> None:
     """The worst of all adaptive choices between two epsilons, found by enumeration.
 
-    After each answer the next charge may be the one or the other, as long as either the sum or the
-    filter admits it; the adversary wants the loss above the budget's epsilon to weigh most.
+    After each answer the next charge may be either one, as long as the sum or the filter admits it;
+    the adversary maximizes the weight of the loss above the budget's epsilon.
     """
     epsilon, delta = 2.0, 0.2
     budget = Filter(epsilon, delta)
@@ -207,7 +207,7 @@ def test_adaptive_charges_that_either_accounting_admits_stay_within_the_budget()
     longest = 0
 
     def worst(spent: tuple[float, ...], loss: float, known: dict[object, float]) -> float:
-        """The largest mean of (1 - e^(epsilon - loss))+ from here on, under the first world."""
+        """Return the largest mean of (1 - e^(epsilon - loss))+ from here on, in world one."""
         nonlocal longest
         key = tuple(sorted(spent)), round(loss * 4)
         if key not in known:

@@ -1,4 +1,4 @@
-"""The laws of signs that FutureRand is compared with: as published, and what they truly spend."""
+"""Test the laws of signs compared with FutureRand: as published, and with their exact losses."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from dpstream.randomizers.baselines.calibration import (
 )
 from dpstream.randomizers.composed import ComposedLaw
 
-# epsilon 1: k, and of each rule the c_gap as printed and the exact loss. Independent, Erlingsson
-# et al. as published and with all of epsilon, Bun et al.
+# epsilon 1: k, and of each rule the c_gap as printed and the exact loss. Independent, Erlingsson et
+# al. as published and with all of epsilon, Bun et al.
 GOLDEN = [
     (1, (".4621", 1.0), (".2449", 0.5), (".4621", 1.0), (".0536", 0.107310)),
     (2, (".2449", 1.0), (".1225", 0.5), (".2311", 1.0), (".0357", 0.142839)),
@@ -87,7 +87,7 @@ def test_erlingsson_is_randomized_response_of_one_sign_among_fair_coins(k: int) 
 def test_bun_is_randomized_response_within_the_annulus_of_its_parameters(
     k: int, epsilon: float
 ) -> None:
-    """The parameter is found anew here, on a grid, and its equation is checked."""
+    """The parameter is searched independently, on a grid, and its equation is checked."""
     root = math.sqrt(k)
 
     def log_inverse_beta(single: float) -> float:
@@ -161,12 +161,10 @@ def test_bad_parameters_are_refused(kind: type[IndependentResponseParameters]) -
 
 
 def chance(sign: int, kept: float) -> float:
-    """Probability of one sign of the output where the input is +1."""
     return kept if sign > 0 else 1 - kept
 
 
 def assert_law(law: ComposedLaw, probability: Callable[[tuple[int, ...]], float]) -> None:
-    """Every output of the input +1, ..., +1 is as probable as it should be."""
     vectors = list(product((1, -1), repeat=law.k))
     for signs in vectors:
         assert float(law.probability(signs.count(-1))) == pytest.approx(probability(signs))

@@ -34,7 +34,7 @@ def test_c_gap_is_the_advantage_of_every_single_sign() -> None:
 def test_every_subset_of_differing_signs_is_equally_likely(
     k: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All outcomes of the bounded integers drawn for the positions, each once."""
+    """Enumerate all outcomes of the bounded integers drawn for the positions."""
     outcomes = np.array(list(product(*(range(choices) for choices in range(k, 0, -1)))))
 
     class Enumerated:
@@ -76,7 +76,7 @@ def test_every_sign_keeps_its_advantage(law: ComposedLaw) -> None:
     count = 2_000_000 // law.k
     kept = (law.sample(count, seeded_generator(2, law.k)) > 0).sum(axis=0)
     for scale, fits in ((1.0, True), (0.7, False), (1.3, False)):
-        # Sum over positions: the power; each by itself: no position is treated otherwise.
+        # The sum over positions tests the power; each by itself: all positions are treated alike.
         probability = (1 + scale * law.c_gap) / 2
         pooled = stats.norm.sf(
             abs(kept.sum() - count * law.k * probability) / math.sqrt(count * _variance(law))
@@ -141,7 +141,6 @@ def test_other_json_is_refused(body: dict[str, object]) -> None:
 
 
 def _variance(law: ComposedLaw) -> float:
-    """Variance of the number of signs kept by one vector."""
     total = sum(law.masses)
     mean = Fraction(sum(d * mass for d, mass in enumerate(law.masses)), total)
     square = Fraction(sum(d * d * mass for d, mass in enumerate(law.masses)), total)

@@ -1,8 +1,8 @@
-"""Continual counts on four epochs: every pair of streams, and the whole law of what is seen.
+"""Test continual counts on four epochs: every pair of streams, and the whole law of the view.
 
-Nothing of the accounting is used but the noise that it asks for. Messages are made from streams by
-their definition, and the divergence is the sum over all outcomes of all cells (split in two halves,
-one of them sorted, which leaves it exact).
+Only the noise is taken from accounting. Messages are made from streams by their definition, and the
+divergence is the sum over all outcomes of all cells (split in two halves, one of them sorted, which
+leaves it exact).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ STREAMS = list(product((0, 1), repeat=EPOCHS))
 
 
 def changes(stream: Stream) -> list[int]:
-    """By epoch: 1, 0 or -1; the value before the first epoch is 0."""
+    """Return 1, 0 or -1 by epoch; the value before the first epoch is 0."""
     return [after - before for before, after in pairwise((0, *stream))]
 
 
@@ -83,7 +83,7 @@ def test_noise_of_boosted_reports_spends_at_most_delta(
     reports = BoostedReports(EPOCHS, most, boost)
     mean = poisson_for_boosted(epsilon, delta, reports).mean
     views = [boosted(boost, most)(stream) for stream in STREAMS]
-    # So few epochs leave no room for the worst vector: values have to alternate.
+    # Four epochs are too few for the worst vector: values have to alternate.
     assert_tight(views, lambda _: mean, epsilon, delta, least=0.0)
 
 
@@ -94,7 +94,7 @@ def assert_tight(
     delta: float,
     least: float,
 ) -> None:
-    """The claim holds, is nearly reached, and would be broken by half of the noise."""
+    """Check that the claim holds, is nearly attained, and is violated with half of the noise."""
     claimed = delta + delta_of_tables(epsilon, TAIL, draws=2 * len(views[0]))
     assert least * delta < worst(views, mean, epsilon) <= claimed
     assert worst(views, lambda cell: mean(cell) / 2, epsilon) > claimed
@@ -103,7 +103,7 @@ def assert_tight(
 def worst(views: Sequence[Messages], mean: Callable[[Cell], float], epsilon: float) -> float:
     known: dict[tuple[tuple[int, int, float], ...], float] = {}
     for first, second in product(views, repeat=2):
-        # What decides is how many messages either sends to which kind of cell.
+        # Only the number of messages of either stream to each kind of cell matters.
         kinds = tuple(
             sorted(
                 (first[cell], second[cell], mean(cell))
@@ -117,7 +117,6 @@ def worst(views: Sequence[Messages], mean: Callable[[Cell], float], epsilon: flo
 
 
 def laws(first: int, second: int, mean: float) -> Pair:
-    """Probability of each count in both worlds, with noise that is truncated."""
     most = int(stats.poisson.isf(TAIL, mean)) + 2
     noise = stats.poisson.pmf(np.arange(most + 1), mean)
     noise /= noise.sum()
@@ -133,7 +132,6 @@ def divergence(cells: Sequence[Pair], epsilon: float) -> float:
 
 
 def joint(cells: Iterable[Pair]) -> Pair:
-    """Probability of every combination of counts in both worlds; impossible ones left out."""
     p, q = np.ones((2, 1))
     for single_p, single_q in cells:
         p, q = np.outer(p, single_p).ravel(), np.outer(q, single_q).ravel()

@@ -1,4 +1,4 @@
-"""The count-mean sketch: what its counts are off by, and what hides its messages."""
+"""Test the count-mean sketch: errors of its counts, and the privacy of its messages."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def with_loss(law: CountMeanSketchLaw, loss: float) -> CountMeanSketchLaw:
 
 
 def test_errors_of_the_horse_are_those_of_the_formula() -> None:
-    """2.85 without noise, and 19.3 of bits with a loss of 7.12 besides."""
+    """2.85 without noise, and 19.3 of bits with a loss of 7.12 in addition."""
     asked = CountMeanSketchParameters(1.0, 5e-8, LABELS, neighbours="removal")
     law = with_loss(calibrate(asked, 1, HORSE), 7.120)
     shared = shared_variance(law, HORSE, HORSE_SQUARES)
@@ -94,7 +94,7 @@ def test_messages_hide_among_those_of_their_row() -> None:
     assert 0.99 < amplified_epsilon(coin, in_row, 0.99e-6) <= 1.0
     assert epsilon_with(law, 40_000) == pytest.approx(1.0, rel=0.01)
     assert epsilon_with(law, 4_000) > 1.5
-    # As if all hid a message, with so small a noise its loss would be:
+    # If all contributors hid a message, the loss with this noise would be:
     alone = calibrate(CountMeanSketchParameters(1.0, 1e-6, LABELS, 1, 512, "removal"), 1, 40_000)
     least = of_randomized_response(alone.bits.odds.loss, 2)
     assert amplified_epsilon(least, in_row, 1e-6) > 3.0

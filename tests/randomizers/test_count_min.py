@@ -1,4 +1,4 @@
-"""count_min: noise that is enough for every pair of sets, and what devices make of sets."""
+"""Test count_min: enough noise for every pair of sets, and the devices' encoding of sets."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_what_is_stated_of_sets_is_of_all_their_items() -> None:
 
 
 def test_epochs_are_composed() -> None:
-    """All of them lose more than one and less than their sum; noise is the same for so few."""
+    """All epochs lose more than one and less than their sum; for so few the noise is the same."""
     one, ten = law_of(), law_of(last_epoch=10)
     assert ten.noise == one.noise
     assert ten.epsilon == one.epsilon == 1.0
@@ -87,7 +87,7 @@ def test_epochs_are_composed() -> None:
 
 @pytest.mark.parametrize("dummies", ["poisson", "bernoulli", "negative_binomial"])
 def test_where_an_epoch_uses_up_all_of_delta_there_is_noise_for_the_horizon(dummies: str) -> None:
-    """Otherwise no epsilon at all would go with the same delta for twelve epochs."""
+    """Otherwise no epsilon would be possible with the same delta for twelve epochs."""
     one = law_of(epsilon=4.0, dummies=dummies)
     twelve = law_of(epsilon=4.0, dummies=dummies, last_epoch=12)
     code = HashedRows.histogram(len(LABELS))
@@ -110,7 +110,7 @@ def test_the_published_calibration_is_that_of_the_paper_where_it_is_private() ->
         law_of(calibration="published", dummies="bernoulli", minimum=1000)
     with pytest.raises(ValueError, match="not private with epsilon 16"):
         law_of(calibration="published", epsilon=16.0)
-    # Dummies of nearly everybody hide as little as those of nearly nobody.
+    # Dummies in almost all cells hide as little as dummies in almost none.
     with pytest.raises(ValueError, match="not private with epsilon 1 and 1306 contributors"):
         law_of(calibration="published", dummies="bernoulli", minimum=1306)
 
@@ -137,7 +137,7 @@ def test_an_item_given_twice_is_one() -> None:
 
 
 def real_messages(law: CountMinLaw, held: Any) -> list[int]:
-    """What a user sends beside dummies, of which there are next to none."""
+    """Return a user's messages, with a negligible number of dummies."""
     quiet = replace(law, noise=replace(law.noise, mean=1e-12))
     devices = CountMin(quiet)
     devices.enrol(1, seeded_generator(1))

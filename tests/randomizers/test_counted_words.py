@@ -1,4 +1,4 @@
-"""Counted words stand for as many reports as were counted."""
+"""Test that counted words represent the counted number of reports."""
 
 from __future__ import annotations
 

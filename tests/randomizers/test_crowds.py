@@ -1,4 +1,4 @@
-"""Crowds: what is told of their sizes, exactly, and what devices send."""
+"""Test crowds: exact privacy of their sizes, and the messages of devices."""
 
 from __future__ import annotations
 
@@ -34,12 +34,10 @@ Law = Mapping[int, Fraction]
 
 
 def law_of_left(counts: CrowdCounts, size: int, decay: Fraction | None = None) -> Law:
-    """How many messages are left of a crowd, by enumeration of all that the table may draw.
+    """Return the law of a crowd's messages left, by enumeration of all draws from the table.
 
     Args:
-        counts: of the job.
-        size: of the crowd.
-        decay: of the noise, if it is another one than that of the job.
+        decay: Of the noise, if different from that of the job.
     """
     table = discrete_laplace_table(decay or counts.ratio)
     law: dict[int, Fraction] = {}
@@ -50,15 +48,15 @@ def law_of_left(counts: CrowdCounts, size: int, decay: Fraction | None = None) -
 
 
 def excess(one: Law, other: Law, factor: Fraction) -> Fraction:
-    """The least delta with which one law is within a factor of the other."""
+    """Return the least delta with which one law is within a factor of the other."""
     gaps = (mass - factor * other.get(left, Fraction()) for left, mass in one.items())
     return sum((gap for gap in gaps if gap > 0), Fraction())
 
 
 def is_private(counts: CrowdCounts, size: int, decay: Fraction | None = None) -> bool:
-    """Whether a crowd with one user more or less shows within half of epsilon and of delta.
+    """Return whether one user more or less in a crowd shows within half of epsilon and delta.
 
-    With a user in one crowd less and in another one more that is epsilon and delta.
+    A user who moves from one crowd to another then costs epsilon and delta.
     """
     less, more = law_of_left(counts, size, decay), law_of_left(counts, size + 1, decay)
     factor = 1 / counts.ratio
@@ -105,7 +103,7 @@ def test_the_delta_that_is_stated_is_exact(epsilon: float, delta: float) -> None
 
 @pytest.mark.parametrize("shift", [0, 1, 30, 127, 128, 129, 200])
 def test_losses_of_messages_are_as_likely_as_the_noise_has_it(shift: int) -> None:
-    """Also where the shift is more than the noise can ever be."""
+    """Includes shifts larger than the noise can ever be."""
     table, law = discrete_laplace_table(Fraction(1, 2)), law_of_lost(Fraction(1, 2), shift)
     expected = Counter[int]()
     for noise, (low, high) in enumerate(pairwise((0, *table.bounds)), start=table.first):

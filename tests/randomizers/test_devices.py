@@ -1,4 +1,4 @@
-"""A class of devices says what it keeps; enrolment, state and restoring follow from that."""
+"""Test that enrollment, state and restoring of devices follow from their declared arrays."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from dpstream.randomizers.randomness import seeded_generator
 
 
 class Counted(Devices[int]):
-    """Devices that keep nothing."""
-
     @property
     def guarantee(self) -> Guarantee:
         raise NotImplementedError
@@ -31,8 +29,6 @@ class Counted(Devices[int]):
 
 
 class Dice(Counted):
-    """Devices of a law of so many sides: each rolls two dice, and has a purse of 5."""
-
     def __init__(self, law: int) -> None:
         super().__init__(law)
         self._dice = self._declare("dice", np.uint8, (2,), new=None, allowed=range(1, law + 1))

@@ -1,4 +1,4 @@
-"""Messages divided among shuffle instances: uniform, independent of all, and in room that fits."""
+"""Test the division of messages among shufflers: uniform, independent, within capacity."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_parts_add_up_to_what_was_divided(instances: int, monkeypatch: pytest.Mo
 def test_every_message_draws_by_itself_whatever_it_says(
     reports: CountedWords | NDArray[np.unsignedinteger],
 ) -> None:
-    """All 27 ways in which three messages go to three instances, as seen: two of them are equal."""
+    """Enumerate the 27 divisions of three messages, two of them equal, among three shufflers."""
     rng, runs = seeded_generator(20261122), 6_000
     found: dict[bytes, int] = {}
     for _ in range(runs):
@@ -75,7 +75,7 @@ def test_every_message_draws_by_itself_whatever_it_says(
 @pytest.mark.parametrize("instances", range(2, MOST_INSTANCES + 1))
 @pytest.mark.parametrize("most", [0, 1, 100, 150, 400, 2_000])
 def test_parts_that_do_not_fit_are_as_rare_as_is_said(most: int, instances: int) -> None:
-    """In integers: those of all instances together. Much less room would not be enough."""
+    """Exact in integers, over all shufflers together. Much less capacity would not suffice."""
     room = room_of_part(most, instances)
 
     def beyond(fits: int) -> Fraction:
@@ -95,7 +95,7 @@ def test_parts_that_do_not_fit_are_as_rare_as_is_said(most: int, instances: int)
 @pytest.mark.parametrize("instances", range(2, MOST_INSTANCES + 1))
 @pytest.mark.parametrize("most", [2_000, 10**6, 10**9])
 def test_room_is_what_is_proven_to_suffice(most: int, instances: int) -> None:
-    """By Bernstein's inequality, which has a fifth to spare: that may not be taken away."""
+    """Bernstein's inequality has a slack of a fifth; removing more would violate it."""
     spare = room_of_part(most, instances) - most / instances
     variance = most / instances * (1 - 1 / instances)
     rarity = math.log(instances) - math.log(MISFIT)

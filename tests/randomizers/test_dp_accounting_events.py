@@ -1,4 +1,4 @@
-"""Our losses beside those of dp_accounting, of OpenDP and of Apple, for the same mechanisms."""
+"""Compare losses with dp_accounting, OpenDP and Apple's analysis, for the same mechanisms."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_laplace_losses_are_never_below_the_truth(scale: float) -> None:
 
 
 def test_shuffled_messages_lose_as_much_by_both() -> None:
-    """dp_accounting composes what one shuffled message loses; we compose it by sums."""
+    """dp_accounting composes the losses of one shuffled message; dpstream composes by sums."""
     coin = of_any_randomizer(1.0)
     once = _composed(coin, 10**5, 1)
     handed = to_dp_accounting(once)
@@ -176,7 +176,7 @@ OPENDP = {
     "make_randomized_response_bool(prob=0.75)": (1.0986122886681098, 0.0),
     "make_laplace(int, scale=2.0).map(3)": (1.5, 0.0),
 }
-"""What OpenDP 0.16.0 says: the privacy map of each measurement, as it prints it."""
+"""Privacy map of each measurement as printed by OpenDP 0.16.0."""
 
 
 def test_opendp_says_the_same_of_what_it_has() -> None:
@@ -197,10 +197,10 @@ APPLE = {
     (10**5, 1.0): (0.01527492, 0.01550929),
     (10**5, 4.0): (0.16931110, 0.17289003),
 }
-"""Lower and upper bounds on the central epsilon at delta 1e-6, by people and local epsilon.
+"""Lower and upper bounds on the central epsilon at delta 1e-6, by users and local epsilon.
 
-What `numericalanalysis` of github.com/apple/ml-shuffling-amplification at commit 993d285 returns
-after 14 iterations with steps of 20, and of 100 for 100,000 people and a local epsilon of 1.
+Returned by `numericalanalysis` of github.com/apple/ml-shuffling-amplification at commit 993d285
+after 14 iterations with steps of 20, and of 100 for 100,000 users and a local epsilon of 1.
 """
 
 

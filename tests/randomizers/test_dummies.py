@@ -1,4 +1,4 @@
-"""Dummies of any number of contributors: by their exact laws, from 10^-6 to 10^5 and beyond."""
+"""Test dummies of any number of contributors against their exact laws, from 10^-6 to over 10^5."""
 
 from __future__ import annotations
 
@@ -52,7 +52,6 @@ def test_the_total_is_poisson_whatever_the_number_of_contributors(
     ids=["poisson", "negative_binomial", "bernoulli"],
 )
 def test_every_contributor_adds_to_the_total(dummies: Dummies, variance: float) -> None:
-    """For odd and even numbers of contributors; one contributor more or less is seen."""
     cells, runs, rng = getattr(dummies, "cells", 10), 50, seeded_generator(9)
     for contributors in (1, 2, 3, 6, 7, 16, 17):
         deviation = math.sqrt(variance * contributors / runs)
@@ -65,7 +64,7 @@ def test_every_contributor_adds_to_the_total(dummies: Dummies, variance: float) 
 def windows(
     dummies: Dummies, contributors: int, cells: int, runs: int, *, counted: bool, key: int
 ) -> NDArray[np.int64]:
-    """Counts of cells, shape (runs, cells)."""
+    """Draw counts of cells, shape (runs, cells)."""
     rng = seeded_generator(4, key)
     if counted:
         return np.stack([dummies.counts(contributors, cells, rng) for _ in range(runs)])
@@ -115,7 +114,7 @@ def test_cells_are_independent_and_follow_the_law(
         assert fit(column // 2, law.cdf) < FALSE_ALARM
     correlation = np.corrcoef(counts, rowvar=False) - np.eye(cells)
     assert np.abs(correlation).max() < 7.5 / math.sqrt(runs)
-    # The same dummies put into neighbouring cells would show.
+    # Adding the same dummies to neighboring cells would be detected.
     mixed = counts + np.roll(counts, 1, axis=1)
     assert np.abs(np.corrcoef(mixed, rowvar=False) - np.eye(cells)).max() > 7.5 / math.sqrt(runs)
 
@@ -137,7 +136,7 @@ def test_a_bernoulli_contributor_never_has_two_dummies_in_a_cell_and_any_subset_
 
 
 def test_bernoulli_dummies_reach_nearly_all_cells_where_they_must() -> None:
-    """Cells that came twice are drawn again until there are enough."""
+    """Cells drawn twice are drawn again until there are enough."""
     counts = BernoulliDummies(64, 0.98).counts(200, 64, seeded_generator(6))
     assert 180 < counts.min() <= counts.max() <= 200
 
@@ -157,7 +156,6 @@ def test_the_mean_of_a_window_is_never_rounded_down() -> None:
 
 @pytest.mark.verify
 def test_clusters_for_one_contributor_of_a_large_job_are_drawn() -> None:
-    """Their number is far beyond any table."""
     dummies = ClusteredDummies(1 << 20, 26.0, 93.0)
     drawn = dummies.counts(1, 1 << 20, seeded_generator(7))
     assert drawn.mean() == pytest.approx(93.0, rel=0.01)
@@ -209,7 +207,7 @@ def test_more_dummies_than_there_is_room_for_are_as_rare_as_stated(
     total = law(contributors)
     exceeded = total.logsf(most)
     assert exceeded <= math.log(MISFIT)
-    # Not wasteful either: Chernoff's bound is a little more than the truth.
+    # Nor wasteful: Chernoff's bound is slightly above the truth.
     assert most <= total.mean() + 15 * total.std() + 3600
     if most > dummies.mean * contributors + 60:
         assert total.logsf(0.7 * most + 0.3 * total.mean()) > 1.2 * math.log(MISFIT)
@@ -223,7 +221,7 @@ def test_nobody_has_no_dummies_and_no_room() -> None:
 def test_dummies_that_do_not_fit_are_drawn_anew(
     dummies: Dummies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a misfit as likely as not, none is ever seen, and the law is that of those that fit."""
+    """With a misfit probability of one half, no misfit is released; the law is that of fits."""
     monkeypatch.setattr("dpstream.randomizers.dummies.MISFIT", 0.5)
     cells = getattr(dummies, "cells", 10)
     contributors, rng = 40, seeded_generator(5)

@@ -1,4 +1,4 @@
-"""Buckets of one width: exact on every edge, with labels that tell edges apart."""
+"""Test equal-width buckets: exact on every edge, with labels that distinguish edges."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dpstream.pipeline.values.numeric_values import NumericDomain
 from dpstream.randomizers.client.values import DeviceValues
 from dpstream.randomizers.equal_buckets import EqualBuckets
 
-# Low, high and number of buckets, and the edges as people write them.
+# Low, high and number of buckets, and the edges as users write them.
 RANGES = {
     "temperatures": ("35.2", "41.6", 64),
     "cents": ("0", "40.96", 4096),

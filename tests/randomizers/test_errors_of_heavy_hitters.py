@@ -1,7 +1,7 @@
-"""Where "Distributed Private Heavy Hitters" does not say what is true, with numbers.
+"""Counterexamples to statements of "Distributed Private Heavy Hitters".
 
-And where "Encode, Shuffle, Analyze Privacy Revisited" does not, about how accurate counts are and
-what an attack shows. What is built follows the corrected statements.
+Also to "Encode, Shuffle, Analyze Privacy Revisited", about the accuracy of counts and what an
+attack shows. The implementation follows the corrected statements.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ LABELS = tuple(map(str, range(1000)))
 
 
 def exact_delta(moved: int, step: int, decay: float, epsilon: float) -> float:
-    """Of so many measurements with discrete Laplace noise, each moved by 1 or 2, all together.
+    """Return delta of all measurements together, each moved by 1 or 2, discrete Laplace noise.
 
-    Each loses step ln(1/q), or as much less than nothing, or 0 in between: so the sum of all is a
-    sum of numbers drawn from three.
+    Each loses step ln(1/q), minus that, or 0 in between: so the sum of all is a sum of numbers
+    drawn from three.
     """
     q, unit = decay, -math.log(decay)
     if step == 1:
@@ -32,28 +32,27 @@ def exact_delta(moved: int, step: int, decay: float, epsilon: float) -> float:
     total = np.ones(1)
     for _ in range(moved):
         total = np.convolve(total, likely)
-    # In steps of 2 ln(1/q), with as many of both signs.
+    # In steps of 2 ln(1/q), equally many of both signs.
     losses = unit * (2 * np.arange(len(total)) - (len(total) - 1))
     return float((total * np.maximum(0.0, -np.expm1(epsilon - losses))).sum())
 
 
 def noise_of_theorem(measurements: int, epsilon: float, delta: float) -> float:
-    """The q of the noise that Theorem 2.5 gives measurements that move by 1."""
     return math.exp(-published_loss(measurements, epsilon, delta))
 
 
 def test_the_noise_of_jl_hh_and_glps_hh_is_for_removal_only() -> None:
     """Replacing an item moves entries of +-1 by 2: with the same noise delta is exceeded.
 
-    Theorem 2.5 gives away so much that numbers show it only where epsilon is large; below 1 it is
-    the proof that fails, as each measurement loses twice what it may.
+    Theorem 2.5 is so loose that numbers show it only where epsilon is large; below 1 it is the
+    proof that fails, as each measurement loses twice what it may.
     """
     epsilon, delta, measurements = 7.0, math.exp(-2), 400
     q = noise_of_theorem(measurements, epsilon, delta)
     assert exact_delta(measurements, 1, q, epsilon) < delta
     assert exact_delta(measurements, 2, q, epsilon) > delta
     assert exact_delta(measurements, 2, math.sqrt(q), epsilon) < delta
-    # So published laws say what they are about, and what replaces an item has twice the noise.
+    # So published laws name their neighboring relation, and replacing an item has twice the noise.
     laws = [
         calibrate(JlHhParameters(0.9, LABELS, 1e-6, 256, calibration), 1)
         for calibration in ("published", "replacement")
@@ -64,7 +63,7 @@ def test_the_noise_of_jl_hh_and_glps_hh_is_for_removal_only() -> None:
 
 
 def test_the_noise_of_bucket_is_right_for_replacement() -> None:
-    """A bucket is 0 or 1, and moves by 1: half of what -1 and 1 are apart."""
+    """A bucket is 0 or 1, and moves by 1: half of the distance between -1 and 1."""
     law = calibrate(BucketParameters(0.9, LABELS, 1e-6), 1)
     assert isinstance(law, BucketLaw)
     assert law.noise is not None
@@ -75,7 +74,7 @@ def test_the_noise_of_bucket_is_right_for_replacement() -> None:
 
 
 def test_theorem_2_5_needs_a_small_epsilon() -> None:
-    """Without the condition it would promise what is not so."""
+    """Without the condition it would promise a false bound."""
     measurements, delta = 400, math.exp(-1)
     assert exact_delta(measurements, 1, noise_of_theorem(measurements, 0.9, delta), 0.9) < delta
     assert exact_delta(measurements, 1, noise_of_theorem(measurements, 16.0, delta), 16.0) > delta
@@ -84,7 +83,7 @@ def test_theorem_2_5_needs_a_small_epsilon() -> None:
 
 
 def test_item_0_is_in_bucket_0_of_every_hash() -> None:
-    """So it would be found where nobody holds anything: items are numbered from 1."""
+    """It would be found although no user has it: items are numbered from 1."""
     rows = nonzero_rows("any hashes", 1000, 500).rows
     parities = np.bitwise_count(rows[:, None] & np.arange(1001)) & 1
     assert not parities[:, 0].any()

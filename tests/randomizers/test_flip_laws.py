@@ -1,4 +1,4 @@
-"""How often tracked Booleans flip, exactly: against all rows, and all ways to change."""
+"""Test the exact law of flips of tracked Booleans against all rows and all ways to change."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from dpstream.randomizers.hadamard_rows import rows_for
 
 
 def tracked(items: int, values: int) -> Counter[tuple[int, ...]]:
-    """What devices track, over all rows and all ways to have so many items in turn."""
     matrix = (1 + hadamard(rows_for(items))) // 2
     return Counter(
         tuple(matrix[row, list(turn)].tolist())
@@ -55,7 +54,6 @@ def test_who_goes_back_and_forth_flips_always_or_never() -> None:
 def test_the_law_of_a_level_is_that_of_all_rows_and_streams(
     level: int, levels: int, values: int
 ) -> None:
-    """All rows, and all ways to have so many values one after the other."""
     rows, buckets = 2 << level, 1 << levels
     found = np.zeros(values + 1)
     for row, stream in product(range(rows), product(range(buckets), repeat=values)):

@@ -26,7 +26,7 @@ def test_ones_are_a_sum_of_two_binomial_numbers(ones: int, bits: int) -> None:
     expected = CELLS * np.convolve(kept, raised)
     observed = np.bincount(drawn, minlength=bits + 1)
     assert fit(observed, expected) > FALSE_ALARM
-    # The test notices a probability that is a fiftieth too small.
+    # The test detects a probability that is a fiftieth too small.
     kept = stats.binom.pmf(np.arange(ones + 1), ones, 0.804)
     raised = stats.binom.pmf(np.arange(bits - ones + 1), bits - ones, 0.196)
     assert fit(observed, CELLS * np.convolve(kept, raised)) < 1e-3

@@ -48,8 +48,6 @@ def asked(epsilon: float, **others: Any) -> FragmentsParameters:
 
 
 def law_of(kept: float, reports: int = 1, **others: Any) -> FragmentsLaw:
-    """Constants with the loss of a bit, or of its backstop with the usual reports."""
-
     def odds(loss: float) -> ComposedLaw:
         return ComposedLaw((round(math.exp(loss) * (1 << 60)), 1 << 60))
 
@@ -95,7 +93,7 @@ def test_as_few_bits_are_reversed_as_privacy_allows(
     law = calibrate(asked(epsilon, neighbours=neighbours), 1, contributors)
     probability = float(law.flips.probability)
     assert contributors * probability == pytest.approx(reversed_bits, rel=2e-3)
-    # What is stated holds, and would not with half the noise.
+    # The stated guarantee holds, and would fail with half the noise.
     coin = of_randomized_response(law.odds.loss, 2)
     assert amplified_delta(coin, contributors, epsilon, law.differing_bits) <= 1e-6
     half = of_randomized_response(math.log(2 / probability - 1), 2)
@@ -146,7 +144,7 @@ def test_exposure_to_an_instance_is_the_largest_ratio_of_what_it_can_see(
         for report in bits:
             chance *= q if report == bit else 1 - q
         for goes in product((0, 1), repeat=reports):
-            # A message that is not set goes nowhere: it is counted with those that went elsewhere.
+            # An unset message goes nowhere: it is counted with those that went elsewhere.
             if any(there and not report for there, report in zip(goes, bits, strict=True)):
                 continue
             way = chance
@@ -205,7 +203,7 @@ def test_neighbours_differ_in_no_more_bits_than_there_are() -> None:
 
 
 def test_reports_are_made_from_the_same_reversed_bits() -> None:
-    """So that they are alike: their differences vary by the reports' own reversals alone."""
+    """They are therefore alike: their differences vary by the reports' own reversals alone."""
     law, users, runs = law_of(1.0, 2), 1_000, 400
     differences, sums = [], []
     for run in range(runs):
@@ -240,7 +238,7 @@ def test_there_is_room_for_all_messages_that_anybody_will_ever_draw(
         raised = stats.binom.pmf(np.arange(2 * contributors + 1), 2 * contributors, reversed_)
         tail = float(np.convolve(kept, raised)[most + 1 :].sum())
         assert tail <= 2.0**-100
-        # No more room than is needed, but for the bound's slack.
+        # No excess capacity, except for the bound's slack.
         assert most == bits or np.convolve(kept, raised)[int(0.8 * most) :].sum() > 2.0**-100
     assert law.messages_per_user * contributors < most <= bits
     assert law.capacity(1, 0) == 0
@@ -257,7 +255,7 @@ def test_messages_without_room_are_all_drawn_anew(monkeypatch: pytest.MonkeyPatc
 
 def test_the_form_follows_from_how_many_report_and_not_from_what_they_hold() -> None:
     law = law_of(6.0, items=1_000)
-    # Of 350 users with nothing fewer messages than words come, of those with an item more.
+    # Of 350 users without items fewer messages than words arrive, of users with an item more.
     for users, counted in ((10, False), (350, True), (5_000, True)):
         for held in (0, 7):
             devices, rng = Fragments(law), seeded_generator(98)
@@ -300,7 +298,7 @@ def test_constants_of_what_there_is_not_are_refused(
 def test_what_tables_leave_out_is_charged_for_every_report(
     reports: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And for the bits that reports are made from, each of every item, of either neighbour."""
+    """Also for the bits that reports are made from, each of every item, of either neighbor."""
     epsilon, delta, contributors = 2.0, 1e-3, 2_000
     drawn = 2 * len(LABELS) * (reports + (reports > 1))
     allowed = FOR_TABLES * delta / delta_of_tables(epsilon, drawn, contributors)

@@ -19,7 +19,7 @@ HORIZON = 16
 
 
 class NoCoins:
-    """Stands in for the generator of `report`: every coin is 0."""
+    """Replace the generator of `report`: every coin is 0."""
 
     def integers(self, low: int, high: int, size: int, dtype: object) -> NDArray[np.uint64]:
         return np.zeros(size, np.uint64)
@@ -105,7 +105,6 @@ def test_pieces_make_up_a_prefix_in_distinct_orders() -> None:
 
 
 def _drawn(devices: FutureRand) -> list[tuple[int, list[int]]]:
-    """Order and signs of every device, read from the saved arrays."""
     arrays = devices.state_arrays()
     bits = np.unpackbits(arrays["signs"].astype(np.uint8), axis=1, bitorder="little")
     return [

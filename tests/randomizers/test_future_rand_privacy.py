@@ -1,8 +1,8 @@
-"""The guarantee of a device, by enumeration of everything it can draw and everything it can see.
+"""Test a device's guarantee by enumeration of everything it can draw and all that can be seen.
 
-The code that runs on devices is what is enumerated: a population in which each device holds one of
-the possible sign vectors and sees one of the possible sequences of coins goes through every stream.
-The probability of an output is then a sum of integers.
+The enumerated code is the code of devices: a population in which each device holds one of the
+possible sign vectors and sees one of the possible sequences of coins goes through every stream. The
+probability of an output is then a sum of integers.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ CASES = [
 
 
 class Coins:
-    """Stands in for the generator of `report`: the coins of one epoch, one for each device."""
+    """Replace the generator of `report`: the coins of one epoch, one for each device."""
 
     def __init__(self, coins: NDArray[np.uint8]) -> None:
         self.coins = coins
@@ -59,7 +59,6 @@ class Coins:
 def output_distribution(
     law: FutureRandLaw, order: int, stream: Stream, silent: Iterable[int] = ()
 ) -> Distribution:
-    """What a device of an order sends for a stream of values; it is silent at some epochs."""
     composed, horizon = law.composed[order], law.horizon
     vectors = np.array(list(product((1, -1), repeat=composed.k)), np.int8)
     # Device number = (sign vector, one coin for every epoch).
@@ -99,7 +98,6 @@ def all_streams(horizon: int) -> list[Stream]:
 
 
 def largest_ratio(distributions: Sequence[Distribution]) -> Fraction:
-    """The largest ratio of two probabilities of the same output."""
     assert len({frozenset(distribution) for distribution in distributions}) == 1
     assert len({sum(distribution.values()) for distribution in distributions}) == 1
     return max(
@@ -119,9 +117,9 @@ def test_no_two_streams_can_be_told_apart_better_than_promised(
     calibration: Calibration,
     exponential_below: Callable[[float], Fraction],
 ) -> None:
-    """All streams, also those with more changes than are followed: the device freezes.
+    """All streams, also those with more changes than are followed: the device is then exhausted.
 
-    The order is drawn from the same law whatever the stream, so each order can be looked at alone.
+    The order is drawn from the same law whatever the stream, so each order can be tested alone.
     """
     law = calibrate(FutureRandParameters(epsilon, changes, calibration), horizon)
     guarantee = FutureRand(law).guarantee
@@ -152,7 +150,7 @@ def test_a_larger_loss_than_promised_would_be_noticed() -> None:
 
 @pytest.mark.parametrize("changes", [1, 2])
 def test_silence_tells_nothing_about_values(changes: int) -> None:
-    """Whatever the epochs a device is silent at: they are public, and the promise is the same."""
+    """Any set of silent epochs: they are public, and the promise is the same."""
     law = calibrate(FutureRandParameters(1.0, changes), 4)
     promised = Fraction(max(law.composed[0].weights), min(law.composed[0].weights))
     for pattern in product((False, True), repeat=4):
@@ -173,7 +171,7 @@ def test_signs_are_kept_with_the_same_advantage_and_zeros_are_fair_coins(
 ) -> None:
     """Properties II and III: for every stream and interval, the mean sign is c_gap * partial sum.
 
-    A frozen device counts as one whose partial sums are 0 from then on.
+    An exhausted device counts as one whose partial sums are 0 from then on.
     """
     law = calibrate(FutureRandParameters(1.0, changes, calibration), horizon)
     for order, composed in enumerate(law.composed):

@@ -1,4 +1,4 @@
-"""What devices draw and send, measured: it follows the law, and would not follow another."""
+"""Test statistics of draws and reports of devices: they fit the law and reject others."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_the_advantage_of_every_order_is_its_c_gap(calibration: str) -> None:
 
 
 def test_frozen_devices_send_fair_coins() -> None:
-    """Values that change at every epoch: leaf devices are frozen from the third one on."""
+    """Values that change at every epoch: leaf devices are exhausted from the third one on."""
     law = _law(changes=2, horizon=8, order_weights=(1, 0, 0, 0), epsilon=4.0)
     devices = FutureRand(law)
     devices.enrol(100_000, seeded_generator(4))

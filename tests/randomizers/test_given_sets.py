@@ -1,4 +1,4 @@
-"""What devices hold is looked at before anything is drawn: a set too large would lose too much."""
+"""Test that values are checked before any draw: a set too large would lose too much."""
 
 from __future__ import annotations
 

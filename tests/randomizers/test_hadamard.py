@@ -35,20 +35,19 @@ def messages_of(law: HadamardLaw, values: NDArray[np.integer], seed: int) -> NDA
 
 
 def test_real_tuples_are_uniform_in_the_set_of_their_item() -> None:
-    """Of every item and of the rows that stand for none; the blanket is uniform in all tuples."""
     law = law_of()
     assert law.columns == 8
     users = 40_000
     matrix = hadamard(law.columns)
     for held in range(law.items + 1):
-        values = np.full((users, 2), held)  # an item that is named twice is there once
+        values = np.full((users, 2), held)  # an item that is named twice counts once
         messages = messages_of(law, values, held)
         real = messages[: 2 * users].reshape(users, 2, law.rows)
         first, second = (held or law.items + 1), law.items + 2
         for row, tuples in ((first, real[:, 0]), (second, real[:, 1])):
             assert (matrix[row, tuples] == 1).all()
             assert uniformity(tuples, law.columns, cells=4**law.rows) > FALSE_ALARM
-            # The power of it: not uniform in the set of another row.
+            # The power of the test: not uniform in the set of another row.
             assert not (matrix[row % 7 + 1, tuples] == 1).all()
         assert uniformity(messages[2 * users :], law.columns, cells=8**law.rows) > FALSE_ALARM
 
@@ -111,7 +110,7 @@ def test_tables_are_as_close_to_poisson_as_calibration_assumes() -> None:
 @pytest.mark.parametrize("rows", [1, 2, 3])
 @pytest.mark.parametrize("dummies", ["poisson", "bernoulli"])
 def test_no_window_gives_more_away_than_was_asked_for(rows: int, dummies: Blanket) -> None:
-    """From the probabilities of all windows of a contributor; with a third of the blanket, more."""
+    """Computed from all window probabilities of a contributor; a third of the blanket fails."""
     epsilon, delta = 3.0, 0.05
     parameters = HadamardParameters(epsilon, delta, ("a", "b"), rows=rows, dummies=dummies)
     law = calibrate(parameters, last_epoch=1, minimum=1)
@@ -121,10 +120,10 @@ def test_no_window_gives_more_away_than_was_asked_for(rows: int, dummies: Blanke
 
 
 def exact_delta(law: HadamardLaw, blanket: float, epsilon: float) -> float:
-    """The larger of both directions, for items 1 and 2.
+    """Return the larger delta of both directions, for items 1 and 2.
 
-    Within each of four kinds, by whose sets they lie in, tuples are uniform whatever the item: a
-    window is as good as how many there are of each.
+    Within each of four kinds, given by the sets that contain them, tuples are uniform whatever the
+    item: the counts of the kinds are a sufficient statistic of a window.
     """
     positive = hadamard(law.columns)[1:3] == 1
     tuples = list(product(range(law.columns), repeat=law.rows))
@@ -226,7 +225,7 @@ def test_parameters_that_are_not_allowed_are_named(
 
 @pytest.mark.parametrize("minimum", [7, 1000, 123_457])
 def test_devices_together_have_the_blanket_that_is_needed(minimum: int) -> None:
-    """Whatever part of a tuple each of them sends on average: none of it is dropped."""
+    """Every average share of a tuple per device is sent in full: no share is dropped."""
     parameters = HadamardParameters(1.0, 1e-6, tuple("abcde"), dummies="poisson", rows=3)
     needed = poisson_for_overlapping(1.0, 1e-6, 0.5**3, 1)
     law = calibrate(parameters, 1, minimum)

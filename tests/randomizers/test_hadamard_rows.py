@@ -1,4 +1,4 @@
-"""Rows of the Hadamard matrix: what devices track, how they draw rows, and what is refused."""
+"""Test rows of the Hadamard matrix: tracked Booleans, row draws, rejected parameters."""
 
 from __future__ import annotations
 
@@ -35,7 +35,6 @@ def enrolled(of: HadamardValuesLaw, count: int, seed: int = 1) -> HadamardValues
 
 @pytest.mark.parametrize("items", [2, 3, 4, 7, 20, MAX_ITEMS])
 def test_tracked_booleans_are_entries_of_the_matrix(items: int) -> None:
-    """scipy's; no item is followed as 0 by every row."""
     rows = min(rows_for(items), 64)
     matrix = hadamard(rows_for(items))[:rows]
     row, item = np.indices((rows, items + 1)).reshape(2, -1)
@@ -45,7 +44,6 @@ def test_tracked_booleans_are_entries_of_the_matrix(items: int) -> None:
 
 @pytest.mark.parametrize("items", [2, 3, 4, 7, 20])
 def test_devices_track_one_boolean_each(items: int) -> None:
-    """Whatever the items, also none at times, and whoever is silent."""
     devices = enrolled(law(items), 300)
     arrays = devices.state_arrays()
     rows = arrays["row"].astype(int)

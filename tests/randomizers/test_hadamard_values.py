@@ -1,4 +1,4 @@
-"""Items and numbers by letters: parameters, and how many flips are boosted."""
+"""Test items and numbers by letters: parameters, and the number of boosted flips."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_wrong_numbers_are_refused(wrong: dict[str, Any], message: str) -> None:
 def test_about_half_of_the_flips_that_there_may_be_are_boosted() -> None:
     found = [best_boosts(flip_law(20, values=changes + 1), 64) for changes in (1, 2, 4, 8, 16, 32)]
     assert found == [2, 2, 3, 5, 9, 18]
-    # Who has one item flips once at most.
+    # A user with one item flips at most once.
     assert best_boosts(np.full(2, 0.5), 64) == 1
     assert calibrate(HadamardValuesParameters(1.0, 5, ITEMS), 1).booleans.changes == 1
     assert calibrate(HadamardValuesParameters(1.0, 5, ITEMS, boosted=2), 64).booleans.changes == 2

@@ -1,4 +1,4 @@
-"""What messages about items give away: never more than is charged for, by the whole law."""
+"""Test that messages about items never lose more than is charged, by the whole law."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ MOST = 70
 
 
 def view(mean: float, messages: int) -> NDArray[np.float64]:
-    """Law of the numbers in two cells; messages are of the first."""
     dummies = stats.poisson.pmf(np.arange(MOST), mean)
     raised = np.concatenate([np.zeros(messages), dummies])[:MOST]
     law: NDArray[np.float64] = np.multiply.outer(raised, dummies)
@@ -64,7 +63,7 @@ def test_item_reports_refuse_a_boost_when_items_share_words() -> None:
     ],
 )
 def test_the_reference_is_not_exceeded(epochs: int, boost: int, reference: tuple[int, int]) -> None:
-    """It charges for an item left at the first change, too, when nobody has any."""
+    """It charges for an item left at the first change, too, when no user has one."""
     plus, minus = noise_for_items(1.0, 1e-6, ItemReports(epochs, 2, boost, 0.0))
     assert minus is not None
     assert 0.75 * sum(reference) < plus + minus < sum(reference)

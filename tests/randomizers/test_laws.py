@@ -1,4 +1,4 @@
-"""Constants are JSON by their fields, and nothing else is read as them."""
+"""Test that constants are JSON by their fields, and that all other JSON is rejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Devices that report a bit of a gradient, and the directions that seeds stand for."""
+"""Test devices that report a bit of a gradient, and the directions derived from seeds."""
 
 from __future__ import annotations
 
@@ -144,12 +144,12 @@ def test_the_table_of_quantiles_is_right_and_the_same_everywhere() -> None:
     assert table.tolist() == expected
     pinned = "1ea009ce409dac97d6bd609266910f809c5fb912f78e16bd89145b08174d6fc5"
     assert hashlib.sha256(table.astype("<i2").tobytes()).hexdigest() == pinned
-    # The mean of |v| is what an estimate is scaled by.
+    # Estimates are scaled by the mean of |v|.
     assert np.abs(table).mean() / UNIT == pytest.approx(math.sqrt(2 / math.pi), rel=1e-5)
 
 
 def test_directions_are_worked_out_in_whole_numbers() -> None:
-    """As their docstring says, by Python's integers."""
+    """Recomputed with Python's integers, as their docstring defines them."""
     seed = bytes(range(1, 17))
     (found,) = directions(np.frombuffer(seed, np.uint8)[None], 7).tolist()
     low, high = (int.from_bytes(half, "little") for half in (seed[:8], seed[8:]))
@@ -192,7 +192,7 @@ def some_examples(count: int, features: int, classes: int) -> NDArray[np.int64]:
 
 
 def test_gradients_are_those_of_the_loss() -> None:
-    """By differences of the loss, at a model that is not 0."""
+    """Finite differences of the loss, at a nonzero model."""
     features, classes = 3, 4
     asked = LdpSgdParameters(2.0, 1e-5, features, classes)
     devices = LdpSgd(calibrate(asked, 1, minimum=100))

@@ -1,4 +1,4 @@
-"""The lower bound on delta that devices compute: below honest laws, above those with less noise."""
+"""Test the devices' lower bound on delta: below honest laws, above those with less noise."""
 
 from __future__ import annotations
 
@@ -86,12 +86,12 @@ HONEST: list[Callable[[], Devices[Any]]] = [
 
 @cache
 def honest(number: int) -> Devices[Any]:
-    """Calibrating takes most of the time of a test."""
+    """Calibration takes most of the time of a test."""
     return HONEST[number]()
 
 
 TIGHT = {0, 1, 2, 7, 8}
-"""Where the test of an attacker is the best one there is."""
+"""Cases in which the attacker's test is the optimal one."""
 
 
 @pytest.mark.parametrize("number", range(len(HONEST)))

@@ -1,7 +1,7 @@
-"""Numbers over time: every pair of streams of two epochs and four values, by the whole law.
+"""Test numbers over time: every pair of streams of two epochs and four values, whole law.
 
-Messages are those of devices whose dummies the shuffle stage adds; of the accounting nothing is
-used but the noise that it asks for.
+Messages are those of devices whose dummies the shuffle stage adds; only the noise is taken from
+accounting.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ TREES = [Levels(4, (2, 2)), Levels(4, (4,))]
 
 
 def messages(levels: Levels, changes: int, boost: int, epochs: int) -> list[Counter[int]]:
-    """Of every stream, one or several of each epoch's words; 0 stands for no value."""
+    """Return each stream's words of one or several epochs; 0 means no value."""
     law = ShuffledLevelCountsLaw(
         epochs, levels, 1.0, 1e-6, changes, boost, STAGE, STAGE if boost else None
     )
@@ -88,7 +88,7 @@ def test_no_pair_of_boosted_streams_is_told_apart_better_than_claimed() -> None:
 def test_boosted_streams_differ_no_more_than_the_noise_is_sized_on(
     levels: Levels, changes: int, boost: int
 ) -> None:
-    """Messages of the one that the other does not send, by how many there are in a cell."""
+    """Compares the messages sent for one stream but not the other, by their number in a cell."""
     epochs, words = 3, levels.cells - 1
     reports = ItemReports(epochs, changes, boost, 0.0, len(levels.branching))
     bounds = [
@@ -139,7 +139,6 @@ def test_no_other_tree_is_better(epsilon: float, last_epoch: int) -> None:
 
 
 def worst(streams: Sequence[Counter[int]], held: float, left: float, epsilon: float) -> float:
-    """The largest divergence of two streams."""
     cells = {word % 1000 for sent in streams for word in sent}
     # Words of values left follow those of values held.
     first_left = 6 if held != left else max(cells) + 1
@@ -159,7 +158,7 @@ def worst(streams: Sequence[Counter[int]], held: float, left: float, epsilon: fl
 
 
 def joint(kinds: Sequence[tuple[int, int, float]]) -> Pair:
-    """Both probabilities of all that cells may show; what has one and the same ratio is one."""
+    """Return both probabilities of all views of the cells; equal ratios are merged."""
     p: NDArray[np.float64]
     q: NDArray[np.float64]
     p, q = np.ones((2, 1))

@@ -1,4 +1,4 @@
-"""Losses of up to 2^24 cells: delta and epsilon are never below the true ones, and hardly above."""
+"""Test losses of up to 2^24 cells: delta and epsilon are never below the truth, barely above."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_epsilon_is_never_below_the_true_one_and_hardly_above(cells: int, delta:
 
 
 def test_where_delta_is_not_enough_no_epsilon_is() -> None:
-    # Nothing hides a message where there is no noise, with a probability of e^-10.
+    # No message is hidden without noise, which has a probability of e^-10.
     assert ShiftedEitherWay(PoissonNoise(10.0), 4).epsilon(1e-6) == math.inf
     assert ShiftedEitherWay(PoissonNoise(10.0), 4).epsilon(1e-3) < 10
 
@@ -156,7 +156,7 @@ def test_weights_and_losses_are_off_by_no_more_than_they_say(noise: CellNoise) -
     masses, error = noise.weights(low, high)
     assert error < 1e-11
     told = shifted_losses(noise, 2)
-    # Those of the noise that are possible after a shift by 2, which are the last ones.
+    # Values of the noise that are possible after a shift by 2: the last ones.
     for index in np.linspace(0, len(told.losses) - 1, 7).astype(int):
         count = int(np.flatnonzero(masses == told.masses[index])[0]) + low
         exact = log_law(noise, count)
@@ -216,7 +216,7 @@ def test_a_coarser_grid_tells_no_less_and_has_no_mass_more(one: LossDistribution
 
 
 def test_compositions_on_a_coarser_grid_tell_no_less_and_hardly_more() -> None:
-    """More points than are kept: against the same with all of them."""
+    """More points than are stored, compared with the same with all of them."""
     told = shifted_losses(PoissonNoise(900.0), 1)
     fine, coarse = on_grid(told, 1e-4), on_grid(told, 1e-3)
     assert len(fine.masses) > 4_096 > len(coarse.masses)
@@ -308,7 +308,7 @@ def test_the_dominating_kind_has_the_larger_delta_everywhere(noise: CellNoise) -
 
 
 def test_the_dominating_kind_leaves_nothing_out_below_all_losses() -> None:
-    # At the least loss the one has the larger delta, and beside it the other.
+    # At the least loss the one has the larger delta, and next to it the other.
     one = LossDistribution(0.5, 0, np.array([0.1, 0.8]), 0.1)
     other = LossDistribution(0.5, 0, np.array([0.8, 0.0]), 0.2)
     both = dominating(one, other)
@@ -333,11 +333,11 @@ def test_every_pattern_of_directions_is_private_by_the_sum_over_all_outcomes(
         spent = either.delta(pattern.count(1), epsilon)
         assert exact <= spent <= exact * (1 + 1e-2) + 5e-8
     assert either.private(epsilon, 1.02 * max(true) + 5e-8)
-    # One pattern too many is enough not to be.
+    # One pattern too many is rejected.
     assert not either.private(epsilon, 0.999 * max(true))
 
 
-# Of epsilon 0.05 and a smaller delta there would be too many outcomes to look at.
+# Epsilon 0.05 and a smaller delta would need too many outcomes.
 @pytest.mark.parametrize(
     ("epsilon", "delta", "epochs"),
     [
@@ -349,7 +349,7 @@ def test_every_pattern_of_directions_is_private_by_the_sum_over_all_outcomes(
 def test_noise_of_every_epoch_counts_is_enough_for_all_pairs_of_streams(
     epsilon: float, delta: float, epochs: int
 ) -> None:
-    """By enumeration: streams of 0 and 1 that differ in all epochs or in some, either way."""
+    """Enumerates streams of 0 and 1 that differ in all epochs or in some, either way."""
     noise = poisson_for_epochs(epsilon, delta, epochs)
     worst = max(
         hockey_stick(noise, pattern, epsilon) for pattern in product((1, 0, -1), repeat=epochs)
@@ -369,13 +369,12 @@ def test_all_patterns_are_looked_at_for_the_noise_that_is_chosen(
 
 
 def hockey_stick(noise: CellNoise, pattern: Sequence[int], epsilon: float) -> float:
-    """Over every combination of counts."""
     counts = np.arange(-1, noise.window(1e-13)[1] + 2)
     law = np.array([float(each) for each in laws(noise, counts)])
     moved = np.array([float(each) for each in laws(noise, counts - 1)])
     p, q = np.ones((2, 1))
     for direction in pattern:
-        # The first neighbour is without the message in cells that are shifted up.
+        # The first neighbor is without the message in cells that are shifted up.
         one, two = {1: (law, moved), -1: (moved, law), 0: (law, law)}[direction]
         if direction:
             p, q = np.outer(p, one).ravel(), np.outer(q, two).ravel()

@@ -1,4 +1,4 @@
-"""Measurements with noise: what they lose, exactly, and what noise they have."""
+"""Test measurements with noise: exact losses and the distribution of the noise."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ THOUSAND = tuple(map(str, range(1000)))
 
 
 def test_the_table_of_noise_is_the_discrete_laplace_law() -> None:
-    """With q^|z| (1 - q) / (1 + q), and all that is larger at the outermost numbers."""
+    """q^|z| (1 - q) / (1 + q), and the whole tail at the outermost numbers."""
     noise = ClampedNoise(0.875, 40)
     q = Fraction(noise.decay)
     masses = [high - low for low, high in pairwise((0, *noise.table.bounds))]
@@ -103,7 +103,7 @@ def test_noise_of_jl_hh_is_as_published_and_twice_that(calibration: Calibration)
 def test_the_loss_of_all_pairs_of_items_is_what_is_stated(
     epsilon: float, delta: float, measurements: int, calibration: Calibration
 ) -> None:
-    """By enumeration: of six items some are opposite in all rows. Half of the noise is noticed."""
+    """Enumerates six items, some of them opposite in all rows. Half of the noise is detected."""
     asked = JlHhParameters(epsilon, tuple("abcdef"), delta, measurements, calibration)
     law = calibrate(asked, 1)
     views = ExactMeasurements(law, 1)
@@ -287,7 +287,7 @@ def test_matrices_have_columns_of_zeros_for_no_item() -> None:
 
 
 def test_delta_is_stated_where_any_part_of_what_is_lost_needs_it() -> None:
-    """Few large steps keep to the sum of their losses; many small ones need a delta for theirs."""
+    """Few large steps are bounded by the sum of their losses; many small ones need a delta."""
     steps = {9: Fraction(2), 1: Fraction(1001, 1000)}
     noise = cast(ClampedNoise, SimpleNamespace(odds=steps.__getitem__))
     for counts in ([(1, 9), (5000, 1)], [(5000, 1), (1, 9)]):

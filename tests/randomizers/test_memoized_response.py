@@ -1,4 +1,4 @@
-"""Memoized responses: what they claim for a value, and what a stream that changes loses."""
+"""Test memoized responses: their claim for a value, and the loss of a stream that changes."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_all_of_epsilon_for_the_permanent_response_loses_more(last_epoch: int, l
 def test_the_loss_of_a_stream_is_that_of_the_worst_pair_of_streams(
     parameters: MemoizedResponseParameters, last_epoch: int
 ) -> None:
-    """All streams and all that can be sent, in exact arithmetic; one change is enough."""
+    """All streams and all possible reports, in exact arithmetic; one change is enough."""
     law = calibrate(parameters, last_epoch)
     streams = list(product((0, 1), repeat=last_epoch))
     hardly = [stream for stream in streams if int(np.abs(np.diff(stream)).sum()) <= 1]
@@ -79,11 +79,11 @@ def test_the_loss_of_a_stream_is_that_of_the_worst_pair_of_streams(
 def test_a_value_that_never_changes_loses_what_is_claimed_at_most(
     parameters: MemoizedResponseParameters,
 ) -> None:
-    """However long it is reported; in the end the permanent response is known, and no more."""
+    """Any number of reports reveals at most the permanent response."""
     for last_epoch in (1, 10, 1000):
         law = calibrate(parameters, last_epoch)
         kept = float(law.permanent.probability(0))
-        # The reports that tell most: all ones.
+        # The most revealing reports: all ones.
         most = law.instantaneous.loss * last_epoch
         ratio = (kept + (1 - kept) * math.exp(-most)) / (kept * math.exp(-most) + 1 - kept)
         assert math.log(ratio) <= law.epsilon + 1e-12
@@ -156,7 +156,7 @@ def loss_of_report(law: MemoizedResponseLaw) -> float:
 
 
 def probability(law: MemoizedResponseLaw, stream: tuple[int, ...], sent: tuple[int, ...]) -> int:
-    """Of a stream's reports, as an integer weight: the sum over its four pairs of responses."""
+    """Return an integer weight of a stream's reports: the sum over its four pairs of responses."""
     return sum(
         prod(law.permanent.weights[reversed_] for reversed_ in reversals)
         * prod(

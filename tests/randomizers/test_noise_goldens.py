@@ -1,10 +1,11 @@
-"""The reference's tables of noise, and how close to the exact values the computed ones are.
+"""Compare computed noise with the reference's tables and with the exact values.
 
 Exact values are bracketed: by losses on a grid several times finer than that of the accounting,
 rounded up or down, from probabilities of scipy. A mean is private by the one, and one that is half
 a percent smaller is not private by the other.
 
-Some printed means of the reference are up to 1.7 % above what is needed; none may be exceeded.
+Some printed means of the reference are up to 1.7 % above the necessary mean; computed means must
+never exceed the printed ones.
 """
 
 from __future__ import annotations
@@ -182,7 +183,7 @@ def assert_least(
     delta: float,
     bracket: float = BRACKET,
 ) -> None:
-    """Parts are private; with a mean that is half a percent smaller they are not."""
+    """Check that parts are private, and not with a mean that is half a percent smaller."""
     upper = max(divergence(each, epsilon, upwards=True) for each in both_ways(parts(1.0)))
     lower = max(divergence(each, epsilon, upwards=False) for each in both_ways(parts(bracket)))
     assert upper <= delta < lower
@@ -196,7 +197,7 @@ def both_ways(parts: Sequence[ShiftedCells]) -> list[list[ShiftedCells]]:
 
 
 def divergence(parts: Sequence[ShiftedCells], epsilon: float, upwards: bool) -> float:
-    """The hockey-stick divergence, from above or from below.
+    """Bound the hockey-stick divergence, from above or from below.
 
     From above, outcomes are split between two points of a grid as in "Connect the Dots". From below
     losses are rounded down, and very unlikely outcomes are dropped instead of being certain loss.
@@ -205,7 +206,7 @@ def divergence(parts: Sequence[ShiftedCells], epsilon: float, upwards: bool) -> 
     cells = sum(part.cells for part in parts)
     # Rounding down takes half a width from each loss: 3/2,000 of epsilon in all.
     width = math.sqrt(squares / cells) / 120 if upwards else 0.003 * epsilon / cells
-    # Half a circle holds twelve standard deviations, and what an outcome may exceed them by.
+    # Half a circle holds twelve standard deviations, and the maximum excess of an outcome.
     reach = 12 * math.sqrt(squares) + squares + epsilon + 2
     points = 1 << math.ceil(math.log2(2 * reach / width))
     spectrum = np.ones(points // 2 + 1, complex)
@@ -223,7 +224,6 @@ def divergence(parts: Sequence[ShiftedCells], epsilon: float, upwards: bool) -> 
 def gridded(
     part: ShiftedCells, width: float, points: int, upwards: bool
 ) -> tuple[NDArray[np.float64], float]:
-    """Masses on the circle of the grid, and the mass of certain loss."""
     counts = np.arange(int(part.noise.mean + 40 * math.sqrt(part.noise.variance) + 60))
     shifted = counts - part.shift
     with np.errstate(invalid="ignore"):

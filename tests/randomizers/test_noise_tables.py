@@ -1,4 +1,4 @@
-"""Tables of dummies: as near to their laws as they say, drawn exactly, from 10^-6 to 10^5."""
+"""Test tables of dummies: stated distance to their laws, exact draws, from 10^-6 to 10^5."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MEANS = [1e-6, 1e-3, 0.5, 1.0, 7.3, 74.0, 1e3, 1e5]
 
 
 class Scripted:
-    """Stands in for a generator: returns the words it was given, one after the other."""
+    """Replace a generator: return the given words in order."""
 
     def __init__(self, words: list[int]) -> None:
         self.words = words
@@ -125,7 +125,7 @@ def test_bounds_that_share_leading_bits_are_told_apart() -> None:
 
 
 def drawn(table: NoiseTable, value: int) -> int:
-    """What the table makes of one uniform integer of 128 bits, word by word as it asks for it."""
+    """Return the table's draw from one uniform 128-bit integer, read word by word on demand."""
     leading, rest = divmod(value, 1 << 64)
     words = [leading >> 48, (leading & (1 << 48) - 1) << 16, rest]
     generator = cast(np.random.Generator, Scripted(words))
@@ -201,7 +201,7 @@ def test_clusters_in_uniform_cells_make_independent_negative_binomial_cells() ->
 
 
 def test_more_clusters_than_the_law_asks_for_are_never_less() -> None:
-    """Rounding the mean number of clusters up makes the shape larger, by no more than rounding."""
+    """Rounding up the mean number of clusters makes the shape larger, by at most the rounding."""
     for shape, mean in ((1e-4, 3e-4), (30.0, 98.0), (2.0, 1e4)):
         with localcontext() as context:
             context.prec = 60

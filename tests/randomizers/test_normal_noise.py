@@ -1,4 +1,4 @@
-"""Normal noise in whole numbers: its table to the last unit, its draws, and what it loses."""
+"""Test integer normal noise: its table to the last unit, its draws, and its loss."""
 
 from __future__ import annotations
 
@@ -35,7 +35,6 @@ def test_a_table_is_symmetric_rises_and_ends() -> None:
 
 
 def test_how_far_a_table_is_from_its_law_is_stated() -> None:
-    """Number by number, with all that lies beyond it."""
     noise = NormalNoise(3)
     with mp.workprec(700):
         exact = [mp.ncdf(mpf(2 * n + 1) / 6) for n in range(-noise.most - 1, noise.most + 1)]
@@ -79,7 +78,7 @@ def test_draws_follow_the_law() -> None:
 
 
 def test_what_is_drawn_is_pinned() -> None:
-    """A worker of another version that drew otherwise would make a second noise."""
+    """A worker of another version with different draws would make a second noise."""
     rng = seeded_generator(20240229)
     assert [NormalNoise(22_843).draw(rng) for _ in range(4)] == [
         66_781,

@@ -1,4 +1,4 @@
-"""One device from a protocol's name and the JSON of its law, with numpy alone."""
+"""Test one device from a protocol's name and the JSON of its law, with numpy alone."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Guarantees that hide a user among the messages of others, with the others' values chosen freely.
+"""Attack guarantees that hide a user among others, with the others' values chosen freely.
 
 Each protocol whose stated delta assumes that other users randomize their values is attacked on a
 small population: for every pair of neighboring values and every choice of the others' values, the
 law of all that the shuffle stage releases is enumerated, and the largest exact delta compared with
-the stated one. Nothing of the accounting is used but the law that it chose.
+the stated one. Only the law is taken from accounting.
 """
 
 from __future__ import annotations
@@ -37,9 +37,7 @@ from dpstream.randomizers.single_message import calibration as single_message
 from tests.support.sources import ROOT
 
 Sent = dict[tuple[int, ...], float]
-"""Probabilities of what a user adds to the released counts."""
 Items = tuple[int, ...]
-"""What a user holds."""
 
 ALPHABET = tuple("abcdefghij")
 
@@ -49,11 +47,9 @@ class Case:
     """A calibrated law as its definition has it.
 
     Attributes:
-        epsilon: stated.
-        delta: stated.
-        sent: of each value.
-        neighbors: pairs of values that cannot be told apart.
-        users: the fewest contributors.
+        sent: Law of the messages of each value.
+        neighbors: Pairs of values that must be indistinguishable.
+        users: Minimum number of contributors.
     """
 
     epsilon: float
@@ -63,12 +59,11 @@ class Case:
     users: int
 
     def worst(self) -> float:
-        """The largest delta, over neighbors and all values of all others."""
         factor = math.exp(self.epsilon)
         return max(float(np.maximum(p - factor * q, 0).sum()) for p, q in self.laws())
 
     def laws(self) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
-        """Laws of the released counts under neighboring values, for all values of all others."""
+        """Yield laws of the released counts of neighboring values, for all values of all others."""
         for others in self._others(self.users - 1, list(self.sent)):
             for one, other in self.neighbors:
                 p, q = (added(others, self.sent[value]) for value in (one, other))
@@ -76,7 +71,6 @@ class Case:
                 yield q, p
 
     def _others(self, users: int, values: list[Items]) -> Iterator[NDArray[np.float64]]:
-        """The law of the counts of so many others, for every multiset of their values."""
         width = len(next(iter(next(iter(self.sent.values())))))
 
         def chosen(
@@ -92,7 +86,7 @@ class Case:
 
 
 def added(law: NDArray[np.float64], sent: Sent) -> NDArray[np.float64]:
-    """The law of counts to which one more user adds; no count grows by more than 1."""
+    """Return the law of counts after one more user; each count grows by at most 1."""
     grown = np.zeros([size + 1 for size in law.shape])
     for counts, probability in sent.items():
         grown[tuple(slice(n, n + size) for n, size in zip(counts, law.shape, strict=True))] += (
@@ -180,7 +174,7 @@ def of_sketch(law: Any, users: int) -> Case:
 
 
 def of_sets(law: ProjectiveGeometryLaw, users: int) -> Case:
-    """Two coordinates: of each item one point, another one each, is in its set."""
+    """Two coordinates: of each item one point, and another one each, is in its set."""
     space, (own, other) = law.space, law.odds.weights
     assert (space.coordinates, space.hyperplane) == (2, 1)
     values = held(law.items, 1)
@@ -196,7 +190,7 @@ def of_sets(law: ProjectiveGeometryLaw, users: int) -> Case:
 
 
 def of_learning(law: LdpSgdLaw, users: int) -> Case:
-    """With two directions to draw from: an example decides on the sign for each of them."""
+    """Two directions to draw from: an example determines the sign for each of them."""
     own, other = law.odds.weights
     sent: dict[Items, Sent] = {}
     for signs in product((0, 1), repeat=2):
@@ -269,7 +263,7 @@ TIGHT = {
     *("one item", "fragments", "fragments of few", "fragments of three", "fragments of sets"),
     *("fragments removed", "sketch removed"),
 }
-"""Laws whose worst delta is more than half of the stated one: less noise breaks the promise."""
+"""Laws whose worst delta exceeds half of the stated one: less noise breaks the promise."""
 
 
 def law_of(name: str, last_epoch: int = 1) -> tuple[Protocol, Any, int]:
@@ -291,7 +285,6 @@ def test_no_choice_of_others_breaks_the_stated_delta(name: str) -> None:
 
 
 def quieter(law: Any, factor: int) -> Any:
-    """With a fraction of the probability of a reversal, or of each other symbol."""
     if hasattr(law, "bits") and isinstance(law.bits, FragmentsLaw):
         return replace(law, bits=quieter(law.bits, factor))
     own, other = law.odds.weights
@@ -299,7 +292,7 @@ def quieter(law: Any, factor: int) -> Any:
 
 
 def test_the_values_of_others_matter() -> None:
-    """A calibration for others who hold nothing, or as many as not, would be wrong."""
+    """A calibration that assumes empty values of others, or half of them empty, would be wrong."""
     protocol, law, users = law_of("fragments")
     case = protocol.case(law, users)
     others = next(case._others(users - 1, [()]))
@@ -319,7 +312,7 @@ def test_no_choice_of_fewer_others_breaks_the_epsilon_stated_for_them(name: str)
 
 @pytest.mark.parametrize("name", ["one item", "fragments of few"])
 def test_no_choice_of_others_breaks_the_delta_of_two_epochs(name: str) -> None:
-    """Others choose their values anew; the released counts of both epochs are independent."""
+    """Others choose their values independently in each epoch; released counts are independent."""
     users = 6
     protocol, epsilon, delta, _, _, more = LAWS[name]
     asked = protocol.parameters(epsilon, 5 * delta, ALPHABET[:1], **more)
@@ -358,7 +351,7 @@ def test_no_choice_of_others_breaks_the_figure_of_whole_streams(loss: float, use
 
 
 def test_every_calibration_that_assumes_others_is_attacked() -> None:
-    """Those that hide a user among the messages of others import one of two modules."""
+    """Protocols that hide a user among the messages of others import one of two modules."""
     folder = ROOT / "randomizers"
     hiding = re.compile(r"accounting\.amplification|fragments\.calibration")
     found = {

@@ -1,4 +1,4 @@
-"""Noise of overlapping cells: against everything that can be seen, in tiny spaces of words."""
+"""Test noise of overlapping cells against all possible views, in tiny spaces of words."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Words = frozenset[tuple[int, ...]]
 
 
 def line(item: tuple[int, int], buckets: int) -> Words:
-    """The words (d, <d, x>) of an item, over all directions d of the plane."""
+    """Return the words (d, <d, x>) of an item, over all directions d of the plane."""
     directions = [(1, slope) for slope in range(buckets)] + [(0, 1)]
     return frozenset((*d, (d[0] * item[0] + d[1] * item[1]) % buckets) for d in directions)
 
@@ -60,14 +60,14 @@ def test_nothing_that_can_be_seen_tells_more_than_said(
         epsilon = epsilon_for_overlapping(mean, delta, overlap, items)
         assert 0 < epsilon < math.inf
         assert delta_of_views(sets, items, mean, epsilon) <= delta
-        # The labels give away more than is seen, but not much more.
+        # Labels reveal more than is visible, but little more.
         assert delta_of_views(sets, items, mean, epsilon / 2) > delta / 3
 
 
 def delta_of_views(sets: Sequence[Words], items: int, mean: float, epsilon: float) -> float:
-    """Over all counts of messages, for a user with the first sets and one with the others.
+    """Return delta over all counts of messages, for the first sets of a user and the second.
 
-    Words that lie in the same sets are as good as one.
+    Words that lie in the same sets are equivalent.
     """
     rate = mean / len(sets[0])
     kinds = Counter(
@@ -101,7 +101,7 @@ def test_both_laws_of_the_weight_add_up_to_one(mean: float, items: int, overlap:
 
 
 def test_a_single_item_is_told_apart_by_two_poisson_numbers() -> None:
-    """Words of its set alone weigh 1, those of the overlap half of which are labelled weigh 2."""
+    """Words only in its set have weight 1, words of the overlap, half of them labeled, weight 2."""
     weights, masses, *_ = weight_law(5.0, 0.4, 1)
     alone, shared = stats.poisson(3.0), stats.poisson(1.0)
     for weight, mass in zip(weights[:40], masses[:40], strict=True):
@@ -123,7 +123,7 @@ def test_epsilon_is_that_of_all_weights_never_below_and_hardly_above(
     for _ in range(items):
         absent = np.outer(absent, masses).ravel()
         present = np.outer(present, masses * weights / mean).ravel()
-    # As many messages less as there are more.
+    # Equally many messages fewer and more.
     one, other = np.outer(absent, present), np.outer(present, absent)
     delta = float(np.maximum(one - math.exp(epsilon) * other, 0).sum())
     spent = epsilon_for_overlapping(mean, delta, overlap, items)
@@ -132,7 +132,7 @@ def test_epsilon_is_that_of_all_weights_never_below_and_hardly_above(
 
 @pytest.mark.parametrize("items", [1, 2, 3, 6])
 def test_no_cover_with_the_same_mean_has_larger_jumps(items: int) -> None:
-    """In convex order, where covers are extreme: words lie in one set, or in so many of them."""
+    """In convex order, where covers are extreme: words lie in one set, or in `items` of them."""
     mean, overlap = 1.0, 0.9 / (2 * items - 1)
     beta, ceilings = (2 * items - 1) * overlap, np.linspace(0, 2 * items + 1, 500)
     most = sum(
@@ -146,7 +146,7 @@ def test_no_cover_with_the_same_mean_has_larger_jumps(items: int) -> None:
         cover += share / covered * np.maximum(covered - ceilings, 0)
         assert (cover <= most + 1e-12).all()
         attained = np.maximum(attained, cover)
-    # And no smaller jumps would do.
+    # Smaller jumps would not suffice.
     assert attained == pytest.approx(most, abs=1e-12)
 
 

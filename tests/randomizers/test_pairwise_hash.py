@@ -1,4 +1,4 @@
-"""Pairwise hashes: two numbers fall into buckets as if each were drawn for itself."""
+"""Test pairwise hashes: two numbers fall into buckets as if drawn independently."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.thinned import thinned
 FALSE_ALARM = 1e-11
 FUNCTIONS = 20_000
 BUCKETS = 8
-# Neighbours, the same digits in other places, and digits at the ends of their range.
+# Neighbors, the same digits in other places, and digits at the ends of their range.
 PAIRS = [
     (0, 1),
     (1, 2),
@@ -34,12 +34,11 @@ def test_pairs_are_independent_and_uniform_over_the_functions(pair: tuple[int, i
         one, other = PairwiseHash.of(f"function {index}").buckets(numbers, BUCKETS)
         found[one, other] += 1
     assert stats.chisquare(found.ravel()).pvalue > FALSE_ALARM
-    # The same function of both, or one that ignores the text, would be seen at once.
+    # The same function of both, or one that ignores the text, would be detected.
     assert stats.chisquare(np.diag(found.sum(axis=1)).ravel()).pvalue < FALSE_ALARM
 
 
 def test_collisions_are_no_more_likely_than_stated() -> None:
-    """Over functions with random coefficients, for pairs that are close together or far apart."""
     rng = seeded_generator(1)
     buckets, functions = 50, 4_000
     pairs = rng.integers(0, 1 << 61, (500, 2))
@@ -49,7 +48,7 @@ def test_collisions_are_no_more_likely_than_stated() -> None:
         cells = PairwiseHash(high, low, offset).buckets(pairs, buckets)
         collisions += int(np.count_nonzero(cells[:, 0] == cells[:, 1]))
     trials = functions * len(pairs)
-    # Pairs are independent of each other but for the function; ten times their spread.
+    # Pairs are independent of each other except for the function; ten times their spread.
     spread = 10 * np.sqrt(trials / buckets)
     assert abs(collisions - trials / buckets) < spread
     assert abs(collisions - 1.1 * trials / buckets) > spread
@@ -65,7 +64,7 @@ def test_buckets_are_those_of_the_formula_in_whole_numbers(number: int) -> None:
     ):
         high, low = divmod(number, PRIME)
         expected = (each.high * high + each.low * low + each.offset) % PRIME % 1_000
-        # Whatever other numbers there are beside it.
+        # Independent of other numbers in the same array.
         for numbers in ([number], [number, 0], [number, 1 << 61]):
             assert each.buckets(np.array(numbers, np.int64), 1_000)[0] == expected
 

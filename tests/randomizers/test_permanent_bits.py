@@ -40,7 +40,6 @@ def test_what_is_encrypted_says_of_which_value_and_cells_the_answers_are() -> No
 
 
 def answer(key: NDArray[np.uint8], cell: int, bit: int, threshold: int) -> int:
-    """One of them, worked out by itself; cells are counted from 0."""
     block = b"fragment" + bytes([bit, 0, 0, 0]) + (cell // 4).to_bytes(4, "little")
     word = encrypt(key.tobytes(), block)[4 * (cell % 4) :][:4]
     return bit ^ (int.from_bytes(word, "little") < threshold)
@@ -66,7 +65,7 @@ def test_answers_of_many_devices_are_those_of_each_by_itself(
     ]
     bits = PermanentBits(cells, threshold)
     assert bits.ones(keys, sets).tolist() == expected
-    # However many are looked at together.
+    # Independent of the batch size.
     monkeypatch.setattr("dpstream.randomizers.permanent_bits._CHUNK_BYTES", 300)
     assert bits.ones(keys, sets).tolist() == expected
     assert bits.ones(keys[:0], sets[:0]).tolist() == [0] * cells
@@ -82,7 +81,6 @@ def test_an_answer_is_reversed_by_smaller_words_alone(bit: int) -> None:
 
 
 def test_answers_are_reversed_as_often_as_the_threshold_says_whatever_the_value() -> None:
-    """And whether one is tells nothing of the other value's, nor of other cells'."""
     devices, cells = 2_000, 8
     probability = 0.25
     bits = PermanentBits(cells, int(probability * (1 << 32)))

@@ -1,6 +1,6 @@
-"""Fragments whose backstop is permanent: what stays the same, what it costs, and what it does not.
+"""Test fragments with a permanent backstop: what stays the same, and the cost in privacy.
 
-The losses of whole streams are compared with those of all reports of a bit there can be.
+The losses of whole streams are compared with those of all possible reports of a bit.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from dpstream.randomizers.randomness import seeded_generator
 
 WORDS = 1 << 32
 EXACTLY = 1 << 200
-"""Odds of reports that are as good as never reversed."""
+"""Odds of reports that are practically never reversed."""
 
 
 def law_of(
@@ -72,7 +72,7 @@ def test_the_same_value_has_the_same_backstop_for_ever_and_another_has_another()
     devices.enrol(1, seeded_generator(131))
     first = sent(devices, 1, [5])
     assert sent(devices, 2, [5], seed=2) == first
-    # Cells of which the bit stays are the same, the others have answers of their own.
+    # Cells with an unchanged bit are the same, the others have independent answers.
     changed = sent(devices, 3, [9], seed=3)
     assert [cell for cell in range(200) if changed[cell] != first[cell]] in ([4], [8], [4, 8], [])
     restored = Fragments.restore(law, devices.state_arrays(), 3)
@@ -94,7 +94,6 @@ def test_keys_come_from_the_generator_and_none_comes_twice() -> None:
 
 
 def views(law: FragmentsLaw, stream: tuple[int, ...]) -> dict[tuple[int, ...], Fraction]:
-    """What all reports of a bit say, in their order, with their probabilities."""
     assert law.backstop is not None
     stopped, reversed_ = (
         Fraction(odds.weights[1], sum(odds.weights)) for odds in (law.backstop, law.odds)
@@ -164,9 +163,9 @@ def test_an_unchanged_value_costs_no_more_than_the_backstop_however_long_the_str
 
 
 def test_shuffled_backstops_are_no_bound_where_other_epochs_tell_them() -> None:
-    """Of the same user at one epoch, with reports that hide nothing: the exact law of all views.
+    """Two epochs of the same user, with reports that hide nothing: the exact law of all views.
 
-    So permanent ones are not counted on in the central epsilon, as those of single epochs are.
+    So permanent backstops do not count toward the central epsilon, unlike those of single epochs.
     """
     law = law_of(WORDS // 4, (EXACTLY, 1), epochs=2, items=1, minimum=4)
     assert law.backstop is not None
@@ -176,7 +175,7 @@ def test_shuffled_backstops_are_no_bound_where_other_epochs_tell_them() -> None:
     spent = float(divergence(seen, other, exponential(epsilon, rounded_up=True)))
     claimed = amplified_delta(of_randomized_response(law.backstop.loss, 2), 4, epsilon)
     assert claimed < 0.25 < spent
-    # It is that of the user alone: the sums of the two epochs are equal, or not.
+    # The backstop is that of the user alone: the sums of the two epochs are equal, or not.
     assert spent == pytest.approx(1 - math.exp(epsilon) * 2 * 0.25 * 0.75, rel=0.01)
 
 
@@ -186,7 +185,7 @@ def test_the_central_epsilon_is_that_of_the_reports_alone(reports: int) -> None:
     coin = of_randomized_response(law.odds.loss, 2)
     assert amplified_delta(coin, 10_000, 1.0, 2 * reports) <= 1e-6
     assert amplified_delta(coin, 10_000, law.stream_epsilon, 4 * 2 * reports) <= 1e-6
-    # As little noise as that allows, and with half of it, too little.
+    # The minimum noise that allows this, and half of it, which is too little.
     half = of_randomized_response(math.log(2 * math.exp(law.odds.loss) + 1), 2)
     assert amplified_delta(half, 10_000, 1.0, 2 * reports) > 1e-5
     assert amplified_delta(half, 10_000, law.stream_epsilon, 4 * 2 * reports) > 1e-5
@@ -203,7 +202,7 @@ def test_with_few_others_all_reports_together_lose_no_more(reports: int) -> None
 
 
 def test_the_backstop_s_error_does_not_average_out_and_intervals_of_sums_say_so() -> None:
-    """Of the sum of four epochs, which a standard deviation of independent ones is rejected for."""
+    """The sum of four epochs rejects a standard deviation that assumes independence."""
     users, runs, epochs = 150, 150, 4
     law = law_of(WORDS // 10, (9, 1), epochs, items=2, minimum=10)
     attendance = Attendance.constant(epochs, users)

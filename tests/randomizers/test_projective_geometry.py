@@ -45,7 +45,7 @@ LARGE = [(2, 21), (3, 14), (7, 7), (11, 7), (37, 5), (101, 2), (503, 3)]
 ODDS = ComposedLaw((5, 2))
 
 BOUND = 1.05
-"""On the variance, over that of the best local protocol for large domains."""
+"""Factor on the variance, over that of the best local protocol for large domains."""
 
 
 def law_of(
@@ -62,7 +62,6 @@ def law_of(
 
 
 def sets_of(order: int, coordinates: int) -> list[set[int]]:
-    """The words of every item."""
     points = PointSpace(order, coordinates).points
     words = [word_vector(number, order, coordinates) for number in range(points)]
     return [
@@ -97,7 +96,7 @@ def test_numbers_and_points_are_one_to_one(order: int, coordinates: int) -> None
 
 @pytest.mark.parametrize(("order", "coordinates"), SMALL)
 def test_every_point_inside_and_outside_is_chosen_once(order: int, coordinates: int) -> None:
-    """So what is uniform among the numbers is uniform among the points."""
+    """Uniform numbers are therefore uniform points."""
     space = PointSpace(order, coordinates)
     every = set(range(space.points))
     for item, own in enumerate(sets_of(order, coordinates)):
@@ -152,7 +151,6 @@ def prefix_law() -> ProjectiveGeometryLaw:
 
 
 def prefix_probabilities(held: int) -> NDArray[np.float64]:
-    """Of every word: a level first, then a word with the odds of its cell."""
     law, sets, found = prefix_law(), sets_of(2, 3), []
     code = law.prefixes
     assert code is not None
@@ -215,7 +213,6 @@ def reports(law: ProjectiveGeometryLaw, values: NDArray[Any], seed: int) -> NDAr
 def test_probabilities_and_variance_are_those_of_all_words(
     order: int, coordinates: int, slots: int
 ) -> None:
-    """By enumeration: they are the same for every two items."""
     law = law_of(order, coordinates, slots)
     sets = sets_of(order, coordinates)
     own, other = ODDS.weights
@@ -228,7 +225,7 @@ def test_probabilities_and_variance_are_those_of_all_words(
         else:
             assert elsewhere == inside
     if slots == 1:
-        # One user who does not hold the item: the estimate is 1 / (a - b) times a coin.
+        # One user without the item: the estimate is 1 / (a - b) times a coin.
         coin = (1 - elsewhere) ** 2 * elsewhere + elsewhere**2 * (1 - elsewhere)
         assert relative_variance(law.space, ODDS) == coin / (held - elsewhere) ** 2
 
@@ -270,12 +267,12 @@ def test_no_space_with_fewer_points_is_nearly_as_good(items: int, epsilon: float
 
 
 def least_variance(epsilon: float) -> float:
-    """Of the count of a rare item, for each user, whatever the local protocol."""
+    """Return the variance of the count of a rare item, per user, minimized over local protocols."""
     return 4 * math.exp(epsilon) / math.expm1(epsilon) ** 2
 
 
 def shuffled_deltas(law: ProjectiveGeometryLaw, devices: int, epsilon: float) -> list[float]:
-    """Exactly, for all neighbours and all that the others may hold."""
+    """Return exact deltas, over all neighbors and all values of the others."""
     own, other = law.odds.weights
     sets = sets_of(law.order, law.coordinates)
     total = sum(law.word_weights)
@@ -377,7 +374,7 @@ def test_parameters_that_are_not_allowed_are_named(changed: dict[str, Any], mess
 
 
 def test_how_much_is_drawn_depends_on_no_value() -> None:
-    """The generator is left where it is, whatever is held."""
+    """The generator's final state is independent of the value."""
     law, left = law_of(3, 4), Counter[str]()
     for held in range(law.items + 1):
         devices, rng = ProjectiveGeometry(law), seeded_generator(91)

@@ -23,7 +23,7 @@ FALSE_ALARM = 1e-10
 
 
 class Scripted:
-    """Stands in for a generator: returns the words it was given, one after the other."""
+    """Replace a generator: return the given words in order."""
 
     def __init__(self, words: list[int]) -> None:
         self.words = words
@@ -112,7 +112,7 @@ def test_every_boundary_between_categories_is_exact(masses: list[int]) -> None:
 
 def test_a_draw_beyond_the_last_whole_multiple_is_repeated() -> None:
     leftover = [2**64 - 1] * 2
-    # 3 does not divide 2^128: the largest value belongs to nobody, the next draw decides.
+    # 3 does not divide 2^128: the largest value is rejected, the next draw decides.
     assert 2**128 % 3
     assert draw_categories([1, 2], 1, Scripted([*leftover, 0, 0]).generator()).tolist() == [0]
     assert draw_categories([1, 2], 1, Scripted([*leftover, 2**63, 0]).generator()).tolist() == [1]
@@ -135,7 +135,6 @@ def _draw(masses: list[int], value: int, lower_words: int) -> int:
 
 
 def drawn_in_a_fork(draw: Callable[[], list[int]]) -> list[int]:
-    """What a forked child draws."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -151,7 +150,6 @@ def drawn_in_a_fork(draw: Callable[[], list[int]]) -> list[int]:
 
 
 def test_a_forked_child_draws_other_words_than_its_parent_and_its_siblings() -> None:
-    """Also where half of a word is left over from before, and of every generator there is."""
     generators = [cryptographic_generator() for _ in range(2)]
     for generator in generators:
         generator.integers(0, 1 << 32, 3, dtype=np.uint32)

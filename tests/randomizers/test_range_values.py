@@ -1,4 +1,4 @@
-"""Devices on the levels of a value tree: what a job may say, what is drawn, and what is refused."""
+"""Test devices on the levels of a value tree: job parameters, draws, and rejections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is set aside for rounding is never less than what can be lost by it."""
+"""Test that reserves for rounding are at least the possible loss."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MASSES = np.array([0.1, 0.3, 0.3, 0.2, 0.1])
 
 @dataclass(frozen=True)
 class Counted:
-    """A number that knows how many additions its first term has been part of."""
+    """Number that tracks the number of additions applied to its first term."""
 
     depth: int = 0
 
@@ -28,7 +28,7 @@ class Counted:
 
 @pytest.mark.parametrize("terms", [1, 2, 3, 7, 100, 10**4, 10**8])
 def test_errors_of_sums_are_those_that_are_proven(terms: int) -> None:
-    """Higham's gamma: of products, and of their sum in whatever order."""
+    """Higham's gamma: of products, and of their sum in any order."""
     lost = terms * Fraction(rounding.UNIT)
     assert Fraction(rounding.of_sum(terms)) >= lost / (1 - lost)
     assert Fraction(1, 2**53) == rounding.UNIT
@@ -44,7 +44,7 @@ def test_no_term_takes_part_in_more_additions_than_are_counted() -> None:
 
 @pytest.mark.parametrize("alpha", [1.2, 2.0, 20.0])
 def test_divergences_are_of_the_largest_masses_and_losses_that_there_may_be(alpha: float) -> None:
-    """Some as much more likely as may be, others as much less as they have to be."""
+    """Some masses are as much more likely as possible, others as much less as they have to be."""
     slack, more = 0.01, 0.02
     likelier, less_likely = MASSES * (LOSSES > 0), MASSES * (LOSSES < 0)
     gained = likelier * np.expm1(more)

@@ -1,4 +1,4 @@
-"""Every search ends on the safe side of where a law begins to keep what is asked."""
+"""Test that every search ends on the safe side of the boundary."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Noise of cell codes: enough for every pair of sets of items, and hardly more than enough."""
+"""Test noise of cell codes: enough for every pair of sets of items, with little excess."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SMALL = [
 
 
 def shifts(code: AxisCode | Grid, items: int) -> set[tuple[int, int]]:
-    """Cells raised by one user and not by another one, and the reverse, for all pairs of users."""
+    """Return cells raised by one user and not by another one, and the reverse, for all pairs."""
     cells = raised_cells(code)
     users = {
         frozenset[int]().union(*chosen)

@@ -1,4 +1,4 @@
-"""Cells shifted by messages: laws of the noise, losses, and their composition."""
+"""Test cells shifted by messages: laws of the noise, losses, and their composition."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_losses_are_log_ratios_and_nothing_is_left_out(noise: CellNoise, shift: 
     told = shifted_losses(noise, shift)
     assert told.masses.sum() + told.certain == pytest.approx(1, abs=1e-10)
     law = frozen(noise)
-    # The masses of Q add up too: P e^-loss.
+    # The masses of Q sum to 1 too: P e^-loss.
     possible_q = 1 - (law.cdf(-shift - 1) if shift < 0 else 0.0)
     if noise.largest < math.inf and shift > 0:
         possible_q = float(law.cdf(noise.largest - shift))
@@ -136,7 +136,7 @@ def test_epsilon_and_delta_are_two_ways_to_say_the_same(
 def test_shifts_in_mixed_directions_are_no_worse(
     last_epoch: int, ups: Sequence[int], epsilon: float
 ) -> None:
-    """What every-epoch counts rest on: it is worst if one stream has all the messages."""
+    """Assumption of every-epoch counts: the worst case is one stream with all the messages."""
     noise = poisson_for_epochs(epsilon, 1e-6, last_epoch)
     for up in ups:
         parts = [
@@ -157,7 +157,7 @@ def test_more_cells_are_less_private_and_more_noise_is_more() -> None:
 
 @pytest.mark.verify
 def test_the_smallest_deltas_are_not_lost_in_rounding() -> None:
-    """From below, by a direct convolution of losses rounded down: sums of positive numbers only."""
+    """Bounded below by a convolution of losses rounded down: sums of positive numbers only."""
     noise, cells, width = PoissonNoise(900.0), 32, 2e-4
     told = shifted_losses(noise, 1)
     points = np.floor(told.losses / width).astype(np.int64)
@@ -174,7 +174,7 @@ def test_the_smallest_deltas_are_not_lost_in_rounding() -> None:
 
 
 def test_composing_thousands_of_cells_keeps_the_digits() -> None:
-    """Against a sum of independent losses that is normal by the central limit theorem."""
+    """Compared with a sum of independent losses, normal by the central limit theorem."""
     cells, mean = 100_000, 2.0e6
     spent = delta_spent([ShiftedCells(PoissonNoise(mean), 1, cells)], 1.0)
     spread = math.sqrt(cells / mean)
@@ -233,7 +233,6 @@ def test_what_tables_leave_out_is_charged_to_delta() -> None:
 
 
 def hockey_stick(parts: Sequence[ShiftedCells], epsilon: float) -> float:
-    """Over every combination of counts; few cells only."""
     cells = [laws(part.noise, part.shift) for part in parts for _ in range(part.cells)]
     p, q = np.ones((2, 1))
     for single_p, single_q in cells:

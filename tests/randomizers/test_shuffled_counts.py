@@ -1,4 +1,4 @@
-"""Boosted value reports: what a device sends, and how far two streams can be told apart by it.
+"""Test boosted value reports: messages of a device, and the distance between two streams.
 
 Devices whose dummies are added by the shuffle stage send real messages only.
 """
@@ -42,7 +42,6 @@ def without_dummies(changes: int, boost: int, last_epoch: int = EPOCHS) -> Shuff
 
 
 def sent(law: ShuffledCountsLaw, values: Sequence[int | None]) -> list[int]:
-    """By a single device."""
     device = ShuffledCounts(law)
     device.enrol(1, RNG)
     return [
@@ -57,11 +56,11 @@ def sent(law: ShuffledCountsLaw, values: Sequence[int | None]) -> list[int]:
         # Always 3, the value, and 3 more or fewer for each of the first two changes.
         ((0, 1, 1, 0, 0, 1, 0), [3, 7, 4, 0, 3, 4, 3]),
         ((1, 0), [7, 0]),
-        # A change while it was silent counts, and is not boosted later.
+        # A change while absent counts, and is not boosted later.
         ((0, None, 1, 0, 1), [3, 0, 4, 0, 4]),
-        # It does not know of a change that it was back for in time, either.
+        # A change that was reverted during its absence is unknown to the device.
         ((0, None, 0, 1), [3, 0, 3, 7]),
-        # Back with the same value it has nothing to tell, and its next change is boosted.
+        # Back with the same value it reports no change, and its next change is boosted.
         ((1, None, 1, 0), [7, 0, 4, 0]),
         ((None, 1, 0, 1), [0, 4, 0, 4]),
     ],
@@ -76,7 +75,7 @@ def test_without_a_boost_values_are_sent_as_they_are() -> None:
 
 @pytest.mark.parametrize(("changes", "boost"), [(1, 1), (1, 3), (2, 2), (3, 1), (4, 2)])
 def test_no_two_streams_differ_more_than_the_noise_is_sized_on(changes: int, boost: int) -> None:
-    """The differences of any two, with any silences, are weakly majorised by the stated shifts."""
+    """Differences of any two, with any silences, are weakly majorized by the stated shifts."""
     last_epoch = 5
     law = without_dummies(changes, boost, last_epoch)
     stated = BoostedReports(last_epoch, changes, boost).shifts
@@ -93,7 +92,7 @@ def test_no_two_streams_differ_more_than_the_noise_is_sized_on(changes: int, boo
             largest = np.sort(np.abs(one - other))[::-1].cumsum()
             assert (largest <= bound).all()
             attained = np.maximum(attained, largest)
-    # The largest shift of all is attained.
+    # The largest of all shifts is attained.
     assert attained[0] == bound[0]
 
 
@@ -193,7 +192,7 @@ def test_the_fewest_contributors_spend_what_was_asked_for_and_half_of_them_more(
 
 
 def test_jobs_that_ask_for_too_many_messages_are_refused() -> None:
-    """Or their boost is made smaller, where that is left open."""
+    """If the boost is not fixed, it is reduced instead."""
 
     def law(**more: Any) -> ShuffledCountsLaw:
         asked = ShuffledCountsParameters(1.0, DELTA, changes=4, **more)

@@ -1,4 +1,4 @@
-"""Shuffled counts of items over time: what a device sends, and what is made of it.
+"""Test shuffled item counts over time: messages of a device, and the law.
 
 Devices whose dummies are added by the shuffle stage send real messages only.
 """
@@ -33,13 +33,12 @@ STAGE = CellNoiseLaw("shuffle", 100.0, 1)
 
 
 def without_dummies(changes: int, boost: int, last_epoch: int = EPOCHS) -> ShuffledItemCountsLaw:
-    """A bucket for every item: word i is item i + 1, and 3 more as one that was left."""
+    """One bucket per item: word i is item i + 1, and word i + 3 means that it was left."""
     left = STAGE if boost else None
     return ShuffledItemCountsLaw(last_epoch, 3, 1.0, DELTA, changes, boost, 3, STAGE, left)
 
 
 def sent(law: ShuffledItemCountsLaw, items: Sequence[int]) -> list[Counter[int]]:
-    """By a single device: words of each epoch."""
     device = ShuffledItemCounts(law)
     device.enrol(1, RNG)
     return [
@@ -50,12 +49,12 @@ def sent(law: ShuffledItemCountsLaw, items: Sequence[int]) -> list[Counter[int]]
 
 @pytest.mark.parametrize(("changes", "boost"), [(1, 2), (2, 1), (2, 3), (3, 2)])
 def test_no_two_streams_differ_more_than_the_noise_is_sized_on(changes: int, boost: int) -> None:
-    """Messages of the one that the other does not send, by how many there are of a word."""
+    """Compares messages sent for one stream but not the other, by their number per word."""
     last_epoch = 3
     law = without_dummies(changes, boost, last_epoch)
     reports = ItemReports(last_epoch, changes, boost, 0.0)
     streams = [sent(law, items) for items in product(range(4), repeat=last_epoch)]
-    # Shifts that are stated, the largest first, are at least those there are.
+    # Stated shifts, the largest first, are at least the actual ones.
     bounds = [
         sorted((n for n, epochs in stated.items() for _ in range(epochs)), reverse=True)
         for stated in (reports.plus, reports.minus)
@@ -98,7 +97,7 @@ def test_dummies_are_uniform_over_the_words_of_either_kind() -> None:
 
 
 def test_tables_are_charged_for_as_they_are_drawn_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At every epoch once for all words of a kind."""
+    """Charged once per epoch for all words of a kind."""
     charged: list[tuple[CellNoiseLaw, int]] = []
     monkeypatch.setattr(
         "dpstream.randomizers.shuffled_counts.shuffled_item_counts.calibration.check_tables",

@@ -1,4 +1,4 @@
-"""Shuffled counts of numbers over time: the words of a value, the law and the parameters."""
+"""Test shuffled counts of numbers over time: the words of a value, the law, the parameters."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ STAGE = CellNoiseLaw("shuffle", 1e-9, 1)
 
 
 def sent(law: ShuffledLevelCountsLaw, *values: int) -> list[list[int]]:
-    """By a single device: the words of each epoch."""
     device = ShuffledItemCounts(law)
     device.enrol(1, RNG)
     return [

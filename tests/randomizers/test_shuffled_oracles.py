@@ -1,4 +1,4 @@
-"""Noise of oracles with rows: what decides about it, and the published rule."""
+"""Test noise of oracles with rows: its parameters, and the published rule."""
 
 from __future__ import annotations
 

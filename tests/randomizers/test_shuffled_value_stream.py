@@ -1,4 +1,4 @@
-"""The shuffled twin of value_stream: what a device sends and is charged, and what is released."""
+"""Test shuffled value_stream: messages and charges of a device, and the release."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from dpstream.randomizers.shuffled_counts.shuffled_value_stream.calibration impo
 ASKED = ShuffledCountsParameters(1, 1e-6, changes=4, dummies="shuffle")
 LAW = calibrate(ASKED, 170, 100)
 DYADIC = law_with(Kernel(1.0, 0.25), replace(ASKED, changes=2), 8)
-"""Everything that devices send of it up to the fourth epoch after a change is on the lattice."""
+"""Stream whose messages up to the fourth epoch after a change all lie on the lattice."""
 
 
 def steps(
@@ -38,7 +38,7 @@ def steps(
     present: NDArray[np.bool_] | None = None,
     seed: int = 1,
 ) -> NDArray[np.int64]:
-    """What devices with these values (epochs, devices) send, in steps; 0 of silent ones."""
+    """Return the messages for values (epochs, devices), in steps; 0 for absent devices."""
     devices, rng = ShuffledValueStream(law), seeded_generator(seed)
     devices.enrol(values.shape[1], rng)
     sent = np.zeros(values.shape, np.int64)
@@ -68,7 +68,7 @@ def test_golden_numbers(
 
 
 def test_the_noise_is_sized_on_the_clock_of_devices() -> None:
-    """Two streams differ by 2 sqrt(R), and what is lost by that is epsilon and delta."""
+    """Two streams differ by 2 sqrt(R), and that costs epsilon and delta."""
     for law in (LAW, DYADIC):
         distance = 2 * np.sqrt(law.clock)
         assert normal_delta(law.epsilon, law.deviation / distance) <= law.delta
@@ -86,7 +86,7 @@ def test_what_tables_of_the_noise_leave_out_must_fit_what_is_set_aside(
 
 
 def test_devices_that_follow_the_rules_are_never_held_up() -> None:
-    """All streams of 8 epochs with at most 2 changes: what is sent is 256 u, rounded."""
+    """All streams of 8 epochs with at most 2 changes: each message is 256 u, rounded."""
     law = DYADIC
     streams = np.array(list(product((0, 1), repeat=8)), np.int8)
     made = np.abs(np.diff(streams, axis=1, prepend=0)).sum(axis=1)
@@ -105,7 +105,6 @@ def test_devices_that_follow_the_rules_are_never_held_up() -> None:
 
 @pytest.mark.parametrize("law", [LAW, DYADIC], ids=["students", "dyadic"])
 def test_no_stream_spends_more_than_its_clock(law: ShuffledValueStreamLaw) -> None:
-    """Nor does one that changes at every epoch, after silences that cost it its boosts."""
     rng = np.random.default_rng(1)
     values = rng.integers(0, 2, (law.last_epoch, 400)).astype(np.int8)
     values[:, :100] = np.arange(law.last_epoch)[:, None] % 2
@@ -115,7 +114,7 @@ def test_no_stream_spends_more_than_its_clock(law: ShuffledValueStreamLaw) -> No
 
 
 def test_the_clock_holds_up_a_device_that_would_run_beyond_it() -> None:
-    """Where its law has less than streams need: words stay within what is left, down to 0."""
+    """A law with less than streams need: words stay within the remaining budget, down to 0."""
     law = replace(DYADIC, clock=100_000)
     values = np.tile(np.array([[1], [0]], np.int8), (4, 50))
     sent = steps(law, values)
@@ -147,7 +146,6 @@ def test_rounding_is_right_on_average() -> None:
 
 
 def test_changes_that_are_not_boosted_are_followed() -> None:
-    """Past the first two, and those made while a device was silent."""
     values = np.array([[1], [0], [1], [1]], np.int8)
     np.testing.assert_array_equal(
         steps(DYADIC, values)[:, 0], [384, -128 - 192, 128 - 48, 128 - 12]

@@ -1,8 +1,8 @@
-"""What noisy sums lose between two streams, from the table that the noise is drawn from.
+"""Test the loss of noisy sums between two streams, from the table of the noise.
 
-Whatever its stream is, and however it reacts to what is published, the squares of what a device
-sends add up to no more than its clock; so what two of its streams add to the sums lies at most
-twice the root of that apart. Here is what that loses: of one epoch exactly, in whole numbers; of
+For every stream, and every reaction to published values, the squares of a device's messages sum to
+at most its squared-norm budget; so the contributions of two of its streams to the sums differ by at
+most twice its root. The loss of that is computed here: of one epoch exactly, in integers; of
 several by summing the products of all outcomes.
 """
 
@@ -35,7 +35,7 @@ from dpstream.randomizers.shuffled_counts.shuffled_value_stream.calibration impo
 )
 
 KERNEL = Kernel(1.0, 0.25)
-"""Of which all words of the first epochs lie on the lattice: nothing is rounded at random."""
+"""Stream whose words of the first epochs all lie on the lattice: no random rounding."""
 
 # A table for larger noise takes a while.
 CASES = [
@@ -45,7 +45,7 @@ CASES = [
 ]
 
 REACH = 9
-"""Deviations: what lies beyond has a probability below 2^-61, and counts as if it told all."""
+"""Deviations; the tail beyond has a probability below 2^-61, and counts as certain loss."""
 BEYOND = Fraction(1, 1 << 61)
 
 
@@ -55,24 +55,23 @@ def law_of(epochs: int, epsilon: float, delta: float) -> ShuffledValueStreamLaw:
 
 
 def farthest(law: ShuffledValueStreamLaw) -> int:
-    """By how much the words of two streams can differ at an epoch, if they do so at no other."""
+    """Return the maximum difference of two streams' words at an epoch, if equal at all others."""
     return math.isqrt(4 * law.clock)
 
 
 @cache
 def weights(noise: NormalNoise) -> tuple[int, ...]:
-    """Of the numbers within `REACH`, in units of 2^-128."""
     most = REACH * noise.deviation
     above = [noise.bound(number) for number in range(most + 1)]
     assert (1 << 128) - above[most] < 2**127 * BEYOND
-    # Symmetric; so the table is, but for its last entries.
+    # Symmetric, like the table except for its last entries.
     assert [noise.bound(-1), noise.bound(-3)] == [2**128 - above[0], 2**128 - above[2]]
     right = np.diff(np.array(above, object)).tolist()
     return (*right[::-1], 2 * above[0] - 2**128, *right)
 
 
 def exact_delta(noise: NormalNoise, shift: int, factor: Fraction) -> Fraction:
-    """The largest P(outcomes) - factor Q(outcomes) of one sum: the noise, and the noise shifted."""
+    """Return the largest P(outcomes) - factor Q(outcomes) of one sum: the noise, and it shifted."""
     held = weights(noise)
     excess = (
         factor.denominator * of_one - factor.numerator * of_other
@@ -83,7 +82,7 @@ def exact_delta(noise: NormalNoise, shift: int, factor: Fraction) -> Fraction:
 
 
 class Sums:
-    """Of noisy sums: P, Q, and the largest P(outcomes) - factor Q(outcomes) for any factor."""
+    """Noisy sums: P, Q, and the largest P(outcomes) - factor Q(outcomes) for any factor."""
 
     def __init__(self, noise: NormalNoise, shift: int) -> None:
         held = np.array([weight / 2**128 for weight in weights(noise)])
@@ -97,20 +96,18 @@ class Sums:
         self._other = np.concatenate([[0.0], np.cumsum(self.other[order])])
 
     def delta(self, factors: NDArray[np.float64]) -> NDArray[np.float64]:
-        """For each of these factors."""
         many = np.searchsorted(self._falling, -factors, side="left")
         with np.errstate(invalid="ignore"):
             found = self._one[many] - np.where(many > 0, factors * self._other[many], 0.0)
         return np.asarray(found, np.float64)
 
     def likely(self) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
-        """P and Q where P is not tiny, and what P is elsewhere."""
         kept = self.one > 1e-11 * self.one.max()
         return self.one[kept], self.other[kept], float(self.one[~kept].sum())
 
 
 def delta_of(noise: NormalNoise, shifts: tuple[int, ...], epsilon: float) -> float:
-    """Of sums of as many epochs, all outcomes of all of them; at most three."""
+    """Return delta over all outcomes of the sums of as many epochs as shifts; at most three."""
     *earlier, last = (Sums(noise, abs(shift)) for shift in shifts)
     one, other, told = np.ones(1), np.ones(1), len(shifts) * float(BEYOND)
     for sums in earlier[1:]:
@@ -124,7 +121,6 @@ def delta_of(noise: NormalNoise, shifts: tuple[int, ...], epsilon: float) -> flo
 
 
 def words(law: ShuffledValueStreamLaw, values: NDArray[np.int8]) -> NDArray[np.int64]:
-    """In steps, of devices with these values, shape (epochs, devices)."""
     devices, rng = ShuffledValueStream(law), seeded_generator(1)
     devices.enrol(values.shape[1], rng)
     return np.stack(
@@ -136,7 +132,7 @@ def words(law: ShuffledValueStreamLaw, values: NDArray[np.int8]) -> NDArray[np.i
 
 
 def differences(law: ShuffledValueStreamLaw, epochs: int) -> set[tuple[int, ...]]:
-    """What two streams can differ by, in all epochs; sizes alone, since the noise is symmetric."""
+    """Return possible differences of two streams over all epochs; sizes only, by symmetry."""
     streams = np.array(list(product((0, 1), repeat=epochs)), np.int8)
     sent = words(law, streams.T).T
     found = {tuple(np.abs(one - other).tolist()) for one, other in combinations(sent, 2)}
@@ -149,7 +145,7 @@ def differences(law: ShuffledValueStreamLaw, epochs: int) -> set[tuple[int, ...]
 def test_the_farthest_that_two_streams_can_be_apart_loses_what_is_stated(
     epsilon: float, delta: float
 ) -> None:
-    """In whole numbers, from the table; and a little farther apart they would lose more."""
+    """In integers, from the table; a slightly larger distance would lose more."""
     law = law_of(2, epsilon, delta)
     factor = exponential(epsilon, rounded_up=False)
     assert exact_delta(law.noise, farthest(law), factor) <= Fraction(delta)
@@ -180,9 +176,10 @@ def test_no_two_streams_of_three_epochs_are_told_apart_better_than_stated() -> N
 
 @pytest.mark.parametrize(("epsilon", "delta"), CASES)
 def test_choosing_by_what_was_published_gains_nothing(epsilon: float, delta: float) -> None:
-    """How far apart the second sums are is chosen by the first one, within what is left of clocks.
+    """The first sum determines the distance of the second sums, within the remaining budgets.
 
-    Wherever clocks are spent, two epochs lose what one does that spends all of them.
+    However the squared-norm budgets are divided, two epochs lose what one does that spends all of
+    them.
     """
     law = law_of(2, epsilon, delta)
     far, found = farthest(law), []
@@ -223,7 +220,7 @@ def test_a_stream_that_spends_as_fast_as_it_can_is_held_up_by_its_clock() -> Non
 
 
 def test_noise_that_two_epochs_share_would_be_noticed() -> None:
-    """The same noise in both sums: their difference is what was sent."""
+    """With the same noise in both sums, their difference is what was sent."""
     law = law_of(2, 4.0, 1e-3)
     shifts = max(differences(law, 2))
     assert shifts[0] != shifts[1]

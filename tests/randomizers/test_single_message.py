@@ -86,7 +86,7 @@ def test_a_message_loses_no_more_than_was_computed_with(response: Response, slot
 
 
 def test_the_more_accurate_response_is_chosen() -> None:
-    """Of few items by symbols; and by bits where there are so many that most symbols are false."""
+    """Symbols for few items; bits once most symbols would be false."""
     few, many = (
         calibrate(SingleMessageParameters(1.0, 1e-6, tuple(map(str, range(n)))), 1, 10_000)
         for n in (3, 2000)

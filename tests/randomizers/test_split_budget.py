@@ -1,4 +1,4 @@
-"""The split budget: an equal share for every epoch, and all of it for the stream."""
+"""Test the split budget: an equal share for every epoch, and all of it for the stream."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What all of accounting has in common: which targets it refuses, and that less costs no less.
+"""Test properties shared by all of accounting: rejected targets and monotonicity.
 
-Whatever answers for an epsilon or a delta stands in `ANSWERS`. It refuses targets that are none, or
-says that nothing is promised there; and for a smaller target it never finds less noise, or a
+`ANSWERS` lists every function that answers for an epsilon or a delta. It rejects invalid targets,
+or states that there is no guarantee; and for a smaller target it never finds less noise, or a
 smaller loss.
 """
 
@@ -93,7 +93,7 @@ NOISE_FOR: dict[str, Callable[[float, float], float]] = {
         shuffled_oracles.published_probability(epsilon, delta, 10**6, 2)
     ),
 }
-"""How much noise an epsilon and a delta need."""
+"""Functions that return the noise for an epsilon and a delta."""
 
 LOSS_FOR: dict[str, Callable[[float, float], float]] = {
     "amplification.most_local_loss": lambda epsilon, delta: amplification.most_local_loss(
@@ -103,7 +103,7 @@ LOSS_FOR: dict[str, Callable[[float, float], float]] = {
         whole_streams.local_loss_of_streams(epsilon, delta, 10**4)
     ),
 }
-"""Which loss of a device alone an epsilon and a delta allow: the less, the smaller they are."""
+"""Functions that return a single device's loss, smaller for smaller epsilon and delta."""
 
 EPSILON_FOR: dict[str, Callable[[float], float]] = {
     "amplification.amplified_epsilon": lambda delta: amplification.amplified_epsilon(
@@ -134,18 +134,18 @@ EPSILON_FOR: dict[str, Callable[[float], float]] = {
         lambda delta: whole_streams.charged_once(1.0, 1000, delta).epsilon
     ),
 }
-"""Which epsilon goes with a delta."""
+"""Functions that return the epsilon for a delta."""
 
 OF_NO_DELTA = {"charges.composed_epsilon": 2.0}
-"""What they answer for a delta of 0, which others refuse."""
+"""Answers for a delta of 0, which other functions reject."""
 
 ELSEWHERE = {
-    # Plans how accurate something is, of calibrations that stand here.
+    # Predicts the accuracy of the calibrations listed here.
     "prefix_levels.plan_prefixes",
-    # Searches of others, which stand here.
+    # Searches used by others that are listed here.
     "clustered_noise.fewest_dummies",
     "continual_counts.least_mean_either_way",
-    # Targets themselves, and what is charged beside them.
+    # Targets themselves, and the charges alongside them.
     "shifted_noise.check_target",
     "table_distances.check_tables",
 }
@@ -155,7 +155,6 @@ NO_EPSILON = (0.0, -1.0, math.nan)
 
 
 def told_a_delta() -> Iterator[str]:
-    """Whatever of accounting is told one."""
     for found in pkgutil.iter_modules(accounting.__path__):
         module = import_module(f"{accounting.__name__}.{found.name}")
         for name, value in vars(module).items():

@@ -1,4 +1,4 @@
-"""value_stream's parts: its constants, its letters, how they are drawn and what they follow."""
+"""Test value_stream's parts: constants, letters, draws and what letters follow."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FALSE_ALARM = 1e-12
 
 
 class Told:
-    """Stands in for a generator: the random words that it is told, and no more."""
+    """Replace a generator: return exactly the given random words."""
 
     def __init__(self, words: Sequence[int]) -> None:
         self.words = list(words)
@@ -116,7 +116,7 @@ def test_clocks_and_variances_of_a_kernel(
 def test_the_best_kernel_has_the_errors_of_the_table(
     epochs: int, changes: int, error: float
 ) -> None:
-    """RMSE over the square root of the users at epsilon 1; the reserve adds up to .6 %."""
+    """RMSE over the square root of the users at epsilon 1; the reserve costs up to .6 %."""
     kernel = best_kernel(epochs, changes)
     law = calibrate(ValueStreamParameters(1.0, changes), epochs)
     planned = math.sqrt(law.clock * kernel.variances(epochs).mean()) / law.gain
@@ -124,15 +124,13 @@ def test_the_best_kernel_has_the_errors_of_the_table(
 
 
 class Unlimited(Histories):
-    """Nothing is clipped."""
-
     def _limits(self, clock: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.full(len(clock), math.inf)
 
 
 @pytest.mark.parametrize(("epochs", "changes"), [(5, 1), (7, 3), (9, 2), (6, 9)])
 def test_no_stream_runs_a_clock_beyond_what_it_is_made_for(epochs: int, changes: int) -> None:
-    """All streams, so that nothing is ever clipped off somebody who is never silent."""
+    """Enumerate all streams: clipping never affects a device that is always present."""
     law = law_with(Kernel(1.3, 0.4), ValueStreamParameters(1.0, changes), epochs)
     streams = np.arange(1 << epochs)
     histories = Unlimited(law, len(streams))
@@ -171,7 +169,7 @@ def test_letters_are_standard_normal_to_the_last_digits() -> None:
 
 
 def test_every_letter_has_as_many_words_as_its_weight() -> None:
-    """At both ends of the places of every letter; so all between them are its own."""
+    """Checked at both ends of every letter's range, hence for all words between."""
     first = 0
     for letter, weight in zip(LETTERS.tolist(), weights(), strict=True):
         ends = np.array([first << 2, (first + weight << 2) - 1], np.uint64)
@@ -195,7 +193,7 @@ def test_every_letter_of_the_tail_has_as_many_words_as_its_weight() -> None:
 
 @pytest.mark.parametrize("step", [0.7, -0.7, 3.5, -0.02])
 def test_tilted_letters_are_drawn_as_often_as_they_should_be(step: float) -> None:
-    """By chi-square, and not as often as without the tilt or with another one."""
+    """Chi-square test, which rejects the law without the tilt or with another one."""
     draws = 400_000
     same = np.ones(draws)
     moved, left, goal = 1.0, 20.0, 2.5
@@ -231,19 +229,18 @@ def draw_told(words: Sequence[int], step: float = 0.5, moved: float = 0.0) -> in
 
 
 def place_of(letter: int) -> int:
-    """A word that falls on a letter of the base law."""
     return sum(weights()[: letter + 72]) << 2
 
 
 def test_words_decide_by_all_their_64_bits() -> None:
-    """So a client that compares shorter numbers draws other letters."""
+    """A client that compares shorter numbers would draw other letters."""
     body = (1 << 64) - 1
     bound, of_zero = reach(np.array([2.0, 0.0]), np.array([9.0, 9.0]), 2.0)
     threshold = math.floor(of_zero / bound * 2**64)
     assert draw_told([body, place_of(0), threshold - 1]) == 0
     again = [body, body, place_of(16), place_of(-16), 0, 0]
     assert draw_told([body, place_of(0), threshold, *again]) == 16
-    # Of small shares the last bits count, too.
+    # For small shares the last bits matter, too.
     bound_below, of_zero_below = reach(np.array([-4.0, -6.0]), np.array([9.0, 9.0]), 2.0)
     threshold = math.floor(of_zero_below / bound_below * 2**64)
     assert threshold % 2048
@@ -256,12 +253,12 @@ def test_words_decide_by_all_their_64_bits() -> None:
     assert draw_told([choice - 1, 0, 0], step=-0.5) == -33
     assert draw_told([choice, place_of(40), 0, *again]) == 16, "none of the body"
     assert draw_told([choice, place_of(-40), 0]) == -40
-    # There acceptance is weighed against 1.
+    # There acceptance is compared with 1.
     (of_tail,) = reach(np.array([0.5 * 33 / 8]), np.array([9.0]), 2.0)
     threshold = math.floor(of_tail * 2**64)
     assert draw_told([choice - 1, 0, threshold - 1]) == 33
     assert draw_told([choice - 1, 0, threshold, *again]) == 16
-    # What is proposed in the box of the tail and is no letter.
+    # Proposals in the box of the tail that are no letters.
     assert draw_told([0, (1 << 64) - 1, 0, *again]) == 16
 
 
@@ -315,7 +312,6 @@ def test_a_clock_is_what_the_worst_of_all_streams_comes_to(
     kernel = Kernel(boost=3.05, decay=0.43)
 
     def charge(lasted: int) -> float:
-        """From one change that is boosted to the next one."""
         left = [0.5 + kernel.boost * kernel.decay**age for age in range(lasted)]
         return sum((each + rounding) ** 2 for each in left)
 
@@ -348,7 +344,7 @@ def test_epochs_that_are_passed_over_are_as_if_everybody_were_silent(passed_over
 
 
 def test_changes_that_are_known_of_silent_devices_are_followed_meanwhile() -> None:
-    """A change log says what a silent device would have: it counts at once, and is boosted."""
+    """A change log knows a silent device's value: it counts at once, and is boosted."""
     law = calibrate(ValueStreamParameters(1.0, 2), 170)
     told, silent = Histories(law, 1), Histories(law, 1)
     nobody = np.zeros(1, np.bool_)

@@ -1,4 +1,4 @@
-"""value_stream's guarantee, on the code that devices run: all outputs, and the worst streams."""
+"""Test value_stream's guarantee on the code of devices: all outputs, and the worst streams."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RESERVE = 1.5**2 / 40
 
 
 def largest_sum_of_squares(epochs: int, changes: int) -> float:
-    """Of u^2, over all streams of so many epochs with so many boosted changes."""
+    """Return the largest sum of u^2 over streams with that many epochs and boosted changes."""
     largest = 0.0
     for stream in product((0, 1), repeat=epochs):
         followed, before, made, squares = 0.0, 0, 0, 0.0
@@ -40,14 +40,14 @@ def largest_sum_of_squares(epochs: int, changes: int) -> float:
 
 
 def law_at_epsilon_itself(epochs: int, changes: int, epsilon: float) -> ValueStreamLaw:
-    """Nothing is kept for rounding: the law that the bound is closest to."""
+    """Return the law without a rounding reserve, to which the bound is closest."""
     parameters = ValueStreamParameters(epsilon + 1e-6, changes)
     clock = largest_sum_of_squares(epochs, changes) + RESERVE
     return law_of_clock(KERNEL, clock, parameters, epochs, epsilon)
 
 
 class Paths(Histories):
-    """Devices that have sent all sequences of letters there are, and are asked for the next."""
+    """Devices that have sent every possible sequence of letters, ready to draw the next."""
 
     def __init__(self, law: ValueStreamLaw, devices: int) -> None:
         super().__init__(law, devices)
@@ -67,7 +67,6 @@ class Paths(Histories):
         return np.zeros(len(steps), np.int16)
 
     def followed_by_all(self) -> Paths:
-        """Each with each of the letters."""
         many = Paths(self.law, self.population * len(LETTERS))
         for name, array in self.state_arrays().items():
             many._keep(name, np.repeat(array, len(LETTERS)))
@@ -78,7 +77,10 @@ class Paths(Histories):
 
 
 def likelihoods(law: ValueStreamLaw, stream: tuple[int, ...]) -> NDArray[np.float64]:
-    """Of all sequences of letters, over those of a device that is noise: shape (145^epochs,)."""
+    """Return likelihoods of all sequences of letters relative to input-independent devices.
+
+    Shape (145^epochs,).
+    """
     paths = Paths(law, 1)
     for epoch, value in enumerate(stream, start=1):
         if epoch > 1:
@@ -89,7 +91,6 @@ def likelihoods(law: ValueStreamLaw, stream: tuple[int, ...]) -> NDArray[np.floa
 
 
 def largest_loss(law: ValueStreamLaw) -> float:
-    """Over all outputs and all pairs of streams."""
     most = least = None
     for stream in product((0, 1), repeat=law.last_epoch):
         of_stream = likelihoods(law, stream)
@@ -127,11 +128,11 @@ def test_what_is_deployed_keeps_something_for_rounding() -> None:
     assert law.loss < 1
 
 
-# Written anew, so that it can be mutated: psi from another library, another lattice.
+# Written independently, so that it can be mutated: psi from another library, another lattice.
 
 
 def loss_on_a_lattice(step: float, *, reserve: bool = True, sums: bool = True) -> float:
-    """The loss of three epochs, two changes, epsilon 1, with letters that are multiples of step."""
+    """Return the loss of 3 epochs, 2 changes, epsilon 1, with letters in multiples of step."""
     law = law_at_epsilon_itself(3, 2, 1.0)
     places = np.arange(-round(9 / step), round(9 / step) + 1) * step
     base = np.exp(-(places**2) / 2)
@@ -177,13 +178,12 @@ def test_without_a_reserve_or_without_the_sum_of_letters_more_is_lost() -> None:
     assert loss_on_a_lattice(0.25, sums=False) > 1.01
 
 
-# Long streams, far past their changes, with the letters that tell most of them.
+# Long streams, far past their changes, with their most revealing letters.
 
 DEVICES, EPOCHS = 100, 170
 
 
 def up(tilts: NDArray[np.float64]) -> NDArray[np.int16]:
-    """The letter that is likelier than by the base law by most."""
     chosen: NDArray[np.int16] = LETTERS[tilts.argmax(axis=1)]
     return chosen
 
@@ -194,7 +194,6 @@ def down(tilts: NDArray[np.float64]) -> NDArray[np.int16]:
 
 
 def toggling() -> Iterator[NDArray[np.int64]]:
-    """Streams that change every 1, 2, 3, ... epochs, and at random."""
     rng = np.random.default_rng(1)
     periods = np.arange(1, DEVICES + 1)
     for epoch in range(EPOCHS):
@@ -209,7 +208,6 @@ def deployed() -> ValueStreamLaw:
 
 
 def extremes(law: ValueStreamLaw, choose: Callable[..., NDArray[np.int16]]) -> tuple[float, float]:
-    """The least and the largest likelihood on the way, over streams that toggle."""
     histories = Histories(law, DEVICES)
     least, most = math.inf, 0.0
     for epoch, values in enumerate(toggling(), start=1):
@@ -220,7 +218,7 @@ def extremes(law: ValueStreamLaw, choose: Callable[..., NDArray[np.int16]]) -> t
 
 
 def bounds(law: ValueStreamLaw) -> tuple[float, float]:
-    """m, and m e^epsilon for the loss before rounding."""
+    """Return m, and m e^epsilon for the loss before rounding."""
     noise = law.probability_of_noise
     return noise, noise + (1 - noise) / law.beginning
 
@@ -237,7 +235,7 @@ def test_no_stream_leaves_the_bounds_however_often_it_changes(
 
 
 def test_streams_that_react_to_their_letters_leave_them_no_more(deployed: ValueStreamLaw) -> None:
-    """A user who sees what was published, and changes in whatever way tells most."""
+    """A user who sees published values, and changes in the most revealing way."""
     low, high = bounds(deployed)
     for sign in (1, -1):
         histories = Histories(deployed, DEVICES)
@@ -252,7 +250,7 @@ def test_streams_that_react_to_their_letters_leave_them_no_more(deployed: ValueS
 
 
 class WithoutReserve(Histories):
-    """The mutation: u may run the clock down to nothing."""
+    """Mutation: u may use up the whole squared-norm budget."""
 
     def _limits(self, clock: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.sqrt(clock) * (1 - 1e-6)
@@ -262,7 +260,7 @@ class WithoutReserve(Histories):
 def test_the_clip_is_what_makes_it_unconditional(
     deployed: ValueStreamLaw, kind: type[Histories]
 ) -> None:
-    """One change that alone would run clocks down, of many lengths, and what comes after it."""
+    """One change that alone would exhaust budgets, of many lengths, and what follows it."""
     _, high = bounds(deployed)
     most = 0.0
     for share in np.linspace(0.5, 1, 50):
@@ -288,7 +286,7 @@ def test_theta_of_another_clock_is_refused_or_loses_more(deployed: ValueStreamLa
 
 
 def forged(law: ValueStreamLaw) -> Iterator[ValueStreamLaw]:
-    """With constants that nobody calibrated, of those that devices do not refuse."""
+    """Return a law with uncalibrated constants that devices still accept."""
     least = (law.boost + 0.5) ** 2 / 40
     changes: tuple[dict[str, Any], ...] = (
         *({"theta": theta} for theta in (1e-9, law.theta / 4)),
@@ -305,7 +303,7 @@ def forged(law: ValueStreamLaw) -> Iterator[ValueStreamLaw]:
 
 @pytest.mark.parametrize("epsilon", thinned([0.25, 4.0], 2))
 def test_no_forged_constants_make_a_device_lose_more_than_epsilon(epsilon: float) -> None:
-    """Whoever states them: clocks are what devices keep to, and the loss is computed by them."""
+    """Constants may be arbitrary: devices enforce the budgets, and compute the loss from them."""
     for law in forged(calibrate(ValueStreamParameters(epsilon, 2), 2)):
         assert largest_loss(law) <= law.loss <= law.epsilon
     for law in forged(calibrate(ValueStreamParameters(epsilon, 2), EPOCHS)):

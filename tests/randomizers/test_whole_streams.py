@@ -1,4 +1,4 @@
-"""Streams that are charged once: for whom, and how many those are at least."""
+"""Test streams that are charged once: the users covered, and the lower bound on their number."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_the_local_loss_is_the_inverse(epsilon: float, users: int) -> None:
 
 
 def test_no_fewer_were_there_than_is_said() -> None:
-    """Against every way in which the devices of two producers can be absent."""
+    """Enumerate every way in which the devices of two producers can be absent."""
     enrolled = {b"a": 2, b"b": 1}
     for absences in product(product([0, 1], repeat=3), repeat=3):  # by epoch, by device
         windows = []

@@ -1,4 +1,4 @@
-"""Devices with everything about them in hand: their clock, their store, the collector they ask."""
+"""Fixtures of devices with controlled clocks, store and collector."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tests.support.small_collector import SIGNER, START, MemoryStore, SmallColle
 
 @dataclass
 class Phone:
-    """What a device stands in; `start` is a new process of the app.
+    """Environment of a device; `start` simulates a new process of the app.
 
     Attributes:
-        time: its own clock, milliseconds since 1970.
-        seconds: its clock that never goes back.
+        time: Wall clock of the device, in milliseconds since 1970.
+        seconds: Monotonic clock of the device.
     """
 
     collector: SmallCollector
@@ -42,20 +42,17 @@ class Phone:
         return Device("https://example.org", name, signers=[SIGNER], limit=self.limit, **more)
 
     def joined(self) -> Device:
-        """A new process of the app, which has joined."""
         device = self.start()
         device.join()
         return device
 
     def statement(self) -> dict[str, Any]:
-        """What the server tells the device, which is signed."""
         told = self.collector.job.signed_description
         assert told is not None
         statement: dict[str, Any] = json.loads(told.statement)
         return statement
 
     def wait(self, milliseconds: int) -> None:
-        """Both clocks and the server's go on."""
         self.time += milliseconds
         self.seconds += milliseconds / 1000
         self.collector.time += milliseconds

@@ -1,4 +1,4 @@
-"""Losses as whole numbers, and what a device's account adds up."""
+"""Test losses as integers, and the sums in a device's account."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_each_horizon_is_charged_for_once_and_up_to_the_limit_exactly() -> None:
     limit = Limit.of(2)
     account = Account().opened(statement, limit)
     assert account.spent("logins") == Limit.of(1)
-    # Joining has paid for the first one that is drawn, whichever it is.
+    # Joining has paid for the first draw, whichever it is.
     account = account.charged(statement, 100, limit)
     assert account.spent("logins") == Limit.of(1)
     assert account.charged(statement, 100, limit) is account

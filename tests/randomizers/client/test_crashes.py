@@ -1,4 +1,4 @@
-"""A device that is killed after every single step, and goes on: nothing is drawn twice."""
+"""Test devices killed after every single step and restarted: each epoch is drawn once."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ MakePhone = Callable[..., Phone]
 
 
 class KilledError(BaseException):
-    """The app's process is no more."""
+    """Simulated death of the app's process."""
 
 
 class Mortal:
-    """The store and the network of a process that dies before or after its n-th action."""
+    """Simulate the store and the network of a process that dies before or after its n-th action."""
 
     def __init__(self, phone: Phone, actions: int, *, after: bool) -> None:
         self.collector, self.inner = phone.collector, phone.store
@@ -73,7 +73,7 @@ class Mortal:
 
 
 def days(phone: Phone, *, kill: int | None) -> int:
-    """Five days of an app that is started anew after it was killed; how often it did anything."""
+    """Run an app for five days, restarting it when killed; return its number of actions."""
     mortal = Mortal(phone, kill or 10**6, after=True)
     phone.store, phone.more = mortal, {"transport": mortal}
     start = phone.start
@@ -93,7 +93,7 @@ def days(phone: Phone, *, kill: int | None) -> int:
 
 
 def seen_twice(collector: SmallCollector) -> list[object]:
-    """Epochs of which the server has seen two draws, by whatever device they say they are of."""
+    """Return epochs of which the server received two different draws, under any device id."""
     draws: dict[tuple[bytes, int], set[bytes]] = {}
     for (deployment, epoch, _), bodies in collector.drawn.items():
         draws.setdefault((deployment, epoch), set()).update(bodies)
@@ -110,18 +110,18 @@ def test_killed_at_any_step_it_goes_on_where_it_was(
     spent = undisturbed.start().account().spent
     assert steps > 25
     for kill in range(1, steps + 1):
-        # Before an action is after the one before it.
+        # Killing before an action equals killing after the previous one.
         phone = Phone(SmallCollector(undisturbed.collector.job))
         days(phone, kill=kill)
         assert seen_twice(phone.collector) == []
         assert phone.start().account().spent == spent
-        # One epoch is lost where the server is dead and one where the app's turns are over.
+        # One epoch is lost while the server is down, and one when the app's attempts are used up.
         assert len(phone.collector.taken) >= 3
         assert len({device for _, device in phone.collector.taken}) == 1
 
 
 def test_a_store_that_is_read_by_two_at_once(phone: Phone) -> None:
-    """Another process takes the same step between every reading and writing of this one."""
+    """Another process takes the same step between every read and write of this one."""
     phone.start().join()
     other = phone.start()
 
@@ -147,7 +147,7 @@ def test_a_store_that_is_read_by_two_at_once(phone: Phone) -> None:
 
 
 class Watched(MemoryStore):
-    """Knows everything that was ever drawn and stored, whether or not it was sent."""
+    """Record everything that was ever drawn and stored, whether or not it was sent."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -174,7 +174,7 @@ tabs = st.integers(0, 1)
 
 
 class Lying(RuleBasedStateMachine):
-    """Whatever the app, two tabs, the clocks and the server do, the account is exact."""
+    """The account stays exact under arbitrary actions of the app, two tabs, clocks and server."""
 
     jobs: ClassVar[dict[Any, Any]] = {}
 
@@ -295,7 +295,7 @@ class Lying(RuleBasedStateMachine):
                 for deployment, epoch in self.store.drawn
                 if deployment == entry.deployment
             }
-            # Joining a stream is charged for before anything is drawn.
+            # Joining a stream is charged before any draw.
             assert entry.charges == max(len(drawn), stream)
         assert sorted(account.entries, key=lambda each: each.deployed) == [*account.entries]
         assert account.spent.epsilon == 10**9 * sum(each.charges for each in account.entries)

@@ -1,4 +1,4 @@
-"""A device in a job: each of the outcomes that the package lists."""
+"""Test a device in a job: every outcome that the package lists."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ def test_the_first_envelope_of_a_horizon_enrols_and_no_other(phone: Phone) -> No
         envelopes = decode_body(body)
         enrols.append((envelopes.epoch, bool(envelopes.enrols[0])))
         devices.add(envelopes.devices.tobytes())
-    # The first epoch's is late by the time that the server is back, and still none but it enrols:
-    # a second envelope that does would link their epochs. The second horizon begins at 5.
+    # The first epoch's envelope is late when the server returns, and still the only one that
+    # enrolls: a second such envelope would link their epochs. The second horizon starts at 5.
     assert enrols == [(1, True), (2, False), (3, False), (4, False), (5, True), (6, False)]
     assert len(devices) == 1
     assert str(device.account().entries[0]) == "job logins, deployment 00000000: 2 x epsilon 1"
@@ -177,7 +177,7 @@ def test_offline_and_early_it_waits_until_its_epoch_begins(phone: Phone) -> None
     asked = len(bodies(phone))
     phone.time -= 2 * DAY
     assert device.report(True) == device.report(True)
-    # Until it may have begun the server is not asked again.
+    # The server is not queried again before the epoch can have started.
     phone.seconds += 86_400
     assert device.send().waiting == 1
     assert len(bodies(phone)) == asked
@@ -189,7 +189,7 @@ def test_offline_and_early_it_waits_until_its_epoch_begins(phone: Phone) -> None
 def test_lies_about_time_cost_no_more_than_the_limit(make_phone: MakePhone) -> None:
     for job, affordable in ((STREAM, 3), (SETS, 3)):
         phone = make_phone({"values": job}, limit=Limit.of(3, 1))
-        # A clock that is wrong for certain, so that the server is believed.
+        # A clock that is certainly wrong, so that the server's time is used.
         phone.time = 0
         device = phone.joined()
         drawn = 0
@@ -265,7 +265,7 @@ def test_a_later_revision_may_change_the_last_epoch_alone(phone: Phone) -> None:
     phone.collector.job = second
     assert device.join().clock.last == 8
     assert device.report(True).drawn
-    # An older one is refused, a newer one is believed also if it takes epochs away.
+    # An older description is rejected; a newer one is accepted even if it removes epochs.
     for stale in (first, second):
         phone.collector.job = stale
         told = stale.signed_description
@@ -494,7 +494,7 @@ def test_what_is_not_charged_for_is_not_drawn(make_phone: MakePhone) -> None:
         kept = Document.from_text(phone.store.text)
         with pytest.raises(LimitError):
             steps.drawn(kept, name, epoch, 1, Limit.of(1, 1), bytes, None)
-        # An account and a state that do not fit: the horizon or epoch was paid for, and used.
+        # An account and a state that disagree: the horizon or epoch was paid for, and used.
         wrong = document(phone)
         wrong["members"][name]["epoch"] = 0
         if job is STREAM:
@@ -548,7 +548,7 @@ def test_a_statement_that_promises_less_than_its_law_loses_is_refused(
 def test_a_law_whose_noise_cannot_give_what_it_states_is_refused(
     make_phone: MakePhone, protocol: str
 ) -> None:
-    """Also if the operator has signed it: a device computes a lower bound on delta."""
+    """Even if the operator signed it: the device computes a lower bound on delta."""
     phone = make_phone({"values": JOBS[protocol][0]})
     whole = phone.statement()
     odds = {"weights": [[1, str(10**30)], [1, "1"]]}
@@ -572,7 +572,7 @@ def test_a_law_whose_noise_cannot_give_what_it_states_is_refused(
 def test_a_law_of_fewer_epochs_than_a_horizon_is_refused(
     make_phone: MakePhone, protocol: str
 ) -> None:
-    """It would be joined, charged for, and silent from its last epoch on."""
+    """Otherwise a device would join, be charged, and be silent from the law's last epoch on."""
     phone = make_phone({"values": JOBS[protocol][0]})
     whole = phone.statement()
     longer = {**whole, "epochs": {**whole["epochs"], "count": 1_000}}
@@ -582,7 +582,6 @@ def test_a_law_of_fewer_epochs_than_a_horizon_is_refused(
 
 
 def laws_of_booleans(law: dict[str, Any]) -> list[dict[str, Any]]:
-    """The laws of value_stream in a law, for their constants to be changed."""
     if "levels" in law:
         return [level["booleans"] for level in law["levels"]]
     return [law.get("booleans", law)]
@@ -726,7 +725,7 @@ def test_what_others_see_is_the_same_whatever_the_value_is() -> None:
     given: list[tuple[dict[str, Any], list[Any]]] = [
         (STREAM, [True, False]),
         (SETS, ["apple", None]),
-        # None but one is a set or a number that the job has.
+        # One of them is a set or a number valid in the job.
         (SETS, [["plum"], [], ["apple", "pear", "plum"], ["pear", "pear"]]),
         (numbers, [0.5, -1e9, 1, 1e300, float("nan"), float("inf")]),
     ]

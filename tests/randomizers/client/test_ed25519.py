@@ -1,4 +1,4 @@
-"""Signatures: good ones are, all others are not."""
+"""Test that valid signatures are accepted and all others rejected."""
 
 from __future__ import annotations
 

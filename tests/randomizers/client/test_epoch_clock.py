@@ -1,4 +1,4 @@
-"""The calendar of devices is that of jobs."""
+"""Test that devices and jobs use the same calendar."""
 
 from __future__ import annotations
 

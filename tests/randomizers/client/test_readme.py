@@ -1,4 +1,4 @@
-"""The page for app developers: its job can be deployed, and its examples run."""
+"""Test the guide for app developers: its job can be deployed, and its examples run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ def first_job() -> DeployedJob:
 
 
 def indented(begin: str, end: str) -> str:
-    """Lines of a step, without what indents them."""
     found = re.search(rf"^ {{8}}{begin}.*?(?=^ {{8}}{end}|^\S|^ {{3}}\S)", PAGE, re.M | re.S)
     assert found is not None
     return re.sub(r"^ {8}", "", found[0], flags=re.MULTILINE)

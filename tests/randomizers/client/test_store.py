@@ -1,4 +1,4 @@
-"""The file that a device keeps, and what it needs of the world."""
+"""Test the state file of a device, and its requirements on the platform."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_an_answer_without_end_is_none() -> None:
 
 
 def test_an_answer_that_takes_too_long_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whose bytes come one by one, each in time."""
+    """The bytes arrive one by one, each within the timeout."""
     with served(SmallCollector(deployed()).request) as url:
         late = pytest.raises(UnreachableError, match="no end")
         for taken, expected in ((29.0, nullcontext()), (31.0, late)):

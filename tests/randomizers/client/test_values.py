@@ -1,4 +1,4 @@
-"""What apps hand over: numbers are those of the job's domain, and errors name no value."""
+"""Test values from apps: mapped to the job's domain, and never named in errors."""
 
 from __future__ import annotations
 

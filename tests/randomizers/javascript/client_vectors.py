@@ -1,12 +1,12 @@
-"""Golden vectors of whole devices: what an app and a server do, and what is sent and kept then.
+"""Golden vectors of whole devices: actions of app and server, requests sent, state stored.
 
-Clients in other languages are told the same and must send the same bytes, keep the same
+Clients in other languages receive the same input and must send the same bytes, store the same
 document and spend the same digits. Randomness is that of `tests.randomizers.javascript.vectors`.
-Written by::
+Write the file with::
 
     python -m tests.randomizers.javascript.client_vectors [--check]
 
-Without the file, all constants are searched for anew.
+Without the file, all constants are searched again.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ KINDS: Final = {
     "UnreachableError": "unreachable",
     "DeviceError": "app",
 }
-"""What clients without classes for it call an error."""
+"""Errors that clients without exception classes report as a plain error."""
 
 
 def _job(protocol: str, length: str = "1d", **parameters: Any) -> dict[str, Any]:
@@ -95,16 +95,12 @@ JOBS: Final[Mapping[str, tuple[dict[str, Any], list[Any]]]] = {
     "single_message": (SETS, ["pear", None, 3]),
     "shuffled_counts": (_job("shuffled_counts", epsilon=1, delta=1e-6), [1, 1, 0, 1]),
 }
-"""Jobs of all protocols, and the values of their devices, day after day."""
+"""Jobs of all protocols, and the values of their devices, day by day."""
 
 
 @dataclass
 class Recorder:
-    """What a device was told to do, what it asked, and what it keeps if that has changed.
-
-    Attributes:
-        steps: one after the other.
-    """
+    """Record a device's steps, its requests, and its stored document whenever it changes."""
 
     label: str
     job: DeployedJob
@@ -134,7 +130,6 @@ class Recorder:
     def request(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
     ) -> ServerResponse:
-        """See `Transport.request`."""
         entry: dict[str, Any] = {"method": method, "path": path}
         if body is not None:
             entry["body"] = base64.b64encode(body).decode()
@@ -145,7 +140,6 @@ class Recorder:
         return answer
 
     def does(self, action: str, value: Any = None) -> None:
-        """One step, with whatever comes of it."""
         step: dict[str, Any] = {"do": action, "now": self.time, "seconds": self.seconds}
         if value is not None or action == "report":
             step["value"] = value
@@ -171,13 +165,11 @@ class Recorder:
         self.steps.append(step)
 
     def wait(self, milliseconds: int) -> None:
-        """All clocks go on."""
         self.time += milliseconds
         self.collector.time += milliseconds
         self.seconds += milliseconds / 1000
 
     def to_json(self) -> dict[str, Any]:
-        """What is written."""
         return {
             "label": self.label,
             "job": self.job.name,
@@ -195,7 +187,6 @@ def _plain(result: Any) -> Any:
 
 
 def of_protocol(protocol: str, laws: Mapping[str, Any]) -> dict[str, Any]:
-    """Days of a device of a protocol, into a second horizon."""
     values, given = JOBS[protocol]
     job = deployed(values, constants=laws.get(values["name"]))
     recorder = Recorder(f"client {protocol}", job, (50, 1))
@@ -209,7 +200,7 @@ def of_protocol(protocol: str, laws: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def of_accidents() -> dict[str, Any]:
-    """A server that is dead, busy, wrong about the time, gone and back; a user who leaves."""
+    """Record a server that is down, busy, wrong about time, gone and back; a user who leaves."""
     recorder = Recorder("client accidents", deployed())
     collector = recorder.collector
     recorder.does("report", True)
@@ -271,7 +262,7 @@ def of_accidents() -> dict[str, Any]:
 
 
 def of_lies_about_time(values: dict[str, Any], laws: Mapping[str, Any]) -> dict[str, Any]:
-    """A server that says other times than it is, from joining on; the limit is for two charges."""
+    """Record a server with false times, from joining on; the limit allows two charges."""
     job = deployed(values, constants=laws.get(values["name"]))
     recorder = Recorder(f"client lies {values['name']}", job, (2, 1))
     value = True if values is STREAM else None
@@ -289,7 +280,7 @@ def of_lies_about_time(values: dict[str, Any], laws: Mapping[str, Any]) -> dict[
 
 
 def of_revisions() -> dict[str, Any]:
-    """A job whose last epoch changes, and older things that are told of it, or of an older one."""
+    """Record changes of a job's last epoch, and outdated descriptions of this and an older job."""
     ending = {**STREAM, "epochs": {**STREAM["epochs"], "renew": False}}
     first = described(deployed().model_copy(update={"horizons": 1}), OPERATOR)
     recorder = Recorder("client revisions", first)
@@ -323,7 +314,7 @@ def of_revisions() -> dict[str, Any]:
 
 
 def of_strangers() -> dict[str, Any]:
-    """Descriptions that are not signed, are another job's, or are nothing."""
+    """Record descriptions that are unsigned, of another job, or malformed."""
     key = Ed25519PrivateKey.from_private_bytes(bytes(32))
     recorder = Recorder("client strangers", deployed(key=key))
     recorder.does("join")
@@ -335,7 +326,7 @@ def of_strangers() -> dict[str, Any]:
 
 
 def amounts() -> list[list[Any]]:
-    """Numbers, digits, whether rounded up, and what comes of it, as units and as text."""
+    """List numbers, digits, whether rounded up, and the results as units and as text."""
     numbers = [
         0,
         1,
@@ -362,7 +353,7 @@ def amounts() -> list[list[Any]]:
 
 
 def calendars() -> list[dict[str, Any]]:
-    """Epochs at instants, on calendars of all kinds, as jobs have them."""
+    """List epochs at instants, on every kind of calendar that jobs have."""
     rows = []
     for start, months, exact in (
         ("2024-01-31T00:00", 1, 0),
@@ -403,7 +394,7 @@ def _milliseconds(moment: datetime) -> int:
 
 
 def values() -> list[dict[str, Any]]:
-    """What apps hand over, and the numbers that it is; None where it is refused."""
+    """List values from apps and their numbers; None if rejected."""
     numbers = {"kind": "numbers", "size": 8, "slots": None, "low": -0.3, "high": 0.4, "buckets": 7}
     told: list[dict[str, Any]] = [
         {"kind": "value", "size": 2, "slots": None},
@@ -441,7 +432,7 @@ def values() -> list[dict[str, Any]]:
 
 
 def edges() -> list[dict[str, Any]]:
-    """Edges of buckets as people write them, and the floats beside them, with their numbers."""
+    """List bucket edges as users write them, and the adjacent floats, with their numbers."""
     rows = []
     for low, high, buckets, step in ((35.2, 41.6, 64, 1), (0.0, 40.96, 4096, 31)):
         told = {"kind": "numbers", "size": buckets + 1, "slots": None, "low": low, "high": high}
@@ -456,7 +447,6 @@ def edges() -> list[dict[str, Any]]:
 
 
 def outcomes() -> list[list[Any]]:
-    """Answers, and what they mean."""
     types: list[Any] = [None, 5, "", "late", "/problems/", "/other/late", "about:blank"]
     types += [f"/problems/{kind}" for kind in ("late", "early", "malformed", "epoch")]
     types += [f"/problems/{kind}" for kind in ("fingerprint", "token", "too-large", "proxy")]
@@ -478,7 +468,7 @@ def outcomes() -> list[list[Any]]:
 
 
 def pauses_before_epochs() -> list[list[Any]]:
-    """When an epoch begins, now, jitter, and seconds to wait."""
+    """List the start of an epoch, now, jitter, and seconds to wait."""
     return [
         [begins, START, jitter, seconds_to_begin(begins, START, jitter)]
         for begins in (0, START, START + 1500, START + DAY, START + 2 * DAY)
@@ -487,7 +477,7 @@ def pauses_before_epochs() -> list[list[Any]]:
 
 
 def pauses() -> list[list[Any]]:
-    """Failures in a row, what the server asks for, jitter, and seconds to wait."""
+    """List consecutive failures, the server's requested delay, jitter, and seconds to wait."""
     return [
         [failures, asked, jitter, seconds_to_wait(failures, asked, jitter)]
         for failures in (1, 2, 7, 13, 60)
@@ -497,12 +487,10 @@ def pauses() -> list[list[Any]]:
 
 
 def sealed_job() -> DeployedJob:
-    """Whose reports are sealed to `STAGE`."""
     return deployed(devices={"seal": STAGE.public_key().public_bytes_raw().hex()})
 
 
 def opened(body: bytes) -> bytes | None:
-    """The content of a sealed report, by the stage's key."""
     envelopes = decode_body(body)
     report = envelopes.reports[0].tobytes()
     context = device_context(envelopes.deployment, envelopes.fingerprint, envelopes.epoch, report)
@@ -510,10 +498,10 @@ def opened(body: bytes) -> bytes | None:
 
 
 def sealed(earlier: Mapping[str, Any] | None) -> dict[str, Any]:
-    """A sealed report of each language, whose boxes are new each time.
+    """Return a sealed report of each language, whose boxes differ on each run.
 
-    Those of the file stay, as long as the job is the same; `node sealed_report.js`, beside the
-    file, prints another one.
+    Reports in the file are reused while the job is unchanged; `node sealed_report.js`, in the same
+    folder, prints another one.
     """
     told = description_of(sealed_job()).decode()
     plain = Recorder("client sealed", deployed())
@@ -539,7 +527,6 @@ def sealed(earlier: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def signatures() -> dict[str, Any]:
-    """A description, and others that are not to be believed."""
     good = description_of(deployed()).decode()
     parts = json.loads(good)
     statement = base64.b64decode(parts["statement"])
@@ -554,10 +541,10 @@ def signatures() -> dict[str, Any]:
 
 
 def laws_of(earlier: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The constants of the jobs in the file, by name.
+    """Return the constants of the jobs in the file, by name.
 
-    Another processor finds others by the same search, in their last digits: devices are shown with
-    those of then.
+    The same search on another processor differs in the last digits, so devices are tested with the
+    stored constants.
     """
     scenarios = [] if earlier is None else earlier["scenarios"]
     steps = (step for scenario in scenarios for step in scenario["steps"])
@@ -568,7 +555,7 @@ def laws_of(earlier: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def client_vectors(earlier: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Everything; `earlier` is what the file holds, of which sealed bodies and constants stay."""
+    """Return all vectors; sealed bodies and constants are reused from the file, `earlier`."""
     laws = laws_of(earlier)
     return {
         "signer": SIGNER,
@@ -591,14 +578,12 @@ def client_vectors(earlier: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def written_vectors() -> str:
-    """The file: one line for each step."""
     earlier = json.loads(FILE.read_text()) if FILE.exists() else None
     text = json.dumps(client_vectors(earlier), separators=(",", ":"))
     return text.replace('{"do"', '\n{"do"').replace('{"label"', '\n{"label"') + "\n"
 
 
 def main(arguments: list[str]) -> int:
-    """Write the file, or say that it is not what is made now."""
     text = written_vectors()
     if arguments != ["--check"]:
         Path(FILE).parent.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""Whole devices: Python sends and keeps what the golden vectors say, and so does JavaScript."""
+"""Test that whole devices in Python and JavaScript match the golden vectors."""
 
 from __future__ import annotations
 

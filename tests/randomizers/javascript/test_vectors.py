@@ -1,4 +1,4 @@
-"""Python's devices draw what the golden vectors say, and the JavaScript ones too."""
+"""Test that draws of devices in Python and JavaScript match the golden vectors."""
 
 from __future__ import annotations
 

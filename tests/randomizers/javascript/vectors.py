@@ -1,10 +1,10 @@
 """Golden vectors of single devices: bytes in, states and words out, for clients in any language.
 
 They pin what devices in browsers and Python draw from the same bytes. The bytes of a run are
-SHA-256(label, then 8 bytes of a counter, little-endian), for counters 0, 1, ..., one after the
-other; `randomizers/byte_generator.py` says how they are used. Of each epoch its value, its words in
-ascending order (those of a report one after the other) and how many bytes it took; states as
-`OneDevice.state` has them. Written by::
+SHA-256(label, then 8 bytes of a counter, little-endian), for counters 0, 1, ..., concatenated;
+`randomizers/byte_generator.py` defines their use. Each epoch has its value, its words in ascending
+order (the words of a report together) and the number of bytes consumed; states are as in
+`OneDevice.state`. Write the files with::
 
     python -m tests.randomizers.javascript.vectors [--check]
 """
@@ -65,24 +65,21 @@ from dpstream.randomizers.value_stream.range_values.calibration import calibrate
 FOLDER: Final = Path(__file__).parents[3] / "randomizers" / "javascript" / "vectors"
 
 RARE: Final = "rare_draws"
-"""The file of draws that hardly ever happen."""
+"""File of extremely rare draws."""
 
 _WORD: Final = (1 << 64) - 1
 
 Value: TypeAlias = int | list[int]
 Stream: TypeAlias = list[tuple[int, Value]]
-"""Epochs, and the value of each; the device is silent at others."""
+"""Epochs with their values; the device is silent at all others."""
 
 
 class CountedBytes:
-    """The bytes of a label, and how many were taken."""
-
     def __init__(self, label: str) -> None:
         self._label, self._rest, self._counter = label.encode(), b"", 0
         self.taken = 0
 
     def read(self, count: int) -> bytes:
-        """The next so many bytes."""
         pieces = [self._rest]
         missing = count - len(self._rest)
         while missing > 0:
@@ -97,7 +94,6 @@ class CountedBytes:
 
 
 def recorded(protocol: str, law: dict[str, Any], stream: Stream, label: str) -> dict[str, Any]:
-    """What a device draws and reports, from the bytes of a label."""
     source = CountedBytes(label)
     device = OneDevice(protocol, law)
     device.enrol(source.read)
@@ -118,7 +114,6 @@ def recorded(protocol: str, law: dict[str, Any], stream: Stream, label: str) -> 
 
 
 def vectors_of(protocol: str) -> dict[str, Any]:
-    """All cases of a protocol."""
     cases = []
     for number, (law, streams) in enumerate(CASES[protocol]()):
         body = law.to_json()
@@ -133,18 +128,17 @@ def vectors_of(protocol: str) -> dict[str, Any]:
 
 
 def written(protocol: str) -> str:
-    """The file of a protocol: one line for each law, and for each epoch."""
     body = vectors_of(protocol)
     text = json.dumps(body, separators=(",", ":"))
     return text.replace('{"law"', '\n{"law"').replace('{"label"', '\n{"label"') + "\n"
 
 
 def rare_draws() -> dict[str, Any]:
-    """Draws that hardly ever happen: words that lie on the bounds of tables.
+    """List extremely rare draws: words on the bounds of tables.
 
-    Of categories by their masses, of Poisson numbers by their mean, of dummies by their rate: the
-    words of 64 bits that there are, what is drawn, and how many of them were taken. And what
-    letters are drawn from: their weights, and the normal distribution function, to the last bit.
+    Categories by their masses, Poisson numbers by their mean, dummies by their rate: the available
+    64-bit words, the result, and the number of words consumed. For letters also their weights and
+    the normal distribution function, to the last bit.
     """
     cases = []
     masses = [3, 5, 1 << 70, 7]
@@ -161,9 +155,9 @@ def rare_draws() -> dict[str, Any]:
             # The first word has 16 bits of each draw, the second the others, above 16 unused ones.
             words = [leading >> 48, (leading << 16) & _WORD, rest]
             cases.append(_drawn("mean", 2.5, words))
-    # More dummies than there is room for are drawn again.
+    # More dummies than fit are drawn again.
     cases.append(_drawn("rate", 2.5, [_WORD] * 6 + [1 << 62] * 2))
-    halves = np.arange(-1, 28 * 16) / 32 - 5.5  # as near to one center as to the next, and centers
+    halves = np.arange(-1, 28 * 16) / 32 - 5.5  # halfway between centers, and centers
     return {
         "draws": cases,
         "weights": list(weights()),
@@ -190,17 +184,15 @@ def _drawn(kind: str, parameter: Any, words: list[int]) -> dict[str, Any]:
 
 
 def every(epochs: int, values: Callable[[int], Value]) -> Stream:
-    """A device that is never silent."""
     return [(epoch, values(epoch)) for epoch in range(1, epochs + 1)]
 
 
 def without(stream: Stream, silent: Callable[[int], bool]) -> Stream:
-    """The same, silent at some epochs."""
     return [(epoch, value) for epoch, value in stream if not silent(epoch)]
 
 
 def of_booleans(epochs: int) -> list[Stream]:
-    """One, changes now and then, changes all the time, and the same with silence."""
+    """List: one, occasional changes, changes at every epoch, and the same with silences."""
     seldom = every(epochs, lambda epoch: epoch // 7 & 1)
     often = every(epochs, lambda epoch: epoch & 1)
     return [
@@ -213,7 +205,6 @@ def of_booleans(epochs: int) -> list[Stream]:
 
 
 def of_items(epochs: int, items: int) -> list[Stream]:
-    """The same with items, and none now and then."""
     seldom = every(epochs, lambda epoch: (epoch // 5 * 7) % (items + 1))
     often = every(epochs, lambda epoch: (epoch * epoch * 3 + epoch) % (items + 1))
     return [
@@ -225,8 +216,6 @@ def of_items(epochs: int, items: int) -> list[Stream]:
 
 
 def of_sets(epochs: int, size: int, most: int) -> list[Stream]:
-    """Sets, full or empty, with items that come twice."""
-
     def held(epoch: int) -> list[int]:
         return [1 + epoch * (each + 3) * 7919 % size for each in range(epoch % (most + 1))]
 
@@ -246,7 +235,7 @@ def _future_rand() -> Iterator[tuple[Any, list[Stream]]]:
 def _value_stream() -> Iterator[tuple[Any, list[Stream]]]:
     for epsilon, changes, epochs in ((1.0, 2, 170), (4.0, 4, 64), (0.1, 1, 12), (10.0, 30, 365)):
         yield value_stream(ValueStreamParameters(epsilon, changes), epochs), of_booleans(epochs)
-    # A clock that runs out, which that of a calibrated law does not: its limits are kept, too.
+    # A squared-norm budget that runs out, unlike that of a calibrated law: its limits apply, too.
     law = value_stream(ValueStreamParameters(8.0, 2), 40)
     yield replace(law, clock=law.clock / 3), of_booleans(40)
     law = value_stream(ValueStreamParameters(6.0, 3), 1500)
@@ -340,7 +329,7 @@ CASES: Final[dict[str, Callable[[], Iterator[tuple[Any, list[Stream]]]]]] = {
 
 
 def main(arguments: list[str]) -> int:
-    """Write all files, or say which of them are not what is made now."""
+    """Write all files, or list the outdated ones."""
     differing = []
     files = {protocol: written(protocol) for protocol in PROTOCOLS}
     files[RARE] = json.dumps(rare_draws(), separators=(",", ":")).replace('{"m', '\n{"m') + "\n"
