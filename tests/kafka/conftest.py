@@ -1,7 +1,6 @@
 """A real broker for the tests of this folder. One that cannot be started fails them all."""
 
 import os
-import signal
 import subprocess
 import sys
 import uuid
@@ -16,6 +15,7 @@ from dpstream.pipeline.kafka.local_kafka import LocalKafka
 from tests.support.commands import Commands
 from tests.support.echo import Echo
 from tests.support.secured_kafka import SecuredKafka
+from tests.support.warm import WarmPopen
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 60.0
@@ -98,7 +98,7 @@ def start(bootstrap_servers: str) -> Iterator[Callable[..., subprocess.Popen[str
     started: list[subprocess.Popen[str]] = []
 
     def start_process(*arguments: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
+        process = WarmPopen(
             [sys.executable, "-m", "dpstream.pipeline.cli", *arguments],
             cwd=ROOT,
             env={**os.environ, "DPSTREAM_BOOTSTRAP_SERVERS": bootstrap_servers},
@@ -107,8 +107,6 @@ def start(bootstrap_servers: str) -> Iterator[Callable[..., subprocess.Popen[str
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
-            # Somebody's shell may have had it ignored for us.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
         started.append(process)
         return process

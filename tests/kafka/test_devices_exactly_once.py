@@ -40,6 +40,7 @@ from dpstream.topics.manifests import Fate, decode_manifest
 from dpstream.topics.names import Role
 from tests.support.http_devices import HttpDevices
 from tests.support.new_jobs import new_job
+from tests.support.warm import WarmPopen
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 400.0
@@ -126,7 +127,7 @@ class Commands:
 
     def _launch(self, name: str) -> None:
         with (self._folder / f"{name}.log").open("ab") as log:
-            self._running[name] = subprocess.Popen(
+            self._running[name] = WarmPopen(
                 [sys.executable, "-m", "dpstream.pipeline.cli", *self._commands[name]],
                 cwd=ROOT,
                 env=self._environment,

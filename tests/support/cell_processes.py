@@ -23,6 +23,7 @@ from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.stages.partial_log import PartialLog
 from dpstream.topics.names import Role
 from tests.support import cells
+from tests.support.warm import WarmPopen
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "tests" / "kafka" / "cells_process.py"
@@ -76,7 +77,7 @@ class Processes:
         arguments = [*self.options, what, self.job.name, name, self.servers]
         arguments += [str(self.folder / name), *numbers]
         with (self.folder / f"{name}.log").open("ab") as log:
-            return subprocess.Popen(
+            return WarmPopen(
                 [sys.executable, str(SCRIPT), *arguments],
                 stdout=log,
                 stderr=log,

@@ -15,6 +15,7 @@ from kafka.admin import NewTopic
 
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.topics.names import LOG_APPEND_TIME, TIMESTAMP_TYPE, Role, topic_name
+from tests.support.warm import WarmPopen
 
 PARTITIONS = 3
 PATIENCE = 60.0
@@ -85,7 +86,7 @@ class Echo:
         arguments = [self.name, worker, self.servers, str(self.folder / worker), str(work)]
         arguments.append(json.dumps(self.topic_ids))
         with output.open("wb") as file:
-            process = subprocess.Popen(
+            process = WarmPopen(
                 [
                     sys.executable,
                     str(REPOSITORY / "tests" / "kafka" / script),

@@ -25,6 +25,7 @@ from dpstream.topics.names import Role
 from tests.support.audit import Drawn
 from tests.support.clocks import Clock
 from tests.support.seeded_devices import SeededDevices
+from tests.support.warm import WarmPopen
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "tests" / "kafka" / "chaos_process.py"
@@ -348,7 +349,7 @@ class Fleet:
         orders = self.folder / f"{name}.json"
         orders.write_text(json.dumps(asdict(member.orders)))
         with (self.folder / f"{name}.log").open("ab") as log:
-            return subprocess.Popen(
+            return WarmPopen(
                 [*member.prefix, sys.executable, str(SCRIPT), str(orders)],
                 stdout=log,
                 stderr=log,

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.support.warm import WarmPopen
+
 ROOT = Path(__file__).parents[2]
 PATIENCE = 120.0
 """Seconds, far longer than anything takes: who needs them has failed."""
@@ -32,7 +34,7 @@ def start_command(
         options: of `subprocess.Popen`.
     """
     own = {"DPSTREAM_BOOTSTRAP_SERVERS": servers, "DPSTREAM_HOME": home and str(home)}
-    return subprocess.Popen(
+    return WarmPopen(
         [sys.executable, "-m", "dpstream.pipeline.cli", *map(str, arguments)],
         cwd=ROOT,
         env={**environment, **{name: value for name, value in own.items() if value}},

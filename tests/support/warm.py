@@ -1,0 +1,154 @@
+"""Python processes forked from one that has imported the product: they start in no time.
+
+`WarmPopen` is a `subprocess.Popen` of ``python -m MODULE ...`` or ``python SCRIPT ...``. It asks a
+server, one for each process that runs tests, for a fork that this process then adopts.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import gc
+import inspect
+import json
+import os
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).parents[2]
+_IMPORTED: Final = (
+    "dpstream.pipeline.cli.collect",
+    "dpstream.pipeline.cli.run",
+    "dpstream.pipeline.devices.producer",
+    "dpstream.pipeline.kafka.workers.worker",
+)
+_BECOME_SUBREAPER: Final = 36
+_ORDER_BYTES: Final = 1 << 17
+_NEEDS_EXEC: Final = ("LD_PRELOAD", "PYTHONOPTIMIZE", "PYTHONWARNINGS")
+"""Variables that a process reads before its first instruction."""
+
+
+class WarmPopen(subprocess.Popen[Any]):
+    """Like its base class; a command that needs a new interpreter gets one."""
+
+    def _execute_child(self, *arguments: Any) -> None:
+        base = super()._execute_child  # type: ignore[misc]
+        given = inspect.signature(base).bind(*arguments).arguments
+        command = [os.fspath(each) for each in given["args"]]
+        environment = dict(os.environ if given["env"] is None else given["env"])
+        if command[0] != sys.executable or any(name in environment for name in _NEEDS_EXEC):
+            base(*arguments)
+            return
+        order = {
+            "command": command[1:],
+            "environment": environment,
+            "folder": os.fspath(given["cwd"] or Path.cwd()),
+            "session": given["start_new_session"],
+        }
+        pipes = given["p2cread"], given["c2pwrite"], given["errwrite"]
+        streams = [own if pipe == -1 else pipe for own, pipe in enumerate(pipes)]
+        self.pid = _fork(json.dumps(order).encode(), streams)
+        self._child_created = True
+        names = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
+        self._close_pipe_fds(*(given[name] for name in names))  # type: ignore[attr-defined]
+
+
+def _fork(order: bytes, streams: list[int]) -> int:
+    channel = _server()
+    # Orphans of other processes are not ours: only while this one is forked.
+    _prctl(1)
+    try:
+        socket.send_fds(channel, [order], streams)
+        return int(channel.recv(16))
+    finally:
+        _prctl(0)
+
+
+def _prctl(adopts: int) -> None:
+    if ctypes.CDLL(None).prctl(_BECOME_SUBREAPER, adopts, 0, 0, 0):
+        raise OSError("this process cannot adopt others")
+
+
+@cache
+def _server() -> socket.socket:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        command = [sys.executable, "-m", "tests.support.warm", str(theirs.fileno())]
+        server = subprocess.Popen(
+            command, cwd=ROOT, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL
+        )
+    atexit.register(server.wait)
+    atexit.register(ours.close)
+    return ours
+
+
+def _serve(channel: socket.socket) -> dict[str, Any] | None:
+    """Fork for every order; returns the order in the fork, and None when all is over."""
+    while True:
+        text, streams, _, _ = socket.recv_fds(channel, _ORDER_BYTES, 3)
+        if not text:
+            return None
+        heard, said = os.pipe()
+        between = os.fork()
+        if between == 0:
+            number = os.fork()
+            if number == 0:
+                os.close(heard)
+                os.close(said)
+                channel.close()
+                order: dict[str, Any] = json.loads(text)
+                _become(order, streams)
+                return order
+            os.write(said, str(number).encode())
+            os._exit(0)
+        # Only when nothing is between them, the fork is a child of who asked for it.
+        os.waitpid(between, 0)
+        channel.send(os.read(heard, 16))
+        os.close(heard)
+        os.close(said)
+        for stream in streams:
+            os.close(stream)
+
+
+def _become(order: dict[str, Any], streams: list[int]) -> None:
+    if order["session"]:
+        os.setsid()
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+    for stream in streams:
+        os.close(stream)
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        setattr(sys, name, open(number, "w", buffering=1, closefd=False))  # noqa: SIM115
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.chdir(order["folder"])
+    os.environ.clear()
+    os.environ.update(order["environment"])
+
+
+def main() -> None:
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    for module in _IMPORTED:
+        import_module(module)
+    gc.freeze()
+    order = _serve(channel)
+    if order is None:
+        return
+    command = order["command"]
+    if command[0] == "-m":
+        sys.argv = command[1:]
+        runpy.run_module(command[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = command
+        runpy.run_path(command[0], run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()
