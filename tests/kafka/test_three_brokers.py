@@ -62,7 +62,7 @@ def test_a_job_is_deployed_though_brokers_learn_of_its_topics_one_by_one(
             assert find_deployed(another, job.name) == deployed
 
 
-@pytest.mark.slow
+@pytest.mark.verify
 def test_every_cell_is_exactly_one_though_a_broker_dies(
     brokers: ThreeBrokers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
