@@ -1,4 +1,4 @@
-"""``dpstream audit``, as it is called."""
+"""Test the ``dpstream audit`` command."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def dpstream(capsys: pytest.CaptureFixture[str]) -> Commands:
 
 @pytest.mark.verify
 def test_a_quick_audit_of_all_protocols_is_that_of_each(dpstream: Commands) -> None:
-    """Whose attacks are run one by one in `test_quick_audit`."""
+    """The attacks of each protocol are run one by one in `test_quick_audit`."""
     said = dpstream("audit", "--quick", "--json")
     assert said.code == 0, said.output
     told = said.json
@@ -94,7 +94,7 @@ shuffle: {minimum: 2}
 def test_a_job_whose_epochs_are_protected_one_by_one_is_sampled_quickly(
     dpstream: Commands, tmp_path: Path
 ) -> None:
-    """No two of its neighbors are people who never change."""
+    """No two of its neighboring users have constant values."""
     job = tmp_path / "job.yaml"
     job.write_text(
         JOB.replace("split_budget", "projective_geometry")

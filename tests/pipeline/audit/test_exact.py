@@ -1,4 +1,4 @@
-"""What is enumerated is lost exactly, and who claims less than is lost is convicted."""
+"""Test that enumeration finds the exact loss, and that understated claims fail the audit."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_loss_with_a_delta_is_the_one_that_the_claim_is_about() -> None:
     case = case_of("shuffled_counts")
     (finding,) = enumerate_losses(case)
     assert (finding.claimed, finding.delta) == (1.5, 0.05)
-    # Whatever is claimed: it is no claim that is shown.
+    # The observed loss is independent of the claim.
     for claimed in (1.5, 3.0):
         observed = largest_loss(case, claiming(case, epsilon=claimed)).observed
         assert observed == pytest.approx(1.5, abs=1e-3)
@@ -92,7 +92,6 @@ def test_what_only_one_neighbour_sends_is_an_infinite_loss() -> None:
 
 
 def why(findings: Iterable[Finding]) -> str:
-    """The reason of the first conviction; empty if there is none."""
     return next((finding.reason for finding in findings if finding.convicted), "")
 
 
@@ -121,7 +120,6 @@ def draws(case: Case) -> Finding:
 
 
 def test_half_the_noise_is_convicted() -> None:
-    """Devices and law have twice the epsilon that is claimed."""
     case = case_of("future_rand")
     entry = case.protocol
 
@@ -141,8 +139,6 @@ def test_half_the_noise_is_convicted() -> None:
 
 
 class Biased:
-    """Coins that come up low more often."""
-
     def __init__(self, rng: np.random.Generator) -> None:
         self._rng = rng
 
@@ -204,7 +200,6 @@ def test_a_stage_without_its_dummies_is_convicted(
 def test_a_loss_1_3_times_as_large_as_claimed_is_convicted_by_samples(
     name: str, epochs: int
 ) -> None:
-    """At fewer trials than an audit draws unless it is told otherwise."""
     job = job_of(case_of(name), epochs=epochs, minimum=1)
     honest = job.guarantee
     for factor, convicted in ((1.3, True), (1.0, False)):
@@ -215,7 +210,7 @@ def test_a_loss_1_3_times_as_large_as_claimed_is_convicted_by_samples(
 
 
 def test_reports_that_are_said_to_be_of_others_are_convicted() -> None:
-    """Of devices that report at some epochs only, and of others whose reports go together."""
+    """Devices report at some epochs only, and others' reports are correlated."""
 
     class Mistaken(FutureRand):
         def due(self, epoch: int) -> NDArray[np.intp]:

@@ -1,4 +1,4 @@
-"""Lower bounds from samples: sound whatever the event is, and sharp where there is something."""
+"""Test lower bounds from samples: sound for any event, and tight where there is a loss."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dpstream.randomizers.randomness import seeded_generator
 @pytest.mark.parametrize(("right", "wrong"), [(900, 100), (1000, 0), (500, 499), (7, 1)])
 @pytest.mark.parametrize("delta", [0.0, 1e-6, 0.05])
 def test_a_bound_is_that_of_clopper_and_pearson(right: int, wrong: int, delta: float) -> None:
-    """Found anew by bisection in the binomial law, of those that delta does not excuse."""
+    """Recomputed by bisection in the binomial law, excluding trials that delta excuses."""
     trials, alarm = 2000, 1e-6
     excused, share = 0, alarm
     if delta:
@@ -41,7 +41,6 @@ def test_a_bound_is_that_of_clopper_and_pearson(right: int, wrong: int, delta: f
 
 
 def responses(epsilon: float, value: int, trials: int, rng: np.random.Generator) -> list[Sight]:
-    """Randomized responses of one epoch."""
     kept = rng.random(trials) < 1 / (1 + math.exp(-epsilon))
     return [((((value if keep else 1 - value,), 1),),) for keep in kept.tolist()]
 
@@ -60,20 +59,20 @@ def test_a_loss_is_found_up_to_what_samples_allow_and_never_more(epsilon: float)
 
 
 def test_bounds_are_wrong_as_seldom_as_they_say() -> None:
-    """At a confidence of 80 %, that of a thousand bounds too many are wrong is no chance."""
+    """At 80 % confidence, too many wrong bounds among a thousand cannot be chance."""
     rng, alarm, runs, trials = seeded_generator(2), 0.2, 1_000, 400
     kept = 1 / (1 + math.exp(-1.0))
     for delta in (0.0, 0.02):
-        # Of each trial a coin says which neighbour it is of; delta gives some of them away.
+        # In each trial a coin chooses the neighbor; delta reveals some of them.
         right = rng.binomial(trials, delta + (1 - delta) * kept, runs).tolist()
         wrong = sum(loss_bound(each, trials - each, trials, delta, alarm) > 1.0 for each in right)
         assert stats.binom.sf(wrong - 1, runs, alarm) > 1e-9
-        # And a bound that takes no account of chance is none.
+        # A bound that ignores chance would be wrong.
         assert sum(loss_bound(each, trials - each, trials, 0.0, 1.0) > 1.0 for each in right) > 400
 
 
 def test_a_sum_of_many_words_is_told_from_one_more() -> None:
-    """No view is there twice, no word says anything alone: a linear score has to be learnt."""
+    """All views are unique, and no single message tells: a linear score must be learned."""
     rng = seeded_generator(3)
 
     def windows(more: int) -> Sights:
@@ -87,7 +86,6 @@ def test_a_sum_of_many_words_is_told_from_one_more() -> None:
 
 
 def test_what_is_said_to_be_seen_is_seen_as_often_as_said() -> None:
-    """With the share of guesses that is stated, of a loss that is larger by the factor."""
     rng, alarm, trials, power = seeded_generator(6), 1e-9, 20_000, 0.9
     for epsilon, delta, factor in ((1.0, 0.0, 1.3), (0.5, 0.01, 2.0)):
         share = share_of_guesses_for(epsilon, delta, factor, trials, alarm, power)
@@ -99,7 +97,7 @@ def test_what_is_said_to_be_seen_is_seen_as_often_as_said() -> None:
             for each, many in zip(right.tolist(), guesses.tolist(), strict=True)
         )
         assert stats.binom.cdf(seen, 400, power) > 1e-9
-        # It is no share that would do for anything: with half of it, it is seen in few cases.
+        # The share is necessary: half of it detects the loss in few cases.
         right = rng.binomial(guesses // 2, 1 / (1 + math.exp(-factor * epsilon)))
         seen = sum(
             loss_bound(each, many - each, trials, delta, alarm) > epsilon

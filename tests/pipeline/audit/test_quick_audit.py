@@ -1,6 +1,6 @@
-"""``dpstream audit --quick`` of what is installed, protocol by protocol.
+"""Run ``dpstream audit --quick`` on the installed code, protocol by protocol.
 
-Mutations of the code run these tests too: they convict by what the audit finds.
+Mutations of the code run these tests too: the audit must detect them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def test_an_audit_acquits_the_installed_protocol(name: str) -> None:
     audit = acquitted(attacks_on_protocol(name, QUICK))
     found = {finding.attack: finding for finding in audit.findings}
     assert "likelihood ratios" in found
-    # What single devices of many that are run as one send is compared as whole histories.
+    # Single devices of many that run as one are compared by their whole histories.
     (case, *_) = find_cases(name)
     if case.protocol.shuffling is None:
         devices = case.protocol.randomizer(case.law)

@@ -1,6 +1,6 @@
-"""Accounting that says less than is lost is convicted by the attack that computes it anew.
+"""Test that the recomputing attack fails accounting that understates a loss.
 
-That what is installed is acquitted is in `test_quick_audit`.
+`test_quick_audit` checks that the installed accounting passes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ from dpstream.randomizers.accounting.loss_distributions import LossDistribution
 
 
 def installed(module: ModuleType, name: str) -> Any:
-    """What a module computes with, before it is replaced."""
     return getattr(module, name)
 
 
@@ -84,7 +83,6 @@ def test_draws_that_are_forgotten_are_convicted(
 
 @pytest.mark.parametrize("shift", [1, -1])
 def test_a_delta_is_the_least_whichever_world_is_the_true_one(shift: int) -> None:
-    """What only one of them can give is as likely as no dummy at all."""
     alone = least_delta([shifted(PoissonNoise(0.5), shift)], 1.0)
     assert alone >= Fraction(math.exp(-0.5)) - Fraction(1, 10**12)
     assert least_delta([shifted(PoissonNoise(0.5), each) for each in (1, -1)], 1.0) > alone

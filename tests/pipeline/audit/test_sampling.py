@@ -1,4 +1,4 @@
-"""What attackers see trial by trial, and how neighbors are searched in it."""
+"""Test sampled views of attackers, and the search for neighboring streams in them."""
 
 from __future__ import annotations
 
@@ -24,12 +24,11 @@ from dpstream.randomizers.randomness import seeded_generator
 
 TRIALS = 80
 TRAINING = 20 + TRIALS
-"""Trials of a stream in both rounds of the search."""
 
 
 @dataclass(frozen=True)
 class Fake:
-    """Tells one stream from all others, in as many sights of each as `telling` says."""
+    """Distinguish one stream from all others, in the first `telling` views of each."""
 
     worst: Stream
     telling: float
@@ -63,7 +62,7 @@ def test_the_worst_neighbours_are_found(worst: Stream) -> None:
 
 
 def test_what_was_seen_while_searching_convicts_nobody() -> None:
-    """What tells neighbours apart in the search, and then no more, was chance."""
+    """A difference that appears only during the search was chance."""
     finding = attacked(Fake((0, 1, 0, 1), TRAINING))
     assert not finding.convicted
     assert finding.observed == 0.0
@@ -98,7 +97,7 @@ RUNS = 100
 
 @pytest.mark.verify
 def test_a_hundred_clean_runs_are_acquitted() -> None:
-    """Of attacks that draw: the others cannot convict by chance."""
+    """Only attacks that draw samples: the others cannot fail by chance."""
     job = job_of(find_cases("split_budget")[0], epochs=1, minimum=1)
     sample = Sample("it", ("local reports",), job, DeviceHistory(job), job.guarantee, 1_000)
     attacks = [
@@ -117,7 +116,7 @@ FEW_TRIALS = 5
 
 
 def loud_job(epochs: int, **values: Any) -> DeployedJob:
-    """Devices that say nearly always what they hold."""
+    """Devices almost always report their true value."""
     job = {
         "name": "loud",
         "protocol": "split_budget",
@@ -150,7 +149,7 @@ def test_of_each_trial_its_own_epochs_are_seen(
     assert windows.epochs == len(stream)
     released, published = windows.sights(stream, FEW_TRIALS, seeded_generator(1))
     assert released.trials == published.trials == FEW_TRIALS
-    # What devices have drawn for a horizon is of one person.
+    # Draws for a horizon belong to one user.
     assert [job.epochs.renew for job in begun] == [runs == 1] * runs
     for trial in range(FEW_TRIALS):
         assert told(released, trial) == [(((value,), 1),) for value in stream]
@@ -162,7 +161,7 @@ def test_devices_that_are_run_as_one_are_each_seen_alone() -> None:
     stream = (1, 0, 0, 1)
     (sights,) = DeviceHistory(loud_job(4)).sights(stream, 40_500, seeded_generator(3))
     assert sights.trials == 40_500
-    # Of hundreds of thousands of bits a few are turned round.
+    # Of hundreds of thousands of bits a few are reversed.
     wrong = sum(
         often
         for epoch, value in enumerate(stream)

@@ -1,4 +1,4 @@
-"""The command line: what it says, where it says it, and with which exit code."""
+"""Test the command line: output, streams and exit codes."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_commands_of_a_deleted_leaf_are_left_out(
 
 
 def test_ctrl_c_while_it_loads_is_an_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
-    # What is loaded before `main` can catch it is next to nothing.
+    # Little is imported before `main` can catch errors.
     program = "import sys; from dpstream.pipeline.cli import main; print(*sys.modules)"
     loaded = subprocess.check_output([sys.executable, "-c", program], text=True).split()
     assert not {"typer", "numpy", "pydantic", "dpstream.pipeline.cli.command_errors"} & {*loaded}

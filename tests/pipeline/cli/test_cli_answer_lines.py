@@ -1,4 +1,4 @@
-"""Items, ranges and quantiles on the command line."""
+"""Test items, ranges and quantiles on the command line."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_published_estimates_are_asked_the_same(
 
 
 def test_buckets_are_those_of_the_job_file_or_refused(dpstream: Commands, hours: Path) -> None:
-    """Rounded ones would have edges that nobody chose."""
+    """Rounded buckets would have unintended edges."""
     assert (
         "values lie in 8 buckets, each 10 wide" in dpstream("plan", hours, "--json").json["caveats"]
     )

@@ -1,4 +1,4 @@
-"""``dpstream dead-letters``: what was refused and why, and nothing of what it holds."""
+"""Test ``dpstream dead-letters``: rejected records and reasons, without report contents."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_those_that_are_dismissed_disturb_status_no_more_and_later_ones_do(
 def test_whoever_is_interrupted_has_the_next_one_delete(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path
 ) -> None:
-    """Also what was dismissed by a version that left it where it was."""
+    """Including letters discarded by an earlier version that left them in place."""
     deployed = dpstream("deploy", job_file, "--json").json
     refuse(cluster, *(letter(b"?", Reason.UNREADABLE, offset) for offset in range(3)))
     dismissal = Dismissal(bytes.fromhex(deployed["deployment"]), 2)
@@ -154,7 +154,6 @@ def test_only_one_thing_is_done_with_them(dpstream: Commands) -> None:
 
 
 def refuse(cluster: MemoryCluster, *letters: DeadLetter) -> None:
-    """Write dead letters of the job named small."""
     records = cluster.records["small.dead-letters", 0]
     for each in letters:
         value, headers = each.to_record()

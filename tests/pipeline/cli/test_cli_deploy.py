@@ -1,4 +1,4 @@
-"""``deploy`` over a running name, ``--dry-run``, ``undeploy`` and the phases of a job."""
+"""Test ``deploy`` over a running name, ``--dry-run``, ``undeploy`` and the phases of a job."""
 
 from __future__ import annotations
 
@@ -202,7 +202,6 @@ def test_who_is_interrupted_never_charges_too_little_and_the_next_puts_it_right(
     horizons: int,
     writes: int,
 ) -> None:
-    """Whichever of the records is the last that is written."""
     assert dpstream("deploy", renewing(job_file, 6)).code == 0
     left, append = [writes], cluster.append
 
@@ -230,7 +229,7 @@ def test_of_two_who_deploy_at_once_the_budget_bears_only_one(
     monkeypatch: pytest.MonkeyPatch,
     running: bool,
 ) -> None:
-    """The other one's charge arrives after the plan was made, and before ours."""
+    """The other deployment's charge arrives after planning, and before this one's charge."""
     if running:
         assert dpstream("deploy", renewing(job_file, 3)).code == 0
     append, others = cluster.append, [Charge("people", "other", "ab" * 16, 5.0, 0.0, 5)]
@@ -322,8 +321,6 @@ def test_without_a_broker_a_dry_run_shows_an_empty_one_and_starts_none(
 
 
 class Terminal(io.StringIO):
-    """Somebody who types."""
-
     def isatty(self) -> bool:
         return True
 
@@ -494,7 +491,7 @@ def test_a_name_that_another_version_deployed_is_not_taken_over(
 def test_a_topic_that_deletes_by_size_is_told_to_keep_what_it_holds(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path
 ) -> None:
-    """Whoever made the topics had limited them: decisions would be deleted however young."""
+    """The topics were created with a size limit, which would delete even recent decisions."""
     assert dpstream("deploy", job_file).code == 0
     assert dpstream("undeploy", "small", "--yes").code == 0
     limited = {f"small.{role}": {"retention.bytes": "1000"} for role in (Role.MANIFESTS, "reports")}

@@ -1,4 +1,4 @@
-"""``dpstream erase-keys``: what is over in every job is erased, and nothing else."""
+"""Test ``dpstream erase-keys``: erase only keys that have expired in every job."""
 
 from __future__ import annotations
 
@@ -42,7 +42,6 @@ def dpstream(
 
 @pytest.fixture
 def rotating(dpstream: Commands, cluster: MemoryCluster) -> DeployedJob:
-    """Keys follow each other after two epochs of five."""
     return deployed(
         cluster,
         name="rotating",
@@ -85,7 +84,7 @@ def test_a_key_is_erased_when_its_last_epoch_is_published(
     assert private_keys() == sorted(NAMES)
     assert "2 keys erased" in dpstream("erase-keys", "--yes").output
     assert private_keys() == ["adder-2", "stage-2", "stranger"]
-    # Nothing is left to do, and the last keys serve to the end of the job.
+    # No key is left to erase, and the last keys serve to the end of the job.
     publish_up_to(cluster, rotating, 4, first=3)
     assert dpstream("erase-keys", "--yes", "--json").json["erased"] == []
     publish_up_to(cluster, rotating, 5, first=5)

@@ -1,4 +1,4 @@
-"""``dpstream estimates`` into files: CSV, JSON lines and Parquet, whole or not at all."""
+"""Test ``dpstream estimates`` to CSV, JSON lines and Parquet files, written atomically."""
 
 from __future__ import annotations
 
@@ -39,7 +39,6 @@ RECORDS = [
 def estimates(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Commands:
-    """Commands where a job has published."""
     dpstream = Commands(capsys)
     monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
     monkeypatch.setattr("secrets.token_bytes", bytes)

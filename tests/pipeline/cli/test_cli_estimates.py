@@ -1,4 +1,4 @@
-"""``dpstream estimates``: what is read, and how it is printed."""
+"""Test ``dpstream estimates``: records read, and printed output."""
 
 from __future__ import annotations
 
@@ -42,8 +42,6 @@ def record(epoch: int, estimate: Estimate | None = ESTIMATE, **changed: object) 
 
 @dataclass
 class Topic:
-    """The estimates topic; reading it may fail now and then."""
-
     values: list[bytes] = field(default_factory=list)
     outages: int = 0
 
@@ -86,7 +84,7 @@ def test_the_latest_are_read_alone(
     last: int, found: list[int] | None, leaves_out: bool, repeated: Sequence[int]
 ) -> None:
     values = [record(epoch).to_bytes() for epoch in range(1, 1_001)]
-    # What a publisher repeats, right where reading begins.
+    # Duplicates by the publisher, at the very start of the read.
     place = 1_000 - last - 128
     if place > 0:
         values[place + len(repeated) : place + len(repeated)] = [values[each] for each in repeated]

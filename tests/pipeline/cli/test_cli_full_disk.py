@@ -1,4 +1,4 @@
-"""A disk that is full: a sentence that names the file, exit code 1, and nothing half written."""
+"""Test a full disk: an error naming the file, exit code 1, and no partial files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ TOO_LARGE = "File too large"
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> MemoryCluster:
-    """A cluster on which a job, `live`, has run."""
     cluster = use_memory_cluster(monkeypatch)
     run = LiveRun.of(example_job("future_rand", PROTOCOLS["future_rand"].examples[1]), epochs=4)
     run.write(cluster)

@@ -1,4 +1,4 @@
-"""Flags that say how an input is written: they go before what the job file says."""
+"""Test input format flags, which override the job file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ def changes(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def foreign(changes: Path) -> Path:
-    """The same rows as another system writes them."""
     text = changes.read_text().replace("user,epoch,value", "Matrikel,Woche,Stand")
     path = changes.with_name("foreign.csv")
     path.write_bytes(text.replace(",1\n", ",ja\n").replace(",", ";").encode("utf-16"))

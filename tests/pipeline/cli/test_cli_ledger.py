@@ -1,4 +1,4 @@
-"""What the ledger says of people, how a budget is changed, and what --verify finds."""
+"""Test ledger output, budget changes, and the findings of --verify."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_the_ledger_says_what_was_charged_for_what_and_what_was_released(
 def test_a_charge_without_a_deployment_is_told(
     dpstream: Commands, cluster: MemoryCluster, tmp_path: Path
 ) -> None:
-    """Whoever is killed between the two has charged too much, never too little."""
+    """A process killed between the two writes charges too much, never too little."""
     append = cluster.append
 
     def dies(topic: str, value: bytes | None, key: bytes | None = None) -> int:
@@ -173,7 +173,7 @@ def test_a_budget_that_cannot_be_set_is_refused(
 def test_many_small_charges_are_admitted_by_the_filter_of_a_composed_budget(
     dpstream: Commands, cluster: MemoryCluster, tmp_path: Path
 ) -> None:
-    """A hundred of epsilon 1/4 in a budget of 17: added they would be 25."""
+    """A hundred charges of epsilon 1/4 in a budget of 17: their sum would be 25."""
     people = "students"
     said = dpstream(
         *("budget", people, "--epsilon", "17", "--delta", "1e-6", "--compose"),
@@ -237,7 +237,7 @@ def test_what_is_done_to_the_log_is_found(
     body = dpstream("ledger", "--verify", "--json")
     assert body.code == 1
     assert json.loads(body.output)["problems"]
-    # Nobody is charged less by it.
+    # It reduces no charge.
     assert sum(charge.epsilon for charge in read_spending(cast(Cluster, cluster)).charges) >= 3
 
 
@@ -263,7 +263,6 @@ def test_a_job_that_nobody_is_charged_for_is_found(
 def test_a_replay_stands_in_the_ledger_and_charges_nobody(
     dpstream: Commands, cluster: MemoryCluster
 ) -> None:
-    """So that what it publishes is not taken for that of a deployment whose charge was cut."""
     first = begin(cluster, "first")
     again = begin_replay(
         cast(Cluster, cluster), first, replayed_job(first), deployment=b"r" * 16, now=5

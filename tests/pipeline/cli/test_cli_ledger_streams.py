@@ -1,4 +1,4 @@
-"""What the ledger says of whole streams: who was in every released window, and who was not."""
+"""Test ledger output for whole streams: participation in every released window."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ def decide(
     enrolled: Sequence[int] = ENROLLED,
     fate: Fate = Fate.RELEASED,
 ) -> None:
-    """Decide a window of producers with so many devices, some of whom were away."""
     populations = tuple(n for n, is_in in zip(enrolled, inside, strict=True) if is_in)
     manifest = Manifest(
         job.fingerprint, job.deployment, epoch, fate, 0, 0, 1, tuple(inside),
@@ -52,7 +51,7 @@ def streams(dpstream: Commands) -> list[dict[str, Any]]:
 def test_devices_of_producers_in_every_window_are_charged_once_and_others_the_local_figure(
     dpstream: Commands, cluster: MemoryCluster
 ) -> None:
-    """The second producer misses one window; ten devices of whomever were away from another."""
+    """The second producer misses one window; ten unidentified devices miss another."""
     job = begin(cluster)
     decide(cluster, job, 1, (True, True, True))
     decide(cluster, job, 2, (True, False, True))

@@ -1,4 +1,4 @@
-"""What ``dpstream produce`` does: every epoch once, with the right values, and on from there."""
+"""Test ``dpstream produce``: every epoch once, correct values, and resuming."""
 
 from __future__ import annotations
 
@@ -24,8 +24,6 @@ MINUTE = timedelta(minutes=1)
 
 
 class NotedProducer(Producer):
-    """A producer that notes what each epoch was closed with: the values of those present."""
-
     def close(self, epoch: int) -> None:
         self.noted[epoch] = {
             user: int(value)
@@ -52,7 +50,6 @@ def job() -> DeployedJob:
 def open_producer(
     job: DeployedJob, log: MemoryLog, tmp_path: Path
 ) -> Iterator[Callable[[], NotedProducer]]:
-    """Opens the producer anew, as the next process would; what was noted goes on."""
     noted: dict[int, dict[str, int]] = {}
     opened: list[NotedProducer] = []
 
@@ -86,7 +83,7 @@ def values_of(change_log: ChangeLog, epoch: int) -> dict[str, int]:
 
 
 class InterruptError(Exception):
-    """Somebody ends the process."""
+    """Simulated interrupt of the process."""
 
 
 def test_an_interrupted_run_goes_on_with_the_next_epoch(
@@ -134,8 +131,6 @@ def test_values_follow_their_users_when_others_join_the_roster(
 
 
 class Script:
-    """An input and a clock: bytes arrive, time passes, and at last the input ends."""
-
     def __init__(self, start: datetime, *steps: str | timedelta) -> None:
         self.now = start
         self.steps: list[str | timedelta] = list(steps)
@@ -195,7 +190,7 @@ def test_who_is_present_after_a_restart_does_not_depend_on_who_changes(
     source = run_live(
         open_producer(), folder, START, "user,value\nann,1\nbob,0\n", MINUTE, "cleo,1\n"
     )
-    # The input ended in the middle of epoch 2: what has come of it is kept.
+    # The input ended within epoch 2: the values received so far are stored.
     assert source.epoch == 2
     assert stat.S_IMODE((folder / "values.json").stat().st_mode) == 0o600
 

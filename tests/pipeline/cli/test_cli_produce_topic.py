@@ -1,4 +1,4 @@
-"""``dpstream produce --from-topic``: events of a topic, on a cluster in memory."""
+"""Test ``dpstream produce --from-topic`` on an in-memory cluster."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from tests.support.small_run import EPOCHS, job_text
 
 
 def put(cluster: MemoryCluster, *events: object, topic: str = "events", partition: int = 0) -> None:
-    """Append events to a topic of two partitions."""
     cluster.partitions[topic] = 2
     held = cluster.records[topic, partition]
     for event in events:

@@ -1,4 +1,4 @@
-"""Questions to the windows themselves, on the command line."""
+"""Test window queries on the command line."""
 
 from __future__ import annotations
 
@@ -23,8 +23,6 @@ Start = Callable[..., Run]
 
 @pytest.fixture
 def start(dpstream: Commands, cluster: MemoryCluster, tmp_path: Path) -> Start:
-    """Deploys a job named sets."""
-
     def start_job(protocol: str, parameters: str, **options: Any) -> Run:
         path = tmp_path / "sets.yaml"
         path.write_text(job_text(protocol, parameters, **{"minimum": USERS, **options}))
@@ -40,7 +38,7 @@ def answers(body: dict[str, Any], kind: str = "items") -> dict[str, dict[str, An
 
 
 COMPARED = ("laplace_histogram", "jl_hh", "bucket", "sparse_recovery", "count_mean_sketch")
-"""Protocols for comparison, which say little with as few users as these."""
+"""Comparison protocols, which are inaccurate with this few users."""
 PER_EPOCH = tuple(
     name for name, entry in PROTOCOLS.items() if entry.per_epoch and name not in COMPARED
 )
@@ -63,7 +61,7 @@ def test_items_of_every_protocol_whose_epochs_stand_alone(
     ]
     for options, names in asked:
         found = answers(dpstream("query", "sets", "--epoch", 1, *options, "--json").json)
-        # Which of three is first is a matter of noise, where there is much of it.
+        # With much noise, the order of the top three is random.
         noisy = max(answer["standard_deviation"] for answer in found.values()) > 60
         assert len(found) == len(names)
         assert list(found) == names or (noisy and "--top" in options)
@@ -127,7 +125,8 @@ class TestSeveralEpochs:
         walk, single = answers(body)["walk"], answers(one)["walk"]
         assert walk["standard_deviation"] == pytest.approx(3**0.5 * single["standard_deviation"])
         assert within(walk["estimate"], 2_100, walk["standard_deviation"])
-        # Of three epochs exactly what a job of three epochs loses, and less than the four of this.
+        # The loss of three epochs equals that of a three-epoch job, and is less than that of the
+        # four.
         text = job_text("count_min", "domain: [walk, bus, car]", minimum=USERS, epochs=3)
         law: Any = parse_job(text).calibrate()
         composed = body["composed"]
@@ -158,8 +157,6 @@ class TestSeveralEpochs:
 
 
 class TestRefusals:
-    """Every wrong question is answered in one line that says what to do."""
-
     def refused(self, dpstream: Commands, *options: object, code: int = 2) -> str:
         said = dpstream("query", "sets", *options)
         assert (said.code, said.output, said.errors.count("\n")) == (code, "", 1)

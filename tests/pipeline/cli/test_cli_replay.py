@@ -1,4 +1,4 @@
-"""``dpstream replay`` on the command line."""
+"""Test ``dpstream replay`` on the command line."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ def run() -> LiveRun:
 
 @pytest.fixture
 def cluster(run: LiveRun, monkeypatch: pytest.MonkeyPatch) -> MemoryCluster:
-    """A cluster on which the job has run."""
     monkeypatch.setenv("COLUMNS", "80")
     cluster = use_memory_cluster(monkeypatch)
     run.write(cluster)

@@ -1,4 +1,4 @@
-"""``dpstream run`` without a job: what cannot be asked for, and who is there already."""
+"""Test ``dpstream run`` without a job: rejected options, and detection of running workers."""
 
 from __future__ import annotations
 
@@ -72,6 +72,6 @@ def test_a_worker_that_is_started_without_a_broker_waits_for_it(
     monkeypatch.setattr("time.sleep", waits.append)
     result = dpstream("run", "shuffle", "nothing")
     assert len(waits) == 2
-    # Said once; then the broker answers, and there is no such job.
+    # Printed once; then the broker answers, and the job does not exist.
     assert result.errors.count("waiting until it answers") == 1
     assert (result.code, "nothing" in result.errors.splitlines()[-1]) == (1, True)

@@ -1,4 +1,4 @@
-"""``dpstream simulate``: one object, the same for the same seed, and refusal of bad input."""
+"""Test ``dpstream simulate``: one object, deterministic by seed, and rejection of bad input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``dpstream simulate`` of jobs that count items epoch by epoch."""
+"""Test ``dpstream simulate`` of jobs that count items epoch by epoch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ def job_file(
 
 
 def input_file(folder: Path, values: list[object]) -> Path:
-    """The same values at both epochs, a user each."""
     path = folder / "input.csv"
     rows = [
         f"user{user},{epoch},{value}\n"

@@ -1,4 +1,4 @@
-"""``dpstream status``: when it says that something is wrong, and when it does not."""
+"""Test ``dpstream status``: reported issues, and their absence."""
 
 from __future__ import annotations
 
@@ -179,8 +179,6 @@ def test_what_retention_took_is_said() -> None:
 
 
 class Topics(MemoryCluster):
-    """The topics of a job: notes which are read, and commits what is said."""
-
     def __init__(self) -> None:
         parts = {JOB.topic(role): len(each) for role, each in JOB.start_offsets.items()}
         super().__init__(partitions=parts)
@@ -190,7 +188,7 @@ class Topics(MemoryCluster):
     def add(self, role: Role, value: bytes, *, key: bytes | None = None, **more: Any) -> None:
         held = self.records[JOB.topic(role), 0]
         if role is Role.STATUS:
-            # A heartbeat is written as it is said.
+            # A heartbeat is written when it is sent.
             body = json.loads(value) if value[:1] == b"{" else {}
             more["timestamp"] = body["time"] if isinstance(body.get("time"), int) else 0
         held.append(LogRecord(len(held), value, key=key, **more))
@@ -256,7 +254,7 @@ def test_the_last_word_of_every_worker_counts() -> None:
 
 
 def test_a_worker_that_was_stopped_is_not_missed() -> None:
-    """One that was killed is: it said nothing."""
+    """A killed worker is missed: it announced no stop."""
     topics = Topics()
     for name in ("killed", "stopped", "again", "old"):
         then = NOW - (2 * 86_400_000 if name == "old" else 20_000)
@@ -373,7 +371,6 @@ def test_lag_counts_what_is_not_finished_and_how_long_it_waits() -> None:
 
 @pytest.fixture
 def registered() -> Topics:
-    """Three producers and four decided epochs: b has missed the last three of them."""
     topics = Topics()
     for name in "abc":
         enrolment = name.encode() * 16

@@ -1,4 +1,4 @@
-"""Commands whose standard streams are closed, or cannot encode what is printed."""
+"""Test commands whose standard streams are closed, or cannot encode the output."""
 
 from __future__ import annotations
 

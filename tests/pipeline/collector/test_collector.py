@@ -1,4 +1,4 @@
-"""A collector as it runs, with a writer that keeps what it is given."""
+"""Test a running collector, with a writer that stores its input."""
 
 import asyncio
 import io
@@ -51,8 +51,6 @@ def key_file(tmp_path: Path) -> Path:
 
 
 class World:
-    """A collector whose clock stands where it is put."""
-
     def __init__(self, key_file: Path | None) -> None:
         self.writer = MemoryWriter()
         self.clock = BrokerClock(own=lambda: BEGIN, steady=lambda: 0.0)
@@ -103,7 +101,7 @@ async def test_the_life_of_a_collector(job: DeployedJob, key_file: Path) -> None
     world.clock.note(BEGIN + DAY + LATE + SETTLING, 0.0)
     await until(lambda: bool(world.watermarks()))
     assert world.watermarks() == [Watermark(job.fingerprint, job.deployment, IDENTITY, 1)]
-    # Also for a clock that is set back.
+    # Also after the clock is set back.
     world.clock.note(BEGIN + 1000, 0.0)
     assert (await client.report(body(job))).problem == "/problems/late"
     text = generate_latest(registry_of(world.collector.snapshot)).decode()
@@ -139,7 +137,7 @@ async def test_a_watermark_waits_for_what_is_on_its_way(job: DeployedJob, key_fi
     await until(lambda: bool(world.watermarks()))
     kinds = [kind_of(value) for value in world.writer.of("phones.reports")]
     assert kinds == [RecordType.LOOSE_BATCH, RecordType.LOOSE_BATCH, RecordType.WATERMARK]
-    # And what was on its way may be below the cut of a window without it.
+    # And its pending reports may be below the cut of a window without it.
     assert [reply.status for reply in replies] == [409]
     await world.collector.stop()
     client.writer.close()
@@ -157,7 +155,7 @@ async def test_no_reports_are_taken_into_a_topic_that_was_made_again(
     client = await world.client()
     world.wanted(deployed)
     assert (await client.report(body(deployed))).status == 202
-    # A topic that is gone is said by whoever writes to it.
+    # The writer reports that the topic no longer exists.
     del world.writer.ids["phones.devices"]
     await asyncio.sleep(0.05)
     assert (await client.report(body(deployed))).status == 202
@@ -169,7 +167,7 @@ async def test_no_reports_are_taken_into_a_topic_that_was_made_again(
     assert "deployed anew" not in said
     for _ in range(2):
         assert (await client.report(body(deployed))).status == 503
-        # Also after other news of the jobs.
+        # Also after other job updates.
         world.wanted(deployed)
     again = device_job()
     world.wanted(again)
@@ -228,7 +226,7 @@ async def test_keys_of_tokens_are_rotated_under_a_running_collector(key_file: Pa
     world.wanted(job)
     client = await world.client()
     assert (await client.report(body(job), bearer(0))).status == 202
-    # On its way while the keys are changed.
+    # In flight while the keys are changed.
     gathering = world.collector.served[0].gathering
     world.writer.gate = asyncio.Event()
     client.send(report(body(job), bearer(0)))
@@ -267,7 +265,7 @@ async def test_a_key_that_is_not_the_jobs_is_refused(job: DeployedJob, tmp_path:
 def test_watermarks_begin_with_what_is_open(job: DeployedJob) -> None:
     intake = Intake(job, KEY)
     assert Watermarks(intake, BEGIN + 3 * DAY + LATE + SETTLING).next == 4
-    # The third day is over, and its reports are still taken.
+    # The third day is over, and its reports are still accepted.
     open_still = Watermarks(intake, BEGIN + 3 * DAY + LATE + SETTLING - 1)
     assert open_still.next == 3
     assert open_still.due(BEGIN + 3 * DAY + LATE + SETTLING - 1) == []

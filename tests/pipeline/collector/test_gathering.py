@@ -1,4 +1,4 @@
-"""What is acknowledged is written, in the right order, and what is not is said to be not."""
+"""Test that acknowledged reports are written in order, and lost ones are reported as lost."""
 
 import asyncio
 
@@ -21,8 +21,6 @@ def job() -> DeployedJob:
 
 
 class World:
-    """A gathering and all that it says."""
-
     def __init__(self, job: DeployedJob, room: Room | None = None, patience: float = 60.0) -> None:
         self.job = job
         self.writer = MemoryWriter()
@@ -172,12 +170,12 @@ async def test_an_epoch_that_was_closed_stays_closed(job: DeployedJob) -> None:
 async def test_what_may_have_been_cut_is_late_though_it_was_acknowledged(
     job: DeployedJob, says: bool
 ) -> None:
-    """By the time at which it was appended; by the clock where the topic does not say."""
+    """Based on the append time, or on the clock if the topic has no append times."""
     world = World(job)
     settles = BEGIN + DAY + LATE + SETTLING
     for appended, status in ((settles - 1, 202), (settles, 409), (settles + DAY, 409)):
         world.writer.appended = lambda appended=appended: appended if says else None  # type: ignore[misc]
-        # This process was asleep in between, or Kafka was away.
+        # This process was suspended in between, or Kafka was unavailable.
         world.now = NOW if says else appended
         refused = body(job, 1, [envelope(job, 1, [7])])
         assert world.offer(body(job), settles - SETTLING - 1) is None

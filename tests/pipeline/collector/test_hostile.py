@@ -1,4 +1,4 @@
-"""What hostile clients cost a collector, and what they cost others: little, and nothing."""
+"""Test the cost of hostile clients: bounded for the collector, none for other clients."""
 
 import asyncio
 import os
@@ -61,7 +61,7 @@ async def test_an_origin_that_cannot_be_written_harms_nobody(job: DeployedJob) -
 async def test_one_answer_that_fails_is_one(
     job: DeployedJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where it is written: its connection is closed, and the others are answered."""
+    """Also in the writer: its connection is closed, and the others are answered."""
     async with collecting(job) as server:
         before, bad, after = [await server.connect() for _ in range(3)]
 
@@ -116,7 +116,7 @@ async def test_nobody_waits_for_ever(job: DeployedJob) -> None:
 def test_who_takes_no_answers_is_not_answered(
     job: DeployedJob, loop: Callable[[], asyncio.AbstractEventLoop]
 ) -> None:
-    """Seven thousand questions at once, whose answers are 60 MB: few of them are held."""
+    """Seven thousand requests at once, with 60 MB of answers: few answers are buffered."""
 
     async def work() -> None:
         async with collecting(job) as server:
@@ -162,7 +162,6 @@ def test_who_takes_no_answers_is_not_answered(
 
 
 async def test_many_questions_at_once_are_answered_in_turn(job: DeployedJob) -> None:
-    """All of them, and others in between."""
     async with collecting(job) as server:
         many, other = await server.connect(), await server.connect()
         many.send((request("GET", "/healthz") * 500 + report(body(job))) * 4)
@@ -254,7 +253,7 @@ def test_handshakes_that_do_not_end_are_counted_and_closed(
             last = silent[-1].getsockname()
             handshakes = server.connections.handshakes
             await until(lambda: last in [each.getpeername() for each in handshakes])
-            # Those that had to go are closed.
+            # The dropped connections are closed.
             await until(lambda: descriptors() - before - len(silent) <= 21)
             reader, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=trusting)
             writer.write(report(body(job)))
@@ -270,7 +269,7 @@ def test_handshakes_that_do_not_end_are_counted_and_closed(
             while len(seen) < len(silent):
                 seen.update(server.connections.handshakes)
                 await asyncio.sleep(0.001)
-            # When their time is over, and without anything that ticks.
+            # At their timeout, without any periodic task.
             await until(lambda: not server.connections.handshakes)
             await until(lambda: descriptors() - before <= len(silent))
             for made in silent:

@@ -1,4 +1,4 @@
-"""A collector over real sockets: what it answers, and what hostile clients get from it."""
+"""Test a collector over real sockets: answers, and resistance to hostile clients."""
 
 import asyncio
 import json
@@ -85,7 +85,6 @@ async def test_questions(job: DeployedJob) -> None:
 
 
 async def test_the_interface_is_described_as_it_is(job: DeployedJob) -> None:
-    """The description is valid, and all it names is there; other methods are not."""
     validate(DESCRIPTION)
 
     async with collecting(job) as server:
@@ -123,7 +122,7 @@ async def test_refusals_are_problems(job: DeployedJob) -> None:
         ]
         for reply, problem in asked:
             assert reply.problem == f"/problems/{problem}"
-            # Nothing of what somebody sent.
+            # No part of the request is echoed.
             assert b"unlisted" not in reply.body
         server.service.clock.note(BEGIN + DAY + LATE, 0.0)
         assert (await client.report(good)).problem == "/problems/late"
@@ -248,7 +247,7 @@ async def test_bodies_without_end(job: DeployedJob) -> None:
             client = await server.connect()
             client.send(chunked + chunk * 40)
             await _no_answer_or(client, "too-large")
-        # The same, of chunks that say much beside the body, and of what follows it.
+        # The same for chunks with long extensions, and for trailers.
         for piece in (b"1;" + b"e" * 60_000 + b"\r\nx\r\n", b"0\r\nx: " + b"y" * 60_000):
             client = await server.connect()
             for _ in range(60):
@@ -311,7 +310,6 @@ async def test_idle_connections_make_room(job: DeployedJob) -> None:
 
 @pytest.mark.parametrize("requests", [300, pytest.param(20_000, marks=pytest.mark.verify)])
 async def test_hostile_bytes(job: DeployedJob, requests: int) -> None:
-    """Whatever is sent, the answers are problems, and the next client is served."""
     generator = np.random.default_rng(7)
     originals = [
         report(body(job, epoch, [envelope(job, epoch) for _ in range(n)]))

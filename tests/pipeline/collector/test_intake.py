@@ -1,4 +1,4 @@
-"""What is taken of bodies: every refusal, what is written, and that values change none of it."""
+"""Test intake of bodies: every rejection, the records, and their independence of values."""
 
 import secrets
 
@@ -97,7 +97,7 @@ def test_tags_of_a_device_differ_in_every_epoch(job: DeployedJob) -> None:
 
 
 def test_rows_are_in_the_order_of_their_tags(job: DeployedJob) -> None:
-    """So that places in the two records say nothing of who is who; and the first report counts."""
+    """Thus positions in the two records do not link devices; and the first report counts."""
     devices = [secrets.token_bytes(16) for _ in range(200)]
     bodies = [body(job, 1, [envelope(job, 1, [0], device)]) for device in devices]
     again = [body(job, 1, [envelope(job, 1, [1], device)]) for device in devices]
@@ -123,7 +123,6 @@ def test_records_that_are_several_are_in_order_as_one() -> None:
 
 
 def test_who_sent_no_token_is_not_taken_for_another() -> None:
-    """As after a change of the job while its reports are on their way."""
     asking = device_job(tokens=TOKENS)
     bodies = [body(asking, 1, [envelope(asking)]) for _ in range(3)]
     found = taken(Intake(asking, KEY), *bodies, subjects=[None, "ann", None])
@@ -309,7 +308,7 @@ def test_another_key_is_refused(job: DeployedJob) -> None:
 
 @pytest.mark.parametrize(("protocol", "most"), [("future_rand", 1), ("shuffled_counts", 0)])
 def test_what_is_seen_does_not_depend_on_values(protocol: str, most: int) -> None:
-    """`most` is the largest word that there is at the first epoch."""
+    """`most` is the largest possible word at the first epoch."""
     job = device_job(protocol=protocol)
     intake = Intake(job, KEY)
     slots = job.content_form.slots
@@ -343,7 +342,6 @@ def test_what_is_seen_does_not_depend_on_values(protocol: str, most: int) -> Non
 
 
 def test_twenty_thousand_mutated_bodies(job: DeployedJob, sealing: DeployedJob) -> None:
-    """None is taken for what it is not: each is refused by a problem, or is a body again."""
     generator = np.random.default_rng(11)
     for which in (job, sealing):
         intake = Intake(which, KEY)

@@ -1,4 +1,4 @@
-"""A collector answers as its own description says, also what does not follow it."""
+"""Test a collector against its own OpenAPI description, including invalid requests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dpstream.topics.envelopes import CONTENT_TYPE
 from tests.support.collector_server import collecting
 from tests.support.device_jobs import device_job
 
-# Bodies that are too large are refused by an answer of their own.
+# Bodies that are too large get a separate error response.
 REFUSED = [400, 401, 403, 404, 405, 406, 409, 413, 415, 422, 428, 429]
 CONFIG = schemathesis.Config.from_dict(
     {"checks": {"negative_data_rejection": {"expected-statuses": REFUSED}}}
@@ -26,13 +26,11 @@ schema = schemathesis.openapi.from_dict(DESCRIPTION, config=CONFIG)
 
 @schemathesis.serializer(CONTENT_TYPE)
 def as_they_are(context: schemathesis.SerializationContext, value: object) -> bytes:
-    """Bodies are bytes; what a description allows but bytes is sent as its text."""
     return value if isinstance(value, bytes) else str(value).encode()
 
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    """Of a collector of the job "phones", in a thread of its own."""
     begun, ended = threading.Event(), asyncio.Event()
     said: list[str] = []
     loop = asyncio.new_event_loop()

@@ -1,4 +1,4 @@
-"""Tokens: only what a key of the job has signed, for it, and now."""
+"""Test that tokens are valid only if signed by a key of the job, for the job, and unexpired."""
 
 import json
 from typing import Any
@@ -110,7 +110,7 @@ def test_algorithms_follow_from_keys() -> None:
     wrong = 'Bearer error="invalid_token"'
     none = jwt.encode(CLAIMS, "", "none", headers={"kid": "ec"})
     refused(bearer(none), wrong)
-    # The public key taken for a secret.
+    # The public key used as a shared secret.
     pem = RSA.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     header, payload = (
         jwt.utils.base64url_encode(json.dumps(part).encode())

@@ -1,4 +1,4 @@
-"""The demonstrations: devices whose requests are taken, and a story that fits a terminal."""
+"""Test the demos: device requests are accepted, and the output fits a terminal."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_the_page_is_whole_and_says_nothing_that_is_not_public(tmp_path: Path) -
             assert await (await client.get("/estimates.json")).json() == epochs
             assert (await client.get("/static/none.js")).status == 404
             assert (await client.get("/../page.py")).status == 404
-            # Every file that is loaded is there, and whatever it loads in turn.
+            # Every loaded file exists, and so do its own imports.
             waiting = re.findall(r'(?:href|src)="(/static/[^"]+)"', text)
             loaded: Counter[str] = Counter()
             while waiting:

@@ -1,4 +1,4 @@
-"""What looks alike in an input is one: accents, numbers, marks between files, ends of days."""
+"""Test equivalent spellings in inputs: accents, numbers, marks between files, ends of days."""
 
 from __future__ import annotations
 

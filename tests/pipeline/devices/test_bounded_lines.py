@@ -1,4 +1,4 @@
-"""However long a line is that somebody passes for a log, reading it takes little memory."""
+"""Test that reading a log with an arbitrarily long line takes bounded memory."""
 
 from __future__ import annotations
 
@@ -27,8 +27,6 @@ HEADER = b"user,epoch,value\n"
 
 
 class Endless(io.RawIOBase):
-    """A file that repeats some bytes until so many have been read."""
-
     def __init__(self, head: bytes, repeated: bytes, length: int) -> None:
         self._head, self._repeated, self._left = head, repeated * (65_536 // len(repeated)), length
 
@@ -62,7 +60,6 @@ def test_a_record_may_be_as_long_as_the_cap_and_no_longer() -> None:
 
 
 def test_a_quote_that_is_closed_on_every_line_but_the_record_never_is_one_long_record() -> None:
-    """No field of it is long, and no line."""
     line = '"a\n' + '","b\n' * 400_000
     first = next(iter(read_records(io.StringIO(line))))
     assert first.broken is not None
@@ -84,7 +81,6 @@ def test_a_line_that_does_not_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -
 
 
 def rows_and(path: Path, long_line: Iterator[bytes]) -> Path:
-    """A gzip file of two good rows with a line between them."""
     with gzip.open(path, "wb", compresslevel=1) as file:
         file.write(HEADER + b"ann,1,1\n")
         for piece in long_line:
@@ -117,7 +113,6 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - base) // 1024)
 
 @pytest.mark.parametrize("kind", ["a bomb of one line", "a bomb of long lines", "/dev/zero"])
 def test_a_bomb_is_refused_in_little_memory(tmp_path: Path, kind: str) -> None:
-    """Kilobytes of gzip that unpack to 100 MiB, and a device without end."""
     path = tmp_path / "bomb.csv.gz"
     if kind == "/dev/zero":
         path = Path("/dev/zero")

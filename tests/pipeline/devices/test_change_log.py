@@ -1,4 +1,4 @@
-"""Change logs: the value of an epoch is the last one placed in it, and holds until it changes."""
+"""Test change logs: the latest value placed in an epoch holds until it changes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def first_of_contradicting(rows: list[Row]) -> list[Row]:
 
 
 def slow_values(rows: list[Row], calendar: EpochCalendar) -> dict[str, list[int]]:
-    """The value of every user at the end of every epoch, one look at all rows for each."""
+    """Return the value of every user at the end of every epoch, scanning all rows for each."""
     in_time = [row for row in rows if place(row.when, calendar) <= LAST_EPOCH]
     values = {}
     for user in {row.user for row in rows}:
@@ -95,7 +95,6 @@ lengths = st.sampled_from(["P7D", "PT1H", "P1D", "P1M", "P1M2D", "PT0.000003S"])
 def logs(
     draw: st.DrawFn, *, contradictions: bool
 ) -> tuple[list[Row], EpochCalendar, Callable[[int | datetime], str], str]:
-    """Rows, the calendar, how to write an epoch or a time, and the name of that column."""
     calendar = EpochCalendar(START, parse_duration(draw(lengths)))
     some_users = draw(st.lists(users, min_size=1, max_size=4, unique=True))
     column = draw(st.sampled_from(["epoch", "time"]))
@@ -131,14 +130,13 @@ def logs(
 
 @st.composite
 def files(draw: st.DrawFn, rows: list[Row], write: Callable[..., str], column: str) -> bytes:
-    """The rows as a file: columns in any order, one more or not, any line end, BOM, gzip or not."""
     names = draw(st.permutations(["user", column, "value", "note"][: draw(st.integers(3, 4))]))
     spell: Callable[[str], str] = draw(st.sampled_from([str.lower, str.title, str.upper]))
     text = io.StringIO(newline="")
     writer = csv.writer(
         text,
         lineterminator=draw(st.sampled_from(["\n", "\r\n"])),
-        # Python 3.11 does not see that a carriage return wants quotes.
+        # Python 3.11 fails to quote a carriage return.
         quoting=draw(st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]))
         if not any("\r" in row.user for row in rows)
         else csv.QUOTE_ALL,

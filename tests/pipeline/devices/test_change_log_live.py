@@ -1,4 +1,4 @@
-"""A live source: whatever comes when, at the close of an epoch the values are the change log's."""
+"""Test a live source: for any arrival order, values at the close equal those of the change log."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ def changes(events: list[Event]) -> list[tuple[int, str, int]]:
 
 @st.composite
 def arrivals(draw: st.DrawFn) -> tuple[str, list[tuple[float, str, str, int]]]:
-    """What a row is placed by, and rows with the minute they arrive in, in order of arrival."""
     column = draw(st.sampled_from(["epoch", "time"]))
     if column == "epoch":
         places = st.integers(-2, 8).map(str)
@@ -133,7 +132,7 @@ def test_rows_of_later_epochs_are_held_up_to_a_bound() -> None:
         CloseEpoch(2),
         Change(3, "bob", 1),
     ]
-    # What has been let go makes room.
+    # Dropped rows free their memory.
     source.receive(b"ann,4,0\nbob,4,0\n", at(2))
     assert len(changes(source.tick(at(3)))) == 2
 
@@ -143,7 +142,7 @@ def test_a_late_row_cannot_change_its_epoch_but_holds_from_now_on() -> None:
     source.receive(HEADER + b"ann,1,1\n", at(0))
     source.tick(at(2))
     assert source.receive(b"ann,2,0\n", at(2.5)) == [Change(3, "ann", 0)]
-    # ... unless something newer is known.
+    # ... unless a newer value is known.
     assert source.receive(b"ann,1,1\n", at(2.5)) == []
     assert source.notices() == (
         "standard input: 2 rows for closed epochs: too late to change them",

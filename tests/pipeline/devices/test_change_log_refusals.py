@@ -1,4 +1,4 @@
-"""What a change log may not hold: said with file and line, in one line, and never half used."""
+"""Test invalid change logs: one-line errors with file and line, and no partial use."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_bad_row_is_refused_with_its_line_and_may_be_skipped(
     assert "1 bad row skipped" in log.notices[-1]
     assert (log.users, log.values_at(1)[1]) == (("ann", "zoe"), 1)
 
-    # Without a roster, whoever has no other row is a user all the same, if the row says who.
+    # Without a roster, every user with a row counts, provided the row has a user.
     if log.bad_rows.anonymous:
         with pytest.raises(InputError, match="1 bad row whose user cannot be read") as unknown:
             load(tmp_path, data, skip=True)
@@ -104,7 +104,7 @@ def test_a_bad_row_is_refused_with_its_line_and_may_be_skipped(
 def test_all_bad_rows_are_counted_and_the_first_ten_shown_in_the_order_of_the_file(
     tmp_path: Path,
 ) -> None:
-    # Contradictions come to light last, and stand where they belong all the same.
+    # Contradictions are found last, and still reported at their place.
     rows = ["ann,1,0", "ann,1,1", *(["bob,1,x", "ann,1,1"] * 6)]
     with pytest.raises(BadRowsError, match="13 bad rows") as refusal:
         load(tmp_path, "user,epoch,value\n" + "\n".join(rows) + "\n")

@@ -1,4 +1,4 @@
-"""Times of a change log: read to the microsecond, and placed in the epoch they lie in, exactly."""
+"""Test times of a change log: read to the microsecond, and assigned to the exact epoch."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ moments = st.datetimes(*between) | st.datetimes(*between, timezones=st.timezones
         ("-1.5", Fraction(-3, 2)),
         ("1.7e+09", 1_700_000_000),
         ("20240101", 20_240_101),
-        # Cut, not rounded: a row never moves into an epoch that it has not reached.
+        # Truncated, not rounded: a row never moves into an epoch that it has not reached.
         ("1.9999999", Fraction(1_999_999, 1_000_000)),
         ("-0.0000001", Fraction(-1, 1_000_000)),
         ("1970-01-01T00:00:00.9999999", Fraction(999_999, 1_000_000)),
@@ -77,7 +77,7 @@ def test_a_date_without_hyphens_is_not_taken_for_a_time_in_1970() -> None:
     found = TimeReader().parse(dates)
     assert list(found.problems) == [0, 1, 2]
     assert found.problems[0].startswith("time '20240501' may be a date or unix seconds: say which")
-    # Nor is a number for a date.
+    # Nor may a number replace a date.
     numbers = "20241301", "20240532", "20240500", "2024050", "202405011", "1714564800", "-2024050"
     for text in numbers:
         assert TimeReader().parse([text]).problems == {}, text

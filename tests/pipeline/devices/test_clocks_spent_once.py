@@ -1,6 +1,7 @@
-"""value_stream's coin is tossed once and its clock runs once an epoch, whatever becomes of disks.
+"""Test that value_stream draws its coin once and charges its budget once per epoch.
 
-A coin tossed again would tell what is noise; a letter drawn again would spend the clock again.
+This holds across crashes and disk failures. A second coin would reveal which devices are noise; a
+second letter would charge the budget twice.
 """
 
 from __future__ import annotations
@@ -57,7 +58,6 @@ def close(producer: Producer, epoch: int, values: NDArray[np.int64] | None = Non
 
 
 def on_disk(folder: Path) -> State:
-    """What is kept of the devices of a producer that does not run."""
     store = ProducerStore(folder / "producer.sqlite3")
     try:
         return store.arrays()
@@ -72,7 +72,6 @@ def assert_same(one: State, other: State) -> None:
 
 
 def sent(log: MemoryLog) -> list[bytes]:
-    """The words of every batch, each once, however often it arrived."""
     batches = [
         decode_batch(value)
         for value in log.values(Role.REPORTS)
@@ -82,7 +81,7 @@ def sent(log: MemoryLog) -> list[bytes]:
 
 
 class KilledAfter:
-    """Kafka takes so many records, of which the producer never hears."""
+    """Simulate Kafka storing some records without acknowledging them to the producer."""
 
     def __init__(self, log: MemoryLog, records: int) -> None:
         self._log, self._records = log, records
@@ -101,7 +100,7 @@ class KilledAfter:
 
 
 def test_no_restart_tosses_a_coin_again(tmp_path: Path) -> None:
-    """Nor one with another generator, as all restarts are where randomness is the system's."""
+    """Restarts use another generator, as with system randomness."""
     job, log = deployed(), MemoryLog()
     with open_producer(job, tmp_path, log) as producer:
         producer.enrol(USERS)
@@ -115,7 +114,7 @@ def test_no_restart_tosses_a_coin_again(tmp_path: Path) -> None:
             close(producer, epoch)
         kept = on_disk(tmp_path)
         np.testing.assert_array_equal(kept["noise"], enrolled["noise"])
-        # Of devices that are noise, nothing is spent.
+        # Input-independent devices spend no budget.
         assert ((kept["left"] == law.clock) == (kept["noise"] == 1)).all()
 
 
@@ -123,7 +122,7 @@ def test_no_restart_tosses_a_coin_again(tmp_path: Path) -> None:
 def test_a_crash_between_drawing_and_sending_spends_a_clock_once(
     tmp_path: Path, taken: int
 ) -> None:
-    """The words go out that were drawn, and the devices are as if nothing had happened."""
+    """The words drawn before the crash are sent, and the device state is as without a crash."""
     job, law = deployed(), law_of(deployed())
     logs = {name: MemoryLog() for name in ("undisturbed", "killed")}
     for name, log in logs.items():
@@ -141,13 +140,13 @@ def test_a_crash_between_drawing_and_sending_spends_a_clock_once(
                     producer.close(2)
     expected = on_disk(tmp_path / "undisturbed")
     assert_same(on_disk(tmp_path / "killed"), expected)
-    # u of the second epoch, from values alone.
+    # u of the second epoch, computed from values alone.
     first, second = VALUES[0], VALUES[1]
     followed = law.boost * first * law.decay + law.boost * (second - first)
     spent = np.square(first - 0.5 + law.boost * first) + np.square(second - 0.5 + followed)
     tilted = expected["noise"] == 0
     assert expected["left"][tilted] == pytest.approx((law.clock - spent)[tilted])
-    # The next run has other randomness, other values, and would draw something else.
+    # The next run has other randomness and other values, and would draw differently.
     with open_producer(job, tmp_path / "killed", logs["killed"], seed=2) as producer:
         assert sent(logs["killed"]) == sent(logs["undisturbed"])
         with pytest.raises(ProducerError, match="epoch 2 is closed"):
@@ -161,9 +160,9 @@ def test_a_crash_between_drawing_and_sending_spends_a_clock_once(
 
 
 def test_a_device_that_renews_begins_anew_with_the_first_epoch() -> None:
-    """A new coin and a new clock; and a value of 1 that it has had all along is a boosted change.
+    """A new coin and a new budget; a value of 1 held throughout is a boosted change.
 
-    So after the first epoch it is as if it had been enrolled for it.
+    After the first epoch the state equals that of a device enrolled for it.
     """
     job, log = deployed(), MemoryLog()
     law, values = law_of(job), VALUES[HORIZON]
@@ -171,7 +170,7 @@ def test_a_device_that_renews_begins_anew_with_the_first_epoch() -> None:
         producer.enrol(USERS)
         before = producer._randomizer.state_arrays()["noise"].copy()
         for epoch in range(1, HORIZON + 1):
-            # Values that use up all changes, and end as they go on.
+            # Values that use up all changes, and end unchanged.
             close(producer, epoch, values if (HORIZON - epoch) % 2 == 0 else 1 - values)
         assert producer.frozen > 0
         close(producer, HORIZON + 1, values)

@@ -1,4 +1,4 @@
-"""Inputs in containers that are not read: the error names the container and what to do."""
+"""Test inputs in unsupported containers: the error names the container and the fix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Labelled examples from files: those that are learnt from, and a test set."""
+"""Test labeled examples from files: a training set and a test set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data as they come: columns, signs, encodings, times, words and duplicates as a form says."""
+"""Test input formats: columns, delimiters, encodings, times, words and duplicates."""
 
 from __future__ import annotations
 
@@ -62,7 +62,6 @@ def load(
 
 
 def held(log: ChangeLog) -> dict[str, list[int]]:
-    """The values of every user at epochs 1 to 4."""
     columns = [log.values_at(epoch).tolist() for epoch in range(1, EPOCHS + 1)]
     return {user: [column[at] for column in columns] for at, user in enumerate(log.users)}
 
@@ -199,7 +198,7 @@ def test_words_for_1_and_0(tmp_path: Path) -> None:
     told = "value 'Ja' is not 0 or 1, nor a word of input for these: no, yes"
     with pytest.raises(BadRowsError, match=told):
         load(tmp_path, text, true=["no"], false=["yes"])
-    # What a form says of 1 and 0 goes before what they mean otherwise.
+    # The format's words for 1 and 0 override the default ones.
     log = load(tmp_path, "user,epoch,value\nann,1,1\nbob,1,2\n", true=[2], false=[1])
     assert held(log) == {"ann": [0] * 4, "bob": [1] * 4}
 
@@ -313,7 +312,7 @@ def test_live_rows_are_read_by_the_form(size: int, encoding: str) -> None:
     source = LiveSource(EpochCalendar(DAYS.start, DAYS.length, BERLIN), 1, form=form_of(**keys))
     data = "wer;time;value\nmüller;2024-03-30T01:00;ja\n".encode(encoding)
     if encoding == "utf-16" and size == 1:
-        size = 2  # a mark that comes in halves is not seen
+        size = 2  # a mark split across reads is not recognized
     events = [
         event
         for begin in range(0, len(data), size)

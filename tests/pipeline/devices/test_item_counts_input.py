@@ -1,4 +1,4 @@
-"""Counts of items as a hint of how unequal they are."""
+"""Test counts of items as a hint of their skew."""
 
 from __future__ import annotations
 

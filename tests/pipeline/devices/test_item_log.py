@@ -1,4 +1,4 @@
-"""Item logs: one row for every item of a user at an epoch."""
+"""Test item logs: one row for every item of a user at an epoch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sets of items as they come: every epoch stands alone, also over a restart."""
+"""Test live sets of items: every epoch is independent, also across a restart."""
 
 from __future__ import annotations
 
@@ -64,12 +64,9 @@ def test_a_row_adds_an_item_to_its_epoch_alone(job: DeployedJob) -> None:
 
 
 class Recorded(Producer):
-    """Notes the sets with which epochs are closed."""
-
     sets: dict[int, dict[str, list[int]]]
 
     def close(self, epoch: int) -> None:
-        """Note them first."""
         held = (sorted(row[row > 0].tolist()) for row in self._values[self._present])
         users = np.array(self.users)[self._present].tolist()
         self.sets[epoch] = dict(zip(users, held, strict=True))

@@ -1,4 +1,4 @@
-"""A producer whose state directory is an old copy is refused before it draws anything again."""
+"""Test that a producer with an outdated state directory is rejected before it draws again."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def report(producer: Producer, epoch: int) -> None:
 def test_an_old_copy_is_refused_and_the_latest_state_goes_on(
     cluster: MemoryCluster, job: DeployedJob, tmp_path: Path, decided: bool
 ) -> None:
-    """What tells it are the reports, or the manifest where those are deleted already."""
+    """Detected from the reports, or from the manifest if those are already deleted."""
     state, copy = tmp_path / "state", tmp_path / "copy"
     whole = cast(Cluster, cluster)
     with open_producer(whole, job, state, name="north") as producer:

@@ -1,4 +1,4 @@
-"""Reports and dummies are drawn once, whatever becomes of the producer while it sends them.
+"""Test that reports and dummies are drawn once, whenever the producer fails while sending.
 
 Two draws of the dummies of one window could be averaged, and would hide only half as much.
 """
@@ -29,17 +29,16 @@ DEVICES = 40
 
 
 class Killed(BaseException):
-    """The process is gone."""
+    """Simulated death of the process."""
 
 
 class KilledAfter:
-    """Kafka takes so many records, of which the producer never hears."""
+    """Simulate Kafka storing some records without acknowledging them to the producer."""
 
     def __init__(self, log: MemoryLog, records: int) -> None:
         self._log, self._records = log, records
 
     def run(self, steps: Steps[Result], /) -> Result:
-        """Carry out what there is time for."""
         for action in islice(steps, self._records):
             if isinstance(action, Append):
                 self._log.append(action)
@@ -63,7 +62,7 @@ def test_wherever_a_producer_is_killed_everything_is_drawn_once(name: str, tmp_p
             with pytest.raises(Killed):
                 producer.close(1)
         assert len(log.values(Role.REPORTS)) == sent
-        # The next run has other randomness, and would draw something else.
+        # The next run has other randomness, and would draw differently.
         open_producer(job, folder, MemoryDriver(log), 2).shut()
         assert reports(log) == expected
 
@@ -81,7 +80,7 @@ def test_what_a_full_disk_does_not_let_go_is_sent_once_more_and_the_next_draw_is
         )
         producer.close(1)
         sent = log.values(Role.REPORTS)
-        # 2 is FULL: what is drawn next must not be drawn again after a loss of power.
+        # 2 is FULL: a power loss must not undo the draw, or it would be repeated.
         assert store.execute("PRAGMA synchronous").fetchone() == (2,)
         store.execute("DROP TRIGGER full")
     open_producer(job, tmp_path, MemoryDriver(log), 2).shut()
@@ -126,7 +125,6 @@ def report(producer: Producer, job: DeployedJob) -> None:
 
 
 def reports(log: MemoryLog) -> list[tuple[bytes, bytes]]:
-    """Everything in the batches of the log, each batch once whatever its number of copies."""
     return sorted(set(_by_batch(log)))
 
 

@@ -1,4 +1,4 @@
-"""A producer draws once, keeps what it has drawn, and sends it until it has arrived."""
+"""Test that a producer draws once, stores the draw, and resends it until acknowledged."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_restart_changes_nothing(job: DeployedJob, tmp_path: Path) -> None:
 def test_an_epoch_once_drawn_is_never_drawn_again(
     job: DeployedJob, log: MemoryLog, tmp_path: Path
 ) -> None:
-    """It was drawn, Kafka was away, and the next run's input says something else."""
+    """It was drawn, Kafka was unavailable, and the next run's input differs."""
     users = [f"user {number}" for number in range(500)]
     producer = open_producer(job, tmp_path / "state", log)
     producer.enrol(users)
@@ -130,7 +130,7 @@ def test_a_disk_that_is_full_draws_nothing(
     producer = open_producer(job, tmp_path / "state", log)
     producer.enrol([f"user {number}" for number in range(200_000)])
     before = {k: v.copy() for k, v in producer._randomizer.state_arrays().items()}
-    # SQLite takes the present size as the limit when it is asked for less.
+    # SQLite raises a limit below the present size to that size.
     producer._store._connection.execute("PRAGMA max_page_count = 1")
     producer.report_all(1, np.ones(200_000, np.int64))
     with pytest.raises(ProducerError, match="nothing was sent, free some space"):
@@ -264,7 +264,7 @@ def test_a_disk_that_is_full_forgets_no_values(
     monkeypatch: pytest.MonkeyPatch,
     action: Callable[[Producer], None],
 ) -> None:
-    """They were taken in before, and somebody frees some space."""
+    """They were accepted before, and disk space is freed later."""
 
     with open_producer(job, tmp_path / "state", log) as producer:
         producer.enrol(["a", "b", "c"])
@@ -288,7 +288,7 @@ def test_a_disk_that_is_full_forgets_no_values(
 def test_values_of_an_epoch_that_is_closed_are_not_those_of_the_next(
     job: DeployedJob, log: MemoryLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C when everything is stored, before anything is sent."""
+    """Ctrl-C when everything is stored, before the first send."""
     with open_producer(job, tmp_path / "state", log) as producer:
         producer.enrol(["a", "b"])
         producer.report(1, {"a": 1})

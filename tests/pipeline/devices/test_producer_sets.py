@@ -1,4 +1,4 @@
-"""A producer whose users hold sets: what it takes, and what leaves it."""
+"""Test a producer whose users have sets of items: accepted values, and records sent."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""Who is enrolled and present is the same whatever rows a user has: neighbours at the input.
+"""Test that enrollment and presence are equal on neighboring inputs.
 
-Every way in is given a reference input and neighbours of it, in which the rows of one user, zed,
-are others: other values, none, bad ones, at other epochs, more or fewer. What is public of an
-epoch, its population and contributors, must be the same, and so must be exit codes and what is
-said.
+Every input path is given a reference input and neighbors of it, in which the rows of one user, zed,
+differ: other values, none, bad ones, at other epochs, more or fewer. The public facts of an epoch,
+its population and contributors, must be the same, and so must exit codes and messages.
 """
 
 from __future__ import annotations
@@ -88,9 +87,9 @@ def values_of(kind: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Public:
-    """Population and contributors by epoch, which all can see, and how many strangers are told.
+    """Public population and contributors by epoch, and the reported number of unknown users.
 
-    Of which size all records are depends on public coins, and is compared where they are the same.
+    Record sizes depend on public randomness, and are compared only if it is equal.
     """
 
     epochs: dict[int, tuple[int, int]]
@@ -113,7 +112,7 @@ def sizes_in(log: MemoryLog) -> tuple[tuple[int, ...], ...]:
 
 
 def same_coins(purpose: str, number: int) -> np.random.Generator:
-    """Of the devices: they throw some before they look at a value, and those are public."""
+    """Fix the randomness that devices draw before they read a value, which is public."""
     return seeded_generator(len(purpose), number)
 
 
@@ -124,8 +123,6 @@ def rows_text(*rows: Sequence[object]) -> str:
 
 
 class Pipe:
-    """Text that comes at minutes of a clock of its own, and then the end."""
-
     def __init__(self, steps: Sequence[tuple[float, str]]) -> None:
         self._steps = [
             (START + minute * MINUTE, piece)
@@ -149,7 +146,6 @@ class Pipe:
 
 
 def _pieces(data: bytes) -> list[bytes]:
-    """As much as is read at a time."""
     return [data[begin : begin + (1 << 16)] for begin in range(0, max(len(data), 1), 1 << 16)]
 
 
@@ -163,9 +159,9 @@ def live(
     header: str = HEADER,
     log: MemoryLog | None = None,
 ) -> Public:
-    """Give text to a live source, each piece at a minute; then let the clock run on.
+    """Feed text to a live source, each piece at its minute; then advance the clock to the end.
 
-    With a folder, every piece comes in a run of its own.
+    With a folder, every piece is read in a separate run.
     """
     log = MemoryLog() if log is None else log
     calendar = job.epochs.calendar
@@ -202,11 +198,10 @@ def from_file(
     return Public(epochs_in(log), strangers, sizes_in(log))
 
 
-# The exact counts of first rows that were published.
+# The exact counts of first rows that were once published.
 
 
 def first_ones() -> list[tuple[float, str]]:
-    """17, 5, 9 and 0 users have value 1 for the first time at epochs 1, 2, 3 and 4."""
     users = iter(f"user{number}" for number in range(31))
     return [
         (epoch - 0.5, rows_text(*((next(users), epoch, 1) for _ in range(count))))
@@ -249,7 +244,6 @@ def others(kind: str) -> list[tuple[float, str]]:
 
 
 def zed_rows(kind: str) -> st.SearchStrategy[list[tuple[float, str]]]:
-    """Any rows of zed, good and bad, early, late and never, with the minute at which they come."""
     epochs = st.integers(-2, EPOCHS + 3).map(str) | st.sampled_from(["", "soon", "1e3"])
     values = st.sampled_from([*values_of(kind), *BAD_VALUES])
     rows = st.tuples(st.just("zed"), epochs, values).map(rows_text)
@@ -302,7 +296,7 @@ def test_a_roster_in_the_input_may_stand_at_times_before_the_start() -> None:
 
 
 def test_a_row_without_a_value_from_epoch_1_on_enrols_nobody() -> None:
-    """It may be a value, no item, in place of which another could stand."""
+    """An empty value may mean "no item", which could replace another value."""
     job = job_of("count_min")
     for row in ("zed,1,\n", "zed,1,a\n"):
         seen = live(job, [(0, "ann,0,\n"), (0.5, row)])
@@ -315,7 +309,7 @@ def test_a_stranger_is_counted_once_and_never_enrolled(kind: str) -> None:
     value = values_of(kind)[1]
     rows = [(0.5, f"eve,1,{value}\n"), (1.5, f"eve,2,{value}\nmallory,2,{value}\neve,1,\n")]
     seen = live(job, others(kind) + rows, roster=ROSTER, until=2 * EPOCHS)
-    # Not with the next horizon either: who has rows by then may depend on what they hold.
+    # Nor in the next horizon: which users have rows by then may depend on their values.
     assert seen == Public(dict.fromkeys(range(1, 2 * EPOCHS + 1), (3, 3)), 2)
 
 
@@ -348,7 +342,6 @@ def test_all_who_have_a_row_are_enrolled_before_the_first_epoch(kind: str, tmp_p
 
 @cache
 def sizes_of_quiet_users(kind: str) -> tuple[tuple[int, ...], ...]:
-    """Of the records of all who are on the roster, and have no row."""
     return live(job_of(kind), [(0.5, "")], roster=ROSTER).sizes
 
 
@@ -362,7 +355,6 @@ def file_others(kind: str) -> str:
 def test_whatever_the_rows_say_of_a_user_who_has_one_the_public_sees_the_same(
     tmp_path_factory: pytest.TempPathFactory, kind: str, data: st.DataObject
 ) -> None:
-    """Without a roster: rows that can be told to be zed's, at whatever epoch, with any text."""
     epochs = st.integers(-2, EPOCHS + 3).map(str) | st.sampled_from(["", "soon", "9" * 30])
     values = st.sampled_from([*values_of(kind), *BAD_VALUES])
     rows = data.draw(st.lists(st.tuples(st.just("zed"), epochs, values), min_size=1, max_size=5))
@@ -419,7 +411,7 @@ def test_rows_of_strangers_in_a_file_are_not_used_and_counted_by_user(tmp_path: 
 
 @every_job
 def test_who_has_a_first_row_in_a_longer_file_is_a_stranger(kind: str, tmp_path: Path) -> None:
-    """A file that grows day by day would publish the number of first rows of every day."""
+    """A daily growing file would publish the number of first rows of every day."""
     job, value = job_of(kind), values_of(kind)[1]
     seen = []
     for more in ("", f"zed,2,{value}\n", f"zed,1,{value}\nyan,2,{value}\n"):
@@ -468,7 +460,7 @@ def test_enrolling_and_withdrawing_in_the_middle_of_a_horizon_shows_when_and_no_
 
 @pytest.mark.parametrize(
     "kind", sorted(JOBS.keys() - {"predicates"})
-)  # which any text meets or not
+)  # which any text may match or not
 def test_a_value_that_cannot_be_used_changes_nothing_of_who_is_present(kind: str) -> None:
     job, value = job_of(kind), values_of(kind)[0]
     log = MemoryLog()
@@ -481,7 +473,7 @@ def test_a_value_that_cannot_be_used_changes_nothing_of_who_is_present(kind: str
     assert epochs_in(log) == {1: (2, 2)}
 
 
-# The command line: exit codes, and what is said.
+# The command line: exit codes and output.
 
 
 @pytest.fixture
@@ -521,8 +513,8 @@ def test_commands_say_and_publish_the_same_of_neighbours(
     path, roster = tmp_path / "rows.csv", tmp_path / "roster"
     roster.write_text("ann\nbob\nzed\n")
     said, published = [], []
-    # Neighbours hold other values at the same moments; how many rows are bad is the gateway's to
-    # know, which sees them.
+    # Neighbors have other values at the same moments; the number of bad rows is known only to the
+    # gateway, which sees them.
     for number, value in enumerate(values_of(kind)):
         path.write_text(HEADER + file_others(kind) + f"zed,2,{value}\nzed,9,{value}\n")
         dpstream("deploy", job_file(tmp_path, kind, f"job{number}"))
@@ -540,7 +532,6 @@ def test_commands_say_and_publish_the_same_of_neighbours(
 
 @contextmanager
 def standard_input(monkeypatch: pytest.MonkeyPatch, text: str) -> Iterator[None]:
-    """Let standard input be a pipe that holds this and is at its end."""
     reading, writing = os.pipe()
     os.write(writing, text.encode())
     os.close(writing)

@@ -1,4 +1,4 @@
-"""Files of other formats say what the same rows say as CSV, and what is wrong with them is told."""
+"""Test files of other formats: rows equal to CSV, and errors that name the problem."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A topic of events: each counts once, wherever the producer is killed, and as a file would say."""
+"""Test a topic of events: each counts once wherever the producer is killed, as with a file."""
 
 from __future__ import annotations
 
@@ -45,16 +45,15 @@ epochs: {count: 4, start: 2024-03-30, length: P1D}
 """
 Event = dict[str, Any]
 Noted = dict[int, dict[str, Any]]
-"""What everybody held when an epoch was drawn."""
 
 
 class Killed(BaseException):
-    """The process is gone."""
+    """Simulated death of the process."""
 
 
 @dataclass
 class Fuse:
-    """Kills after so many points; None: never. Counts them."""
+    """Kill the process after a number of points, or never if None; count the points."""
 
     left: int | None = None
     met: int = 0
@@ -69,8 +68,6 @@ class Fuse:
 
 @dataclass
 class Events:
-    """A topic in memory that is read two events at a time; every reading may be the last."""
-
     partitions: list[list[LogRecord]]
     fuse: Fuse = field(default_factory=Fuse)
     deleted: int = 0
@@ -103,8 +100,6 @@ def record_of(event: Event | bytes, offset: int) -> LogRecord:
 
 
 class FusedTransport:
-    """Carries actions out on a log in memory until the fuse is gone."""
-
     def __init__(self, log: MemoryLog, fuse: Fuse) -> None:
         self._driver, self._fuse = MemoryDriver(log), fuse
 
@@ -122,14 +117,13 @@ class FusedTransport:
 
 @pytest.fixture(autouse=True)
 def _in_haste(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No disk is waited for: a process that is killed loses nothing that it has written."""
+    """Skip disk syncs: a killed process loses no completed write."""
     settings = producer_store._SETTINGS.replace("synchronous = FULL", "synchronous = OFF")
     monkeypatch.setattr(producer_store, "_SETTINGS", settings)
 
 
 @pytest.fixture
 def fuse(monkeypatch: pytest.MonkeyPatch) -> Fuse:
-    """Burns before and after every commit too."""
     fuse = Fuse()
     durably = ProducerStore.transaction
 
@@ -150,8 +144,6 @@ def deployed(text: str = JOB) -> DeployedJob:
 
 
 class Noting(Producer):
-    """Remembers what it has drawn of everybody."""
-
     noted: Noted
 
     def report_all(self, epoch: int, values: np.ndarray[Any, Any]) -> None:
@@ -161,8 +153,6 @@ class Noting(Producer):
 
 @dataclass(frozen=True)
 class Done:
-    """What a source says at the end of a run."""
-
     notices: tuple[str, ...]
     offsets: dict[int, int]
     bad_rows: BadRows
@@ -204,7 +194,6 @@ def reader_of(job: DeployedJob, form: InputForm = AS_IT_IS) -> RowReader:
 
 
 def batches(log: MemoryLog) -> list[tuple[int, bytes]]:
-    """What the batches of a log say, each once, whatever its number of copies."""
     found = {}
     for value in log.values(Role.REPORTS):
         if kind_of(value) is RecordType.BATCH:
@@ -224,9 +213,9 @@ EVENTS: list[Event | bytes] = [
     b"no JSON",
     {"user": "cid", "time": time_of(-3), "value": 1},
     {"user": "cid", "time": time_of(1.5), "value": 0},
-    {"user": "eve", "time": time_of(1.5), "value": 1},  # a stranger
+    {"user": "eve", "time": time_of(1.5), "value": 1},  # an unknown user
     {"user": "ann", "time": time_of(3.5), "value": 0},
-    {"user": "bob", "time": time_of(9), "value": 0},  # after the end
+    {"user": "bob", "time": time_of(9), "value": 0},  # after the last epoch
     {"user": "cid", "time": time_of(3.9), "value": 1},
 ]
 
@@ -336,15 +325,13 @@ def test_an_epoch_that_was_drawn_is_not_drawn_anew_from_what_came_since(
     for partition in events.partitions:
         event = {"user": "dan", "time": time_of(0.5), "value": 1}
         partition.append(record_of(event, len(partition)))
-    # Other randomness: an epoch that were drawn again would say something else.
+    # Other randomness: an epoch drawn again would differ.
     run_to(tmp_path, events, log, noted, seed=2)
     assert [each for each in batches(log) if each[0] <= closed] == drawn
     assert noted[EPOCHS]["dan"] == (1 if closed < EPOCHS else 0)
 
 
 class Clock:
-    """A clock, and what comes into the topic while somebody sleeps."""
-
     def __init__(self, events: Events, coming: list[tuple[float, Event]]) -> None:
         self.now = START
         self._events, self._coming = events, coming
@@ -400,7 +387,7 @@ def test_a_timestamp_that_is_none_is_a_bad_event_and_no_more(stamp: int, length:
     with opened(None, MemoryLog(), noted, job=job) as producer:
         source = TopicInput(producer, reader_of(job), "events", everybody=True)
         produce_to(source, producer, Events([records]), 1)
-    # Who is enrolled does not depend on it.
+    # Enrollment is independent of it.
     assert noted == {1: {"ann": 0, "bob": 1}}
     (bad,) = source.bad_rows.first
     assert (bad.line, "is no time from 1970 to 9999" in bad.reason) == (0, True)
@@ -449,7 +436,7 @@ def test_nobody_enrolled_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_came_before_the_end_is_read_after_it() -> None:
-    """An event that is written while the clock is asked is there when the epoch was over."""
+    """An event written while the clock is read is present when the epoch was over."""
     job = deployed(JOB)
     calendar = job.epochs.calendar
     assert calendar is not None
@@ -495,7 +482,7 @@ def test_a_topic_that_was_made_anew_and_is_longer_is_refused(tmp_path: Path) -> 
     run_to(tmp_path, Events.of(EVENTS), MemoryLog(), {}, to=1, made="one")
     with pytest.raises(InputError, match="has been made anew since producer gateway has begun"):
         run_to(tmp_path, Events.of([*EVENTS, *EVENTS]), MemoryLog(), {}, made="another")
-    # What is not known, or was not when the producer began, says nothing.
+    # An unknown topic id, now or when the producer started, proves nothing.
     for made in (None, "one"):
         run_to(tmp_path, Events.of(EVENTS), MemoryLog(), {}, made=made)
     run_to(tmp_path / "earlier", Events.of(EVENTS), MemoryLog(), {}, to=1)

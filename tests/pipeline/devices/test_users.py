@@ -1,4 +1,4 @@
-"""Rosters: one user a line, or a column of a CSV file; what is no user is said with its line."""
+"""Test rosters: one user a line, or a CSV column; invalid users are reported with their line."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_what_is_no_roster_is_refused(tmp_path: Path, data: bytes | str, message
 
 @pytest.mark.parametrize("what", ["fifo", "/dev/zero", "folder", "NUL"])
 def test_a_roster_is_a_regular_file(tmp_path: Path, what: str) -> None:
-    """A pipe would be waited for, and a device read until memory ends."""
+    """A pipe would block, and a device would be read until memory is exhausted."""
     path = {"/dev/zero": Path("/dev/zero"), "NUL": tmp_path / "a\0b"}.get(what, tmp_path / what)
     if what == "fifo":
         os.mkfifo(path)

@@ -1,4 +1,4 @@
-"""People are charged for every deployment, and never beyond their budget."""
+"""Test that every deployment charges its population, and never beyond the budget."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_stream_is_charged_once() -> None:
 
 
 def test_charges_add_up_to_the_budget_and_no_further() -> None:
-    """A deployment that was replaced has still seen these people."""
+    """Users of a replaced deployment have still been charged."""
     job = deployed(population="students", budget={"epsilon": 8})
     charges: list[Charge] = []
     for _ in range(2):
@@ -72,7 +72,6 @@ def renewing(
 
 
 def test_horizons_are_as_many_as_the_budget_has_room_for() -> None:
-    """And all of them are charged when the job is deployed."""
     job = renewing(budget={"epsilon": 14})
     assert horizons_within_budget(job, []) == 3
     earlier = [Charge.of(deployed(population="students"))]
@@ -188,7 +187,6 @@ COMPOSED = StatedBudget(
 
 
 def job(epsilon: float = 1.0) -> DeployedJob:
-    """A job without delta."""
     made = new_job(
         "last", "future_rand", {"epsilon": epsilon, "changes": 2}, count=8, population="students"
     )
@@ -206,7 +204,7 @@ def stated_by_a_job(epsilon: float, delta: float) -> StatedBudget:
 
 
 def test_many_small_charges_have_room_where_their_sum_has_none() -> None:
-    """A hundred of 1/4 and one of 1: added 26, by the filter less than 17."""
+    """A hundred of 1/4 and one of 1: their sum is 26, by the filter less than 17."""
     check_budget(job(), small(100), [COMPOSED])
     with pytest.raises(BudgetError, match=r"17 in all, as .* would take 1 \(composed 19"):
         check_budget(job(), small(140), [COMPOSED])
@@ -219,7 +217,7 @@ def test_many_small_charges_have_room_where_their_sum_has_none() -> None:
 
 
 def test_a_charge_of_several_horizons_counts_as_often_under_a_filter() -> None:
-    """Many horizons of one deployment cost what as many deployments of one horizon do."""
+    """Many horizons of one deployment cost as much as that many deployments of one horizon."""
     one = small(1)[0]
     for horizons in (1, 7, 100):
         renewed = [replace(one, horizons=horizons)]
@@ -233,7 +231,7 @@ def test_a_charge_of_several_horizons_counts_as_often_under_a_filter() -> None:
 
 
 def test_the_charges_own_deltas_have_half_of_it() -> None:
-    """Whoever admits them: the filter's half is spoken for."""
+    """The other half is reserved for the filter, whichever rule admits them."""
     check_budget(job(), small(5, delta=1e-7), [COMPOSED])
     with pytest.raises(BudgetError, match="may be charged delta 5e-07 in all, as an operator"):
         check_budget(job(), small(6, delta=1e-7), [COMPOSED])
@@ -243,7 +241,7 @@ def test_the_charges_own_deltas_have_half_of_it() -> None:
 
 
 def test_every_budget_that_stands_has_to_bear_the_charges() -> None:
-    """A larger one that adds them is not kept by the filter of another."""
+    """Passing one budget's filter does not satisfy a larger budget that sums charges."""
     charges = small(100)
     check_budget(job(), charges, [COMPOSED, stated_by_a_job(26, 1e-6)])
     adding = [COMPOSED, stated_by_a_job(25, 1e-6)]

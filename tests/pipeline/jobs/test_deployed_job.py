@@ -1,4 +1,4 @@
-"""Deployed jobs: everything resolved once, the same for everybody who reads the record."""
+"""Test deployed jobs: every default is resolved once, so all readers see the same job."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_an_altered_record_is_refused(
 def test_constants_that_do_not_keep_what_the_parameters_promise_are_refused(
     alter: Callable[[dict[str, Any]], object], message: str
 ) -> None:
-    """Also where the fingerprint is made to fit: whoever writes the record is not trusted."""
+    """Even with a matching fingerprint: the writer of the record is not trusted."""
     record = json.loads(deployed().to_bytes())
     alter(record)
     record["fingerprint"] = fingerprint_of(record).hex()
@@ -256,7 +256,7 @@ def test_both_sides_are_promised() -> None:
     assert shuffled == {"epsilon": 0.5, "delta": 1e-6, "contributors": 100_000}
     assert "epsilon 0.5, delta 1e-06 where these are trusted" in str(guarantee)
     assert "99,999 honest others" in str(guarantee)
-    # What people are charged holds for those who were absent, too.
+    # Charges also cover users who were absent.
     assert Charge.of(deployed).epsilon == guarantee.epsilon
     assert DeployedJob.from_bytes(deployed.to_bytes()) == deployed
 

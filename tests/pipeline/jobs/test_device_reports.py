@@ -1,4 +1,4 @@
-"""What a job file says of devices that report for themselves, and what they are told of it."""
+"""Test jobs whose devices report for themselves: their job files and signed descriptions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Job files: four keys suffice, and what is wrong is named with its line and what is allowed."""
+"""Test job files: four keys suffice, and errors name the line and the valid values."""
 
 from __future__ import annotations
 
@@ -56,7 +56,6 @@ topics:
 
 
 def problems(text: str) -> list[str]:
-    """What is said about a job file, line by line."""
     with pytest.raises(JobError) as caught:
         parse_job(text, source="job.yaml")
     lines = str(caught.value).splitlines()

@@ -1,4 +1,4 @@
-"""The jobs topic as a state: jobs, phases and charges, whoever wrote them and in whatever order."""
+"""Test the state of the jobs topic: jobs, phases and charges, for any writers and order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Noise keys as files: made once, for their owner alone, and asked for before a worker starts."""
+"""Test noise key files: created once, private to the owner, required before workers start."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_key_that_others_have_access_to_is_refused(tmp_path: Path, mode: int) 
 
 @pytest.fixture
 def dpstream(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Commands:
-    """Commands on a cluster in memory, whose workers end as soon as they would start."""
+    """Run commands on an in-memory cluster whose workers exit immediately."""
     monkeypatch.setattr("dpstream.pipeline.kafka.workers.worker.run_worker", lambda *_, **__: 0)
     return Commands(capsys)
 
@@ -86,7 +86,6 @@ def job_file(tmp_path: Path) -> Path:
 
 
 def deployed(cluster: MemoryCluster) -> DeployedJob:
-    """The job that was deployed last."""
     records = [record for record in cluster.records[JOBS_TOPIC, 0] if record.key == b"noise"]
     return DeployedJob.from_bytes(records[-1].value)
 

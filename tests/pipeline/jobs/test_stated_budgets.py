@@ -1,4 +1,4 @@
-"""The smallest budget ever stated for people binds every job about them, whatever its file says."""
+"""Test that the smallest budget ever declared for a population binds every job about it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_second_job_of_the_same_people_is_bound_by_the_first_ones_budget(
     budget: float | None,
     undeployed: bool,
 ) -> None:
-    """Without a budget of its own, with a larger one, and when the first job is gone."""
+    """With no budget of its own, with a larger one, and after the first job is undeployed."""
     assert dpstream("deploy", job_file(tmp_path, "first", 4)).code == 0
     first = read_jobs(cast(Cluster, cluster)).jobs["first"].deployment.hex()[:8]
     if undeployed:
