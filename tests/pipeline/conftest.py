@@ -1,4 +1,4 @@
-"""What most tests of commands, and of whole runs in memory, begin with."""
+"""Fixtures of most tests of commands and of whole in-memory runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from tests.support.world import memory_folder
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run a test that is a coroutine on an event loop of its own."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     arguments = inspect.signature(pyfuncitem.obj).parameters
@@ -29,13 +28,11 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> MemoryCluster:
-    """An empty one, which commands find instead of Kafka."""
     return use_memory_cluster(monkeypatch)
 
 
 @pytest.fixture
 def job_file(tmp_path: Path) -> Path:
-    """Of a small job."""
     path = tmp_path / "small.yaml"
     path.write_text(job_text())
     return path
@@ -43,7 +40,7 @@ def job_file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A state folder that does not exist yet; no cluster is named."""
+    """Return the path of a missing state folder, and unset the cluster address."""
     folder = tmp_path / "home"
     monkeypatch.setenv("DPSTREAM_HOME", str(folder))
     monkeypatch.delenv("DPSTREAM_BOOTSTRAP_SERVERS", raising=False)
@@ -54,14 +51,14 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def dpstream(
     capsys: pytest.CaptureFixture[str], home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Commands:
-    """Commands that wrap no line within a sentence."""
+    """Run commands on a terminal wide enough to keep sentences on one line."""
     monkeypatch.setenv("COLUMNS", "200")
     return Commands(capsys)
 
 
 @pytest.fixture(name="tmp_path")
 def folder_in_memory() -> Iterator[Path]:
-    """A folder in memory, where there is one: producers and recordings wait for their disk."""
+    """Use an in-memory folder if available: producers and recordings wait for their disk."""
     with memory_folder() as path:
         yield path
 
@@ -73,5 +70,4 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def cells_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The protocol `cells`, for as long as a test lasts."""
     monkeypatch.setitem(PROTOCOLS, cells.NAME, cells.CELLS)

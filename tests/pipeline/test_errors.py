@@ -1,4 +1,4 @@
-"""Errors and exit codes: which exceptions may end a command, and which are handled before."""
+"""Test errors and exit codes: exceptions that may end a command, and those handled before."""
 
 from __future__ import annotations
 

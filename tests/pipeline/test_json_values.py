@@ -1,4 +1,4 @@
-"""JSON that is derived from dataclasses."""
+"""Test JSON derived from dataclasses."""
 
 from __future__ import annotations
 

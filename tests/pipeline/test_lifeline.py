@@ -1,4 +1,4 @@
-"""What a process tells of its end to the one that holds it on a lifeline."""
+"""Test the exit report of a process to the parent watching it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ print(os.environ.get(VARIABLE), flush=True)
 
 @contextmanager
 def ended(*command: str) -> Iterator[tuple[Process, list[str]]]:
-    """A process that has ended, and what it printed."""
     printed: list[str] = []
     process = Process(command, on_line=printed.append)
     process.wait(PATIENCE)
@@ -59,7 +58,7 @@ def test_the_last_reason_told_counts_and_nothing_else_is_printed(
     [
         (b'"no noise', ""),
         (b'"no noise key"\n"the br', "no noise key"),
-        # Longer than what is read at once: a line is read in two pieces.
+        # Longer than one read: a line arrives in two pieces.
         (b'"' + b"x" * 40_000 + b'"\n"' + b"y" * 40_000 + b'"\n', "y" * 40_000),
     ],
 )

@@ -1,4 +1,4 @@
-"""Large windows of many producers open more files than processes may by default."""
+"""Test that large windows of many producers exceed the default limit of open files."""
 
 from __future__ import annotations
 

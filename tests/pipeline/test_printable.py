@@ -1,4 +1,4 @@
-"""Nothing that topics hold steers the terminal of who reads it, whichever command prints it."""
+"""Test that topic contents cannot control the terminal of any command that prints them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Removed protocols, job keys, commands and options are answered with their replacement."""
+"""Test that errors for removed protocols, keys, commands and options name the replacement."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Secrets come from files and environment alone; nothing runs code it was given; all listen here.
+"""Test secrets, code execution and listeners across the whole code base.
 
-Each test walks everything there is: a new option, module or listener is looked at, too.
+Secrets come from files and the environment only; no code from input is run; servers listen on
+loopback. Each test enumerates all cases: new options, modules and listeners are covered, too.
 """
 
 from __future__ import annotations
@@ -57,7 +58,6 @@ def calls(path: Path) -> Iterator[ast.Call]:
 
 
 def problems(tree: ast.Module) -> Iterator[str]:
-    """What would run code that comes from outside."""
     safe = {
         node.name
         for node in ast.walk(tree)
@@ -88,7 +88,7 @@ def test_nothing_runs_what_it_reads() -> None:
     )
     looked, found = 0, {}
     for path in modules():
-        # To parse all of them takes ten times as long as to read them.
+        # Parsing all of them takes ten times as long as reading them.
         if suspicious.search(text := path.read_text()):
             looked += 1
             found[path.relative_to(ROOT).as_posix()] = list(problems(ast.parse(text)))
@@ -109,7 +109,6 @@ def test_what_is_looked_for_is_found(text: str) -> None:
 
 
 def options(command: Any, path: str = "dpstream") -> Iterator[tuple[str, Any]]:
-    """The options of all verbs, each with the verb."""
     loaded = getattr(command, "loaded", command)
     for param in loaded.params:
         if param.param_type_name == "option":
@@ -122,7 +121,7 @@ ALL_OPTIONS = list(options(build_command()))
 
 
 def test_secrets_are_given_in_files_and_never_on_the_command_line() -> None:
-    """Who lists the processes of a machine reads their command lines."""
+    """Any local user who lists processes can read their command lines."""
     found = {
         (verb, option.opts[0]): takes_a_path(option)
         for verb, option in ALL_OPTIONS
@@ -133,13 +132,11 @@ def test_secrets_are_given_in_files_and_never_on_the_command_line() -> None:
 
 
 def takes_a_path(option: Any) -> bool:
-    """Whether it is the path of a file or folder that stands on the command line."""
     kind = getattr(option, "type_descriptor", None) or option.type
     return "path" in str(kind).lower()
 
 
 def test_whatever_listens_does_so_on_loopback_by_default() -> None:
-    """Of the options that say where."""
     found = {
         (verb, option.opts[0]): option.default
         for verb, option in ALL_OPTIONS
@@ -232,7 +229,6 @@ def test_the_local_broker_is_on_loopback() -> None:
 
 
 def opened(make: Any, path: Path, loose: int) -> None:
-    """Make a secret, see that it is its owner's alone, and open it when others have access."""
     make(path)
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.parent.stat().st_mode & 0o077 == 0

@@ -1,4 +1,4 @@
-"""All local state lies in one place, is private, and has one user at a time."""
+"""Test that all local state is in one place, private, and used by one process at a time."""
 
 import os
 import subprocess
@@ -84,5 +84,5 @@ def test_the_lock_ends_with_the_process_however_it_ends(tmp_path: Path) -> None:
         with pytest.raises(FolderInUse, match=f"process {holder.pid} .waiting to be killed"):
             FolderLock(tmp_path, "me")
         holder.kill()
-        # Patience is a bound, not a delay: the lock is there once the process is gone.
+        # The timeout is a bound, not a delay: the lock is free once the process is gone.
         FolderLock(tmp_path, "me", wait=60.0).release()

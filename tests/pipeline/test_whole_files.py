@@ -1,4 +1,4 @@
-"""Files that are read whole are regular and bounded, whichever option or key names them."""
+"""Test that files read completely are regular and bounded, for every option or key."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_certificates_are_regular_files_too(tmp_path: Path) -> None:
 def test_commands_say_so_in_one_line_and_at_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In a process of its own, that would hang."""
+    """Run in a separate process, which would block otherwise."""
     fifo = path_of(tmp_path, "fifo")
     done = subprocess.run(
         [sys.executable, "-m", "dpstream.pipeline.cli", "plan", str(fifo), "--users", "1000"],

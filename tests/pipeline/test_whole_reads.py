@@ -1,4 +1,4 @@
-"""A read that ends has read all there is up to its stop; one that cannot go on says so."""
+"""Test that a completed read reached its stop, and that a stuck one reports it."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def record(offset: int) -> ConsumerRecord:
 
 @dataclass
 class Consumer:
-    """Of a partition with so many records, of which it is sent one at a time.
+    """Consumer of a partition whose records arrive one at a time.
 
-    At offset `lost_at` it does not know where it is for `lost` looks, as when the records there
-    were deleted and no leader answers; then it is at `resumes`, the first that is left.
+    At offset `lost_at` its position is unknown for `lost` polls, as when the records there were
+    deleted and no leader answers; then it is `resumes`, the first record left.
     """
 
     end: int
@@ -97,13 +97,11 @@ def test_a_read_is_whole(cluster_of: Callable[..., Cluster]) -> None:
 
 
 def test_a_read_goes_on_once_the_client_knows_where(cluster_of: Callable[..., Cluster]) -> None:
-    """Two records were deleted meanwhile, and it took a while to learn of it."""
     consumer = Consumer(6, lost_at=2, lost=3, resumes=4)
     assert offsets(cluster_of(consumer)) == [0, 1, 4, 5]
 
 
 def test_a_read_shows_nothing_twice(cluster_of: Callable[..., Cluster]) -> None:
-    """The client has lost its place, and begins with the first record that is left."""
     consumer = Consumer(6, lost_at=3, lost=1, resumes=1)
     assert offsets(cluster_of(consumer)) == [0, 1, 2, 3, 4, 5]
 

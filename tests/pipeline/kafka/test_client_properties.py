@@ -1,6 +1,6 @@
-"""Every security setting of a client.properties is honoured or refused, never passed over.
+"""Test that every security setting of a client.properties is honored or rejected.
 
-TLS is proved by handshakes in memory with the keys in ``tls/`` (made by ``tls/make.sh``).
+TLS is tested by in-memory handshakes with the keys in ``tls/`` (made by ``tls/make.sh``).
 """
 
 import shutil
@@ -39,7 +39,6 @@ def refusal(file: Path, *lines: str) -> str:
 
 
 def handshake(client: ssl.SSLContext, host: str = "broker.example", **server: bool) -> str | None:
-    """Return the TLS version that the test server and ``client`` agree on; fail as they do."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(TLS / "server.pem")
     if server.get("asks_for_certificate"):
@@ -61,12 +60,10 @@ def handshake(client: ssl.SSLContext, host: str = "broker.example", **server: bo
 
 
 def indented(pem: str) -> str:
-    """Write PEM the way a .properties file holds it: lines joined by backslashes."""
     return " \\\n    ".join(pem.splitlines())
 
 
 def split(name: str) -> tuple[str, str]:
-    """Return the key and the certificate of one of the files in ``tls/``."""
     key, begin, certificate = (TLS / name).read_text().partition("-----BEGIN CERTIFICATE-----")
     return key, begin + certificate
 

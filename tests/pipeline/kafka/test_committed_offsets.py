@@ -1,4 +1,4 @@
-"""Committed offsets count as work done only where a worker has committed them."""
+"""Test that committed offsets count as completed work only if a worker committed them."""
 
 from __future__ import annotations
 

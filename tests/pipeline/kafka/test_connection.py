@@ -1,4 +1,4 @@
-"""One cluster, named once, in the words of every client."""
+"""Test the settings of one cluster in the format of every client."""
 
 from pathlib import Path
 from typing import Any
@@ -66,7 +66,7 @@ def test_every_client_is_told_the_same(
     app = faust.App("unused", **connection.faust())
     assert [str(url) for url in app.conf.broker] == ["kafka://a:9092", "kafka://b:9093"]
     assert app.conf.broker_client_id == "me"
-    # What Faust's transport makes of them for the aiokafka client underneath.
+    # Settings that Faust's transport passes to the aiokafka client.
     passed_on = credentials_to_aiokafka_auth(app.conf.broker_credentials)
     assert passed_on["security_protocol"] == protocol
     assert passed_on.get("ssl_context") is connection.tls

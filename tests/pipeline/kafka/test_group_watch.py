@@ -1,4 +1,4 @@
-"""Partitions that no worker has end a worker, those that another has do not."""
+"""Test that a worker exits if partitions are unassigned, but not if another worker has them."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What is private to the clients of Kafka and used all the same is there, and used in one place."""
+"""Test that private names of Kafka clients in use exist, and are used in one place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A .properties file means here what it means to Java."""
+"""Test that .properties files are parsed as in Java."""
 
 import pytest
 

@@ -1,6 +1,6 @@
-"""The jars are exactly the locked ones, however often the fetching is disturbed.
+"""Test that the jars match the lock file, however often downloads are disturbed.
 
-A web server of the test's own plays the Maven repository and serves three small "jars".
+A local web server simulates the Maven repository and serves three small "jars".
 """
 
 import hashlib
@@ -19,8 +19,6 @@ CONTENTS = {"one": b"1" * 100_000, "two": b"2", "three": b""}
 
 
 class Repository(ThreadingHTTPServer):
-    """Serves `CONTENTS`; ``cut_short`` and ``replaced`` say how often and by what it goes wrong."""
-
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Answer)
         self.requests: Counter[str] = Counter()
@@ -47,7 +45,7 @@ class Answer(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Keep the test's output clean."""
+        """Suppress logging."""
 
 
 @pytest.fixture
@@ -68,7 +66,7 @@ def repository(monkeypatch: pytest.MonkeyPatch) -> Iterator[Repository]:
 
 
 def silent(sentence: str) -> None:
-    """Take no notice of the progress."""
+    """Ignore progress messages."""
 
 
 def contents(paths: tuple[Path, ...]) -> list[bytes]:
@@ -131,7 +129,7 @@ def test_an_interrupted_fetch_goes_on_where_it_was(
     monkeypatch.setattr(jars, "PROGRESS_STEP", 1)
     with pytest.raises(KeyboardInterrupt):
         kafka_jars(interrupt, tmp_path)
-    # A kill leaves half a download lying about.
+    # A kill leaves half a download behind.
     (tmp_path / "jars" / "staging").mkdir()
     (tmp_path / "jars" / "staging" / "one-1.0.jar").write_bytes(b"half")
     assert list((tmp_path / "jars").glob("*.jar")), "what was fetched is kept"

@@ -1,4 +1,4 @@
-"""What is kept of a job agrees with the deployment and with itself, or is named with a remedy."""
+"""Test that stored state is consistent and fits the deployment, or is reported with a fix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was written or shown is given back without asking, exactly where it lies."""
+"""Test that records written or read are returned from memory at exactly their offsets."""
 
 from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.kafka.workers.kafka_log import KnownRecords
@@ -35,7 +35,7 @@ def test_what_others_have_written_is_not_passed_over() -> None:
     assert not kept(7, 8, 9).take(HERE, 6, 10)
     assert not kept(7, 8, 9).take(HERE, 10, 12)
     assert not kept(7, 8, 9).take(HERE, 8, 8)
-    # Between 8 and 10 lies a record of somebody else's.
+    # Between 8 and 10 lies a record of another writer.
     known = kept(7, 8, 10)
     assert not known.take(HERE, 7, 11)
     assert offsets_of(kept(7, 8, 10), 10, 11) == [10]

@@ -1,4 +1,4 @@
-"""The local broker without a broker: what is decided before one is started."""
+"""Test decisions of the local broker before one is started."""
 
 from __future__ import annotations
 

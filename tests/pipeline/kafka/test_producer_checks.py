@@ -1,4 +1,4 @@
-"""A producer that starts does not read all that was ever decided, and finds what all would tell."""
+"""Test that a starting producer reads few decisions, and finds the same as reading all."""
 
 from __future__ import annotations
 
@@ -49,8 +49,6 @@ JOB = _job()
 
 
 class CountingCluster(MemoryCluster):
-    """Counts the manifests and reports that were read."""
-
     manifests_read = reports_read = 0
 
     def read(
@@ -63,8 +61,6 @@ class CountingCluster(MemoryCluster):
 
 
 class Folder:
-    """A producer that is opened again and again, and has drawn up to some epoch."""
-
     def __init__(self, name: str, cluster: MemoryCluster) -> None:
         self.name, self.job, self.cluster = name, JOB, cluster
         self.enrolment = name.encode().ljust(16, b".")
@@ -113,7 +109,6 @@ def decide(cluster: MemoryCluster, epoch: int, *inside: bool, first_epoch: int =
 
 @st.composite
 def decided_logs(draw: st.DrawFn) -> tuple[int, list[tuple[int, bool, bool]]]:
-    """Epochs in an order in which workers may have decided them, some twice, and who was in."""
     first = draw(st.integers(1, 3))
     left, log = list(range(first, LAST + 1)), []
     for _ in range(draw(st.integers(0, len(left)))):
@@ -141,7 +136,7 @@ def test_a_start_finds_what_reading_every_manifest_would_tell(
     assert len(list(whole.decided.below(LAST + 1))) == known, "all count"
     for index, folder in enumerate((north, south)):
         assert folder.is_old_copy(closed) == (whole.last_in(index) > closed)
-        # What an earlier start has read, and found in order, tells nothing new.
+        # Records that an earlier start read and accepted add no information.
         again = max(closed, later)
         assert folder.is_old_copy(again) == (whole.last_in(index) > again)
 
@@ -180,7 +175,7 @@ def test_a_first_start_reads_the_roster_alone(tmp_path: Path) -> None:
     decide(cluster, LAST, False, True)
     assert south.is_old_copy(0)
     assert cluster.manifests_read == 1
-    # Of a state that has begun it is not known what was written before.
+    # For existing state, earlier writes are unknown.
     file.touch()
     assert ends_before(cast(Cluster, cluster), JOB, file) == {}
 
@@ -198,7 +193,7 @@ def test_a_full_disk_does_not_keep_a_producer_from_starting() -> None:
 
 
 def test_a_start_names_reports_that_were_acknowledged_and_are_gone() -> None:
-    """Of a cluster that was restored from an older copy only its producers know."""
+    """Only producers can detect that a cluster was restored from an older copy."""
     cluster = new_cluster()
     north, _ = (Folder(name, cluster) for name in NAMES)
     sent(cluster, north, 1)

@@ -1,4 +1,4 @@
-"""How large records become: never larger than was computed, and refused where that is too large."""
+"""Test record sizes: never above the computed bound, and rejected if that is too large."""
 
 from __future__ import annotations
 
@@ -38,14 +38,13 @@ def generators(purpose: str, number: int) -> np.random.Generator:
 
 
 class KeepingLog(MemoryLog):
-    """Deletes nothing, so that all records are measured."""
+    """Log without deletion, so that all records are measured."""
 
     def delete_below(self, role: Role, partition: int, offset: int) -> None:
         pass
 
 
 def written_by(job: DeployedJob) -> tuple[DeployedJob, KeepingLog]:
-    """A job of as many users as a window needs, who all hold the last value."""
     log = KeepingLog(lambda: 1)
     cluster = SimulatedCluster(job, generators, NoiseKey(bytes(range(32))), log=log)
     producer = Producer(
@@ -75,7 +74,7 @@ def test_no_record_of_a_protocol_is_larger_than_computed(case: Case) -> None:
     for role, size in written.items():
         assert size <= largest[job.topic(role)], role
     assert len(job.to_bytes()) <= largest[JOBS_TOPIC]
-    # What has nothing but its numbers to be large by is not computed far too large.
+    # If only numbers vary in length, the bound is not far too large.
     assert largest[job.topic(Role.ESTIMATES)] < written[Role.ESTIMATES] + 10_000
 
 
@@ -88,7 +87,6 @@ def labels(count: int) -> list[str]:
 
 
 def test_numbers_of_items_are_as_long_as_they_may_become() -> None:
-    """An estimate of a whole domain, of which all items are as far off as they can be."""
     job = deploy_job(
         job_of("hadamard_values", changes=1, epsilon=1, domain=labels(3_000)), deployed_at=0
     )

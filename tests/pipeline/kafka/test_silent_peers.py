@@ -1,4 +1,4 @@
-"""A connection to a broker that is gone without a word is closed by the system, and soon."""
+"""Test that the operating system soon closes connections to a vanished broker."""
 
 from __future__ import annotations
 
@@ -41,7 +41,6 @@ def test_sockets_are_given_up_within_seconds_and_calls_within_less() -> None:
 
 @pytest.fixture
 def closing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """aiokafka's connections are watched, during a test."""
     for name in ("AIOKafkaProtocol", "AIOKafkaConnection"):
         monkeypatch.setattr(conn, name, getattr(conn, name))
     close_silent_connections()
@@ -59,7 +58,7 @@ def test_a_call_that_nobody_answers_is_given_up_soon(
         assert not patience.expired()
 
     with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
-        # A system answers no calls beyond those that wait to be taken.
+        # The operating system accepts no connections beyond the backlog.
         waiting = [socket.socket() for _ in range(4)]
         try:
             for each in waiting:

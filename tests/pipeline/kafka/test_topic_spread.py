@@ -1,4 +1,4 @@
-"""A topic that was created is there for whichever broker is asked next."""
+"""Test waiting until a created topic is visible on every broker."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WANTED = TopicSettings("a.reports", 2, 3, {"cleanup.policy": "delete"})
 
 @dataclass
 class Broker:
-    """Knows of a new topic only after it was asked for it so many times."""
+    """Broker that reports a new topic only after `lag` requests for it."""
 
     node_id: int
     lag: int = 0
@@ -45,8 +45,6 @@ class Broker:
 
 
 class Brokers:
-    """An admin client of three brokers, and the inside of one that `topic_spread` reaches into."""
-
     def __init__(self, *lags: int) -> None:
         self.nodes = [Broker(number, lag) for number, lag in enumerate(lags, 1)]
         self.created: list[str] = []
@@ -134,7 +132,7 @@ UNANSWERED = (
 def test_topics_of_which_it_is_not_said_whether_they_were_created_are_looked_for(
     carries_out: bool, fault: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the answer that does not come is waited for longer than brokers are to settle."""
+    """Even if the response is delayed longer than brokers take to settle."""
     monkeypatch.setattr("dpstream.pipeline.kafka.cluster._SETTLING_SECONDS", -1.0)
     brokers = Brokers(0, 1, 2)
     brokers.faults, brokers.carries_out = [fault], carries_out
@@ -145,7 +143,7 @@ def test_topics_of_which_it_is_not_said_whether_they_were_created_are_looked_for
 
 @pytest.mark.usefixtures("quick")
 def test_topics_that_were_created_otherwise_meanwhile_are_refused() -> None:
-    """What the request that nobody answered has created is compared, as any that is there."""
+    """A topic created by an unanswered request is compared like any existing one."""
     brokers = Brokers(0)
     brokers.faults = [KafkaTimeoutError("no answer within 30 s")]
     wanted = TopicSettings(WANTED.name, 7, 3, WANTED.configs)

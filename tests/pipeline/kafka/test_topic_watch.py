@@ -1,4 +1,4 @@
-"""What a worker notices of its topics, and what it says of itself."""
+"""Test a worker's monitoring of its topics, and its heartbeat."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_partitions_that_were_added_are_said_once() -> None:
 def test_what_is_gone_for_some_looks_is_gone(
     role: Role, changed: Mapping[str, int], said: str
 ) -> None:
-    """A broker that has just come back may not know of everything yet."""
+    """A broker that has just restarted may not know all topics yet."""
     watch = TopicWatch(JOB, role, USED[role])
     for _ in range(2):
         watch.see_partitions(counts(**changed))
@@ -93,7 +93,7 @@ def test_a_log_that_is_shorter_than_it_was_was_made_again(
     watch.see_ends(ends, reached)
     with pytest.raises(WorkerError, match=said) as caught:
         watch.see_ends(ends, reached)
-    # Nobody should delete topics because a broker that leads from now on has yet to learn.
+    # A new leader that lags behind must not make operators delete topics.
     assert "unless a broker is away" in str(caught.value)
 
 
@@ -111,7 +111,7 @@ def test_topic_with_another_id_was_made_again() -> None:
     found = {job.topic(role): named for role, named in ids.items()}
     watch = TopicWatch(job, Role.REPORTS, USED[Role.REPORTS])
     watch.see_ids(found)
-    # One that is gone, or is used by others alone, is no other topic.
+    # A topic that is missing, or used only by others, was not recreated.
     watch.see_ids({"small.status": "new"})
     watch.see_ids(found | {"small.estimates": "new"})
     with pytest.raises(WorkerError, match=r"topic small\.manifests was deleted and made again"):

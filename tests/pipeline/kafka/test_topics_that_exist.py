@@ -1,4 +1,4 @@
-"""Whether there is a topic: asked of it alone, whatever else the cluster holds."""
+"""Test topic existence checks that request one topic, whatever else the cluster has."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ from dpstream.pipeline.kafka.connection import Connection
 
 
 class Admin:
-    """Answers of every topic with the same code, and has no list of all."""
-
     def __init__(self, code: int) -> None:
         self._code = code
 

@@ -1,4 +1,4 @@
-"""An execution keeps a stage to its assignment: nothing before it is restored, nothing after."""
+"""Test that an execution runs a stage only within its assignment."""
 
 import asyncio
 from collections.abc import Collection, Mapping
@@ -25,8 +25,6 @@ from tests.support.waiting import until
 
 @dataclass
 class ScriptedStage:
-    """Notes what it is shown; `on_record` and `on_assign` are the actions it asks for."""
-
     on_assign: tuple[Action, ...] = ()
     on_record: tuple[Action, ...] = ()
     seen: list[str] = field(default_factory=list)
@@ -77,9 +75,9 @@ class ScriptedStage:
 
 @dataclass
 class World:
-    """A log and a group as an execution sees them.
+    """Log and consumer group as seen by an execution.
 
-    `flushed` and `deleted` hold a flush and a deletion up until they are set.
+    `flushed` and `deleted` block a flush and a deletion until they are set.
     """
 
     stage: ScriptedStage = field(default_factory=ScriptedStage)
@@ -188,7 +186,7 @@ async def test_restores_every_partition_before_records_flow() -> None:
 
 
 async def test_what_was_reached_is_not_forgotten_when_the_group_has_no_offset_any_more() -> None:
-    """A topic takes them with it when it is deleted, so nothing else tells that there was one."""
+    """Deleting a topic deletes its offsets too, so no other trace of them exists."""
     world = World(committed_offsets={0: 40, 1: 7})
     await world.own(0, 1)
     world.committed_offsets = {1: 9}
@@ -213,7 +211,7 @@ async def test_shows_each_record_once_and_in_order() -> None:
 
 
 async def test_revoked_while_waiting_carries_nothing_out_any_more() -> None:
-    """The flush never ends: the broker is away, and the partition goes to somebody else."""
+    """The flush never ends: the broker is unavailable, and the partition is reassigned."""
     stage = ScriptedStage(
         on_record=(Append(Role.SHUFFLED, 0, b""), Flush(), Commit(Role.REPORTS, 0, 1))
     )
@@ -298,7 +296,7 @@ async def test_position_deleted_before_restoration_is_an_error_that_names_it() -
 
 
 async def test_offset_of_another_program_is_not_believed() -> None:
-    """Also where it lies far above what is finished: the topic still holds what is not."""
+    """Even far above the finished offset: the topic still contains unfinished records."""
     world = World(committed_offsets={1: 40}, set_by_others=True)
     world.execution.assigned([1])
     await until(lambda: world.execution.restored or world.failures)
@@ -335,7 +333,7 @@ async def test_records_that_faust_left_out_end_the_worker_too() -> None:
 
 
 async def test_deletions_of_a_successor_are_no_error() -> None:
-    """A worker that does not know yet that it was replaced reads what its successor deleted."""
+    """A worker that does not yet know of its replacement reads records its successor deleted."""
     stage = ScriptedStage(on_record=(ReadRange(Role.REPORTS, 0, 0, 4),))
     world = World(stage)
     await world.own(0)
@@ -347,7 +345,6 @@ async def test_deletions_of_a_successor_are_no_error() -> None:
 
 
 async def test_a_deletion_that_is_not_answered_holds_nothing_up() -> None:
-    """Afterwards only the latest of those that waited meanwhile is due."""
     stage = ScriptedStage()
     world = World(stage)
     await world.own(0, 1)

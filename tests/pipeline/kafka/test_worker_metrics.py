@@ -1,4 +1,4 @@
-"""Metrics tell of the work of every stage and of nobody's reports."""
+"""Test metrics: they describe the work of every stage, and no user's reports."""
 
 from __future__ import annotations
 
@@ -61,8 +61,6 @@ def shuffled_job() -> DeployedJob:
 
 
 class Watched:
-    """A job that has run in memory, and what the worker of each stage tells of it."""
-
     def __init__(self, job: DeployedJob, folder: Path, value: int = 1) -> None:
         users = {f"secret{user}": value for user in range(PEOPLE)}
         self.job = job
@@ -81,7 +79,6 @@ class Watched:
         return self.world.now + 2.5
 
     def snapshot(self, stage: str, *, hides_messages: bool = False) -> WorkerSnapshot:
-        """What is seen of a worker after it has read everything."""
         log, worker = self.world.log, self.world.workers[stage]
         role = worker.stage.role
         ends = {p: log.end(role, p) for p in range(len(self.job.start_offsets[role]))}
@@ -113,7 +110,7 @@ class Watched:
 
 
 def values_of(families: Iterable[Metric]) -> dict[str, float]:
-    """Every sample: its name and labels but job and stage, and its value."""
+    """Return every sample: its name and labels except job and stage, and its value."""
     found = {}
     for family in families:
         for sample in family.samples:
@@ -236,7 +233,7 @@ def test_lag_is_that_of_the_oldest_record_not_committed() -> None:
     for now, end in ((0, 5), (60, 5), (61, 15), (100, 15)):
         history.note(now, end)
     assert history.seconds_behind(100, 15) == 0
-    # Nothing was written in the first minute.
+    # The first minute has no writes.
     assert history.seconds_behind(100, 5) == 40
     assert history.seconds_behind(100, 10) == 39.5
     assert history.seconds_behind(100, 4) == 100
@@ -294,7 +291,6 @@ def get(address: str, path: str) -> tuple[int, str]:
 
 @pytest.fixture
 def served() -> Iterator[Callable[..., str]]:
-    """Serves a snapshot, and returns the address."""
     servers = []
 
     def start(snapshot: WorkerSnapshot, ready: Health) -> str:

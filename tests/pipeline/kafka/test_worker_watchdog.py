@@ -1,4 +1,4 @@
-"""The watchdog ends a worker that could go on and does not, and no other."""
+"""Test that the watchdog ends exactly the workers that could continue and do not."""
 
 import pytest
 
@@ -14,7 +14,6 @@ def idle(work: int = 0) -> Pulse:
 
 
 def first_fault(pulse: Pulse, seconds: int = LONG) -> tuple[int, str] | None:
-    """The second in which a worker that always looks like this is ended, and why."""
     watchdog = Watchdog(TIMINGS)
     for second in range(seconds):
         watchdog.beat(pulse)

@@ -1,4 +1,4 @@
-"""The chain is a pure function of the log: whoever writes, and whatever is done to the log."""
+"""Test that the hash chain is a pure function of the log, for any writers and tampering."""
 
 from __future__ import annotations
 
@@ -102,7 +102,6 @@ def test_who_has_lost_a_race_is_void_and_no_oddity() -> None:
 def test_any_interleaving_of_writers_leaves_one_chain_with_every_charge_once(
     data: st.DataObject,
 ) -> None:
-    """Each writes two charges, one step at a time; some die at any step, and begin again."""
     log: list[bytes] = []
     nonces = (f"{number}" for number in count())
 
@@ -123,7 +122,7 @@ def test_any_interleaving_of_writers_leaves_one_chain_with_every_charge_once(
         if deaths and data.draw(st.booleans()):
             deaths -= 1
             record = asked[writer]
-            # Whether what it was sending has arrived, nobody knows.
+            # Whether the record in flight was stored is unknown.
             if record is not None and data.draw(st.booleans()):
                 log.append(record)
             writers[writer] = begin(writer)
@@ -148,7 +147,7 @@ def test_any_interleaving_of_writers_leaves_one_chain_with_every_charge_once(
 
 
 def flipped(records: list[bytes]) -> Iterator[tuple[int, list[bytes]]]:
-    """Every record but the last with a digit of its time, and of its nonce, changed."""
+    """Yield the log with one digit of a record's time, or nonce, changed, for all but the last."""
     for place, record in enumerate(records[:-1]):
         for key in (b'"at":', b'"nonce":"'):
             at = record.index(key) + len(key)
@@ -225,7 +224,6 @@ def test_an_entry_that_is_there_twice_is_found_and_counts_once(place: int) -> No
 
 @pytest.mark.parametrize("place", range(1, 5))
 def test_an_insertion_is_found(place: int) -> None:
-    """Also of an entry that follows the one before it as it should."""
     records = log_of(5)
     forged = draft(9).under(hash_of(records[place - 1]), nonce="x", software="1")
     chain = chain_of([*records[:place], forged, *records[place:]])
@@ -268,10 +266,10 @@ def test_after_a_reopening_earlier_damage_stops_nobody_and_is_told_for_good() ->
 
 
 PRODUCER_OF = (0, 0, 1)
-"""Of three devices."""
+"""Producer of each of three devices."""
 
 Window = tuple[tuple[bool, ...], tuple[bool, ...]]
-"""Whether each producer is in, and whether each device is away."""
+"""Flags: included producers, and absent devices."""
 
 
 def manifest(inside: Sequence[bool], populations: Sequence[int], contributors: int) -> Manifest:
@@ -292,7 +290,6 @@ def manifest(inside: Sequence[bool], populations: Sequence[int], contributors: i
 
 
 def windows() -> Iterator[Window]:
-    """All in which somebody is."""
     for inside in product((True, False), repeat=2):
         for away in product((False, True), repeat=3):
             if any(present(device, (inside, away)) for device in range(3)):

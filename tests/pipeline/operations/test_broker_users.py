@@ -1,4 +1,4 @@
-"""The last of those who use the local broker for a while knows that it is."""
+"""Test that the last user of the temporary local broker knows that it is the last."""
 
 from __future__ import annotations
 
@@ -51,8 +51,6 @@ def test_a_mark_is_about_one_broker_alone(tmp_path: Path) -> None:
 
 
 class Broker:
-    """A local broker that only remembers what it was told."""
-
     def __init__(self, pid: int | None) -> None:
         self.pid = pid
         self.stopped: list[float] = []
@@ -72,7 +70,7 @@ class Broker:
 
 
 def keep(monkeypatch: pytest.MonkeyPatch, folder: Path, broker: Broker) -> None:
-    """Be a keeper that is told to end as soon as the broker runs."""
+    """Run a keeper that exits as soon as the broker runs."""
 
     def leave(seconds: float) -> None:
         if seconds == keeper._CHECK_SECONDS:
@@ -93,11 +91,11 @@ def test_the_last_keeper_stops_what_any_of_them_started(
 ) -> None:
     broker = Broker(None)
     page = BrokerUsers(tmp_path)
-    # One that started it ends while another, whose page stays, uses it.
+    # The one that started it ends while another, whose page stays open, uses it.
     keep(monkeypatch, tmp_path, broker)
     assert broker.stopped == []
     assert page.leave()
-    # One that found it running is the last.
+    # The one that found it running is the last.
     keep(monkeypatch, tmp_path, broker)
     assert len(broker.stopped) == 1
 

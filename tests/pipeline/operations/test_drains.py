@@ -1,4 +1,4 @@
-"""Whoever drains a job sees how far it has come, and when it is over."""
+"""Test progress and completion messages of a drain."""
 
 from __future__ import annotations
 
@@ -33,8 +33,6 @@ def cells_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass
 class Topics:
-    """The topics of a world, and the jobs topic, as a cluster."""
-
     world: World
     jobs: list[LogRecord] = field(default_factory=list)
 
@@ -80,7 +78,7 @@ class Topics:
 
 @pytest.fixture
 def topics(tmp_path: Path) -> Iterator[Topics]:
-    """A deployed job whose windows wait an hour; the south is registered and silent."""
+    """Deploy a job whose windows wait an hour; the south is registered and missing."""
     values = {
         "name": "drained",
         "protocol": cells.NAME,
@@ -122,7 +120,7 @@ def test_a_drain_is_asked_for_once_and_joined_afterwards(topics: Topics) -> None
 
 
 def test_what_was_asked_by_half_is_asked_again_whole(topics: Topics) -> None:
-    """Whoever asked was stopped before the phase was written."""
+    """The earlier command was killed before it wrote the phase."""
     world, job = topics.world, topics.world.job
     begin_drain(topics.cluster, job, NOW)
     topics.jobs.pop()
@@ -157,7 +155,7 @@ def test_a_job_of_which_nothing_is_open_is_drained_at_once(topics: Topics) -> No
 
 
 def test_what_comes_after_the_drain_began_is_not_waited_for(topics: Topics) -> None:
-    """Epoch 4 is decided with everybody in, but stays unpublished: epoch 3 waits for the south."""
+    """Epoch 4 is released complete, but stays unpublished: epoch 3 waits for the south."""
     world, job = topics.world, topics.world.job
     world.close_epoch("north", 1)
     watch = DrainWatch(topics.cluster, job, begin_drain(topics.cluster, job, NOW))

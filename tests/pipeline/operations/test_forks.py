@@ -1,4 +1,4 @@
-"""What is forked is as what is started: each of these holds of both."""
+"""Test that forked children behave like started ones: every test runs both."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.support.thinned import thinned
 
 ROOT = Path(__file__).parents[3]
 PATIENCE = 60.0
-"""Far longer than anything takes: who needs it has failed."""
+"""Upper bound in seconds, far above any duration; reaching it is a failure."""
 MODULE = "tests.support.forked"
 WAYS = ("forked", "started")
 
@@ -58,7 +58,6 @@ def run(processes: RestartedProcesses, folder: Path, what: str, *more: str) -> C
 
 
 def said(child: Child) -> list[str]:
-    """What it has printed, apart from Python's own warning of how tests are laid out."""
     lines = child.log.read_text().splitlines()
     return [line for line in lines if "RuntimeWarning" not in line]
 
@@ -78,7 +77,7 @@ def test_what_a_process_is_does_not_tell_how_it_was_started(forks: Forks, tmp_pa
     seen = []
     for start in (forks.start, start_process):
         with RestartedProcesses(print, start=start) as processes:
-            # An earlier one, whose sockets the other must not have.
+            # An earlier child, whose sockets the other must not inherit.
             wait_until_ready(run(processes, tmp_path, "sleep"))
             child = run(processes, tmp_path, "describe", "--name", "a b")
             seen.append(described(child) | {"number": child.process.pid})
@@ -123,7 +122,7 @@ def test_closing_leaves_no_process(
             child.process.wait(0.0)
     assert child.process.returncode == -number
     assert not psutil.pid_exists(child.process.pid)
-    # It has ended, and its number may be another's by now.
+    # It has ended, and its PID may be reused by now.
     child.process.terminate()
     child.process.kill()
 
@@ -173,7 +172,7 @@ def test_what_a_killed_forker_has_forked_goes_on_and_others_start_without_it(
 def test_children_that_nobody_is_told_of_are_seen_to_end(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """Some of those that start programs ignore SIGCHLD, which is passed on."""
+    """Programs started with SIGCHLD ignored pass that on to their children."""
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     request.addfinalizer(lambda: signal.signal(signal.SIGCHLD, before))
     with (
@@ -192,7 +191,7 @@ def test_whoever_waits_waits_until_all_is_imported(tmp_path: Path) -> None:
     with Forks([MODULE], tmp_path / "forker") as forks:
         for _ in range(2):
             forks.wait()
-            # It has said so already.
+            # It has reported so already.
             assert forks._channel.recv(len(IMPORTED), socket.MSG_PEEK | socket.MSG_DONTWAIT)
 
 

@@ -1,4 +1,4 @@
-"""Refused reports are fed back after a fix: once, and only where they still count."""
+"""Test that rejected reports are requeued after a fix: once, and only where they still count."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_producer_that_registers_late_is_in_after_all(story: Story, tmp_path: 
 
 
 def test_what_is_fed_back_twice_counts_once(counted: Story, tmp_path: Path) -> None:
-    """The process ends after everything was acknowledged, and before it could remember that."""
+    """The process ends after everything was acknowledged, before it could record that."""
     undisturbed = Story(COUNTED, tmp_path / "undisturbed")
     undisturbed.register()
     undisturbed.north(1)
@@ -108,7 +108,7 @@ def test_an_epoch_that_is_decided_takes_nothing_more(counted: Story) -> None:
 def test_letters_of_an_epoch_that_has_not_begun_are_left_until_it_has(
     counted: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Fed back too early it would only be refused once more."""
+    """Requeued too early they would only be rejected again."""
     counted.register()
     counted.north(1)
     counted.send(1, shift=1)

@@ -1,4 +1,4 @@
-"""Refused reports of several shuffle instances: fed back whole, and the first instance last."""
+"""Test requeuing for parallel shufflers: all parts of a batch, the first shuffler last."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ LACKING = "another shuffle instance lacks its part of it"
 
 
 def told(text: str, *, sealed: bool) -> str:
-    """The job file, with two instances."""
     values = yaml.safe_load(text)
     values["shuffle"]["instances"] = 2
     if sealed:
@@ -39,14 +38,13 @@ def made(folder: Path, text: str = HIDDEN, *, sealed: bool = False) -> Story:
 
 @pytest.fixture(params=[False, True], ids=["open", "sealed"])
 def story(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Story]:
-    # Sealed, of what has few reports: every one of them is in a box.
+    # Sealed, with few reports per batch: all of them are in a box.
     each = made(tmp_path, COUNTED if request.param else HIDDEN, sealed=request.param)
     yield each
     each.world.shut()
 
 
 def whole(story: Story, *epochs: int) -> None:
-    """Both producers are in these windows, with all parts of their reports."""
     manifests = story.world.manifests()
     assert {epoch: manifests[epoch].contributors for epoch in epochs} == dict.fromkeys(
         epochs, 2 * HALF
@@ -66,7 +64,7 @@ def test_a_producer_that_registers_late_is_in_with_all_its_parts(
         each.settle()
     assert len(story.world.log.values(Role.DEAD_LETTERS)) >= sent // 2
     if not sealed:
-        # Whose a sealed batch is, the stage alone finds out.
+        # Only the stage determines the sender of a sealed batch.
         early = story.redrive()
         assert early.kept == {"enrolment is still not registered": sent}
         assert not early.fed_back
@@ -92,7 +90,7 @@ def test_nothing_goes_to_the_first_instance_whose_other_part_is_not_there(story:
     story.north(1)
     (missing, *_) = sent_by_south(story, Role.REPORTS_2)
     assert kind_of(missing) is not RecordType.PUNCTUATION
-    # What comes to the other partition is refused everywhere; and some of it is lost.
+    # Records in the other partition are rejected everywhere; some of them are lost.
     for role in reversed(story.job.route.reports):
         for value in sent_by_south(story, role):
             if value != missing:
@@ -113,12 +111,10 @@ def test_nothing_goes_to_the_first_instance_whose_other_part_is_not_there(story:
 
 
 def sent_by_south(story: Story, role: Role) -> list[bytes]:
-    """What it sent an instance of epoch 1."""
     return [value for value in story.south.values(role, 1) if decode_raw(value).epoch == 1]
 
 
 def test_what_was_refused_where_it_lies_is_no_part_of_anything(story: Story) -> None:
-    """It is in the topic still, and nobody reads it again."""
     story.register()
     story.north(1)
     *batches, ends = sent_by_south(story, Role.REPORTS_2)

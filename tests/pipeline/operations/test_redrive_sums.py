@@ -1,7 +1,7 @@
-"""What is fed back to a stage that releases noisy sums is released once, with one noise.
+"""Test that reports requeued for noisy sums are released once, with one noise.
 
-Of two sums of nearly the same words with the same noise, the difference is a few words; of two with
-different noises, the mean tells more than either.
+The difference of two sums of nearly the same words with the same noise is a few words; the mean of
+two sums with different noises reveals more than either.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KEY = NoiseKey(bytes(range(32)))
 SUMMED = (
     "name: small\nprotocol: shuffled_counts\n"
     "parameters: {epsilon: 1, delta: 1e-6, changes: 1, dummies: shuffle}\n"
-    # All epochs are over before a story begins, so that grace is all a window waits for.
+    # All epochs are over before a story starts, so windows wait for the grace period only.
     f"epochs: {{count: {EPOCHS}, start: '2023-01-01', length: PT1H}}\n"
     f"shuffle: {{producers: 2, minimum: {HALF}}}\ntopics: {{partitions: 2}}\n"
 )
@@ -43,7 +43,6 @@ def story(tmp_path: Path) -> Iterator[Story]:
 
 @pytest.fixture
 def undisturbed(tmp_path: Path) -> Iterator[Story]:
-    """South is registered in time."""
     made = summed(tmp_path / "undisturbed")
     made.register()
     made.north(1, 2)
@@ -62,7 +61,6 @@ def summed(folder: Path) -> Story:
 
 
 def released(story: Story) -> dict[int, int]:
-    """All that ever left the stage: a number for every epoch, however often it was written."""
     words: defaultdict[int, set[int]] = defaultdict(set)
     for partition in range(2):
         for value in story.world.log.values(Role.SHUFFLED, partition):
@@ -75,7 +73,7 @@ def released(story: Story) -> dict[int, int]:
 
 
 def count_of(story: Story, epoch: int) -> float:
-    """What a sum of the first epoch says of how many have the value 1, without its noise."""
+    """Return the count of value 1 in a sum of the first epoch, without its noise."""
     law = story.job.law
     assert isinstance(law, ShuffledValueStreamLaw)
     noise = law.noise.draw(KEY.generator(story.job.deployment, epoch))
@@ -93,10 +91,10 @@ def test_what_was_refused_and_fed_back_is_in_the_one_sum(story: Story, undisturb
     story.settle()
     assert released(story) == released(undisturbed)
     assert released(story).keys() == {1, 2}
-    # A third of all have the value 1, and what they send is off by a step at most.
+    # A third of all devices have the value 1, and each message is off by at most one step.
     assert count_of(story, 1) == pytest.approx(2 * HALF / 3, abs=2 * HALF / STEPS)
     assert story.world.integers() == undisturbed.world.integers()
-    # And whatever comes afterwards.
+    # Nor do later records change it.
     assert story.redrive().fed_back == {}
     story.send(1, 2)
     story.settle(later=61.0)
@@ -104,7 +102,7 @@ def test_what_was_refused_and_fed_back_is_in_the_one_sum(story: Story, undisturb
 
 
 def test_what_is_fed_back_twice_is_added_once(story: Story, undisturbed: Story) -> None:
-    """The command ends after everything was acknowledged, and before it could remember that."""
+    """The command ends after everything was acknowledged, before it could record that."""
     story.north(1, 2)
     sent = story.send(1, 2)
     story.settle()
@@ -117,7 +115,7 @@ def test_what_is_fed_back_twice_is_added_once(story: Story, undisturbed: Story) 
 
 
 def test_a_sum_that_was_released_stays_the_same_word(story: Story, undisturbed: Story) -> None:
-    """South comes when its epoch was released without it: fed back, or sent by hand."""
+    """South arrives after its epoch was released without it: requeued, or sent manually."""
     story.north(1)
     first = story.send(1)
     story.settle()
@@ -131,13 +129,13 @@ def test_a_sum_that_was_released_stays_the_same_word(story: Story, undisturbed: 
     done = story.redrive()
     assert (done.fed_back, done.kept) == ({}, {"epoch is decided already": first})
     story.send(1)
-    # A stage that begins anew has nothing but what is written.
+    # A restarted stage has only the written records.
     story.world.kill("shuffle")
     story.settle(later=61.0)
     assert released(story) == before
     assert story.world.integers() == integers
     assert story.world.manifests()[1].contributors == HALF
-    # The next epoch has everybody, and another noise.
+    # The next epoch includes everyone, with independent noise.
     story.north(2)
     story.send(2)
     story.settle()

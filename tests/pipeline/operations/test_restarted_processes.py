@@ -1,4 +1,4 @@
-"""The processes of `dpstream up`: failed ones come back, and in the end none is left."""
+"""Test the processes of `dpstream up`: failed ones are restarted, and all end with it."""
 
 import os
 import re
@@ -25,7 +25,7 @@ from tests.support.ended import still_running
 
 ROOT = Path(__file__).parents[3]
 PATIENCE = 60.0
-"""Far longer than anything takes: who needs it has failed."""
+"""Upper bound in seconds, far above any duration; reaching it is a failure."""
 
 
 def script(text: str, *arguments: object) -> list[str]:
@@ -33,7 +33,6 @@ def script(text: str, *arguments: object) -> list[str]:
 
 
 def start_and_wait(processes: RestartedProcesses, log: Path, text: str) -> Child:
-    """Start a script that prints a line when it is ready."""
     lines: Queue[str] = Queue()
     child = processes.start("child", script(text), log, on_line=lines.put)
     assert lines.get(timeout=PATIENCE) == "ready"
@@ -41,7 +40,6 @@ def start_and_wait(processes: RestartedProcesses, log: Path, text: str) -> Child
 
 
 def check_until_ended(processes: RestartedProcesses, child: Child) -> None:
-    """Let `check` see that the present process of a child has ended."""
     child.process.wait(PATIENCE)
     processes.check()
 
@@ -166,7 +164,7 @@ def test_a_command_runs_wherever_the_user_stands(
 
 
 def test_signals_are_noted_and_stop_nothing_by_themselves(request: pytest.FixtureRequest) -> None:
-    # Who runs the tests in the background of a script has it ignored.
+    # SIGINT is ignored if the tests run in the background of a script.
     interrupt = signal.signal(signal.SIGINT, signal.default_int_handler)
     request.addfinalizer(lambda: signal.signal(signal.SIGINT, interrupt))
     before = [signal.getsignal(number) for number in STOPPING]

@@ -1,4 +1,4 @@
-"""Another budget gives a job of devices another last epoch: they are told of it, signed anew."""
+"""Test that a budget change updates the last epoch that devices see, with a new signature."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of jobs whose devices report for themselves: of collectors, never of producers."""
+"""Test status of jobs whose devices report for themselves: collectors replace producers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,6 @@ devices: {}
 
 
 def status_of(*collectors: CollectorStatus, waiting: float | None = None, **more: Any) -> JobStatus:
-    """Of a job whose workers are alive."""
     counted = ("late_reports", "unusable_reports", "contradicting_reports")
     shuffle = {name: more.pop(name) for name in counted if name in more}
 

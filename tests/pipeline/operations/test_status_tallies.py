@@ -1,4 +1,4 @@
-"""What status knows of a long history by what a worker tells: it is what the log says."""
+"""Test that worker summaries of a long history equal the log."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ EPOCHS, AHEAD = 160, 6
 
 @pytest.fixture(autouse=True)
 def little_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Windows run as few epochs ahead as lets a short history be a long one."""
+    """Reduce the epochs windows may be ahead, so that a short history acts as a long one."""
     monkeypatch.setattr("dpstream.pipeline.stages.decision_log.EPOCHS_AHEAD", AHEAD)
     monkeypatch.setattr("dpstream.pipeline.stages.tallies.EPOCHS_AHEAD", AHEAD)
 
@@ -44,7 +44,6 @@ def job() -> DeployedJob:
 
 
 def decided(job: DeployedJob, seed: int) -> Iterator[LogRecord]:
-    """Manifests as out of order as they may be, some twice, some of another deployment."""
     written: list[Append] = []
     fill(job, 1, written.append)
     base = decode_manifest(next(e.value for e in written if e.role is Role.MANIFESTS))
@@ -75,7 +74,6 @@ def _too_small(base: Manifest, epoch: int) -> Manifest:
 
 
 def tally_at(job: DeployedJob, records: list[LogRecord], offset: int) -> Tally:
-    """What somebody tells who has read so many records."""
     known = TalliedDecisions(job)
     known.apply_all(records[:offset])
     return Tally.after(offset, records[offset - 1].value, known.windows)
@@ -106,7 +104,6 @@ def test_whoever_believes_a_tally_knows_what_the_whole_log_says(job: DeployedJob
 
 
 def _known(decisions: TalliedDecisions) -> list[object]:
-    """What status looks up, beside how many windows there are."""
     log, following = decisions.log, decisions.log.decided.highest + 1
     outcomes = [log.recent(following - each) for each in range(1, AHEAD + 1)]
     missed = [log.missed(index, 1, following) for index in range(3)]
@@ -116,7 +113,7 @@ def _known(decisions: TalliedDecisions) -> list[object]:
 def test_a_tally_is_not_believed_where_an_epoch_may_still_be_open(job: DeployedJob) -> None:
     in_order = sorted(decided(job, 1), key=lambda record: decode_manifest(record.value).epoch)
     ours = {decode_manifest(e.value).epoch: e.value for e in in_order if b"f" * 16 not in e.value}
-    # Epoch 95 is waited for while another one is repeated again and again.
+    # Epoch 95 is pending while another one is repeated.
     values = [ours[epoch] for epoch in range(1, 95)] + 5 * AHEAD * [ours[96]]
     records = [LogRecord(offset, value) for offset, value in enumerate(values)]
     tally, found = tally_at(job, records, len(records)), TalliedDecisions(job)
@@ -133,7 +130,7 @@ def test_a_tally_of_something_else_is_thrown_away(job: DeployedJob, kind: str) -
     tally, found = tally_at(job, records, 100), TalliedDecisions(job)
     near = records[100 - found.enough : 100]
     match kind:
-        case "stale":  # of the log as it was before its end was written anew
+        case "stale":  # of the log as it was before its end was rewritten
             near[-1] = LogRecord(99, records[100].value)
         case "other log":
             other = list(decided(job, 2))
@@ -151,8 +148,6 @@ def test_a_tally_of_something_else_is_thrown_away(job: DeployedJob, kind: str) -
 
 
 class CountingCluster(MemoryCluster):
-    """Counts the manifests that are read."""
-
     manifests = 0
 
     def read(

@@ -1,4 +1,4 @@
-"""``dpstream status``: a command, once and again and again."""
+"""Test ``dpstream status``, once and repeatedly."""
 
 from __future__ import annotations
 
@@ -107,7 +107,6 @@ def status_of(problems: Sequence[str] = (), phase: Phase = Phase.RUNNING) -> Job
 def watched(
     pictures: Sequence[JobStatus | Exception], capsys: pytest.CaptureFixture[str]
 ) -> list[str]:
-    """What is shown, picture by picture, until Ctrl-C."""
     shown: list[str] = []
     left = iter(pictures)
 
@@ -186,7 +185,7 @@ def test_jobs_that_this_login_may_not_see_are_named_and_the_others_shown(
     read = dpstream("status", "--json")
     assert [each["job"] for each in json.loads(read.output)] == ["first", "last"]
     assert "job hidden is not shown" in " ".join(read.errors.split())
-    # Stages that nobody has started are what needs a person here; who is not seen, needs nobody.
+    # Stages that were never started require action here; hidden jobs do not.
     assert said.code == read.code == 1
     assert dpstream("status", "hidden").code != 0
     secret.update(("first", "last"))

@@ -1,4 +1,4 @@
-"""The processes of a supervisor, with scripts in the place of workers."""
+"""Test the processes of a supervisor, with scripts in place of workers."""
 
 from __future__ import annotations
 
@@ -22,8 +22,6 @@ PATIENCE = 60.0
 
 
 class Heard:
-    """What children printed, and a way to wait for it."""
-
     def __init__(self) -> None:
         self.lines: list[tuple[str, str]] = []
         self._news = threading.Condition()
@@ -58,7 +56,7 @@ def heard() -> Heard:
 
 
 class Workers:
-    """Scripts in the place of workers; a job's name is what its script does."""
+    """Run scripts in place of workers; a job's name selects its script."""
 
     def __init__(self, heard: Heard) -> None:
         self.workers: list[Worker] = []
@@ -88,7 +86,7 @@ def workers(monkeypatch: pytest.MonkeyPatch, heard: Heard) -> Iterator[Workers]:
 
 
 def wait_for_the_end(worker: Worker) -> None:
-    """Leaves it to others to learn how."""
+    """Wait for the exit of a worker without reaping it."""
     assert worker.process is not None
     os.waitid(os.P_PID, worker.process.pid, os.WEXITED | os.WNOWAIT)
 

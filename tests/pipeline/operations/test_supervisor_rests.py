@@ -1,4 +1,4 @@
-"""What a supervisor takes for a rest, and what wakes it."""
+"""Test a supervisor's detection of idle workers, and the events that wake them."""
 
 from __future__ import annotations
 
@@ -89,8 +89,6 @@ def test_time_goes_on_while_no_supervisor_runs(folder: Path) -> None:
 
 
 class Broker:
-    """Ends of topics, and what is said."""
-
     def __init__(self) -> None:
         self.topics: dict[str, tuple[int, ...]] = {
             JOB.topic(Role.PARTIALS): (3,),

@@ -1,4 +1,4 @@
-"""A supervisor's schedule: in the end what is wanted runs, and nothing is started in a hurry."""
+"""Test a supervisor's schedule: requested workers run eventually, with restart back-off."""
 
 from __future__ import annotations
 
@@ -27,23 +27,17 @@ PAST_EVERYTHING = PATIENCE + BACK_OFF_MAX
 
 @dataclass(frozen=True)
 class Want:
-    """An operator deploys, changes, pauses, undeploys."""
-
     job: str
     version: bytes | None
 
 
 @dataclass(frozen=True)
 class Die:
-    """A worker ends by itself."""
-
     job: str
 
 
 @dataclass(frozen=True)
 class Wait:
-    """Time passes."""
-
     seconds: float
 
 
@@ -56,7 +50,7 @@ EVENTS = st.lists(WANTS | DEATHS | WAITS, max_size=60)
 
 @dataclass
 class Machine:
-    """Processes that do as a schedule says; `stubborn` ones end only by force."""
+    """Simulated processes that follow a schedule; `stubborn` ones exit only when killed."""
 
     stubborn: frozenset[str] = frozenset()
     schedule: Schedule = field(default_factory=Schedule)
@@ -90,7 +84,7 @@ class Machine:
                 case Terminate(job) if job in self.stubborn:
                     assert job in self.running
                 case Terminate(job) | Kill(job):
-                    # Somebody else may have been quicker.
+                    # Another process may have been faster.
                     del self.running[job]
                     self.schedule.ended(job, self.now)
 
@@ -145,7 +139,7 @@ def test_who_fails_at_once_is_started_ever_more_rarely(failures: int, lasting: f
 
 @given(EVENTS)
 def test_starts_are_bounded_by_what_operators_did_and_by_time(events: list[Event]) -> None:
-    """An immediate start needs an operator's word: any other one costs the back-off."""
+    """Only an operator's command starts a worker immediately: any other start has back-off."""
     machine = Machine()
     words: Counter[str] = Counter()
     for event in events:

@@ -1,4 +1,4 @@
-"""What a supervisor makes of the jobs topic."""
+"""Test the workers that a supervisor derives from the jobs topic."""
 
 from __future__ import annotations
 

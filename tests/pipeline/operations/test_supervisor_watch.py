@@ -1,4 +1,4 @@
-"""One scrape and one health for all workers of a supervisor."""
+"""Test combined metrics and health of all workers of a supervisor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The keys of tokens are rotated under a running job; who may report is not changed so."""
+"""Test rotation of token keys under a running job: authorized users stay the same."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -54,7 +54,7 @@ def test_keys_are_rotated() -> None:
     assert deployed.devices is not None
     assert deployed.devices.tokens is not None
     assert [key["kid"] for key in deployed.devices.tokens.keys] == ["a", "b"]
-    # Everything else stays, what devices were told included.
+    # All else is unchanged, including the description for devices.
     assert deployed.model_copy(update={"devices": before.devices}) == before
 
 

@@ -1,4 +1,4 @@
-"""What processes of `dpstream up` import once: nothing slow, nothing that must not be forked."""
+"""Test the shared imports of `dpstream up`: fast, and safe to fork."""
 
 from __future__ import annotations
 

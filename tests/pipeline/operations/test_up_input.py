@@ -1,4 +1,4 @@
-"""What ``dpstream up`` reads before it starts anything, and hands on to the producer."""
+"""Test that ``dpstream up`` reads input before starting, and passes it to the producer."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ from tests.support.small_run import job_text
 
 
 class Commands:
-    """In place of `RestartedProcesses`: notes what it is asked to start."""
-
     def __init__(self) -> None:
         self.commands: dict[str, list[str]] = {}
 
@@ -28,7 +26,7 @@ class Commands:
 
 @pytest.fixture
 def files(tmp_path: Path) -> tuple[Path, Path, Path]:
-    """Job, input and roster: three users with rows, of whom two are on a roster of four."""
+    """Write job, input and roster: three users with rows, of whom two are on a roster of four."""
     job, rows, roster = tmp_path / "job.yaml", tmp_path / "rows.csv", tmp_path / "roster"
     job.write_text(job_text())
     rows.write_text("user,epoch,value\nann,1,1\nbob,2,1\neve,3,1\n")

@@ -1,4 +1,4 @@
-"""What ``dpstream up`` would end or charge again: asked about before anything is done."""
+"""Test that ``dpstream up`` asks before it ends jobs or charges again."""
 
 from __future__ import annotations
 
@@ -78,8 +78,6 @@ def test_jobs_begin_only_if_nothing_is_lost_or_it_is_agreed(
 
 
 class Runs:
-    """In place of `run_up`: refuses until it is agreed."""
-
     def __init__(self) -> None:
         self.agreed: list[bool] = []
 
@@ -90,8 +88,6 @@ class Runs:
 
 
 class Terminal(io.StringIO):
-    """Somebody who types."""
-
     def isatty(self) -> bool:
         return True
 

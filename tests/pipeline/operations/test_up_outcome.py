@@ -1,4 +1,4 @@
-"""What a run shows and leaves behind: lines, a table, plots, the comparison with the truth."""
+"""Test the output of a run: lines, a table, plots, the comparison with the ground truth."""
 
 import csv
 import io
@@ -49,7 +49,8 @@ def test_every_epoch_stands_beside_its_truth(outcome: Outcome) -> None:
     assert [row.epoch for row in rows] == list(range(1, EPOCHS + 1))
     assert rows[-1].headline.truth == USERS
     assert all(row.estimate.value is not None and not row.notes for row in rows)
-    # Its numbers are cut: beside the truth the flag would read as a truth outside the interval.
+    # Its numbers are truncated: next to the truth the flag would look like a truth outside the
+    # interval.
     assert any(OUTSIDE in row.estimate.flags for row in rows)
 
 

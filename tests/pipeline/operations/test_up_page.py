@@ -1,4 +1,4 @@
-"""The live page of a run: served once all jobs are deployed, and named when it is there."""
+"""Test the live page of a run: served once all jobs are deployed, and printed when ready."""
 
 from __future__ import annotations
 
@@ -25,8 +25,6 @@ from tests.support.small_run import job_text
 
 
 class Pages:
-    """In place of `RestartedProcesses`: notes what it is asked to start."""
-
     def __init__(self) -> None:
         self.commands: list[list[str]] = []
 

@@ -1,4 +1,4 @@
-"""Continual counts by several protocols side by side: the same numbers as each one's own plan."""
+"""Compare plans of several protocols for continual counts with each one's own plan."""
 
 from __future__ import annotations
 
@@ -58,7 +58,6 @@ def test_all_have_the_numbers_of_their_own_plans() -> None:
 
 
 def by_stage(alternative: Alternative) -> bool:
-    """Whether the shuffle stage adds the noise, and nobody's honesty is assumed besides."""
     return not alternative.trusts_nobody and "honest" not in alternative.trust
 
 

@@ -1,4 +1,4 @@
-"""Protocols side by side, the choice of one, and what fewer honest contributors leave."""
+"""Test the protocol comparison, the choice of one, and the effect of fewer honest contributors."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ FOUND = (
         ("nobody", 60.0, "accurate", "small"),
         ("nobody", 1.0, "accurate", "small"),
         ("shuffle", None, "shuffled", "lean"),
-        ("shuffle", 100.0, "small", "accurate"),  # nobody needs to be trusted for that
+        ("shuffle", 100.0, "small", "accurate"),  # requires no trusted party
         ("shuffle", 10.0, "lean", "shuffled"),
         ("shuffle", 1.0, "shuffled", "lean"),
     ],

@@ -1,4 +1,4 @@
-"""What is left of a guarantee when fewer contributors are honest than its noise is sized on."""
+"""Test the guarantee that remains with fewer honest contributors than assumed."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_all_of_them_give_what_was_promised_and_fewer_less(
     curve = curve_of(protocol, more, (1.0, 0.9, 0.5))
     assert [each.contributors for each in curve] == [10_000, 9_000, 5_000]
     whole, most, half = (each.epsilon or math.inf for each in curve)
-    # Fixed numbers of dummies are whole, and may be more than are needed.
+    # Fixed numbers of dummies are integers, and may exceed the required ones.
     assert 0.95 < whole <= 1 + 1e-6
     assert 1.02 < most < 1.12
     assert 1.4 < half < 2.2
@@ -100,7 +100,7 @@ SETTING_ASIDE = (
 def test_what_of_delta_is_set_aside_for_tables_is_spent_on_nothing_else(
     protocol: str, more: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A half of one delta leaves as much as a quarter of twice that: for noise, and in figures."""
+    """Half of one delta leaves as much as a quarter of twice that: for noise, and in figures."""
     found = []
     for share, delta in ((0.5, 3.125e-7), (0.75, 6.25e-7)):
         for module in SETTING_ASIDE:
@@ -119,7 +119,7 @@ def test_half_of_them_leave_a_histogram_with_the_reference_s_loss() -> None:
     epsilons = {each.share: math.inf if each.epsilon is None else each.epsilon for each in curve}
     assert epsilons[1.0] == pytest.approx(1.0, abs=1e-3)
     assert epsilons[0.5] == pytest.approx(1.69, abs=0.005)
-    # None at all in a cell is too likely then, and gives the message away.
+    # A cell without dummies is too likely then, and reveals the message.
     assert epsilons[0.1] == math.inf
     assert list(epsilons.values()) == sorted(epsilons.values())
 

@@ -1,4 +1,4 @@
-"""How far one lying device moves an estimate: no further than is said, whatever it sends."""
+"""Test the poisoning bound of a single malicious device, for arbitrary messages."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_no_liar_moves_an_estimate_further(protocol: str) -> None:
         assert isinstance(after, Estimate)
         assert after.value is not None
         moved = max(moved, abs(after.value - before.value))
-    # The orders are random: as many of one order as expected, give or take.
+    # The orders are random: approximately as many of one order as expected.
     assert moved <= 1.15 * allowed
     assert moved > 0.2 * allowed
 
@@ -87,7 +87,7 @@ def test_a_thousand_reports_of_one_device_move_an_estimate_no_further_than_plan_
     honest = {}
     for epoch in (1, 2):
         words = written_out(population.report(epoch, np.zeros(devices, np.int8), None, rng))
-        # Which device a word is of does not matter, but that a device sends one.
+        # The sender of a word is irrelevant, as long as each device sends one.
         honest[epoch] = words[:, 0].tolist()
     found = []
     for lies in (0, 1_000):

@@ -1,4 +1,4 @@
-"""What is promised against each party: a row for everybody, of every protocol and every shape."""
+"""Test the guarantee against each party: one row each, for every protocol and topology."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_every_protocol_has_a_row_for_every_party(name: str) -> None:
             assert each.assumes
             assert (each.epsilon is None) == (each.whole_epsilon is None) == (not each.neighbours)
             if each.epsilon is not None and each.whole_epsilon is not None:
-                # What never changes may lose less than is claimed of it.
+                # A constant value may lose less than its claim.
                 assert each.whole_epsilon >= each.epsilon > 0 or each.unit == "value"
                 assert each.guess == best_guess(each.whole_epsilon, each.whole_delta)
         stated = entry.randomizer(law).guarantee
@@ -74,7 +74,7 @@ def test_every_protocol_has_a_row_for_every_party(name: str) -> None:
         elif "protect nobody" in stated.trust or "sees the words" in stated.trust:
             assert stage.epsilon is None
         elif "against a stage that keeps messages apart" in stated.trust:
-            # The very figures that the guarantee itself names.
+            # The figures that the guarantee itself names.
             assert stage.epsilon is not None
             assert f"{stage.epsilon:.6g}" in stated.trust
             assert stage.delta == 0
@@ -198,7 +198,7 @@ def test_shuffled_streams_have_a_row_of_their_own_where_shuffling_helps() -> Non
     assert "analyst, if shuffled" not in rows_of(
         job_of("future_rand", minimum=20, parameters={"changes": 2})
     )
-    # One with figures of its own.
+    # A job with figures of its own.
     own = job_of("projective_geometry", epochs=1, minimum=100_000, parameters={"domain": ITEMS})
     law: Any = own.calibrate()
     assert rows_of(own)["analyst, if shuffled"].epsilon == law.shuffled_epsilon
@@ -207,7 +207,7 @@ def test_shuffled_streams_have_a_row_of_their_own_where_shuffling_helps() -> Non
 @pytest.mark.parametrize("epsilon", [0.0, 0.1, 1.0, 4.0, 12.0])
 @pytest.mark.parametrize("delta", [0.0, 1e-6, 0.2])
 def test_no_decision_is_right_more_often_than_the_best_guess(epsilon: float, delta: float) -> None:
-    """The worst pair there is: delta gives itself away, the rest is randomized response."""
+    """The worst possible pair: delta reveals itself, the rest is randomized response."""
     right = (math.exp(epsilon) + delta) / (1 + math.exp(epsilon))
     found = best_guess(epsilon, delta)
     kept = (1 - delta) * math.exp(epsilon) / (1 + math.exp(epsilon)) + delta

@@ -1,4 +1,4 @@
-"""The plan: it predicts the reference's numbers, and what it says a device sends is sent."""
+"""Test the plan: it predicts the reference's numbers, and the messages that devices send."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_the_predicted_error_is_the_reference_one(
     epochs: int, changes: int, calibration: str, expected: float
 ) -> None:
     rmse = plan(job(epochs, changes, calibration), users=10**6).rmse / 1000
-    # The optimal law gives up to 3 % of what is published at once for what is smoothed at the end.
+    # The optimal law trades up to 3 % of immediate accuracy for smoothed accuracy.
     assert 0.994 * expected < rmse < (1.03 if calibration == "optimal" else 1.006) * expected
 
 
@@ -94,7 +94,7 @@ def test_a_device_sends_what_was_announced() -> None:
     values = np.zeros(devices, np.int8)
     sent = [len(written_out(randomizer.report(epoch, values, None, rng))) for epoch in range(1, 13)]
     for epoch, reports in zip(expected.epochs, sent, strict=True):
-        # Who reports at an epoch is a matter of the order alone: a binomial number, within 7 sigma.
+        # Participation in an epoch depends on the order alone: a binomial number, within 7 sigma.
         assert abs(reports - epoch.reports) <= 7 * math.sqrt(devices) / 2
     assert sum(sent) == pytest.approx(expected.reports_per_user * devices, rel=0.1)
     assert expected.bytes_per_user == expected.reports_per_user
@@ -120,7 +120,7 @@ def test_smoothed_estimates_are_foretold_too() -> None:
             each is not None and each <= epoch.standard_deviation * (1 + 1e-9)
             for each, epoch in zip(smoothed, made.epochs, strict=True)
         )
-        # The last epoch has nothing after it to learn from.
+        # The last epoch has no later epochs to learn from.
         assert smoothed[-1] == pytest.approx(made.epochs[-1].standard_deviation, rel=0.05)
 
 
@@ -137,7 +137,7 @@ def test_a_wanted_share_has_its_users_and_a_wanted_number_its_most() -> None:
     assert most.users is not None
     assert plan(planned, most.users).rmse <= 500 < plan(planned, most.users + 1).rmse
     assert most_users(forecast_of(planned), 1e-3) is None
-    # Fewer users than a window is released with are no answer.
+    # Fewer users than the minimum of a window are rejected.
     assert most_users(forecast_of(planned), 500, fewest=most.users) == most.users
     assert most_users(forecast_of(planned), 500, fewest=most.users + 1) is None
     for error in (0, -1, math.inf, math.nan):
@@ -177,7 +177,8 @@ def test_the_best_budget_of_changes_has_the_least_of_noise_and_bias_together() -
     noise = [choice.noise for choice in choices]
     assert noise == sorted(noise)
 
-    # Noise grows with the root of the users, bias with their number: many can afford more changes.
+    # Noise increases with the square root of the users, bias linearly: large populations can afford
+    # more changes.
     def best_for(users: int) -> int:
         made = plan(planned, users=users, changes=few_freeze).changes
         return next(choice.changes for choice in made if choice.best)
@@ -216,7 +217,6 @@ def test_a_wrong_histogram_is_refused_in_a_line(tmp_path: Path, text: str, messa
 
 
 def test_plan_counts_the_bytes_of_boxes_and_chaff(folder: Path) -> None:
-    """As many as a gateway sends, but for the headers of its records."""
     values = {
         "name": "sealed",
         "protocol": "fragments",

@@ -1,4 +1,4 @@
-"""Plans of jobs with crowds: what is said is what is deleted, and what a simulation shows."""
+"""Test plans of jobs with crowds against actual deletion and a simulation."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_errors_by_crowd_are_as_planned(tmp_path: Path) -> None:
         truth = done.truth[record.epoch]
         for number, estimate in record.estimate.of_items():
             errors.setdefault(number, []).append((estimate.value or 0) - int(truth[number - 1]))
-    # Of the second crowd, the items that nobody holds.
+    # In the second crowd, items without users.
     rare = np.concatenate([errors[number] for number in (8, 9, 10)])
     assert np.sqrt(np.mean(rare**2)) == pytest.approx(made.rmse, rel=0.5)
     sizes = np.concatenate([errors[1], errors[6]])

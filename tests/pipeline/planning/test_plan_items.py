@@ -1,4 +1,4 @@
-"""Plans of jobs that count items epoch by epoch: what is said is what a simulation shows."""
+"""Test plans of jobs that count items epoch by epoch against a simulation."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class TestCommand:
     [(sealed_section(((2,),)), 1), (sealed_section(((2,), (3,))), 2), (shares_section(), 2)],
 )
 def test_noise_of_later_parties_is_part_of_the_error(sealed: dict[str, Any], parties: int) -> None:
-    """Each adds that of a window with the minimum of contributors; the square roots add up so."""
+    """Each adds the noise of a window with the minimum of contributors: variances are summed."""
     values = {
         "name": "sealed",
         "protocol": "count_min",

@@ -1,4 +1,4 @@
-"""The warnings of a plan: each is there where it is due, and not where it is not."""
+"""Test the warnings of a plan: each is present exactly when due."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_minimum_that_does_not_fit_the_users_is_told(
     parameters = {**parameters, "epsilon": 4} if minimum == 1 else parameters
     assert words in warnings_of(job_of("count_min", parameters, minimum), users)
     assert "is small" not in warnings_of(job_of("count_min", COUNTED, 1_001), 10_000)
-    # Where each device adds its own noise a small minimum costs nothing.
+    # If each device adds its own noise, a small minimum is free.
     assert "is small" not in warnings_of(job_of(minimum=100))
 
 

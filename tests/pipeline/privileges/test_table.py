@@ -1,4 +1,4 @@
-"""Who may do what, for which principals, and what a cluster has beside that."""
+"""Test required permissions by principal, and a cluster's excess permissions."""
 
 from __future__ import annotations
 

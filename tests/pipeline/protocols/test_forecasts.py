@@ -1,4 +1,4 @@
-"""Forecasts of ranges and of shuffled counts, and the alternatives to the latter."""
+"""Test forecasts of ranges and of shuffled counts, and the alternatives to the latter."""
 
 from __future__ import annotations
 
@@ -58,14 +58,13 @@ NONE = CellNoiseLaw("shuffle", 1e-9, 1)
     ],
 )
 def test_what_is_missed_is_as_forecast(law: ShuffledCountsLaw) -> None:
-    """Users with five changes at random epochs, and hardly any noise."""
     rng = np.random.default_rng(5)
     changes = np.argsort(rng.random((USERS, EPOCHS)), axis=1)[:, :5]
     flips = np.zeros((USERS, EPOCHS), np.int8)
     np.put_along_axis(flips, changes, 1, axis=1)
     values = np.bitwise_xor.accumulate(flips, axis=1).T
     entry = PROTOCOLS["shuffled_counts"]
-    # Of a job over Booleans, which all examples that come first are.
+    # From a job over Booleans, as are all earlier examples.
     asked = entry.examples[0].parameters
     devices, aggregator = entry.randomizer(law), entry.aggregation.make(law, asked)
     devices.enrol(USERS, rng)

@@ -1,4 +1,4 @@
-"""Jobs over items: labels, values, and the items that are found."""
+"""Test jobs over items: labels, values, and top items."""
 
 from __future__ import annotations
 
@@ -54,7 +54,6 @@ def changes(tmp_path: Path) -> Path:
 
 class TestLabels:
     def test_a_list_or_a_file_make_the_same_job(self, tmp_path: Path, job_file: Path) -> None:
-        """The file lies beside the job file, wherever the command runs."""
         (tmp_path / "modes.txt").write_text("walk\n\n  bus \r\ncar")
         other = tmp_path / "other.yaml"
         other.write_text(modes_text("{file: modes.txt}"))
@@ -97,7 +96,6 @@ class TestValues:
 
 
 def test_the_truth_is_that_of_the_values(tmp_path: Path) -> None:
-    """Whoever changes when and how often, for items as for 0 and 1."""
     rng = np.random.default_rng(1)
     path = tmp_path / "changes.csv"
     domain: ValueDomain

@@ -1,4 +1,4 @@
-"""Protocols of other packages: found by metadata, loaded when named, refused in a sentence."""
+"""Test protocols of other packages: found by metadata, loaded on demand, rejected by name."""
 
 from __future__ import annotations
 
@@ -133,7 +133,6 @@ def test_a_job_of_another_package_is_deployed_and_read_back(
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which the package is installed."""
     folder = tmp_path_factory.mktemp("site")
     package = Path(str(fresh_response.__file__)).parent
     shutil.copytree(
@@ -149,7 +148,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(
     site: Path, folder: Path, *command: str, path: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """A command where that package is installed, and the folder is not that of this software."""
     return subprocess.run(
         [sys.executable, "-m", *command],
         cwd=folder,
@@ -165,7 +163,7 @@ def run(
 
 
 def test_the_suite_runs_from_the_command_line_of_pytest(site: Path, tmp_path: Path) -> None:
-    """Of two packages, one of which states what nobody has asked for."""
+    """Two packages, one of which states a larger epsilon than requested."""
     greedy = tmp_path / "greedy"
     shutil.copytree(site / "fresh_response", greedy / "greedy_response")
     law, entry = (greedy / "greedy_response" / name for name in ("__init__.py", "entry.py"))
@@ -195,5 +193,5 @@ def test_the_suite_runs_from_the_command_line_of_pytest(site: Path, tmp_path: Pa
 
 
 def _is_registered() -> bool:
-    """Not in an environment that was made before the plug-in was."""
+    """The entry point is missing in environments created before it was added."""
     return any(each.name == "dpstream" for each in entry_points(group="pytest11"))

@@ -1,4 +1,4 @@
-"""Every protocol has one complete entry, and only the entry imports the protocol."""
+"""Test that every protocol has one complete entry, and only the entry imports the protocol."""
 
 from __future__ import annotations
 
@@ -53,7 +53,6 @@ ROOT = Path(__file__).parents[3]
 
 
 def modules_of_protocols() -> set[str]:
-    """Those of parameters, laws and devices, and the aggregators of the same names."""
     known = {entry.parameters.__module__ for entry in PROTOCOLS.values()}
     for entry in PROTOCOLS.values():
         known |= {entry.law(example.parameters).__module__ for example in entry.examples}

@@ -1,4 +1,4 @@
-"""Two jobs side by side: what is equal, what differs, and by how much."""
+"""Test the comparison of two jobs: equal parts, differing parts, and the size of differences."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def dpstream(
 
 @pytest.fixture
 def deploy(dpstream: Commands, cluster: MemoryCluster, tmp_path: Path) -> Deploy:
-    """Deploys a job; equal values make equal reports, since all runs draw the same."""
+    """Deploy a job; equal values make equal reports, since all runs draw the same."""
 
     def deploy_named(name: str, parameters: str = DOMAIN, protocol: str = "count_min") -> Run:
         path = tmp_path / f"{name}.yaml"
@@ -218,7 +218,6 @@ def test_what_a_publication_rests_on_must_be_there(deploy: Deploy, cluster: Memo
 
 
 def replace_start(job: DeployedJob, partials: int) -> DeployedJob:
-    """The same job, whose partials begin later."""
     return job.model_copy(
         update={"start_offsets": {**job.start_offsets, Role.PARTIALS: (partials,)}}
     )

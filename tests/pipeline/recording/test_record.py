@@ -1,4 +1,4 @@
-"""``dpstream record``: all that a job published and rests on, or by name what is missing."""
+"""Test ``dpstream record``: it stores everything published and its inputs, or names gaps."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def deployed(
 
 
 def every_cell_once() -> dict[str, dict[int, dict[str, int]]]:
-    """Of two producers' devices, each reports its own cell; in epoch 3 there are too few."""
+    """Each device of two producers reports its own cell; epoch 3 has too few devices."""
     half = CELLS // 2
     return {
         name: {
@@ -90,7 +90,6 @@ def ran(
     to: int = EPOCHS,
     noise_key: NoiseKey | None = None,
 ) -> World:
-    """A job that has published its epochs to one of them."""
     job = deployed() if job is None else job
     values = every_cell_once()
     if job.protocol != cells.NAME:
@@ -112,7 +111,7 @@ def go_on(world: World, first: int, last: int) -> None:
 
 
 class Reader:
-    """Reads a log as the tools do: what was deleted is passed over. It may fail at an action."""
+    """Read a log as the tools do: deleted records are skipped. It may fail at an action."""
 
     def __init__(self, log: MemoryLog, fail_at: int | None = None) -> None:
         self.log = log
@@ -138,7 +137,7 @@ class Reader:
                 return {place: self.log.end(*place) for place in places}
             case ReadRange(role, partition, start, stop):
                 first = self.log.end(role, partition) - len(self.log.values(role, partition))
-                # One at a time: whatever stops a reader can stop it between any two records.
+                # One record at a time: a reader can be stopped between any two records.
                 found = self.log.read(role, partition, max(start, first), stop).records[:1]
                 return LogSlice(found, found[0].offset + 1 if found else stop)
         raise TypeError(f"a reader does not {action}")
@@ -159,7 +158,6 @@ def recorder_of(
 
 
 def record(world: World, path: Path, **options: Any) -> Recording:
-    """Bring a recording up to date."""
     recorder = recorder_of(world, path, **options)
     try:
         list(recorder.round())
@@ -169,7 +167,6 @@ def record(world: World, path: Path, **options: Any) -> Recording:
 
 
 def check_whole(world: World, path: Path, first: int = 1) -> None:
-    """See that a recording has all that the topics have."""
     recording = Recording.open(path)
     assert not recording.index.missing
     assert verify(path, deep=True).problems == []
@@ -187,7 +184,6 @@ def check_whole(world: World, path: Path, first: int = 1) -> None:
 
 
 def check_cells(path: Path) -> None:
-    """See that every report is in its window once."""
     windows = dict(Recording.open(path).windows())
     assert sorted(windows) == [1, 2, 4]  # 3 was too small
     for words in windows.values():
@@ -305,7 +301,7 @@ def test_windows_written_again_by_other_workers_are_recorded_once(tmp_path: Path
                 chunks = map(decode_chunk, world.log.values(Role.SHUFFLED, partition))
                 attempts = [(chunk.epoch, chunk.attempt) for chunk in chunks]
                 repeated += len(set(attempts)) - len({epoch for epoch, _ in attempts})
-    assert repeated  # or nothing was tried
+    assert repeated  # otherwise no repetition was tested
 
 
 def test_deleted_windows_are_named_and_all_else_is_kept(tmp_path: Path) -> None:
@@ -342,7 +338,7 @@ def test_a_folder_belongs_to_one_deployment(tmp_path: Path) -> None:
 
 
 def forged(world: World, path: Path, change: Callable[[RecordedEpoch], RecordedEpoch]) -> Path:
-    """A recording whose checksums are right, and that says something false."""
+    """Return a recording with valid checksums and false content."""
     record(world, path / "true")
     index = Recording.open(path / "true").index
     (path / "forged").mkdir()
@@ -417,7 +413,6 @@ def dpstream(capsys: pytest.CaptureFixture[str]) -> Commands:
 
 
 def publish(cluster: MemoryCluster, world: World) -> None:
-    """Put a job and its topics on a cluster."""
     cluster.partitions[JOBS_TOPIC] = 1
     cluster.append(JOBS_TOPIC, world.job.to_bytes(), key=world.job.name.encode())
     for role, starts in world.job.start_offsets.items():
@@ -477,7 +472,6 @@ Form = tuple[str, int]
 def write(
     path: Path, numbers: range, form: Form = ("<u2", 1), every: int = 3, rows: int = 40
 ) -> None:
-    """Record some epochs, with a commit every few of them."""
     path.mkdir(exist_ok=True)
     index = index_of(np.dtype(form[0]).itemsize, form[1])
     with RecordingWriter(RecordingFolder(path), index) as writer:
@@ -489,7 +483,6 @@ def write(
 
 
 def multiset(words: Words) -> Counter[tuple[int, ...]]:
-    """What words say, whatever their order and form."""
     counts = np.ones(words.rows, np.uint64) if words.counts is None else words.counts
     found: Counter[tuple[int, ...]] = Counter()
     for row, count in zip(words.values.tolist(), counts.tolist(), strict=True):
@@ -500,7 +493,6 @@ def multiset(words: Words) -> Counter[tuple[int, ...]]:
 def check_contents(
     recording: Recording, numbers: range, form: Form = ("<u2", 1), first: int = 1, rows: int = 40
 ) -> None:
-    """See that a recording holds just these epochs."""
     wanted = [epoch_of(number, form, rows) for number in numbers if number >= first]
     released = [each for each in wanted if each.window is not None]
     assert list(recording.manifests(first)) == [each.manifest for each in wanted]
@@ -639,7 +631,6 @@ def test_an_index_of_other_things_is_refused_even_with_its_right_sum(
 
 
 def swap_contents(path: Path, kind: RecordKind, data: bytes) -> None:
-    """Put other bytes in the place of a file of a recording, with right sums."""
     index = Recording.open(path).index
     (file,) = index.of_kind(kind)
     (path / file.path).write_bytes(data)
@@ -667,7 +658,6 @@ def test_other_columns_are_refused_even_with_right_sums(tmp_path: Path) -> None:
 
 
 def record_all(folder: AccidentFolder) -> None:
-    """Record epochs 1 to 4, from wherever the folder stands."""
     path = folder.path / INDEX_FILE
     index = Recording.open(folder.path).index if path.exists() else index_of()
     writer = RecordingWriter(folder, index)

@@ -1,4 +1,4 @@
-"""Replays: the same windows give the same integers and estimates, wherever they are read."""
+"""Test replays: the same windows give the same integers and estimates from any source."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ HORIZON = 4
 
 
 def remembering(**changed: object) -> Job:
-    """A job whose estimates rest on all epochs of a horizon."""
+    """Return a job whose estimates depend on all epochs of a horizon."""
     values = {
         "name": "live",
         "protocol": "future_rand",
@@ -69,7 +69,6 @@ def live() -> LiveRun:
 
 @pytest.fixture(scope="module")
 def alone() -> LiveRun:
-    """A job whose epochs stand alone."""
     job = example_job("count_min", PROTOCOLS["count_min"].examples[0])
     return LiveRun.of(job, epochs=EPOCHS, small=SMALL, silent=SILENT)
 
@@ -104,7 +103,7 @@ def test_every_protocol_gives_the_same_from_topics_and_from_a_recording(
 
 
 def test_sealed_windows_are_opened_again(tmp_path: Path) -> None:
-    """Boxes are of the original's deployment, whatever the replay is called."""
+    """Boxes belong to the original deployment, whatever the replay's name."""
     values = example_job("fragments", PROTOCOLS["fragments"].examples[0]).to_json()
     run = LiveRun.of(make_job({**values, "sealed": sealed_section(SHUFFLE_KEYS[:1])}))
     assert len(run.results.integers) == 6
@@ -203,7 +202,7 @@ def test_nothing_is_closed_anew_and_nothing_withheld_is_released(run: LiveRun) -
 
 
 def test_an_undecided_epoch_is_left_to_the_job(run: LiveRun) -> None:
-    """So is a window that is decided, and neither written nor counted yet."""
+    """The same applies to a window that is finalized, but neither written nor counted yet."""
     for keep in (EPOCHS - 1, EPOCHS - 2):
         log = copy_of(run.log)
         log.truncate(Role.MANIFESTS, 0, keep)
@@ -216,15 +215,12 @@ def test_an_undecided_epoch_is_left_to_the_job(run: LiveRun) -> None:
 
 
 def again(value: bytes, total: int) -> bytes:
-    """Another attempt at a window of one chunk, of which this is the first."""
     chunk = decode_chunk(value)
     assert chunk.total == 1
     return encode_chunk(replace(chunk, attempt=bytes([total] * 16), total=total))
 
 
 class CutLog(MemoryLog):
-    """A log whose end can be cut off."""
-
     def truncate(self, role: Role, partition: int, end: int) -> None:
         held = self._partitions[role, partition]
         while held.end > end:
@@ -267,7 +263,7 @@ def test_from_any_epoch_to_any_epoch(
 
 
 def test_chunks_are_dated_now_and_not_when_their_window_was_decided(run: LiveRun) -> None:
-    """By the broker, as everything is: retention would delete them at once otherwise."""
+    """The broker assigns the time, as for all records: retention would delete old ones at once."""
     source = run.source
     job = deploy_replay(source.job, replayed_job(source.job), deployment=REPLAY, deployed_at=2_000)
     plan = plan_replay(source, Wanted())
@@ -303,7 +299,6 @@ def models(job: DeployedJob, log: MemoryLog) -> dict[int, bytes]:
 
 @pytest.mark.parametrize("tested", [False, True])
 def test_a_replay_learns_the_same_models(tested: bool, tmp_path: Path) -> None:
-    """From topics and from a recording, with windows withheld, and in a second horizon."""
     test_set = packed_examples(np.array([[1, 5, 5], [2, -5, 5]])) if tested else None
     example = PROTOCOLS["ldp_sgd"].examples[0]
     example = replace(example, parameters=replace(example.parameters, test_set=test_set))

@@ -1,4 +1,4 @@
-"""Replays that are killed: whatever was written of them, running them again gives the whole."""
+"""Test killed replays: repeating a partially written replay completes it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,6 @@ def run(request: pytest.FixtureRequest) -> LiveRun:
 
 @pytest.fixture(autouse=True)
 def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several chunks per window, several parts per partial."""
     monkeypatch.setattr(
         "dpstream.pipeline.recording.replay.writer.split_words",
         partial(split_words, payload_bytes=8),
@@ -47,8 +46,6 @@ def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Replay:
-    """A replay whose processes are killed, and started again."""
-
     def __init__(self, source: ReplaySource, wanted: Wanted, accidents: Accidents) -> None:
         self.job: DeployedJob = deploy_replay(
             source.job, replayed_job(source.job), deployment=REPLAY, deployed_at=2_000
@@ -61,8 +58,6 @@ class Replay:
         self._workers: dict[str, MemoryWorker] = {}
 
     def write(self, at_once: int) -> None:
-        """Write all topics, whatever happens, with workers that are never in step."""
-
         def work() -> None:
             writer, driver = self.writer(), MortalDriver(self.log, self.accidents)
             driver.run(writer.begin())
@@ -75,7 +70,6 @@ class Replay:
         self._settle()
 
     def writer(self) -> ReplayWriter:
-        """One that knows nothing of an earlier one."""
         return ReplayWriter(
             self.job,
             self.source,
@@ -142,7 +136,6 @@ def test_killed_after_every_single_action(
 
 
 def check_nothing_is_left(replay: Replay, strike: int) -> None:
-    """Every record was read, none was refused, and no epoch was published twice."""
     log = replay.log
     assert not log.values(Role.DEAD_LETTERS), f"killed after action {strike}"
     assert len(log.values(Role.ESTIMATES)) == replay.plan.epochs, f"killed after action {strike}"
@@ -171,7 +164,6 @@ def all_ends(replay: Replay) -> Iterator[int]:
 
 @pytest.mark.parametrize("ahead", [1, 5, 13, 34])
 def test_two_runs_of_one_replay_write_the_same(run: LiveRun, ahead: int) -> None:
-    """Somebody starts the same replay twice, and one of them is `ahead` actions ahead."""
     replay = Replay(run.source, Wanted(), Accidents())
     drivers = [MortalDriver(replay.log, replay.accidents) for _ in range(2)]
     runs = [writing(replay), writing(replay)]

@@ -1,4 +1,4 @@
-"""Recordings, replays and reports of windows that reach the aggregator in parts or as shares."""
+"""Test recordings and replays of windows that arrive in parts or as shares."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replays of what is gone, damaged, or not asked for in a way that can be."""
+"""Test rejected replays: deleted or damaged data, and invalid requests."""
 
 from __future__ import annotations
 
@@ -42,7 +42,6 @@ def run() -> LiveRun:
 
 
 def delete_windows(run: LiveRun, *epochs: int) -> None:
-    """What retention does: it deletes a partition's records up to one."""
     assert isinstance(run.log, RetainingLog)
     for epoch in epochs:
         partition = run.job.topics.partition_of(epoch)
@@ -65,10 +64,10 @@ def test_windows_that_retention_has_deleted_are_named_with_what_can_be_done(run:
     assert "--from-epoch 5" in message
     assert "--from-partials" in message
     assert "replay a recording" in message
-    # And what it says can be done can be done.
+    # And the suggested command succeeds.
     assert replayed(run.source, Wanted(5))[2] == run.results.part(5, EPOCHS)
     assert replayed(run.source, Wanted(from_partials=True))[2] == run.results
-    # Within the horizon what was counted before is copied.
+    # Within the horizon, earlier counts are copied.
     assert replayed(run.source, Wanted(3, to_epoch=3))[2] == run.results.part(1, 3)
 
 
@@ -139,7 +138,7 @@ def test_only_what_reports_do_not_depend_on_may_differ(
 
 
 class TestTakenNames:
-    """A name is taken, unless it is that of this very replay, and that is not finished."""
+    """A name is taken, unless it belongs to the same, unfinished replay."""
 
     @pytest.fixture
     def cluster(self, run: LiveRun) -> Cluster:

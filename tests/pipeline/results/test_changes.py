@@ -1,4 +1,4 @@
-"""Changes as they are told: of what jobs, of which epochs, and how they are printed."""
+"""Test published changes: supported jobs, covered epochs, and printed output."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_change_has_the_interval_that_the_protocol_knows() -> None:
         assert estimate.value == 200.0
         assert estimate.reports == 2 * PEOPLE
         place = (epoch - 1) % EPOCHS
-        # Between two horizons devices begin anew, and errors are independent.
+        # Devices start again in each horizon, so errors of two horizons are independent.
         expected = known[place] if place >= 2 else math.hypot(30.0, 30.0)
         assert estimate.standard_deviation == pytest.approx(expected)
         width = NORMAL_95 * estimate.standard_deviation
@@ -89,7 +89,7 @@ def test_after_a_hole_nothing_is_said_until_all_of_a_horizon_is_known() -> None:
     told = found(1, [count(epoch) for epoch in (1, 3, 4, 5, 6)])
     assert list(told) == [4, 5, 6]
     assert told[4] is None
-    # Of epoch 5, which begins a horizon, and of epoch 6.
+    # Epoch 5 starts a horizon, epoch 6 continues it.
     assert told[5] is not None
     assert told[6] is not None
 
@@ -99,7 +99,7 @@ def test_where_every_epoch_stands_alone_variances_add_up() -> None:
         width = 2 * deviation
         return record(epoch, ItemEstimates(np.array(values), deviation, width, 5, PEOPLE))
 
-    # Of epochs before what is known, it does not matter.
+    # Epochs before the known ones are irrelevant.
     records = [items(7, 3.0, 1.0, 2.0, 3.0), items(8, 4.0, 5.0, 1.0, 3.5)]
     (change,) = changes(ITEMS, records, 1)
     assert isinstance(change.estimate, ItemEstimates)

@@ -1,4 +1,4 @@
-"""Coverage over time, and users who change more often than intervals assume."""
+"""Test coverage over time, including users who change more often than intervals assume."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ FOUR_EPOCHS = 4
 
 
 def log_of(rows: list[tuple[int, int, int]], last_epoch: int) -> ChangeLog:
-    """Of rows (user, epoch, value), of changes alone."""
     rows = sorted(rows, key=lambda row: (row[1], row[0]))
     users, epochs, values = np.array(rows).T
     names = tuple(f"u{user}" for user in range(users.max() + 1))
@@ -36,7 +35,7 @@ TOGGLING = [(0, 1, 1), (0, 3, 0), (0, 5, 1), (0, 6, 0), (1, 2, 1), (2, 4, 1), (2
         (2, 8, False, [5]),
         (2, 8, True, [6]),
         (4, 8, False, []),
-        # From epoch 5 on everybody begins again at 0: a value of 1 is a change then.
+        # From epoch 5 on all users start again at 0: a value of 1 is a change then.
         (1, FOUR_EPOCHS, False, [3, 6, 8]),
         (0, FOUR_EPOCHS, False, [1, 2, 4, 5, 5, 5]),
     ],

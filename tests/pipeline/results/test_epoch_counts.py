@@ -1,4 +1,4 @@
-"""Counts of epochs that stand alone, and the latest numbers that a publisher tells."""
+"""Test counts of independent epochs, and the latest numbers of a publisher."""
 
 from __future__ import annotations
 
@@ -48,8 +48,6 @@ def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> MemoryCluster:
 
 @pytest.fixture
 def start(cluster: MemoryCluster) -> Start:
-    """Deploys a job named sets."""
-
     def start_job(
         protocol: str = "count_min", parameters: str = "domain: [walk, bus, car]", **options: Any
     ) -> Run:

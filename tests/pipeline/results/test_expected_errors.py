@@ -1,4 +1,4 @@
-"""What all epochs keep to at once: a union bound, and how often runs of devices exceed it."""
+"""Test the simultaneous error bound of all epochs: a union bound, compared with device runs."""
 
 from __future__ import annotations
 

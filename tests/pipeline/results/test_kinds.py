@@ -1,4 +1,4 @@
-"""Kinds of published numbers, and questions about them."""
+"""Test kinds of published numbers, and queries on them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was published as rows, as a file, and as what a notebook reads."""
+"""Test published estimates as rows, as a file, and in a notebook."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ RECORDS = [
 
 
 class OpenCluster(MemoryCluster):
-    """One that is closed after use."""
+    """Cluster that stays readable after it was closed."""
 
     def __enter__(self) -> OpenCluster:
         return self
@@ -171,7 +171,6 @@ class OpenCluster(MemoryCluster):
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
-    """Where a cluster was looked for, on which the job has published."""
     cluster = OpenCluster()
     cluster.partitions[JOBS_TOPIC] = 1
     cluster.append(JOBS_TOPIC, JOB.to_bytes(), key=b"logins")
@@ -211,7 +210,6 @@ def cells() -> Iterator[str]:
 
 @pytest.mark.usefixtures("asked")
 def test_the_notebook_shows_what_was_published() -> None:
-    """Its cells are executed one after another; what the last line of each is, is shown."""
     names: dict[str, Any] = {}
     shown = []
     for source in cells():

@@ -1,4 +1,4 @@
-"""Sentences for readers: words, dates, and no more than is known."""
+"""Test sentences for readers: words, dates, and no overstated precision."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_rounding_claims_no_more_than_is_known(
     assert known.high >= within - 0.001
     if not known.may_be_none:
         assert known.low <= known.value <= known.high
-    # Two digits of half the interval are kept: an end moves by less than a tenth of it, or by one.
+    # Two digits of half the interval are shown: an end moves by less than a tenth of it, or by one.
     assert known.high - max(within, 0) <= max(half / 10, 1) + 1e-6
 
 

@@ -1,4 +1,4 @@
-"""Looking back at a horizon: what is read, what is printed, and what is refused."""
+"""Test retrospective smoothing of a horizon: records read, output, and rejections."""
 
 from __future__ import annotations
 
@@ -37,8 +37,6 @@ RENEWING = deploy_job(parse_job(job_text(epochs=4, more=", renew: true")), deplo
 
 @dataclass
 class Finished:
-    """A job whose three horizons of four epochs are over, or the last of them is running."""
-
     job: DeployedJob
     log: MemoryLog
     records: list[EstimateRecord]
@@ -76,7 +74,7 @@ def test_horizons_stand_alone_and_the_latest_is_the_default(tmp_path: Path) -> N
     assert [len(run.horizon(index).estimates.values) for index in range(3)] == [4, 4, 2]
     latest = run.horizon()
     assert (latest.first_epoch, latest.index(8), latest.index(10)) == (9, None, 1)
-    # At its last epoch so far, looking back knows what was published.
+    # At its latest epoch, the smoothed estimate equals the published one.
     for index, last in enumerate((4, 8, 10)):
         estimate = run.records[last - 1].estimate
         assert isinstance(estimate, Estimate)

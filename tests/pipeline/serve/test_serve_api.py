@@ -1,4 +1,4 @@
-"""The API of the live page: what it says of jobs of every kind, and what it refuses."""
+"""Test the API of the live page: responses for jobs of every kind, and rejections."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from tests.support.shown_jobs import COUNT, HOURS, MODES, WORDS, count, found, g
 
 @pytest.fixture
 def cluster(written: MemoryCluster) -> MemoryCluster:
-    """A job of every kind, a few epochs each; of the count, two cannot be drawn."""
+    """Publish a few epochs of a job of every kind; two epochs of the count cannot be drawn."""
     return deepcopy(written)
 
 
 @pytest.fixture(scope="module")
 def written() -> MemoryCluster:
-    """To calibrate them takes seconds."""
+    """Shared, because calibrating the jobs takes seconds."""
     cluster = MemoryCluster()
     counted = deploy_text(cluster, COUNT, b"c" * 16)
     publish(cluster, counted, 1, count(10.0))
@@ -117,7 +117,7 @@ async def test_gaps_of_a_curve_are_null_and_nothing_else_is(cluster: MemoryClust
         none = await page.get("/api/jobs/count/curve?from=9&to=3")
         assert none["series"][0]["epochs"] == []
         assert none["from"] is None
-        # What was published of the gap is told, flagged.
+        # Published estimates of the gap are included, with a flag.
         rows = (await page.get("/api/jobs/count/estimates"))["estimates"]
         assert rows[2]["flags"] == ["gap"]
         assert rows[2]["estimate"]["value"] == 33.25

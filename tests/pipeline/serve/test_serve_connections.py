@@ -1,4 +1,4 @@
-"""A thousand idle connections neither use the server up nor hinder a viewer."""
+"""Test that a thousand idle connections neither exhaust the server nor delay a viewer."""
 
 from __future__ import annotations
 
@@ -35,7 +35,6 @@ def cluster() -> MemoryCluster:
 
 @pytest.fixture
 def many_files() -> Iterator[None]:
-    """Both ends of all connections are in this process."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4_096)), hard))
     yield
@@ -92,7 +91,6 @@ async def test_connections_that_say_nothing_or_too_little_are_closed(
 
 
 async def test_a_byte_at_a_time_gains_no_time(cluster: MemoryCluster) -> None:
-    """Not by its length either: it is a few bytes long when time is up."""
     limits = Limits(head_seconds=0.2)
 
     async with live_page(cluster, limits=limits) as page:
@@ -120,7 +118,7 @@ async def test_the_one_that_is_idle_for_longest_makes_room(cluster: MemoryCluste
         assert await first[0].read() == b""
         second[1].write(GET)
         assert (await second[0].readline()) == b"HTTP/1.1 200 OK\r\n"
-        # The viewer is at work all the time.
+        # The viewer is active throughout.
         publish(cluster, page.site.board.jobs["count"].job, 2, count(20.0))
         page.read()
         await epochs(viewer, 2)

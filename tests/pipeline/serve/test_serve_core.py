@@ -1,4 +1,4 @@
-"""Histories, reduced curves and words: the pure parts of the live page."""
+"""Test histories, reduced curves and words: the pure parts of the live page."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_reduced_curve_loses_no_peak_and_no_gap(known: list[float | None], col
     if not np.isnan(curve).all():
         assert np.nanmin(shown) == np.nanmin(curve)
         assert np.nanmax(shown) == np.nanmax(curve)
-    # Between two gaps of the reduced curve there is none that is not shown in its column.
+    # The reduced curve hides no gap between two of its gaps.
     if reduction.columns is not None:
         column = (epochs - epochs[0]) * columns // (epochs[-1] - epochs[0] + 1)
         with_gap = set(column[np.isnan(curve)].tolist())

@@ -1,4 +1,4 @@
-"""Who may see the page: by a password, by a proxy's header, and in whose frames; by TLS."""
+"""Test access to the page: password, proxy header, frame ancestors, TLS."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_wrong_passwords_are_slowed_down_by_address_and_in_all() -> None:
             break
         attempts.begin(f"{peer}")
     assert peer == ATTEMPTS_OF_ALL
-    # Who was right does not wait for it.
+    # A correct password is not delayed by it.
     now[0] = 3 * WINDOW_SECONDS
     for _ in range(3 * ATTEMPTS):
         assert attempts.wait("192.0.2.1") == 0
@@ -186,7 +186,7 @@ async def test_without_the_password_nothing_is_told(
         async with page.client.get(page.address + VIEW, allow_redirects=False) as response:
             assert response.status == 303
             assert response.headers["Location"] == f"/login?next={quote(VIEW, safe='')}"
-        # The form, and what it loads.
+        # The form, and the resources it loads.
         async with page.client.get(f"{page.address}/login?next={quote(VIEW)}") as response:
             text = await response.text()
             assert response.status == 200
@@ -203,7 +203,7 @@ async def test_without_the_password_nothing_is_told(
         cookie = right.headers["Set-Cookie"]
         assert all(each in cookie for each in ("HttpOnly", "SameSite=Strict", "Path=/"))
         assert "Secure" not in cookie
-        # From here on as ever; the policy of the page allows no form.
+        # Unchanged from here on; the policy of the page allows no form.
         async with page.client.get(page.address + VIEW) as response:
             assert "form-action 'none'" in response.headers["Content-Security-Policy"]
         assert (await page.get("/api/jobs"))["jobs"][0]["job"] == "count"
@@ -233,7 +233,7 @@ async def test_a_login_comes_from_its_own_form_and_leads_back_to_this_page(
             assert (said.status, said.headers["Location"]) == (303, "/")
         long = await page.client.post(f"{page.address}/login", data=b"x" * 20_000)
         assert long.status == 413
-        # Nothing else is ever sent here.
+        # No other response is ever sent here.
         other = await page.client.post(f"{page.address}/api/jobs", data=b"x")
         assert other.status == 405
 
@@ -255,7 +255,7 @@ async def test_who_logs_out_is_asked_again_wherever_the_cookie_was_copied_to(
         assert len(page.client.cookie_jar) == 0
         await page.get("/api/jobs", status=401)
         await page.get("/api/jobs", status=401, Cookie=f"{kept.key}={kept.value}")
-        # Who has none may say so, too; it ends nobody else's.
+        # Users without a session may log out, too; other sessions stay valid.
         assert (await page.client.post(out, allow_redirects=False)).status == 303
     async with live_page(cluster) as page:
         assert (await page.get("/api/jobs"))["login"] is False
@@ -325,7 +325,7 @@ async def test_whoever_begins_no_tls_is_not_waited_for(cluster: MemoryCluster) -
     async with live_page(cluster, limits=limits, tls=tls) as page:
         host, port = page.address.removeprefix("https://").strip("/").split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
-        # Without a limit of ours it is a minute.
+        # Without a configured limit it is a minute.
         assert await asyncio.wait_for(reader.read(), 30) == b""
         writer.close()
 

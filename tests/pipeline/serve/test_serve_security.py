@@ -1,4 +1,4 @@
-"""What every answer tells browsers, and who is answered at all."""
+"""Test security headers of every response, and access restrictions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,6 @@ def check(headers: object) -> None:
 
 
 async def raw(page: LivePage, request: bytes) -> tuple[int, dict[str, str], bytes]:
-    """Send bytes, and read all that is answered until the connection is closed."""
     reader, writer = await page.connect(request)
     answer = await asyncio.wait_for(reader.read(), 20)
     writer.close()
@@ -142,7 +141,7 @@ async def test_pages_of_other_sites_are_not_answered(cluster: MemoryCluster) -> 
             await messages(viewer, "hello")
         foreign_port = "https://stats.example.org:8443"
         await page.get("/api/jobs", 403, Origin=foreign_port)
-        # Behind a proxy that asks under an address of its own.
+        # Behind a proxy that forwards from an address of its own.
         await page.get("/api/jobs", 200, Origin="https://stats.example.org")
 
 

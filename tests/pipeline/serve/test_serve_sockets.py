@@ -1,4 +1,4 @@
-"""Viewers: each gets every epoch once, whatever is cut, restarted or deployed anew."""
+"""Test viewers: each gets every epoch once, across disconnects, restarts and redeployments."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ QUICK = Limits(news_seconds=0.05)
 
 @pytest.fixture
 def cluster() -> MemoryCluster:
-    """A job with three epochs, and another one."""
     cluster = MemoryCluster()
     job = deploy_text(cluster, COUNT, b"c" * 16)
     for epoch in (1, 2, 3):
@@ -94,7 +93,7 @@ async def test_a_job_that_was_deployed_anew_while_a_viewer_was_away_means_reload
         job = deploy_text(cluster, COUNT, b"d" * 16, replace=True)
         publish(cluster, job, 1, count(99.0))
         page.read()
-        # It has no epoch 3 to go on from.
+        # The new deployment has no epoch 3 to resume from.
         async with page.view(f"job=count&after=3&start={start}") as viewer:
             assert (await viewer.receive_json())["type"] == "reload"
         publish(cluster, job, 2, count(99.0))
@@ -120,7 +119,7 @@ async def test_viewers_are_told_when_kafka_is_away_and_when_it_is_back(
 
 
 async def test_what_others_charge_the_same_people_is_sent(cluster: MemoryCluster) -> None:
-    """At first, for it may have changed since it was asked for; and whenever it changes."""
+    """Sent at first, since it may have changed since it was requested, and on every change."""
     async with live_page(cluster, limits=QUICK) as page, page.view("job=count") as viewer:
         job = page.site.board.jobs["count"].job
         asked = (await page.get("/api/jobs/count"))["budget"]
@@ -132,7 +131,7 @@ async def test_what_others_charge_the_same_people_is_sent(cluster: MemoryCluster
         then = (await messages(viewer, "budget"))["budget"]
         assert then["charged"]["epsilon"] == 2 * asked["charged"]["epsilon"] > 0
         assert then == (await page.get("/api/jobs/count"))["budget"]
-        # Nothing else of it is sent while nothing has changed.
+        # No other message is sent while nothing has changed.
         grow(cluster, 4)
         page.read()
         assert (await messages(viewer, "jobs", "budget"))["type"] == "jobs"
@@ -163,7 +162,7 @@ async def test_a_viewer_that_takes_nothing_is_dropped_and_no_other_waits_for_it(
         publish(cluster, job, epoch, items(*[epoch / 7] * 200))
 
     async with live_page(cluster, limits=Limits(blocked_seconds=0.2)) as page:
-        # Its buffers hold a part of the ten million bytes that are to be sent.
+        # Its buffers can store only a part of the ten million bytes to be sent.
         host, _, port = page.address.removeprefix("http://").partition(":")
         with sockets.socket() as blocked:
             blocked.setsockopt(sockets.SOL_SOCKET, sockets.SO_RCVBUF, 4_096)

@@ -1,4 +1,4 @@
-"""What finds out: the follower of topics, and what looks at pipelines and smooths curves."""
+"""Test the threads that follow topics, check pipelines and smooth curves."""
 
 from __future__ import annotations
 
@@ -37,7 +37,6 @@ from tests.support.shown_jobs import COUNT, HOURS, MODES, WORDS, count, found, i
 
 
 def read_all(reader: Reader, cluster: MemoryCluster) -> list[News]:
-    """All there is to be read, topic by topic, until nothing is left."""
     news: list[News] = []
     while True:
         before = reader.positions
@@ -127,8 +126,6 @@ async def test_an_estimate_that_is_none_of_the_job_is_not_shown(
 
 @dataclass
 class Flaky:
-    """A source that does not answer now and then."""
-
     answers: Sequence[Polled | Exception]
     done: threading.Event = field(default_factory=threading.Event)
     polls: int = 0
@@ -152,7 +149,6 @@ class Flaky:
 def test_which_jobs_there_are_is_told_when_their_topic_is_read_to_its_end(
     monkeypatch: pytest.MonkeyPatch, last_says_nothing: bool
 ) -> None:
-    """Whatever lies between the polls that this takes: Kafka away, or the end of the records."""
     monkeypatch.setattr("dpstream.pipeline.serve.follower._BACK_OFF_SECONDS", 0.001)
     cluster = MemoryCluster()
     deploy_text(cluster, COUNT)
@@ -175,8 +171,6 @@ def test_which_jobs_there_are_is_told_when_their_topic_is_read_to_its_end(
 
 @dataclass
 class Heard:
-    """What a background tells."""
-
     pipelines: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
     horizons: list[tuple[int, SmoothedHorizon]] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
@@ -198,8 +192,6 @@ def background(shown: Sequence[Shown], heard: Heard) -> Background:
 
 
 class Broken(MemoryCluster):
-    """Its topics of one job cannot be read."""
-
     def end_offsets(self, topic: str) -> list[int]:
         if topic.startswith("count."):
             raise ValueError("what is this?")

@@ -1,4 +1,4 @@
-"""What the page's API says for readers: a job's own words, dates, changes, and who is trusted."""
+"""Test texts of the page's API: a job's own words, dates, changes, and trusted parties."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The band for all epochs of a horizon at once: how often runs of devices leave it."""
+"""Test the confidence band for all epochs of a horizon: the rate of runs that leave it."""
 
 from __future__ import annotations
 
@@ -41,14 +41,13 @@ def test_runs_leave_it_as_seldom_as_it_says_and_the_interval_of_each_epoch_often
         left_wide += bool(((truth < ends[0]) | (truth > ends[1])).any())
         left_narrow += bool(((truth < triples[:, 1]) | (truth > triples[:, 2])).any())
     assert stats.binom.sf(left_wide - 1, RUNS, EXCEEDED) > FALSE_ALARM
-    # So many runs would show a band that is too narrow.
+    # This number of runs would detect a band that is too narrow.
     assert stats.binom.sf(left_narrow - 1, RUNS, EXCEEDED) < FALSE_ALARM
 
 
 def estimates_of_run(
     law: FutureRandLaw, run: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Value, low and high of every epoch, and the truth."""
     devices, rng = FutureRand(law), seeded_generator(121, run)
     devices.enrol(USERS, rng)
     aggregator, attendance = FutureRandAggregator(law), Attendance.constant(EPOCHS, USERS)

@@ -1,4 +1,4 @@
-"""Items that are looked at in a simulation, and the truth they are compared with."""
+"""Test the items inspected in a simulation, and their ground truth."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from dpstream.randomizers.randomness import seeded_generator
 
 
 def held(*counts: int) -> ItemSums:
-    """Of items 1, 2, ..."""
     items = np.arange(1, len(counts) + 1)
     present = np.array(counts) > 0
     return ItemSums(items[present], np.array(counts, np.int64)[present])

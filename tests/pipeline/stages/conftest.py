@@ -1,4 +1,4 @@
-"""Fixtures of windows that wait in files."""
+"""Fixtures of windows buffered in spill files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture
 def nothing_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever a window holds waits in files, and is read a page of one row at a time."""
+    """Buffer windows in files only, and read them in pages of one row."""
     monkeypatch.setattr("dpstream.pipeline.stages.multisets._MEMORY_LIMIT", 1)
     monkeypatch.setattr("dpstream.pipeline.stages.sorted_runs.BLOCK_BYTES", 200)
     monkeypatch.setattr("dpstream.pipeline.stages.sorted_runs.PAGE_BYTES", 1)
@@ -18,7 +18,7 @@ def nothing_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def scratch_files(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """All scratch files that are opened, also those that nobody else remembers."""
+    """Record all spill files opened, also those without another reference."""
     opened, open_one = list[Any](), tempfile.TemporaryFile
 
     def note(*arguments: Any, **named: Any) -> Any:

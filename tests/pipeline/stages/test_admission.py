@@ -1,4 +1,4 @@
-"""What a batch may hold is known from the job alone: a table of counts has no room for the rest."""
+"""Test that the job alone bounds the content of a batch: count tables have no spare capacity."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_words_of_another_form_are_refused(
 
 
 def test_a_record_stands_for_no_more_messages_than_a_random_order_writes_out() -> None:
-    """All workers have to take the same: each writes a window again that another has written."""
+    """All workers must accept the same: each rewrites windows that another has written."""
     assert WRITTEN_OUT_MAX == 16_777_216, "workers of other versions take other records"
     for messages in (WRITTEN_OUT_MAX, WRITTEN_OUT_MAX + 1):
         words = Words(np.array([[3], [7]], "<u2"), np.array([1, messages - 1], np.uint32))

@@ -1,4 +1,4 @@
-"""A publisher that goes on from a checkpoint publishes what it would have published without."""
+"""Test that a publisher resumed from a checkpoint publishes the same as without one."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from tests.pipeline.stages.test_restarts import ReadingDriver, publish
 from tests.support.histories import NOW, fill, history_job, history_values
 
 EPOCHS, HORIZON, INTERVAL, WRITTEN = 120, 256, 8, 100
-"""Of those written so many epochs are published, with checkpoints; then come the others."""
+"""Epochs published with checkpoints, before the remaining ones follow."""
 
 
 _PUBLISHED: dict[int, tuple[list[LogRecord], list[LogRecord]]] = {}
 
 
 def published(job: DeployedJob, written: list[Append]) -> tuple[list[LogRecord], list[LogRecord]]:
-    """Estimates with checkpoints, and documents, of the first epochs, as a publisher writes them.
+    """Return estimates with checkpoints, and documents, as a publisher writes them.
 
-    Once for each length of horizons.
+    Cached for each length of horizons.
     """
     horizon = job.epochs.count
     if horizon not in _PUBLISHED:
@@ -50,7 +50,6 @@ def published(job: DeployedJob, written: list[Append]) -> tuple[list[LogRecord],
 
 @pytest.fixture(scope="module")
 def history() -> tuple[DeployedJob, list[Append]]:
-    """All that was written of one horizon, in order."""
     job, written = history_job(EPOCHS, HORIZON), list[Append]()
     fill(job, EPOCHS, written.append)
     return job, written
@@ -61,24 +60,21 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoints, "INTERVAL", INTERVAL)
     monkeypatch.setattr(checkpoints, "NEAR", 2 * INTERVAL)
     monkeypatch.setattr(actions, "_READ_FIRST", 4)
-    # As in operation, where what is read of an epoch is not read together with a hundred others.
+    # As in operation, where few epochs are read together.
     monkeypatch.setattr(memory, "SLICE_BYTES", 1_000)
 
 
 def records_of(log: MemoryLog, role: Role = Role.ESTIMATES) -> list[LogRecord]:
-    """Of a topic of one partition."""
     found: list[LogRecord] = []
     MemoryDriver(log).run(scan(role, 0, 0, log.end(role, 0), found.append))
     return found
 
 
 def estimates(log: MemoryLog) -> list[bytes]:
-    """What was published, without checkpoints."""
     return [record.value for record in records_of(log) if record.key != KEY]
 
 
 def written_up_to(written: list[Append], log: MemoryLog, last: int) -> MemoryLog:
-    """Manifests and partials of the first epochs, and nothing that is published."""
     seen: Counter[Role] = Counter()
     for each in written:
         seen[each.role] += 1
@@ -93,7 +89,6 @@ def interrupted(
     job: DeployedJob,
     change: Callable[[list[LogRecord]], list[tuple[bytes, bytes | None]]],
 ) -> tuple[MemoryLog, ReadingDriver]:
-    """Publish some epochs, change what lies in the topic of estimates, and publish the others."""
     before, documents = published(job, written)
     log = written_up_to(written, MemoryLog(lambda: NOW), EPOCHS)
     for value, key in change(before):
@@ -166,7 +161,7 @@ WRONG: dict[str, Callable[[dict[str, Any]], Any]] = {
 def test_a_checkpoint_that_is_wrong_changes_nothing(
     history: tuple[DeployedJob, list[Append]], kind: str
 ) -> None:
-    """The logs stay the truth: they are read from the beginning of the horizon."""
+    """The logs stay authoritative: they are read from the start of the horizon."""
     job, written = history
 
     def spoil(records: list[LogRecord]) -> list[tuple[bytes, bytes | None]]:
@@ -235,7 +230,6 @@ def test_estimates_that_were_published_otherwise_are_no_ground_for_a_checkpoint(
 
 
 def _many(job: DeployedJob, rng: np.random.Generator) -> list[Append]:
-    """Windows of two hundred producers, decided and added up nearly in order."""
     order = np.argsort(np.arange(EPOCHS) + rng.uniform(0, 3, EPOCHS) * (rng.random(EPOCHS) < 0.3))
     populations = np.full(200, 500)
     decisions, written = DecisionLog(job), list[Append]()
@@ -264,7 +258,6 @@ def _many(job: DeployedJob, rng: np.random.Generator) -> list[Append]:
 
 
 def test_from_every_place_the_logs_say_what_they_say_from_the_beginning() -> None:
-    """Also of manifests that say differences, and whatever the order within the logs."""
     values = history_values(HORIZON, renew=False)
     values["shuffle"]["producers"] = 200
     job = deploy_job(make_job(values), deployed_at=NOW, deployment=bytes(range(16)))

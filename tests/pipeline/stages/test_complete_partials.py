@@ -1,4 +1,4 @@
-"""An aggregator that starts looks at the latest partials, and further back when it has to."""
+"""Test that a starting aggregator reads the latest partials, and older ones if necessary."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ def few_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def chunks(job: DeployedJob, epoch: int, attempt: int = 1, total: int = 2) -> list[Append]:
-    """A window of so many chunks."""
     words = [Words(np.full((5, 1), index % 2, np.uint8), None) for index in range(total)]
     return list(
         chunks_of_attempt(
@@ -41,8 +40,6 @@ def chunks(job: DeployedJob, epoch: int, attempt: int = 1, total: int = 2) -> li
 
 
 class Aggregator:
-    """A job, its topics, and a worker that is started anew."""
-
     def __init__(self, complete: Iterable[int]) -> None:
         self.job = history_job(EPOCHS, EPOCHS)
         self.log = MemoryLog()
@@ -75,7 +72,6 @@ class Aggregator:
         self.worker.run(self.stage.tick(now))
 
     def written(self) -> list[int]:
-        """Epochs of the partials that were written since, in order."""
         found: list[int] = []
         log = PartialLog(self.job, lambda epoch, payload: found.append(epoch))
         for record in self.log.read(
@@ -85,7 +81,6 @@ class Aggregator:
         return found
 
     def floors(self) -> list[tuple[int, int]]:
-        """What is committed of each partition, and where it ends."""
         return [
             (self.log.committed.get((Role.SHUFFLED, each), 0), self.log.end(Role.SHUFFLED, each))
             for each in range(self.job.topics.partitions)
@@ -98,7 +93,7 @@ def test_of_many_partials_the_latest_are_read() -> None:
     assert read < 40
     aggregator.show(chunks(aggregator.job, 501))
     assert aggregator.written() == [501]
-    # And what it writes itself.
+    # And its own writes.
     assert aggregator.driver.records[Role.PARTIALS] == read + 1
     assert all(floor == end for floor, end in aggregator.floors())
 

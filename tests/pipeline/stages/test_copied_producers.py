@@ -1,4 +1,4 @@
-"""Two producers with copies of one folder: whatever comes first, no device is in more than once."""
+"""Test two producers with copies of one folder: in any order, each device counts once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,6 @@ def job() -> DeployedJob:
 
 
 def copies(deployed: DeployedJob, folder: Path) -> MemoryLog:
-    """Two copies of a folder, as it is once its devices are enrolled; what that sent."""
     log = MemoryLog()
     first = Producer(deployed, folder / "a", name="gateway", transport=MemoryDriver(log))
     first.enrol([f"user {number}" for number in range(CELLS)])
@@ -47,7 +46,6 @@ def copies(deployed: DeployedJob, folder: Path) -> MemoryLog:
 def sent_by(
     deployed: DeployedJob, folder: Path, cells_of_users: Mapping[str, int], newcomers: int = 0
 ) -> list[bytes]:
-    """What a copy sends for epoch 1."""
     own = MemoryLog()
     with Producer(deployed, folder, name="gateway", transport=MemoryDriver(own)) as producer:
         producer.enrol([f"newcomer {number}" for number in range(newcomers)])
@@ -57,7 +55,6 @@ def sent_by(
 
 
 def every_order(one: Sequence[bytes], other: Sequence[bytes]) -> Iterator[list[bytes]]:
-    """All ways in which two sequences of records can mix."""
     total = len(one) + len(other)
     for places in combinations(range(total), len(one)):
         mine, theirs = iter(one), iter(other)
@@ -79,7 +76,7 @@ def test_however_the_records_of_two_copies_mix_every_report_counts_once(
         for value in registered.values(Role.PRODUCERS):
             driver.carry_out(Append(Role.PRODUCERS, 0, value))
         for value in order:
-            # The stage sees every record by itself: what it decides, it decides on what it has.
+            # The stage reads each record separately, and decides on those read so far.
             driver.carry_out(Append(Role.REPORTS, 0, value))
             driver.crash(keep=True)
             cluster.settle()
@@ -92,8 +89,6 @@ def test_however_the_records_of_two_copies_mix_every_report_counts_once(
 
 
 class Copy(NamedTuple):
-    """A copy whose devices all report one cell; who is there and who is enrolled is its own."""
-
     cell: int
     present: int
     newcomers: int
@@ -117,13 +112,13 @@ def test_of_copies_with_different_inputs_one_is_in_with_what_it_said(
         counts = {copy.cell: copy.present} if copy.present else {}
         said[copy.present, CELLS + copy.newcomers] = counts
     for order in every_order(*sent):
-        # The stage sees every record by itself: what it decides, it decides on what it has.
+        # The stage reads each record separately, and decides on those read so far.
         world = _world(deployed, registered)
         for value in order:
             world.log.append(Append(Role.REPORTS, 0, value))
             world.settle()
         (manifest,) = world.manifests().values()
-        # A worker that takes over finds the decision, and reads the window again.
+        # A successor worker finds the decision, and reads the window again.
         successor = _world(deployed, registered)
         for value in order:
             successor.log.append(Append(Role.REPORTS, 0, value))
@@ -142,7 +137,6 @@ def _world(deployed: DeployedJob, registered: MemoryLog) -> World:
 
 
 def _counts(world: World) -> dict[int, int]:
-    """How often each cell was counted."""
     found = {}
     for state in world.integers().values():
         aggregator = world.job.aggregator_from_bytes(state)

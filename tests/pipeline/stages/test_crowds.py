@@ -1,4 +1,4 @@
-"""Deletion by the shuffle stage: its law, and that a window written again is the same."""
+"""Test deletion by the shuffle stage: its law, and identical rewrites of a window."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MINIMUM = 4
 
 
 class Choices:
-    """Stands in for a generator: gives each number of a path, and notes how many there were."""
+    """Replace a generator: return the numbers of a path, and record the size of each choice."""
 
     def __init__(self, path: tuple[int, ...]) -> None:
         self.path = list(path)
@@ -52,7 +52,6 @@ class Choices:
 
 
 def law_of_choice(counts: list[int], chosen: int) -> dict[tuple[int, ...], Fraction]:
-    """The law of what is chosen of each kind, by enumeration of all that can be drawn."""
     table = np.array(counts, np.int64)
     probe = Choices(())
     uniform_choice(table, chosen, probe)  # type: ignore[arg-type]
@@ -83,7 +82,6 @@ def law_of_messages(minimum: int = 1, crowds: int = 3) -> CrowdsLaw:
 def check_numbers(
     counts: CrowdCounts, drawn: Callable[[CrowdCounts, NDArray[np.int64], Any], NDArray[np.int64]]
 ) -> None:
-    """See whether what is drawn fits the law, for a large crowd and one smaller than the shift."""
     decay, noise = float(counts.ratio), np.arange(-200, 201)
     masses = (1 - decay) / (1 + decay) * decay ** np.abs(noise)
     assert masses.sum() == pytest.approx(1)
@@ -110,7 +108,6 @@ def test_numbers_left_follow_their_law_and_half_the_noise_does_not() -> None:
 
 
 def words_of(law: CrowdsLaw, sizes: list[int], *, counted: bool) -> Words:
-    """Messages of crowds 0, 1, ..., of so many users each, in canonical order."""
     generator = seeded_generator(3)
     crowds = np.repeat(np.arange(len(sizes)), sizes)
     messages = generator.integers(0, 4 if counted else 200, (len(crowds), 1)).astype(np.uint8)
@@ -145,7 +142,6 @@ def held(words: Words) -> Counter[tuple[int, ...]]:
 
 
 def check_uniform(choice: Callable[..., NDArray[np.int64]]) -> None:
-    """Each of the messages of a crowd is left as often as each other one."""
     law = law_of_messages()
     size, runs = 40, 1500
     words = Words(law.words_of(np.ones(size, np.int64), np.arange(size, dtype=np.uint8)[:, None]))
@@ -171,7 +167,6 @@ def test_messages_are_deleted_uniformly_and_the_first_ones_would_be_noticed() ->
 
 
 def test_how_words_are_encoded_tells_of_those_left_alone() -> None:
-    """Many messages of a crowd that is withheld do not make pairs of what is left of another."""
     law = law_of_messages(minimum=20)
     alone = words_of(law, [0, 60], counted=False)
     many = law.words_of(np.full(5000, 3), np.full((5000, 1), 2, np.uint8))
@@ -196,7 +191,6 @@ def test_how_words_are_encoded_tells_of_those_left_alone() -> None:
 
 @pytest.fixture
 def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several chunks per window."""
     monkeypatch.setattr(
         "dpstream.pipeline.stages.multisets.split_words",
         lambda words, payload_bytes: split_words(words, 8),
@@ -215,7 +209,6 @@ SIZES = {"north": {"old": 9, "new": 6, "rare": 1}, "south": {"old": 7, "new": 8,
 
 
 def values_of(job: DeployedJob) -> dict[str, dict[int, dict[str, Any]]]:
-    """Users of all crowds, who hold a, b or nothing."""
     return {
         name: {
             epoch: {
@@ -234,7 +227,6 @@ def world_of(job: DeployedJob, folder: Path, accidents: Accidents | None = None)
 
 
 def writings(world: World) -> dict[int, list[dict[int, Words]]]:
-    """Of every epoch, every attempt to write it, piece by piece; of whole ones all pieces."""
     found: dict[tuple[int, bytes], dict[int, Words]] = defaultdict(dict)
     whole = set()
     for partition in (0, 1):
@@ -252,7 +244,7 @@ def writings(world: World) -> dict[int, list[dict[int, Words]]]:
 
 
 def check_writings(world: World) -> int:
-    """All writings of a window have the same words; returns how many there are."""
+    """Check that all writes of a window have the same words; return their number."""
     written = 0
     for attempts in writings(world).values():
         multisets = [sum((held(words) for words in each.values()), Counter()) for each in attempts]
@@ -284,7 +276,7 @@ def test_messages_are_deleted_once_and_small_crowds_withheld(folder: Path, order
 
 
 def test_manifests_heartbeats_and_windows_know_totals_alone(folder: Path) -> None:
-    """Who is in which crowd changes nothing but words: not even with all in one crowd."""
+    """Crowd membership changes only the words: even with all users in one crowd."""
     seen = []
     for moved in (False, True):
         world = world_of(deployed(), folder / str(moved))
@@ -320,7 +312,7 @@ def test_killed_between_any_two_actions(folder: Path, keep: bool, stride: int) -
 
 
 def written_twice(folder: Path) -> World:
-    """An owner that has written its window and is paused before it commits, and its successor."""
+    """An owner has written its window and is paused before it commits; its successor runs."""
     world = world_of(deployed(), folder)
     world.close_all(1)
     owner = Owner(world, "shuffle", 0.0)
@@ -336,7 +328,7 @@ def test_a_successor_writes_the_same_window(folder: Path) -> None:
 
 def test_noise_drawn_anew_would_be_noticed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(NoiseKey, "generator", lambda *window: cryptographic_generator())
-    # By chance all may be the same, of 32 messages: so several windows.
+    # All 32 messages may be equal by chance: hence several windows.
     worlds = [written_twice(folder / str(number)) for number in range(5)]
 
     def check_all() -> None:

@@ -1,4 +1,4 @@
-"""A stage whose offset is lost goes on where nothing that was deleted is needed any more."""
+"""Test that a stage with a lost offset resumes where no deleted record is needed."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ MORE = "\nshuffle: {minimum: 1}"
 
 
 class Run(SimulatedCluster):
-    """Epochs 1 to 4 are decided, aggregated and published."""
-
     def __init__(self, more: str = MORE) -> None:
         job = deploy_job(parse_job(job_text() + more), deployed_at=1_000, deployment=bytes(16))
         super().__init__(job, generators)
@@ -89,7 +87,7 @@ def test_a_further_instance_needs_reports_of_its_own_topic_until_they_are_publis
     assert not needs(cluster, "instance-2", cluster.log.end(second, PARTITION))
     cluster.produce(range(5, 7))
     end = cluster.log.end(second, PARTITION)
-    # Nobody has decided them; then it is not said where they begin; then they are not published.
+    # Undecided; then with an unknown start; then unpublished.
     assert needs(cluster, "instance-2", end)
     run(cluster, "shuffle")
     assert needs(cluster, "instance-2", end)

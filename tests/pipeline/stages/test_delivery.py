@@ -1,4 +1,4 @@
-"""Nothing lost, nothing twice: the whole path, stopped after every single action."""
+"""Test exactly-once delivery: the whole path, killed after every single action."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ EPOCHS = 4
 
 @pytest.fixture(autouse=True)
 def little_is_read_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of logs that are read from near their end: to have to go further back is the usual case."""
+    """Read a minimal suffix of each log first, so that reading further back is the usual case."""
     monkeypatch.setattr(actions, "_READ_FIRST", 1)
 
 
@@ -58,7 +58,6 @@ def deployed(
 
 
 def boolean_values() -> dict[str, dict[int, dict[str, int]]]:
-    """Two gateways; the second enrols more devices in epoch 3, and some are away at times."""
     generator = np.random.default_rng(7)
     return {
         name: {
@@ -74,7 +73,6 @@ def boolean_values() -> dict[str, dict[int, dict[str, int]]]:
 
 
 def run(world: World) -> World:
-    """Two producers that are not in step, several windows open at once."""
     for name, epoch in [
         ("north", 1), ("north", 2), ("south", 1), ("north", 3),
         ("south", 2), ("south", 3), ("south", 4), ("north", 4),
@@ -132,8 +130,6 @@ def test_killed_many_times(strikes: frozenset[int], keep: bool) -> None:
 
 @pytest.fixture
 def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several batches per producer, several chunks per window, several parts per partial."""
-
     def split_small(words: Words, payload_bytes: int = 0) -> list[Words]:
         return split_words(words, payload_bytes=16)
 
@@ -143,7 +139,6 @@ def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def refused_places(world: World) -> set[tuple[str, int, int]]:
-    """Where the dead letters were read."""
     records = world.log.read(Role.DEAD_LETTERS, 0, 0, world.log.end(Role.DEAD_LETTERS, 0)).records
     letters = (DeadLetter.from_record(record.value, record.headers) for record in records)
     return {(letter.topic, letter.partition, letter.offset) for letter in letters}
@@ -152,9 +147,9 @@ def refused_places(world: World) -> set[tuple[str, int, int]]:
 @pytest.mark.usefixtures("small_records")
 @pytest.mark.parametrize("keep", [False, True], ids=["unflushed lost", "unflushed kept"])
 def test_killed_between_any_two_records_of_a_window(folder: Path, keep: bool, stride: int) -> None:
-    """What was half sent, half written or half added up is neither lost nor counted twice.
+    """Data half sent, half written or half aggregated is neither lost nor counted twice.
 
-    Nor is what nobody can read: every such record is among the dead letters.
+    Nor are unreadable records: each is among the dead letters.
     """
 
     def short_run(place: Path, accidents: Accidents) -> World:
@@ -197,7 +192,6 @@ def test_half_a_window_is_read_again_by_the_next_aggregator(folder: Path) -> Non
 
 
 def expected_cells(world: World, epoch: int) -> np.ndarray:
-    """What the first manifest of an epoch says its window holds: one report per cell."""
     manifest = world.manifests()[epoch]
     counts = np.zeros(30, np.int64)
     if manifest.fate is Fate.RELEASED:
@@ -208,7 +202,6 @@ def expected_cells(world: World, epoch: int) -> np.ndarray:
 
 
 def check_cells(world: World) -> None:
-    """Published and counted is exactly what the first manifests decided."""
     records = world.published()
     assert sorted(records) == sorted(world.manifests())
     for epoch, record in records.items():
@@ -222,8 +215,6 @@ def check_cells(world: World) -> None:
 def test_a_late_producer_is_wholly_out_wherever_the_worker_is_killed(
     folder: Path, keep: bool, stride: int
 ) -> None:
-    """South is late for epoch 1: grace passes, and then its batches arrive."""
-
     def run_late(place: Path, accidents: Accidents) -> World:
         world = World(deployed(*CELLS), place, own_cells(30, EPOCHS), accidents)
         return run_with_late_south(world)
@@ -235,7 +226,7 @@ def test_a_late_producer_is_wholly_out_wherever_the_worker_is_killed(
 
 
 def test_a_window_that_is_written_when_the_late_have_come_is_the_same(folder: Path) -> None:
-    """A worker decides and is gone, the late producer sends, and then comes the successor."""
+    """A worker decides and dies, the late producer sends, and then the successor starts."""
     released = []
     for late in (False, True):
         world = World(deployed(*CELLS), folder / str(late), own_cells(30, EPOCHS))
@@ -256,7 +247,6 @@ def test_a_window_that_is_written_when_the_late_have_come_is_the_same(folder: Pa
 
 
 def one_epoch(folder: Path, stage: str) -> World:
-    """Everything has happened that comes before the stage; the south is late."""
     world = World(deployed(*CELLS), folder, own_cells(30, EPOCHS))
     world.close_epoch("north", 1)
     world.surviving("south", lambda: world.producer("south"))
@@ -270,10 +260,10 @@ def one_epoch(folder: Path, stage: str) -> World:
     "stage", ["shuffle", pytest.param("aggregate", marks=pytest.mark.verify), "publish"]
 )
 def test_two_owners_in_every_interleaving(folder: Path, stage: str) -> None:
-    """The owner is paused anywhere, its successor gets anywhere, and the owner wakes up.
+    """The owner is paused anywhere, its successor progresses to any point, and the owner resumes.
 
     The owner of the shuffle stage closes the epoch without the south; for its successor the south
-    has arrived. What counts is what the first manifest says.
+    has arrived. The first manifest decides.
     """
     memberships: set[tuple[bool, ...]] = set()
     interleaved = 0
@@ -310,7 +300,6 @@ def test_duplicated_batches_count_once(folder: Path) -> None:
 
 
 def test_what_cannot_be_admitted_goes_to_the_dead_letters(folder: Path) -> None:
-    """Every kind of refusal keeps the record and says why, and the stream goes on."""
     world = World(deployed(*CELLS), folder, own_cells(30, EPOCHS))
     world.close_epoch("north", 1)
     batch, _ = world.log.values(Role.REPORTS, 1)
@@ -353,7 +342,7 @@ def test_too_few_contributors_are_never_released(folder: Path) -> None:
 
 
 def test_nothing_in_the_log_is_late_because_the_worker_was_slow(folder: Path) -> None:
-    """When grace is over the worker reads on to the end the log has then, and decides there."""
+    """Once grace is over the worker reads to the present end of the log, and decides there."""
     values = {**own_cells(30, EPOCHS), "east": {1: {"east0": 0}}}
     world = World(deployed(*CELLS), folder, values)
     world.surviving("east", lambda: world.producer("east"))
@@ -373,7 +362,6 @@ def test_nothing_in_the_log_is_late_because_the_worker_was_slow(folder: Path) ->
 
 
 def test_who_registered_before_the_decision_is_waited_for(folder: Path) -> None:
-    """Who is expected is read anew before a window closes by completeness."""
     world = World(deployed(*CELLS, producers=1), folder, own_cells(30, EPOCHS))
     world.producer("north")
     worker = MemoryWorker(world.stage("shuffle"), world.log)
@@ -389,7 +377,7 @@ def test_who_registered_before_the_decision_is_waited_for(folder: Path) -> None:
 
 
 def test_grace_begins_with_the_first_record_of_an_epoch(folder: Path) -> None:
-    """Also when a later epoch was decided first, and this one looked silent for a while."""
+    """Also when a later epoch was decided first, and this one had no records for a while."""
     values = {**own_cells(30, EPOCHS), "east": {1: {"east0": 0}}}
     world = World(deployed(*CELLS, minimum=1), folder, values)
     world.producer("east").leave(1)
@@ -408,7 +396,6 @@ def test_grace_begins_with_the_first_record_of_an_epoch(folder: Path) -> None:
 
 
 def workers_of_one_partition_each(world: World) -> tuple[MemoryWorker, MemoryWorker]:
-    """Two shuffle workers, of partitions 0 and 1."""
     workers = [MemoryWorker(world.stage("shuffle"), world.log) for _ in range(2)]
     for partition, worker in enumerate(workers):
         worker.run(worker.assign(partition))
@@ -432,7 +419,7 @@ def test_an_epoch_is_too_far_ahead_only_of_what_all_workers_have_decided(
 
 
 def run_to_manifest(worker: MemoryWorker, steps: Steps[None]) -> None:
-    """Carry out steps until a manifest has been appended; it is not flushed yet."""
+    """Run steps until a manifest has been appended; it is not flushed yet."""
     action = next(steps)
     while not (isinstance(action, Append) and action.role is Role.MANIFESTS):
         action = steps.send(worker.driver.carry_out(action))
@@ -462,7 +449,7 @@ def test_epochs_that_are_too_far_ahead_are_refused(
 def test_the_first_manifest_says_with_which_epoch_a_deployment_begins(
     folder: Path, decided: bool
 ) -> None:
-    """The south registers for epoch 2 while epoch 3 is decided as the first one there is.
+    """The south registers for epoch 2 while epoch 3 is decided as the first one.
 
     The window of epoch 2 is then open with another worker, or its manifest comes second.
     """
@@ -509,7 +496,6 @@ def test_raw_records_of_finished_windows_are_deleted_whoever_finished_them(folde
 
 
 def hostile_records(job: DeployedJob, enrolment: bytes) -> dict[str, bytes]:
-    """Well-formed records of a registered producer, for epoch 1, that promise too much."""
     billions = Words(np.array([[0], [1]], "<u2"), np.full(2, 2**32 - 1, "<u4"))
     return {
         "more reports than a producer can have devices": encode_batch(

@@ -1,4 +1,4 @@
-"""Devices that report for themselves: every device and epoch counts once, whatever happens."""
+"""Test devices that report for themselves: each device and epoch counts exactly once."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SEALED_JOB = device_job(private_keys=PRIVATE_KEYS)
 
 
 def ones(devices: Sequence[int], *, enrols: bool = False) -> list[Sent]:
-    """Each of these devices reports a 1 of order 0, which is due at every epoch."""
+    """Return reports of a 1 of order 0, which is due at every epoch."""
     return [Sent(device, [1], enrols) for device in devices]
 
 
@@ -52,7 +52,7 @@ def test_what_is_no_word_of_a_collector_is_passed_over(value: bytes) -> None:
 
 
 def story(world: DeviceWorld, rng: random.Random) -> None:
-    """Two epochs of 30 devices: all of it arrives several times, in any order and batches."""
+    """Send two epochs of 30 devices, all of it several times, in random order and batches."""
     for epoch in (1, 2):
         world.at(epoch, 50)
         sent = [Sent(device, [device % 2], enrols=epoch == 1) for device in range(30)]
@@ -68,13 +68,12 @@ def story(world: DeviceWorld, rng: random.Random) -> None:
     while len(world.published()) < 2:
         world.settle()
         world.now += GRACE / 2
-    # Whoever was killed in between writes again what is there already.
+    # A killed worker's successor rewrites existing records.
     world.settle()
 
 
 @pytest.fixture(scope="module")
 def undisturbed() -> dict[int, bytes]:
-    """What each epoch adds up to if every device is there once, by a single batch of each epoch."""
     world = DeviceWorld(JOB)
     for epoch in (1, 2):
         world.at(epoch, 50)
@@ -151,7 +150,7 @@ def test_two_owners_in_every_interleaving() -> None:
         world.now = nows[-1]
         first, second = Owner(world, "shuffle", *nows), Owner(world, "shuffle", *nows)
         first.step(paused)
-        # Its successor collects one report more, which its manifest does not cover if it is second.
+        # Its successor collects one more report, which its manifest excludes if it is second.
         world.collect(1, ones([77]))
         first.driver.fenced = True
         second.step()
@@ -195,7 +194,6 @@ def test_reports_that_came_twice_contradict_nothing() -> None:
 
 
 def finish(world: DeviceWorld, epoch: int) -> None:
-    """Let the grace period of an epoch pass."""
     world.at(epoch + 1, 1)
     world.settle()
     world.at(epoch + 1, GRACE + 3)
@@ -353,7 +351,7 @@ def test_a_device_that_sends_what_nobody_has_spoils_no_other_report() -> None:
     unused = world.row(1, Sent(5, [1]))[:8] + b"\0\0\1"
     world.write_batch(1, [too_many, *(world.row(1, each) for each in ones([3])), unused])
     finish(world, 1)
-    # Of the devices with nothing that is due one is in.
+    # Of the devices without a due report one is included.
     assert world.manifests()[1].contributors == 5
     estimate = world.published()[1].estimate
     assert estimate is not None
@@ -425,7 +423,7 @@ def test_what_does_not_open_is_left_out_and_holds_no_place() -> None:
 
 @pytest.mark.parametrize("first", [True, False])
 def test_copies_of_a_sealed_report_count_once_whoever_sends_them(first: bool) -> None:
-    """Else whoever hands one on could multiply it, and read it off the estimate."""
+    """Otherwise a forwarder could multiply a report, and read it from the estimate."""
     honest = [Sent(device, [device % 2]) for device in range(5)]
     alone, copied = (DeviceWorld(SEALED_JOB, keys=KeyRing.of(PRIVATE_KEYS)) for _ in range(2))
     for world in (alone, copied):
@@ -448,7 +446,7 @@ def test_a_batch_that_is_not_sealed_or_to_another_key_is_refused() -> None:
     swapped = DeviceWorld(SEALED_JOB)
     assert SEALED_JOB.devices is not None
     rows = [swapped.row(1, Sent(1, [1]))]
-    # Sealed to the key of the first turn, at an epoch of the second.
+    # Sealed to the key of the first period, at an epoch of the second.
     first_key = SEALED_JOB.devices.key_at(1)
     assert first_key is not None
     array = np.frombuffer(rows[0], np.uint8).reshape(1, -1)

@@ -1,4 +1,4 @@
-"""A drain decides what is open, once and for good, whatever is killed on the way."""
+"""Test that a drain decides open windows once, whatever is killed meanwhile."""
 
 from __future__ import annotations
 
@@ -38,7 +38,6 @@ def job() -> DeployedJob:
 
 
 def drain(world: World, partitions: int = PARTITIONS) -> None:
-    """Ask for what the reports hold now."""
     for partition in range(partitions):
         record = Drain(DEPLOYMENT, partition, world.log.end(Role.REPORTS, partition))
         world.log.append(Append(Role.PRODUCERS, 0, record.to_bytes()))
@@ -96,7 +95,6 @@ def test_killed_after_every_single_action(
 def test_a_window_stays_open_until_all_that_the_drain_is_about_was_read(
     job: DeployedJob, folder: Path
 ) -> None:
-    """A worker that is far behind does not call late what was in the log when it was asked."""
     world = World(job, folder, own_cells(30, 8))
     registered(world)
     for name, epoch in (("north", 1), ("north", 3), ("south", 1)):
@@ -130,9 +128,9 @@ def test_a_drain_is_about_nothing_that_begins_after_it(job: DeployedJob, folder:
 
 
 def test_an_epoch_before_a_drained_one_is_decided_too(job: DeployedJob, folder: Path) -> None:
-    """Epoch 2 has no record, or its first one comes after the drain: 3 is published all the same.
+    """Epoch 2 has no record, or its first one follows the drain: 3 is published either way.
 
-    After the drain a silent epoch is waited for as ever.
+    After the drain, missing epochs are waited for as usual.
     """
     for late in (False, True):
         world = World(job, folder / f"{late}", own_cells(30, 8))
@@ -170,7 +168,7 @@ def test_too_few_are_withheld_by_a_drain_too(job: DeployedJob, folder: Path) -> 
 
 
 def test_a_drain_of_one_partition_decides_its_epochs_alone(job: DeployedJob, folder: Path) -> None:
-    """Whoever asked was stopped between two partitions; asking again asks for the other one."""
+    """The command was killed between two partitions; repeating it requests the other one."""
     world = World(job, folder, own_cells(30, 8))
     registered(world)
     for epoch in (1, 2):
@@ -186,7 +184,6 @@ def test_a_drain_of_one_partition_decides_its_epochs_alone(job: DeployedJob, fol
 
 @pytest.mark.verify
 def test_two_owners_in_every_interleaving_decide_once(job: DeployedJob, folder: Path) -> None:
-    """The owner drains without the south and is paused anywhere; for its successor it is there."""
     memberships: set[tuple[bool, ...]] = set()
 
     def begin(place: Path) -> World:

@@ -1,4 +1,4 @@
-"""What is estimated of an epoch, and of which nothing is."""
+"""Test estimates of an epoch, and epochs without estimate."""
 
 from __future__ import annotations
 
@@ -35,7 +35,6 @@ def estimate_of(estimation: Estimation, epoch: int, fate: Fate, letters: list[in
 
 
 def test_an_estimate_that_cannot_be_is_marked_and_kept() -> None:
-    """Thirteen devices of 202 send the least, the middle or the largest letter."""
     found = [estimate_of(Estimation(JOB), 1, Fate.RELEASED, [each] * 13) for each in LETTERS]
     values = [each.value or 0.0 for each in found if isinstance(each, Estimate)]
     assert values[0] < 0 < values[1] < USERS < values[2]

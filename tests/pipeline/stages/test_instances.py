@@ -1,4 +1,4 @@
-"""Shuffle instances side by side: one decision, and every part of a window exactly once."""
+"""Test parallel shufflers: one decision, and every part of a window exactly once."""
 
 from __future__ import annotations
 
@@ -57,8 +57,6 @@ def begun(job: DeployedJob, folder: Path, accidents: Accidents | None = None) ->
 
 @pytest.fixture
 def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several batches of a producer for every instance, several chunks of a part."""
-
     def split_small(words: Words, payload_bytes: int = 0) -> list[Words]:
         return split_words(words, payload_bytes=8)
 
@@ -77,7 +75,6 @@ def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_killed_after_every_single_action(
     folder: Path, order: str, keep: bool, stride: int
 ) -> None:
-    """Whoever dies, producer, any instance, aggregator or publisher: every cell is exactly 1."""
     job = deployed(order=order)
 
     def run(place: Path, accidents: Accidents) -> World:
@@ -99,11 +96,11 @@ def test_killed_after_every_single_action(
 def test_a_late_producer_is_out_of_all_parts_wherever_anybody_is_killed(
     folder: Path, keep: bool, stride: int
 ) -> None:
-    """Also of that of an instance that has all of it before it knows that it is late."""
+    """Including the part of a shuffler that has all of it before it knows that it is late."""
     job = deployed()
 
     def run(place: Path, accidents: Accidents) -> World:
-        # The other instance has not seen the decision when the batches arrive.
+        # The other shuffler has not seen the decision when the batches arrive.
         return run_with_late_south(begun(job, place, accidents), ["shuffle"])
 
     for world in killed_worlds(run, folder, keep=keep, stride=stride):
@@ -119,7 +116,7 @@ def test_a_window_counts_only_when_all_of_its_parts_are_there(folder: Path) -> N
     world.settle(["shuffle", "aggregate", "publish", "instance-3", "aggregate", "publish"])
     assert world.log.values(Role.SHUFFLED, 1)
     assert not world.log.values(Role.PARTIALS)
-    # What is there waits for the rest, also where the aggregator is another one.
+    # Available parts wait for the rest, even with another aggregator.
     world.kill("aggregate")
     world.settle(["aggregate", "publish"])
     assert not world.published()
@@ -147,14 +144,13 @@ def test_an_instance_that_is_behind_reads_all_before_it_says_what_its_part_is(
 def test_the_first_instance_gets_nothing_before_the_others_have_acknowledged_theirs(
     folder: Path,
 ) -> None:
-    """Also when several epochs are sent again together, in the order in which they were drawn."""
     job = deployed(3)
     world = begun(job, folder)
     producer = world.producer("north")
     producer.enrol(list(world.values["north"][1]))
     for epoch in (1, 2):
         producer.report(epoch, world.values["north"][epoch])
-        # Drawn and stored; it dies before anything is sent.
+        # Drawn and stored; it dies before the first send.
         next(producer.close_steps(epoch))
     acknowledged: set[tuple[Role, int]] = set()
     waiting: set[tuple[Role, int]] = set()
@@ -178,7 +174,6 @@ def test_the_first_instance_gets_nothing_before_the_others_have_acknowledged_the
 
 @pytest.mark.verify
 def test_two_owners_of_a_part_in_every_interleaving(folder: Path) -> None:
-    """The owner is paused anywhere, its successor gets anywhere, and the owner wakes up."""
     pause = interleavings = 0
     while True:
         pause += 1
@@ -209,7 +204,6 @@ def test_two_owners_of_a_part_in_every_interleaving(folder: Path) -> None:
 
 
 def test_of_copies_of_a_folder_all_parts_are_of_the_same_drawing(tmp_path: Path) -> None:
-    """Whatever order their records come in: nothing is put together from both."""
     job = deployed(producers=1)
     log = MemoryLog()
     values = {f"user{cell}": cell for cell in range(CELLS)}
@@ -239,7 +233,7 @@ def test_of_copies_of_a_folder_all_parts_are_of_the_same_drawing(tmp_path: Path)
 def test_what_one_instance_was_not_sent_is_missing_whenever_its_part_is_written(
     folder: Path,
 ) -> None:
-    """Somebody sends one instance less than the other, and the rest later: nothing waits for it."""
+    """One shuffler gets less than the other, and the rest later: no window waits for it."""
     job = deployed(producers=1)
     world = begun(job, folder)
     world.close_epoch("north", 1)
@@ -254,7 +248,7 @@ def test_what_one_instance_was_not_sent_is_missing_whenever_its_part_is_written(
             for value in values[:-1] if (role, partition) == (Role.REPORTS_2, 1) else values:
                 short.log.append(Append(role, partition, value))
     short.settle(["shuffle"])
-    # It says what its part is and dies; its successor finds the rest there.
+    # The owner declares its part and dies; its successor finds the rest there.
     owner = Owner(short, "instance-2", 0.0)
     while len(short.log.values(Role.MANIFESTS)) < 2:
         owner.step(1)
@@ -287,14 +281,14 @@ def test_an_instance_takes_nothing_of_whom_nobody_has_registered(folder: Path) -
 def test_an_instance_refuses_only_what_the_first_one_refuses_however_far_it_has_come(
     folder: Path,
 ) -> None:
-    """The first one may have decided as many epochs as one may be ahead, and this one none."""
+    """The first shuffler may be the maximum number of epochs ahead of this one."""
     job = deployed(epochs=3 * EPOCHS_AHEAD, producers=1)
     world = begun(job, folder)
     world.close_epoch("north", 1)
     records = world.log.values(Role.REPORTS_2, 1)
     worker = world.worker("instance-2")
     last = 1 + 2 * EPOCHS_AHEAD
-    # Of the same partition is every second epoch.
+    # Every second epoch is in the same partition.
     for offset, epoch in enumerate((last, last + 2), len(records)):
         far = encode_punctuation(replace(decode_punctuation(records[-1]), epoch=epoch))
         worker.run(worker.stage.record(1, offset, far, 0.0))

@@ -1,4 +1,4 @@
-"""A job that learns: groups by turns, a model for every step, the same one whatever is killed."""
+"""Test learning jobs: groups in turn, one model per step, unchanged by crashes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,6 @@ def run(world: World) -> World:
 
 
 def models(world: World) -> dict[int, bytes]:
-    """The first model of every epoch."""
     found: dict[int, bytes] = {}
     for value in world.log.values(Role.MODEL):
         record = ModelRecord.from_bytes(value)
@@ -151,7 +150,7 @@ def test_an_epoch_is_drawn_after_its_model(folder: Path, monkeypatch: pytest.Mon
         with pytest.raises(ModelMissingError, match="nothing was drawn, wait for the estimate"):
             producer.close(2)
         assert producer.closed_epoch == 1
-    # Of epoch 1 the first one counts; those of others, and what is none, are passed over.
+    # Of epoch 1 the first model counts; those of other epochs, and invalid ones, are skipped.
     other, here = bytes(16), job.deployment
     log.append(Append(Role.MODEL, 0, b"no model"))
     for deployment, epoch, numbers in ((other, 1, 4), (here, 1, 3), (here, 9, 4)):
@@ -190,7 +189,7 @@ def test_the_first_epoch_that_anybody_reports_needs_no_model(
     ):
         for producer in (first, second):
             producer.enrol(list(some(3)))
-        # Who begins later has to wait for the model of those who began before.
+        # A producer that starts later waits for the model of the earlier ones.
         assert first.ready(3)
         assert not second.ready(4)
         first.report(3, some(3))
@@ -206,7 +205,7 @@ def test_groups_take_turns_and_those_that_are_not_at_turn_punctuate(folder: Path
     job, log = deployed(groups=3), MemoryLog()
     publish_models(job, log)
     for epoch in range(1, EPOCHS + 1):
-        # Opened anew, devices stay in their groups.
+        # After reopening, devices stay in their groups.
         with opened(job, log, folder / "state") as producer:
             producer.enrol(list(some(11)))
             producer.report(epoch, some(11))

@@ -1,4 +1,4 @@
-"""Windows and decisions of many producers: short manifests, and many that are read together."""
+"""Test windows of many producers: delta-encoded manifests, decoded in bulk."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def worker_of(job: DeployedJob, log: MemoryLog, attempts: count[int]) -> MemoryW
 
 
 class KeepingLog(MemoryLog):
-    """Deletes nothing, so that what was released may be released again."""
+    """Log without deletion, so that released windows may be released again."""
 
     def delete_below(self, role: Role, partition: int, offset: int) -> None:
         pass
@@ -78,7 +78,7 @@ def register(job: DeployedJob, log: MemoryLog, producers: int) -> None:
 
 
 def send(job: DeployedJob, log: MemoryLog, epoch: int, number: int) -> None:
-    """One report, which says whose it is."""
+    """Send one report, whose word identifies its producer."""
     identity = job.fingerprint, job.deployment
     words = Words(np.full((1, job.word_form.width), number % 2, job.word_form.dtype))
     batch = Batch(*identity, batch_id(bytes(8), 0), enrolment(number), epoch, words)
@@ -88,7 +88,6 @@ def send(job: DeployedJob, log: MemoryLog, epoch: int, number: int) -> None:
 
 
 def released(log: MemoryLog) -> dict[bytes, tuple[int, Any, Any]]:
-    """By attempt, its epoch and its words."""
     chunks = [decode_chunk(value) for value in log.values(Role.SHUFFLED)]
     return {
         each.attempt: (
@@ -113,7 +112,7 @@ def test_a_worker_that_takes_over_goes_on_under_short_manifests() -> None:
     assert [is_short(record) for record in records] == [False, True]
     once = released(log)
     assert sorted(epoch for epoch, *_ in once.values()) == [1, 2]
-    # Nothing was committed, as far as the next one knows: it writes both again, all the same.
+    # Its successor sees no commit: it rewrites both, with the same words.
     log.committed.clear()
     second = worker_of(job, log, attempts)
     second.run(second.assign(0))
@@ -126,7 +125,6 @@ def test_a_worker_that_takes_over_goes_on_under_short_manifests() -> None:
 
 
 def test_a_window_is_decided_with_the_record_that_completes_it() -> None:
-    """Before the stage looks at all windows the next time; what follows is not in it."""
     job, log = deployed(2), MemoryLog()
     register(job, log, 2)
     worker = worker_of(job, log, count(1))
@@ -208,7 +206,6 @@ def manifest(rng: np.random.Generator, epoch: int, **changes: Any) -> bytes:
 
 
 def history(seed: int, epochs: int = 1_300) -> list[LogRecord]:
-    """Nearly in order; some are repeated, out of range, damaged, or of others."""
     rng = np.random.default_rng(seed)
     order = np.argsort(np.arange(3, epochs) + rng.uniform(0, rng.choice([1, 6, 40]), epochs - 3))
     values = []
@@ -235,8 +232,6 @@ def history(seed: int, epochs: int = 1_300) -> list[LogRecord]:
 
 
 class Known:
-    """What a reader of the log knows, and was shown."""
-
     def __init__(self) -> None:
         self.shown: list[tuple[int, int]] = []
         self.rows = 0
@@ -276,7 +271,6 @@ class Known:
 
 
 def test_who_takes_another_partition_over_writes_what_was_decided_of_it_long_before() -> None:
-    """Though all of it lies below what the worker had left to do when it read of it."""
     log, known, behind = MemoryLog(), Known(), 6_500
     for record in history(1, 700):
         log.append(Append(Role.MANIFESTS, 0, record.value))

@@ -1,4 +1,4 @@
-"""A window's multiset: all that was added, nothing of the order, in bounded memory."""
+"""Test a window's multiset: complete, without order, in bounded memory."""
 
 from __future__ import annotations
 
@@ -37,8 +37,6 @@ def tally(words: Words) -> Counter[tuple[int, ...]]:
 
 
 def in_one_go(steps: Steps[Pieces]) -> Pieces:
-    """Nothing is asked in between but to let others have their turn."""
-
     def rest(action: Action) -> None:
         assert action == Yield()
 
@@ -59,7 +57,6 @@ def written_out(words: Words) -> NDArray[np.unsignedinteger]:
 
 @st.composite
 def additions(draw: st.DrawFn, form: WordForm) -> list[Words]:
-    """Plain and counted words of few distinct values."""
     row = st.lists(st.integers(0, 5), min_size=form.width, max_size=form.width)
     parts = []
     for values in draw(st.lists(st.lists(row, max_size=20), max_size=6)):
@@ -120,7 +117,6 @@ def test_holds_what_was_added_in_whatever_order(
 
 @pytest.mark.parametrize("block", [2, 1 << 22])
 def test_a_permutation_is_random(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every one of the 6 orders of three messages comes up as often as the others."""
     monkeypatch.setattr(multisets, "BLOCK_BYTES", block)
     multiset = WordMultiset(WordForm(np.dtype("<u2")), BytesIO)
     multiset.add(Words(np.array([[1], [2], [3]], "<u2")))
@@ -160,7 +156,6 @@ def test_memory_does_not_grow_with_the_window(dtype: str) -> None:
 
 
 def test_a_table_that_is_larger_than_what_was_added_waits_on_disk() -> None:
-    """Many producers may hold a window each: none costs more memory than a few MiB."""
     form = WordForm(np.dtype("<u4"), distinct=1 << 24)
     values = np.arange(1 << 16, dtype=np.uint32)[:, None] * np.uint32(251)
     assert peak_memory(values, 200, form.distinct) < 16 << 20

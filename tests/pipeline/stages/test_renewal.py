@@ -1,4 +1,4 @@
-"""Horizons end and renew: fresh draws from value 0, nothing carried over, nothing drawn twice."""
+"""Test horizon renewal: new draws from value 0, no state carried over, no draw repeated."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.support.world import Accidents, World
 
 HORIZON = 4
 USERS = 4000
-# So many standard deviations beyond the truth is a chance of 3e-12.
+# An error of this many standard deviations has a probability of 3e-12.
 FAR = 7.0
 
 
@@ -66,7 +66,6 @@ def drawn(producer: Producer) -> dict[str, NDArray[Any]]:
 
 
 def batches(log: MemoryLog) -> dict[int, list[int]]:
-    """The reports sent, by epoch."""
     found: dict[int, list[int]] = {}
     for partition in range(2):
         for value in log.values(Role.REPORTS, partition):
@@ -80,13 +79,13 @@ def batches(log: MemoryLog) -> dict[int, list[int]]:
 
 
 SHORT = 2
-# The calendar's epochs are over before a world begins, so that grace is all a window waits for.
+# The calendar's epochs are over before a world starts, so windows wait for the grace period only.
 OVER = {"count": SHORT, "renew": True, "start": "2023-01-01", "length": "PT1H"}
 EPOCHS = 3 * SHORT + 1
 
 
 def values() -> dict[str, dict[int, dict[str, int]]]:
-    """Two gateways, which enrol more devices in epoch 4; nothing more is heard of their first."""
+    """Return values of two gateways, which enroll in epoch 4; their first devices fall silent."""
     generator = np.random.default_rng(7)
     return {
         name: {
@@ -102,7 +101,7 @@ def values() -> dict[str, dict[int, dict[str, int]]]:
 
 
 def run(world: World) -> World:
-    """Horizons of two epochs; the south leaves one out, and the north withdraws a device."""
+    """Run horizons of two epochs; the south skips one, and the north withdraws a device."""
     for epoch in range(1, EPOCHS + 1):
         for name in ("north", "south"):
             if name == "north" or epoch not in (5, 6):
@@ -141,7 +140,6 @@ def test_killed_after_every_single_action_across_horizons(
 
 
 def test_a_producer_that_left_is_counted_to_the_end_of_the_horizon(folder: Path) -> None:
-    """Its devices are silent then; the next horizon does not know them."""
     world = World(deployed(SHORT, epochs=OVER), folder, values())
     for epoch in range(1, 7):
         for name in ("north", "south"):
@@ -198,12 +196,11 @@ def test_a_value_of_1_carried_over_spends_a_change_of_every_horizon() -> None:
 
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_every_protocol_renews(name: str, tmp_path: Path) -> None:
-    """Also where a horizon begins in silence, devices leave, and the producer is restarted."""
     example = json.dumps(dataclasses.asdict(PROTOCOLS[name].examples[0].parameters))
     renewing = deployed(protocol=name, parameters=json.loads(example))
     log = MemoryLog()
     publish_models(renewing, log, 4 * HORIZON)
-    # Who is enrolled before an epoch, and how many are after it: a hundred leave after epoch 2.
+    # Enrolled devices before each epoch, and after it: a hundred leave after epoch 2.
     for epoch, enrolled, population in [
         (1, 300, 300), (2, 300, 300), (HORIZON + 2, 400, 300), (4 * HORIZON, 500, 500),
         (4 * HORIZON + 1, 500, 500),
@@ -246,7 +243,7 @@ def test_a_new_horizon_once_drawn_is_never_drawn_again(tmp_path: Path) -> None:
 def test_a_renewal_that_was_interrupted_did_not_happen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All of it lies in the transaction of the epoch: who leaves stays, too."""
+    """All of it is in the transaction of the epoch: leaving devices stay, too."""
 
     def interrupt(name: str, value: object) -> None:
         raise KeyboardInterrupt
@@ -310,13 +307,13 @@ def estimates(
     enrolled: Mapping[str, int] | None = None,
     seed: int = 5,
 ) -> list[EstimateRecord]:
-    """What is published when groups of `USERS` have values by epoch, index 0 unused.
+    """Return published estimates when groups of `USERS` have values by epoch, index 0 unused.
 
     Args:
-        silent: at which epochs a group is silent.
-        silence: each device is silent at each epoch with this probability.
-        withdrawn: before which epoch a group leaves.
-        enrolled: before which epoch a group is enrolled, 1 unless said.
+        silent: Epochs at which a group is silent.
+        silence: Probability that a device is silent at an epoch.
+        withdrawn: Epoch before which a group leaves.
+        enrolled: Epoch before which a group is enrolled, 1 by default.
     """
     silent, withdrawn, enrolled = silent or {}, withdrawn or {}, enrolled or {}
     renewing = deployed(
@@ -352,7 +349,6 @@ def estimates(
 
 
 def assert_near(records: list[EstimateRecord], truth: list[int]) -> None:
-    """Every estimate is near the truth, and would not be near one that is off by half a group."""
     for record, expected in zip(records, truth, strict=True):
         estimate = record.estimate
         assert isinstance(estimate, Estimate)
@@ -364,7 +360,6 @@ def assert_near(records: list[EstimateRecord], truth: list[int]) -> None:
 
 
 def test_estimates_of_three_horizons_are_unbiased() -> None:
-    """Were anything carried over, what is 1 at a renewal would be counted twice or not at all."""
     always = np.ones(3 * HORIZON + 1, np.int8)
     halfway = np.arange(3 * HORIZON + 1) > HORIZON + 2
     records = estimates({"a": always, "b": halfway.astype(np.int8)}, 3 * HORIZON)
@@ -374,7 +369,6 @@ def test_estimates_of_three_horizons_are_unbiased() -> None:
 
 @pytest.mark.parametrize("epoch", [3, 6])
 def test_devices_enrol_at_any_epoch_of_a_running_horizon(epoch: int) -> None:
-    """Before, they count as 0; the population grows."""
     always = np.ones(2 * HORIZON + 1, np.int8)
     records = estimates({"a": always, "b": always}, 2 * HORIZON, enrolled={"b": epoch})
     assert_near(records, [USERS * (1 + (at >= epoch)) for at in range(1, 2 * HORIZON + 1)])
@@ -385,7 +379,6 @@ def test_devices_enrol_at_any_epoch_of_a_running_horizon(epoch: int) -> None:
 
 @pytest.mark.parametrize("epoch", [2, 4])
 def test_who_is_withdrawn_no_longer_counts(epoch: int) -> None:
-    """0 is reported for them to the end of the horizon; the next one does not know them."""
     always = np.ones(2 * HORIZON + 1, np.int8)
     records = estimates({"a": always, "b": always}, 2 * HORIZON, withdrawn={"b": epoch})
     assert_near(records, [USERS * (1 + (at < epoch)) for at in range(1, 2 * HORIZON + 1)])
@@ -397,7 +390,7 @@ def test_who_is_withdrawn_no_longer_counts(epoch: int) -> None:
 def test_the_withdrawn_are_as_silent_as_others() -> None:
     """Three in ten are, at each epoch. 12,000 users with value 1 leave, the others have value 0.
 
-    Were those who leave always present, the estimate of epoch 3 would be 1600 users too low.
+    If leaving users were always present, the estimate of epoch 3 would be 1600 users too low.
     """
     zeros, ones = np.zeros(HORIZON + 1, np.int8), np.ones(HORIZON + 1, np.int8)
     groups = {"a": zeros, "b": zeros, "x": ones, "y": ones, "z": ones}
@@ -425,7 +418,7 @@ def test_the_withdrawn_are_present_in_the_share_of_those_who_stay(
     with open_producer(deployed(), tmp_path / "state", log) as producer:
         producer.enrol(users)
         producer.withdraw(users[100:])
-        # What is said of those who leave does not count.
+        # Values given for users who leave are ignored.
         producer.report(1, dict.fromkeys(users[100 - present : 5000], 0))
         producer.close(1)
     with open_producer(deployed(), tmp_path / "state", log) as producer:
@@ -452,7 +445,7 @@ def test_where_nobody_stays_the_withdrawn_are_present() -> None:
 
 
 def test_a_single_0_before_silence_is_no_farewell() -> None:
-    """The intervals that end later miss it: so 0 is to be sent to the end of the horizon."""
+    """Intervals that end later miss it: so 0 is to be sent to the end of the horizon."""
     always = np.ones(HORIZON + 1, np.int8)
     gone = np.array([0, 1, 1, 0, 0], np.int8)
     records = estimates({"a": always, "b": gone}, HORIZON, silent={"b": range(4, HORIZON + 1)})
@@ -513,7 +506,6 @@ def test_nothing_comes_after_the_last_horizon() -> None:
 
 
 def test_words_are_checked_against_the_epoch_of_their_horizon(folder: Path) -> None:
-    """A report of an order that is not due goes to the dead letters in every horizon."""
     log = MemoryLog()
     with open_producer(deployed(), None, log) as producer:
         producer.enrol([f"user {number}" for number in range(100)])
@@ -528,4 +520,4 @@ def test_words_are_checked_against_the_epoch_of_their_horizon(folder: Path) -> N
     assert isinstance(ending.admit(0, log.values(Role.REPORTS, 0)[0]), Refusal)
 
 
-# What people see.
+# Messages to users.

@@ -1,4 +1,4 @@
-"""What a stage reads when it starts anew, and that it then knows what all of the topics says."""
+"""Test the records read by a restarting stage, which suffice to know what all records tell."""
 
 from __future__ import annotations
 
@@ -34,15 +34,12 @@ EPOCHS, HORIZON = 180, 16
 
 @pytest.fixture(scope="module")
 def history() -> tuple[DeployedJob, list[Append]]:
-    """All that was written, in order."""
     job, written = history_job(EPOCHS, HORIZON), list[Append]()
     fill(job, EPOCHS, written.append)
     return job, written
 
 
 class ReadingDriver(MemoryDriver):
-    """Counts the records that are read, by topic."""
-
     def __init__(self, log: MemoryLog) -> None:
         super().__init__(log)
         self.records: Counter[Role] = Counter()
@@ -55,7 +52,6 @@ class ReadingDriver(MemoryDriver):
 
 
 def log_of(written: list[Append], *, estimates: int = EPOCHS, documents: int = EPOCHS) -> MemoryLog:
-    """Topics in which the estimates and documents of the last epochs are missing."""
     log, left = MemoryLog(lambda: NOW), {Role.ESTIMATES: estimates, Role.RESULTS: documents}
     for each in written:
         if left.setdefault(each.role, EPOCHS) > 0:
@@ -65,7 +61,6 @@ def log_of(written: list[Append], *, estimates: int = EPOCHS, documents: int = E
 
 
 def publish(job: DeployedJob, log: MemoryLog) -> ReadingDriver:
-    """Start a publisher, and let it write what is due."""
     driver = ReadingDriver(log)
     worker = MemoryWorker(PublishStage(job), log, driver)
     worker.run(worker.assign(0))
@@ -74,7 +69,6 @@ def publish(job: DeployedJob, log: MemoryLog) -> ReadingDriver:
 
 
 def outcome(log: MemoryLog) -> dict[str, dict[int, bytes]]:
-    """The first record of every epoch, which counts, and the last document of every key."""
     first: dict[int, bytes] = {}
     for value in log.values(Role.ESTIMATES):
         with suppress(CodecError):
@@ -106,7 +100,6 @@ def test_a_publisher_writes_what_is_missing_and_reads_little(
 
 
 def strange(job: DeployedJob, written: list[Append], kind: str) -> list[Append]:
-    """The same history, with estimates near the end that no publisher of ours writes there."""
     estimates = [each for each in written if each.role is Role.ESTIMATES]
     rest = [each for each in written if each.role is not Role.ESTIMATES]
     last = EstimateRecord.from_bytes(estimates[-2].value)
@@ -188,7 +181,6 @@ def test_a_publisher_may_stop_anywhere(
 
 
 def _stopped(worker: MemoryWorker, driver: MemoryDriver, after: int) -> bool:
-    """Whether a worker that starts is stopped after so many actions: it has not ended before."""
     steps, reply = worker.assign(0), None
     for _ in range(after):
         try:
@@ -231,13 +223,12 @@ def shuffle_stage(job: DeployedJob, attempts: Iterator[int]) -> Stage:
 def test_what_was_decided_is_read_once_for_all_partitions_of_an_assignment(
     history: tuple[DeployedJob, list[Append]], owed: int | None
 ) -> None:
-    """But for those of which a window is still to be written: then it is."""
     job, written = history
     log = log_of(written)
     for partition in range(job.topics.partitions):
         log.committed[Role.REPORTS, partition] = EPOCHS
     if owed is not None:
-        # Its first offset is where the epochs of its partition are committed up to.
+        # Its first offset is the end of the committed epochs of its partition.
         log.committed[Role.REPORTS, job.topics.partition_of(owed)] = owed - 1
     driver = ReadingDriver(log)
     worker = MemoryWorker(shuffle_stage(job, count(1)), log, driver)
@@ -250,7 +241,7 @@ def test_what_was_decided_is_read_once_for_all_partitions_of_an_assignment(
     ]
     assert set(chunks) == (set() if owed is None else {owed})
     again = owed is not None and job.topics.partition_of(owed) > 0
-    # And the one under which it is written by itself.
+    # And the read for the partition that is written separately.
     assert driver.records[Role.MANIFESTS] // EPOCHS == (2 if again else 1)
 
 
@@ -284,7 +275,6 @@ def test_who_was_in_last_is_known_whatever_the_order_of_epochs(
 
 
 def _manifests(job: DeployedJob, rng: np.random.Generator) -> Iterator[Manifest]:
-    """Windows decided out of order, in which mostly the same are in as before."""
     base = decode_manifest(_first_manifest(job))
     producers: tuple[bool, ...] = (True, True)
     populations: tuple[int, ...] = (5, 6)

@@ -1,4 +1,4 @@
-"""Workers that rest whenever they may, and are woken by ends alone, leave nothing undone."""
+"""Test that workers that exit when idle, and are woken by end offsets alone, finish all work."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def cells_job(instances: int = 1, calendar: bool = False, **shuffle: object) -> 
 
 
 class RestingWorkers:
-    """The workers of a world: each ends when it may rest, and is started when it is woken."""
+    """Workers of a world: each exits when it may be idle, and is started when it is woken."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -63,7 +63,6 @@ class RestingWorkers:
         }
 
     def work(self) -> None:
-        """Have everybody who is awake, or is woken, do all there is."""
         for stage in self.world.job.route.stages:
             rest = self.rests.get(stage)
             if rest is not None:
@@ -123,7 +122,7 @@ def test_what_resting_workers_publish_is_what_others_do(
         world = World(make(), folder / str(resting), own_cells(CELLS, EPOCHS))
         workers = RestingWorkers(world)
         world.now = 1000.0
-        # The south is missing from epoch 3, and nobody reports in epoch 2.
+        # The south is missing from epoch 3, and epoch 2 has no reports.
         for name, epoch in (
             ("north", 1), ("south", 1), ("north", 3), ("south", 4), ("north", 4),
         ):  # fmt: skip
@@ -136,7 +135,7 @@ def test_what_resting_workers_publish_is_what_others_do(
             workers.work() if resting else world.settle()
         if resting:
             workers.work_until_all_rest()
-            # Woken for nothing, they do nothing.
+            # Spurious wake-ups cause no writes.
             before = told(world)
             world.settle()
             assert told(world) == before
@@ -244,7 +243,7 @@ def test_stages_of_devices_rest_until_the_epoch_ends() -> None:
     workers.work()
     workers.work_until_all_rest()
     assert sorted(world.published()) == [1]
-    # Nobody reports any more: the calendar goes on all the same.
+    # No more reports arrive: the calendar advances regardless.
     for _ in range(20):
         world.now += 50.0
         workers.work()
@@ -275,7 +274,7 @@ def test_stages_of_devices_rest_for_good_after_the_last_epoch() -> None:
         world.now += 500.0
         workers.work()
     assert workers.starts == starts
-    # What comes all the same is refused, and then it rests again.
+    # Late records are rejected, and then the worker is idle again.
     world.collect(2, [Sent(7, [1], True)])
     workers.work()
     workers.work_until_all_rest()

@@ -1,4 +1,4 @@
-"""Documents: what was published, as the schema says, and once, wherever the publisher dies."""
+"""Test documents: valid against the schema, and written once whenever the publisher dies."""
 
 from __future__ import annotations
 
@@ -60,10 +60,9 @@ def record(estimate: Published | None, fate: Fate = Fate.RELEASED, **more: Any) 
 
 
 def document(job: DeployedJob, each: EstimateRecord) -> dict[str, Any]:
-    """What the document says, which is as the schema describes it."""
     body: dict[str, Any] = json.loads(ResultDocuments(job).document(each))
     VALIDATOR.validate(body)
-    # What a job file may leave out is left out of the documents.
+    # Optional keys of a job file are omitted from the documents.
     assert set(SCHEMA["properties"]) == set(SCHEMA["required"]) | {"title", "unit"}
     assert set(body) == set(SCHEMA["required"]) | set(job.said("title", "unit"))
     return body
@@ -145,7 +144,6 @@ def test_a_record_that_nobody_could_tell_of_is_none(changed: dict[str, Any]) -> 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[DeployedJob, MemoryLog]:
-    """A job that has published three epochs, without the topics of the publisher."""
     folder = tmp_path_factory.mktemp("run")
     job = deploy_job(parse_job(job_text(epochs=3)), deployed_at=0, deployment=bytes(16))
     changes = load_change_log(write_changes(folder / "changes.csv", epochs=3), last_epoch=3)
@@ -164,7 +162,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[DeployedJob, MemoryLo
 class TestDelivery:
     @staticmethod
     def copy(log: MemoryLog) -> MemoryLog:
-        """What the publisher finds at first."""
         fresh = MemoryLog(lambda: 0)
         for role in (Role.MANIFESTS, Role.PARTIALS):
             for value in log.values(role):
@@ -173,13 +170,12 @@ class TestDelivery:
 
     @staticmethod
     def documents(log: MemoryLog) -> Iterator[tuple[bytes | None, bytes]]:
-        """All that was ever written, also what compaction takes away."""
+        """Return all documents ever written, including compacted ones."""
         for each in log._partitions[Role.RESULTS, 0].records:
             yield each.key, each.value
 
     @staticmethod
     def expected(job: DeployedJob, log: MemoryLog) -> list[tuple[bytes | None, bytes]]:
-        """The document of the first record of every epoch in the topic of estimates."""
         found: dict[int, EstimateRecord] = {}
         for value in log.values(Role.ESTIMATES):
             each = EstimateRecord.from_bytes(value)
@@ -206,7 +202,7 @@ class TestDelivery:
             MemoryDriver(log).run(PublishStage(job).assign(0, None, 0.0))
             assert list(log.values(Role.ESTIMATES)) == list(finished.values(Role.ESTIMATES))
             assert dict(self.documents(log)) == dict(self.expected(job, log))
-            # Whatever was written was read back: nothing is written twice.
+            # All written documents were read: none is written twice.
             assert len(list(self.documents(log))) == 3
             died += 1
         assert died > 8
@@ -214,7 +210,6 @@ class TestDelivery:
     def test_two_workers_at_once_write_the_same_bytes(
         self, run: tuple[DeployedJob, MemoryLog]
     ) -> None:
-        """One is paused after every action in turn, while another takes over, and wakes up."""
         job, finished = run
         paused = 0
         while True:
@@ -227,7 +222,7 @@ class TestDelivery:
             except StopIteration:
                 break
             MemoryDriver(log).run(PublishStage(job).assign(0, None, 0.0))
-            # It goes on with what it knew.
+            # It continues with its old state.
             with suppress(StopIteration):
                 while True:
                     reply = driver.carry_out(steps.send(reply))
@@ -240,7 +235,6 @@ class TestDelivery:
     def test_the_first_estimate_is_the_one_that_is_documented(
         self, run: tuple[DeployedJob, MemoryLog]
     ) -> None:
-        """Another publisher's computer may differ in the last digit of a number."""
         job, finished = run
         first, *_ = map(EstimateRecord.from_bytes, finished.values(Role.ESTIMATES))
         log = self.copy(finished)

@@ -1,6 +1,6 @@
-"""Sealed reports and shuffle instances side by side: whose key opens what, and all is counted once.
+"""Test sealed reports with parallel shufflers: key separation, and each report counted once.
 
-Instances have keys 2, 3 and 4, and who adds up has key 1.
+Shufflers have keys 2, 3 and 4, and the aggregator has key 1.
 """
 
 from __future__ import annotations
@@ -65,8 +65,6 @@ def deployed(
 
 @pytest.fixture
 def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several batches of a producer for every instance, several chunks of a part."""
-
     def split_small(words: Words, payload_bytes: int = 0) -> list[Words]:
         return split_words(words, payload_bytes=2 * words.values.itemsize * words.width)
 
@@ -76,7 +74,6 @@ def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("small_records", "nothing_in_memory")
 def test_parts_too_large_for_memory_are_counted_once(folder: Path) -> None:
-    """Boxes of all parts are merged from files, of which nothing is left open."""
     world = run(begun(deployed(), folder, KEYS))
     check(world)
     assert not world.log.values(Role.DEAD_LETTERS)
@@ -104,7 +101,7 @@ def test_killed_after_every_single_action(folder: Path, keep: bool, stride: int)
 
 
 def found_by(job: DeployedJob, world: World, numbers: Sequence[int]) -> set[int]:
-    """The cells that somebody with these private keys finds in all that instances were sent."""
+    """Return the cells readable with these private keys in all messages to shufflers."""
     keys, cells = ring(numbers), set[int]()
     for index, role in enumerate(job.route.reports):
         for epoch in range(1, EPOCHS + 1):
@@ -123,7 +120,6 @@ def found_by(job: DeployedJob, world: World, numbers: Sequence[int]) -> set[int]
 
 
 def begun_and_sent(job: DeployedJob, folder: Path) -> World:
-    """Both producers have sent all epochs, and no worker has begun."""
     world = begun(job, folder, KEYS)
     for epoch in range(1, EPOCHS + 1):
         world.close_all(epoch)
@@ -131,7 +127,7 @@ def begun_and_sent(job: DeployedJob, folder: Path) -> World:
 
 
 def test_an_instance_opens_what_is_drawn_for_it_and_reads_no_report(folder: Path) -> None:
-    """Also all of them together; and with who adds up one of them sees its part alone."""
+    """Even if all collude; a shuffler that colludes with the aggregator sees its part alone."""
     job = deployed(SIDE_BY_SIDE[:3])
     world = begun_and_sent(job, folder)
     for role in job.route.reports:
@@ -164,14 +160,14 @@ def test_the_key_of_another_instance_opens_no_batch(folder: Path) -> None:
 
 
 def copied(folder: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    """Whoever has met a box for one instance has a producer send it to the other one, too."""
+    """Have a producer send each box for one shuffler to the other one, too."""
     met: dict[bytes, list[WordArray]] = {}
 
     def seal_and_copy(rows: WordArray, locks: Sequence[Lock]) -> WordArray:
         own, (lock,) = seal_rows(rows, locks), locks
         before = met.setdefault(lock.context, [])
         before.append(own)
-        # To the first instance, the last that a producer sends to, from the other one.
+        # To the first shuffler, the last that a producer sends to, from the other one.
         return own if len(before) != 2 else np.concatenate([before[0], own])
 
     monkeypatch.setattr("dpstream.pipeline.devices.sealed_records.seal_rows", seal_and_copy)
@@ -216,7 +212,7 @@ def _seeded(seed: int, purpose: str, number: int) -> np.random.Generator:
 
 
 def test_no_instance_sees_how_many_messages_there_are() -> None:
-    """Parts are filled up with chaff, which is told from reports by who adds up alone."""
+    """Parts are padded with cover traffic, which only the aggregator can tell from reports."""
     job = deploy_job(make_job(FRAGMENTS), deployed_at=0)
     records, boxes = set(), set()
     for seed, held in enumerate(([1], [0], [1, 2, 3])):

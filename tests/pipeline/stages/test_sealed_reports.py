@@ -1,4 +1,4 @@
-"""Sealed reports: the whole path of boxes, stopped anywhere, and what each party can open."""
+"""Test sealed reports: the whole path of boxes under crashes, and what each party can open."""
 
 from __future__ import annotations
 
@@ -48,8 +48,6 @@ pytestmark = pytest.mark.usefixtures("cells_protocol")
 
 @pytest.fixture
 def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several batches of a producer, several chunks of a window."""
-
     def split_small(words: Words, payload_bytes: int = 0) -> list[Words]:
         return split_words(words, payload_bytes=4 * words.values.itemsize * words.width)
 
@@ -69,7 +67,6 @@ def deployed(
 
 
 def first_window(world: World, role: Role = Role.SHUFFLED) -> Chunk:
-    """Have the first stage pass on epoch 1, in one chunk of a topic."""
     world.close_all(1)
     world.settle(["shuffle"])
     (value,) = world.log.values(role, 1)
@@ -78,7 +75,7 @@ def first_window(world: World, role: Role = Role.SHUFFLED) -> Chunk:
 
 @pytest.mark.usefixtures("small_records", "nothing_in_memory")
 def test_windows_too_large_for_memory_pass_and_are_counted_once(folder: Path) -> None:
-    """Every stage sorts boxes in files, of which nothing is left open."""
+    """Every stage sorts boxes in files, all of which are closed at the end."""
     world = run(begun(deployed(IN_SERIES[:2]), folder, all_keys(IN_SERIES)))
     check(world)
     assert not world.log.values(Role.DEAD_LETTERS)
@@ -101,7 +98,7 @@ def test_files_are_closed_once_a_window_is_written_also_by_who_reads_it_again(
         assert len({chunk.attempt for chunk in chunks}) == writers
         assert scratch_files
         assert all(file.closed for file in scratch_files)
-        # As far as the next one knows, nothing was committed: it owes the window, too.
+        # Its successor sees no commit: the window is pending for it, too.
         world.kill("shuffle")
         world.log.committed.clear()
         scratch_files.clear()
@@ -130,7 +127,7 @@ def test_killed_after_every_single_action(folder: Path, keep: bool, stride: int)
 
 
 def holders(job: DeployedJob, world: World, numbers: Sequence[int]) -> set[int]:
-    """The cells that somebody with these private keys finds in everything that was ever written."""
+    """Return the cells readable with these private keys in everything ever written."""
     keys, found = ring(numbers), set[int]()
     assert job.sealed is not None
     for value in (*world.log.values(Role.REPORTS, 1), *world.log.values(Role.REPORTS, 0)):
@@ -153,7 +150,7 @@ def holders(job: DeployedJob, world: World, numbers: Sequence[int]) -> set[int]:
 
 
 def test_no_party_alone_and_no_stages_together_read_a_report(folder: Path) -> None:
-    """Only with the aggregate key is anything read; and then of words whose order is forgotten."""
+    """Only the aggregate key reads anything, and then only words without their order."""
     job = deployed(IN_SERIES)
     world = run(begun(job, folder, all_keys(IN_SERIES)))
     for numbers in ([], [2], [3], [4], [2, 3], [2, 3, 4]):
@@ -162,7 +159,7 @@ def test_no_party_alone_and_no_stages_together_read_a_report(folder: Path) -> No
 
 
 def test_who_adds_up_meets_no_box_that_a_stage_before_has_seen(folder: Path) -> None:
-    """What a stage passes on has nothing in common with what came in, but for its opened layer."""
+    """Output of a stage shares only the opened layer with its input."""
     job = deployed(IN_SERIES)
     world = run(begun(job, folder, all_keys(IN_SERIES)))
     pieces: list[set[bytes]] = []
@@ -180,7 +177,7 @@ def test_who_adds_up_meets_no_box_that_a_stage_before_has_seen(folder: Path) -> 
 def test_a_box_that_was_copied_counts_once(
     folder: Path, stages: int, written: Role, reader: str
 ) -> None:
-    """The stage drops what is there twice, and whoever is next refuses what a stage repeats."""
+    """The stage drops duplicates, and the next party rejects duplicates of a stage."""
     job, keys = deployed(IN_SERIES[:stages]), all_keys(IN_SERIES)
     world = begun(job, folder, keys)
     chunk = first_window(world, written)
@@ -236,7 +233,6 @@ def test_chunks_that_do_not_increase_from_one_to_the_next_are_refused(
 
 
 def test_chaff_and_boxes_for_others_are_left_out_and_counted(folder: Path) -> None:
-    """Where the number of messages is a secret, a producer fills up with chaff."""
     job = new_job(
         "sealed",
         "fragments",
@@ -312,7 +308,7 @@ def test_batches_to_another_key_or_not_sealed_become_dead_letters(folder: Path) 
     world.close_epoch("north", 1)
     (batch, _) = world.log.values(Role.REPORTS, 1)
     world.shut()
-    # What another job's producer sends has its fingerprint; here the key alone is another one.
+    # Records of another job's producer have its fingerprint; here only the key differs.
     forged = DeployedJob.model_copy(job, update={"fingerprint": plain.fingerprint})
     refused = producer_admission(forged, all_keys(IN_SERIES)).admit(1, batch)
     assert isinstance(refused, Refusal)
@@ -341,8 +337,6 @@ def test_a_stage_without_its_key_does_not_begin(folder: Path, stage: str) -> Non
 
 
 class TestRotation:
-    """A key serves so many epochs; then the next one does, and the first may be erased."""
-
     job = staticmethod(partial(deployed, [[2, 5], [3, 6]], [1, 7], 1))
 
     def test_every_epoch_is_sealed_to_the_keys_of_its_turn(self, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Tables in two shares: the whole path, stopped anywhere, and what each of two parties can see."""
+"""Test tables in two shares: the whole path under crashes, and the view of each party."""
 
 from __future__ import annotations
 
@@ -68,7 +68,6 @@ pytestmark = pytest.mark.usefixtures("cells_protocol")
 
 @pytest.fixture
 def few_cells(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tables of five cells a piece: every producer's is in several rows."""
     monkeypatch.setattr("dpstream.topics.fixed_sizes.table_cells", lambda form: CELLS)
     monkeypatch.setattr("dpstream.topics.shares._CELLS_OF_A_ROW", 6)
 
@@ -91,7 +90,6 @@ def begun(
 
 
 def sums(world: World, epoch: int) -> list[PartialSum]:
-    """Both parties' first partials of an epoch, of one part each."""
     found = []
     for role in SUMS:
         parts = map(decode_partial, world.log.values(role))
@@ -112,7 +110,6 @@ def sums(world: World, epoch: int) -> list[PartialSum]:
 def test_killed_after_every_single_action(
     folder: Path, monkeypatch: pytest.MonkeyPatch, keep: bool, stride: int
 ) -> None:
-    """With records so small that every table, window and partial is in several."""
     monkeypatch.setattr("dpstream.topics.partials._PART_BYTES", 60)
     job = deployed()
 
@@ -135,7 +132,6 @@ def test_killed_after_every_single_action(
 def test_a_worker_that_wakes_up_after_its_successor_changes_nothing(
     folder: Path, stage: str
 ) -> None:
-    """Paused after each of its actions, while another takes over and finishes."""
     paused_after = 0
     while True:
         world = begun(deployed(), folder / str(paused_after))
@@ -160,7 +156,6 @@ def test_a_worker_that_wakes_up_after_its_successor_changes_nothing(
 
 @pytest.mark.usefixtures("few_cells")
 def test_what_waits_for_the_other_party_is_behind_and_not_lost(folder: Path) -> None:
-    """The lag of `aggregate` says so, and it goes on when the other party is back."""
     world = begun(deployed(), folder)
     world.close_all(1)
     world.settle(["shuffle", PARTIES[0], "aggregate"])
@@ -176,7 +171,6 @@ def test_what_waits_for_the_other_party_is_behind_and_not_lost(folder: Path) -> 
 
 
 def test_every_protocol_whose_reports_are_cells_publishes_what_it_does_without_shares() -> None:
-    """The same reports, so the same integers, bit for bit, with those that the parties add."""
     for protocol, parameters in (
         ("fragments", {"epsilon": 4, "delta": 1e-3, "domain": ["a", "b", "c"]}),
         ("shuffled_counts", {"epsilon": 4, "delta": 1e-3, "changes": 1}),
@@ -198,7 +192,6 @@ def test_every_protocol_whose_reports_are_cells_publishes_what_it_does_without_s
 
 
 def _partials(job: DeployedJob) -> tuple[SimulatedCluster, list[bytes]]:
-    """Of a simulation with the coins of one seed, and 100 users of value 1."""
     generators = seeded_generators(7)
     cluster = SimulatedCluster(job, generators)
     producer = Producer(
@@ -220,7 +213,7 @@ def _partials(job: DeployedJob) -> tuple[SimulatedCluster, list[bytes]]:
 
 
 def opened(job: DeployedJob, rows: WordArray, party: int, keys: KeyRing) -> list[bytes]:
-    """What a party finds in the boxes of rows that are for a party."""
+    """Return the contents that a party can decrypt of boxes for a party."""
     opener = BoxOpener(job, PARTIES[party], keys)
     return [each for each in opener.open_all(1, boxes_of(rows, party)) if each is not None]
 
@@ -264,7 +257,6 @@ Rows = Callable[[WordArray], WordArray]
 
 
 def lying(monkeypatch: pytest.MonkeyPatch, job: DeployedJob, lie: Rows) -> None:
-    """Have the producer in the south send other rows at epoch 1."""
     epoch = job.locks.of(PARTIES[0], 1)
 
     def share(table: Counts, contributors: int, form: Any, locks: Any, draw: Any) -> WordArray:
@@ -275,8 +267,6 @@ def lying(monkeypatch: pytest.MonkeyPatch, job: DeployedJob, lie: Rows) -> None:
 
 
 def broken(*parties: int) -> Rows:
-    """The boxes for these parties of the first row, with a bit that is another one."""
-
     def change(rows: WordArray) -> WordArray:
         rows = rows.copy()
         for party in parties:
@@ -334,7 +324,7 @@ def test_a_window_whose_shares_do_not_match_is_withheld_and_no_other(
 def test_a_sum_that_may_have_wrapped_around_is_not_published(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the most reports alike that the devices of the window can send, whatever the sum says."""
+    """Bounded by the most equal reports that the window's devices can send, whatever the sum."""
     monkeypatch.setattr("dpstream.pipeline.stages.added_shares.MOST_ALIKE", CELLS - 1)
     world = run(begun(deployed(), folder / "too many"))
     reason = (
@@ -364,7 +354,6 @@ def test_windows_that_may_all_wrap_around_are_refused() -> None:
 
 
 def test_a_stage_that_sees_pieces_of_tables_tells_of_devices(folder: Path) -> None:
-    """Also where the number of reports would be no secret: pieces are no reports."""
     job = deployed()
     assert job.protocol_entry.shuffling is None
     world = begun(job, folder)
@@ -381,7 +370,6 @@ def test_a_stage_that_sees_pieces_of_tables_tells_of_devices(folder: Path) -> No
 
 
 def test_of_a_spoiled_epoch_nobody_counts_as_heard() -> None:
-    """Estimates over several epochs would take those who were not heard for zeros."""
     job = deployed(protocol="future_rand", parameters={"epsilon": 1.0, "changes": 1})
     manifest = Manifest(
         fingerprint=job.fingerprint,
@@ -410,7 +398,6 @@ def test_of_a_spoiled_epoch_nobody_counts_as_heard() -> None:
 def test_shares_that_are_copied_or_paired_with_others_count_once(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Boxes of another row instead of the right one, beside the right rows."""
     job = deployed()
 
     def pair(rows: WordArray) -> WordArray:
@@ -444,7 +431,7 @@ def test_a_box_that_nobody_opens_and_nobody_misses_spoils_nothing(
 def test_counts_that_the_protocol_does_not_have_spoil_a_window(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A producer that lies: of a word that is none, or beyond the table."""
+    """A malicious producer counts an invalid word, or a word beyond the table."""
     monkeypatch.setattr("dpstream.topics.fixed_sizes.table_cells", lambda form: CELLS + 1)
     job = deployed()
     form = job.table_form
@@ -467,7 +454,7 @@ def test_counts_that_the_protocol_does_not_have_spoil_a_window(
 
 @pytest.mark.usefixtures("few_cells")
 def test_a_stage_that_passes_on_too_few_shares_learns_no_sum(folder: Path) -> None:
-    """Those of one producer alone: neither party hands on what it added up."""
+    """Shares of one producer alone: neither party forwards its sum."""
     job = deployed()
     world = begun(job, folder)
     world.close_all(1)
@@ -491,7 +478,7 @@ def test_a_stage_that_passes_on_too_few_shares_learns_no_sum(folder: Path) -> No
     record = world.published()[1]
     assert record.fate is Fate.SPOILED
     assert record.summary.reports == 0
-    # Nor where the stage says that there were no more.
+    # Nor if the stage claims that there were no more.
     manifest = replace(world.manifests()[1], contributors=CELLS // 2)
     first, second = (
         next(decode_partial(value).payload for value in world.log.values(role)) for role in SUMS
@@ -504,7 +491,7 @@ def test_a_stage_that_passes_on_too_few_shares_learns_no_sum(folder: Path) -> No
 def test_what_either_party_and_everybody_else_sees_is_uniform(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of tables of zeros and of nothing but ones, and sums of these; no seed serves twice."""
+    """Tables of zeros, of ones only, and sums of these; every seed is used once."""
     job = deployed(shuffle={"minimum": 1, "producers": 2})
     seeds: list[bytes] = []
 
@@ -534,14 +521,11 @@ def test_what_either_party_and_everybody_else_sees_is_uniform(
 
 
 def looks_uniform(data: np.ndarray[Any, Any]) -> bool:
-    """Whether bytes are as often each of 256 as uniform ones are, but once in 10^12 times."""
     found = np.bincount(data.ravel(), minlength=256)
     return float(chisquare(found).pvalue) > 1e-12
 
 
 class TestRotation:
-    """A key serves so many epochs; then the next one does, and the first may be erased."""
-
     def test_every_epoch_is_sealed_to_the_keys_of_its_turn(self, folder: Path) -> None:
         turns = [[public_key(1), public_key(3)], [public_key(2), public_key(4)]]
         job = deployed(sealed={"shares": turns, "rotate": 1})
@@ -591,6 +575,6 @@ def test_keys_belong_to_what_a_report_means() -> None:
     assert body == {"shares": [[key] for key in SHARES["shares"]], "rotate": None}
     other = deployed(sealed={"shares": list(reversed(SHARES["shares"]))})
     assert other.fingerprint != job.fingerprint
-    # As software that knows of no shares wrote it.
+    # As written by software without support for shares.
     before = json.loads(deployed(sealed=sealed_section([[2]])).to_bytes())["sealed"]
     assert before.keys() == {"aggregate", "stages", "rotate"}

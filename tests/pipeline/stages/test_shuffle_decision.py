@@ -1,4 +1,4 @@
-"""When a window is decided, and what its manifest says: by itself, without a stage."""
+"""Test when a window is decided, and its manifest, without a stage."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MINIMUM = 10
 GRACE = 60.0
 PARTITIONS = 2
 PARTITION = 1
-"""Of the epochs 1 and 3."""
+"""Offsets of epochs 1 and 3."""
 
 
 def deployed() -> DeployedJob:
@@ -40,8 +40,6 @@ def deployed() -> DeployedJob:
 
 
 class Worker:
-    """What a worker knows that has read the registrations of the north and the south."""
-
     def __init__(self, *producers: tuple[str, bytes]) -> None:
         self.job = deployed()
         self.roster = Roster(self.job)
@@ -66,7 +64,6 @@ class Worker:
     def close(
         self, window: Window, enrolment: bytes, contributors: int = 6, population: int = 9
     ) -> None:
-        """A producer is in, with no report."""
         fingerprint, epoch = self.job.fingerprint, window.epoch
         window.add(
             Punctuation(

@@ -1,6 +1,6 @@
-"""The noise of the shuffle stage is drawn once: every writing of a window is the same.
+"""Test that the shuffle stage draws its noise once: all writes of a window are the same.
 
-Two noisy versions of the same counts could be averaged, and their difference tells of the noise.
+Two noisy versions of the same counts could be averaged, and their difference reveals the noise.
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ def noisy_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several chunks per window."""
     monkeypatch.setattr(
         "dpstream.pipeline.stages.multisets.split_words",
         lambda words, payload_bytes: split_words(words, 16),
@@ -58,12 +57,10 @@ def world_of(job: DeployedJob, folder: Path, accidents: Accidents | None = None)
 
 
 def dummies(job: DeployedJob, epoch: int) -> NDArray[np.int64]:
-    """How many the stage adds to each cell."""
     return counts_of([StageNoise(job, KEY).dummies(epoch)])
 
 
 def counts_of(pieces: list[Words | None]) -> NDArray[np.int64]:
-    """How often each cell occurs in words."""
     counts = np.zeros(CELLS, np.int64)
     for words in pieces:
         assert words is not None
@@ -72,7 +69,6 @@ def counts_of(pieces: list[Words | None]) -> NDArray[np.int64]:
 
 
 def writings(world: World) -> dict[int, list[tuple[int, dict[int, Words]]]]:
-    """Of every epoch, every attempt to write it: how many pieces it has, and those found."""
     found: dict[tuple[int, bytes], tuple[int, dict[int, Words]]] = {}
     for partition in (0, 1):
         for value in world.log.values(Role.SHUFFLED, partition):
@@ -86,7 +82,6 @@ def writings(world: World) -> dict[int, list[tuple[int, dict[int, Words]]]]:
 
 
 def check_noise(world: World) -> int:
-    """Every writing holds what the first manifest says and the one noise; returns how many."""
     written = 0
     for epoch, attempts in writings(world).items():
         expected = dummies(world.job, epoch)
@@ -166,7 +161,6 @@ def test_a_window_below_the_minimum_is_withheld_with_its_dummies(folder: Path) -
 
 
 def test_present_devices_are_the_contributors(folder: Path) -> None:
-    """Not those enrolled, nor the messages: as many as present devices have added their share."""
     world = world_of(deployed(minimum=CELLS), folder)
     absent = own_cells(CELLS, 2)
     del absent["south"][2][f"south{CELLS - 1}"]
@@ -206,7 +200,7 @@ def test_devices_that_have_nothing_to_say_are_contributors(folder: Path) -> None
 
 
 def test_heartbeats_count_devices_and_not_what_they_send(folder: Path) -> None:
-    """Before a window is released, and where it never is, messages are not for all to count."""
+    """Before a release, and after suppression, the number of messages is secret."""
     world = world_of_silent_devices(folder)
     world.values["north"][1]["north0"] = 1  # type: ignore[index]
     world.close_epoch("north", 1)
@@ -265,7 +259,7 @@ def test_noise_is_a_function_of_key_deployment_and_epoch() -> None:
 
 
 def test_horizons_have_noise_of_their_own() -> None:
-    """The protocol is asked for an epoch of its horizon, with randomness of the epoch itself."""
+    """The protocol gets an epoch of its horizon, with randomness of the absolute epoch."""
     values = deployed().to_json()
     values["epochs"] = {"count": 2, "renew": True}
     job = deploy_job(make_job(values), deployment=DEPLOYMENT, deployed_at=0)
@@ -275,7 +269,6 @@ def test_horizons_have_noise_of_their_own() -> None:
 
 
 def test_what_a_key_draws_is_pinned() -> None:
-    """A worker of another version that drew otherwise would make a second noise."""
     assert KEY.digest.hex().startswith("630dcd2966c43366")
     words = {
         epoch: [f"{word:016x}" for word in random_words(KEY.generator(DEPLOYMENT, epoch))]
@@ -305,6 +298,5 @@ def test_what_a_key_draws_is_pinned() -> None:
 
 
 def random_words(generator: np.random.Generator) -> list[int]:
-    """Three words of 64 bits."""
     words: list[int] = generator.integers(0, 1 << 64, 3, dtype=np.uint64).tolist()
     return words

@@ -1,7 +1,7 @@
-"""A window of which a noisy sum is released: once, the same whenever it is written, and no word.
+"""Test windows released as noisy sums: once, the same on every rewrite, and without words.
 
-Two sums of the same words with two noises could be averaged, and those of two windows with the same
-noise tell the words between them.
+Two sums of the same words with two noises could be averaged, and the difference of two windows with
+the same noise reveals the words between them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def deployed(*, renew: bool = False, **shuffle: object) -> DeployedJob:
 def user_values() -> dict[str, dict[int, dict[str, int]]]:
     """A third of the north have the value 1 at the first epoch; two thirds at the second.
 
-    And the same again, for those who go on.
+    The second horizon repeats this.
     """
     half = USERS // 2
     return {
@@ -67,7 +67,7 @@ def noise_of(job: DeployedJob, epoch: int) -> int:
 
 
 def check_sums(world: World) -> int:
-    """All that left the stage is the one sum that the first manifest says; returns how often."""
+    """Check that the stage released only the sum of the first manifest, and count the writes."""
     released: dict[tuple[int, bytes], list[object]] = defaultdict(list)
     for partition in (0, 1):
         for value in world.log.values(Role.SHUFFLED, partition):
@@ -103,7 +103,7 @@ def test_a_released_window_is_one_noisy_sum(folder: Path, order: str) -> None:
 
 
 def test_horizons_have_the_same_values_other_noise_and_new_clocks(folder: Path) -> None:
-    """Of two sums of the same words with the same noise nothing would be hidden."""
+    """Two sums of the same words with the same noise would hide nothing."""
     job = deployed(renew=True)
     world = world_of(job, folder)
     law = job.law
@@ -118,7 +118,7 @@ def test_horizons_have_the_same_values_other_noise_and_new_clocks(folder: Path) 
     assert check_sums(world) == 4
     assert len({noise_of(job, epoch) for epoch in (1, 2, 3, 4)}) == 4
     for epoch, record in world.published().items():
-        # Devices and estimates begin anew: what the horizon before was off by is not in it.
+        # Devices and estimates start again: errors of the previous horizon are not carried over.
         assert record.headline is not None
         count = sum(sum(values[epoch].values()) for values in user_values().values())
         assert record.headline.value == pytest.approx(count + noise_of(job, epoch) / 256)
@@ -138,7 +138,6 @@ def test_killed_between_any_two_actions(folder: Path, keep: bool, stride: int) -
 
 @pytest.mark.verify
 def test_two_owners_in_every_interleaving(folder: Path) -> None:
-    """Never are both released."""
     job = deployed()
     check_two_owners(lambda place: world_of(job, place), folder, check_sums)
 
@@ -151,7 +150,6 @@ def test_noise_drawn_anew_would_be_noticed(folder: Path, monkeypatch: pytest.Mon
 
 
 def test_a_window_below_the_minimum_is_withheld_for_good(folder: Path) -> None:
-    """Nothing leaves the stage, and what is late, or sent again, changes nothing of it."""
     world = world_of(deployed(minimum=USERS), folder)
     world.close_epoch("north", 1)
     sent = world.log.values(Role.REPORTS, world.job.topics.partition_of(1))
@@ -171,7 +169,7 @@ def test_a_window_below_the_minimum_is_withheld_for_good(folder: Path) -> None:
 
 
 def test_what_is_sent_again_after_a_release_is_not_added(folder: Path) -> None:
-    """As dead letters are, that an operator sends once more."""
+    """Simulates dead letters that an operator resends."""
     world = world_of(deployed(), folder)
     world.close_all(1)
     sent = world.log.values(Role.REPORTS, world.job.topics.partition_of(1))

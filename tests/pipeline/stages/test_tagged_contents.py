@@ -1,4 +1,4 @@
-"""One content of every tag, the first one, in as little memory as need be."""
+"""Test that the first content of each tag is stored, in minimal memory."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_the_first_content_of_every_tag_is_there_once(batches: list[list[int]], 
             contents.add(np.array(tags, np.uint64), np.array(rows, np.uint8).reshape(-1, 2))
             for tag, row in zip(tags, rows, strict=True):
                 first.setdefault(tag, row)
-            # Looking changes nothing.
+            # Lookups change nothing.
             assert first_of_each(contents) == sorted(first.values())
         assert len(contents) == place
         contents.close()

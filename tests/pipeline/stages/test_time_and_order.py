@@ -1,4 +1,4 @@
-"""One gateway ahead of time, a clock that is off, and records that name what a job has not."""
+"""Test a gateway ahead of time, a wrong clock, and records that name invalid epochs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def deployed(
     minimum: int = 1,
     **keys: object,
 ) -> DeployedJob:
-    """Four producers; with a calendar, epoch 1 begins with the world, and each lasts an hour."""
+    """Deploy four producers; with a calendar, epoch 1 starts with the world, one hour each."""
     times: dict[str, object] = {"start": "2023-11-14T22:13:20Z", "length": "PT1H"}
     job = new_job(
         "ordered",
@@ -60,7 +60,6 @@ def deployed(
 
 
 def values(epochs: int = 4096) -> dict[str, dict[int, dict[str, int]]]:
-    """Every producer has two cells of its own."""
     return {
         name: {
             epoch: {f"{name}{cell}": cell for cell in (2 * number, 2 * number + 1)}
@@ -71,7 +70,6 @@ def values(epochs: int = 4096) -> dict[str, dict[int, dict[str, int]]]:
 
 
 def settle(world: World, seconds: float = 0.0, every: float = 30.0) -> None:
-    """Let the workers work while time passes."""
     end = world.now + seconds
     while True:
         world.settle()
@@ -96,7 +94,6 @@ def letters(world: World) -> list[DeadLetter]:
 
 
 def test_a_producer_that_runs_ahead_decides_nothing_for_the_others(folder: Path) -> None:
-    """At epoch 6 the north closes epoch 2,000; days later, nothing is decided but what all sent."""
     world = World(deployed(), folder, values())
     for epoch in range(1, 6):
         close(world, epoch)
@@ -153,7 +150,7 @@ def test_retiring_those_who_are_gone_says_that_the_time_has_come(folder: Path) -
 
 
 def test_who_ends_all_the_others_gets_no_window_below_the_minimum(folder: Path) -> None:
-    """Whoever may write to the topic of producers can end and drain others, and has all decided."""
+    """Any writer to the topic of producers can deregister and drain others, and force decisions."""
     world = World(deployed(minimum=3), folder, values())
     close(world, 1)
     settle(world)
@@ -201,7 +198,6 @@ def test_what_a_producer_sent_ahead_holds_no_floor_once_it_is_retired(folder: Pa
 def test_windows_ahead_stay_bounded_in_memory_and_are_released_whole(
     folder: Path, monkeypatch: pytest.MonkeyPatch, order: str
 ) -> None:
-    """What is furthest ahead is dropped, counted on, and read again when its time comes."""
     monkeypatch.setattr("dpstream.pipeline.stages.raw_stage.MEMORY_HELD", 40)
     world = World(deployed(64, order=order), folder, values(64))
     held = []
@@ -232,7 +228,6 @@ def test_windows_ahead_stay_bounded_in_memory_and_are_released_whole(
 def test_no_single_producer_costs_the_others_an_epoch(
     jumps: list[int], pauses: list[float]
 ) -> None:
-    """Wherever the north jumps to, and whenever, the others' epochs are released with them in."""
     with memory_folder() as path:
         world = World(deployed(), path, values())
         epochs = iter(jumps)
@@ -302,7 +297,6 @@ def test_a_window_waits_for_its_end_by_the_broker_and_then_for_grace(folder: Pat
 
 
 def test_an_epoch_without_a_record_is_not_empty_before_its_end(folder: Path) -> None:
-    """A later epoch may be decided first, while the calendar takes both in its tolerance."""
     world = World(deployed(calendar=True), folder, values())
     world.now = HOUR - 30
     close(world, 2)
@@ -328,7 +322,7 @@ def test_past_epochs_of_a_calendar_go_as_fast_as_they_come(folder: Path) -> None
 
 
 def test_without_the_brokers_clock_a_calendar_decides_nothing(folder: Path) -> None:
-    """Where topics have their writers' times the majority's word counts."""
+    """If topics have their writers' times, the majority decides."""
     world = World(deployed(calendar=True), folder, values())
     world.now = 100 * HOUR
     stage = build_stage(
@@ -408,7 +402,6 @@ EPOCHS = st.one_of(
 
 
 def actions_of(driver: MemoryDriver, steps: Steps[object], most: int) -> int:
-    """Carry steps out; how many actions they took, which may not be more than `most`."""
     reply: object = None
     for count in range(most):
         try:
@@ -420,7 +413,6 @@ def actions_of(driver: MemoryDriver, steps: Steps[object], most: int) -> int:
 
 
 def hostile_record(kind: str, job: DeployedJob, epoch: int, first: int) -> tuple[Role, bytes]:
-    """A well-formed record that names an epoch and, where it has room for it, another one."""
     enrolment = bytes([7] * 16)
     match kind:
         case "manifest":
@@ -441,7 +433,7 @@ def hostile_record(kind: str, job: DeployedJob, epoch: int, first: int) -> tuple
             chunk = Chunk(job.fingerprint, DEPLOYMENT, epoch, 0, bytes(16), 0, 1, words)
             return Role.SHUFFLED, encode_chunk(chunk)
         case "partial":
-            # By turns a state of the job, an empty one, and one of no job.
+            # In turn a state of the job, an empty one, and one of no job.
             payloads = (job.aggregator().to_bytes(), b"", b"\xff" * 40)
             (partial,) = split_partial(
                 fingerprint=job.fingerprint,
@@ -471,7 +463,7 @@ KINDS = (
 
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=8)
-# So far ahead that it is seen, and not so far that the test itself would not end.
+# Far enough ahead to be detected, and near enough for the test itself to end.
 @example(epoch=20_000, first=1, renew=False)
 @example(epoch=20_000, first=1, renew=True)
 @example(epoch=20_000, first=20_000, renew=True)
@@ -479,7 +471,6 @@ KINDS = (
 def test_no_well_formed_record_makes_work_without_end(
     kind: str, renew: bool, epoch: int, first: int
 ) -> None:
-    """Whatever one record in any topic says, a restart and a tick take bounded work."""
     job = deployed(64, renew=renew)
     assert (job.last_epoch is None) == renew
     role, value = hostile_record(kind, job, epoch, first)
@@ -528,7 +519,6 @@ def test_what_a_job_does_not_have_is_passed_over_in_the_producers_topic() -> Non
 
 
 def test_a_partial_that_is_no_state_of_the_job_is_passed_over(folder: Path) -> None:
-    """Aggregator and publisher agree on it: the epoch's own partial counts, though it is second."""
     world = World(deployed(64), folder, values(64))
     job = world.job
     for part in split_partial(
@@ -556,7 +546,6 @@ def test_a_partial_that_is_no_state_of_the_job_is_passed_over(folder: Path) -> N
 def test_chunks_of_others_and_of_epochs_or_partitions_of_none_are_dead_letters(
     folder: Path,
 ) -> None:
-    """Each lies where those of the job lie, and is all of a window."""
     world = World(deployed(64), folder, values(64))
     own, words = (world.job.fingerprint, DEPLOYMENT), Words(np.array([[0]], "<u2"))
     for identity, epoch, partition in (

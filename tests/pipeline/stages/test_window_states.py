@@ -1,4 +1,4 @@
-"""The life of a window, as a table."""
+"""Test the state table of a window."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from dpstream.topics.manifests import DECIDED_FATES, Fate
 
 
 def reached_from(state: State) -> set[State]:
-    """The states that a window in this one can come to."""
     found, unseen = {state}, [state]
     while unseen:
         after = {target for target, _ in TRANSITIONS[unseen.pop()].values()} - found

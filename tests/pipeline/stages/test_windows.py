@@ -1,4 +1,4 @@
-"""Open windows, attempts and sets of epochs: which records belong together."""
+"""Test open windows, attempts and sets of epochs: the assignment of records."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ def window() -> Window:
 
 
 def batch(drawing: bytes, index: int, word: int) -> Batch:
-    """A batch of one report."""
     words = Words(np.array([[word]], np.uint8))
     return Batch(bytes(16), bytes(16), batch_id(drawing, index), PRODUCER, 1, words)
 
@@ -94,7 +93,7 @@ def test_more_batches_than_announced_are_refused() -> None:
     one = window()
     one.add(batch(OTHER, 0, 1))
     one.add(batch(OTHER, 1, 1))
-    # How many another drawing has does not matter.
+    # The number of another drawing is irrelevant.
     one.add(punctuation(ONE, 1, 5))
     with pytest.raises(PunctuationError, match="announces 1 batches and has sent 2"):
         one.add(punctuation(OTHER, 1, 5))

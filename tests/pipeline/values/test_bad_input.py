@@ -1,4 +1,4 @@
-"""Bad input: what is wrong with it and what to do about it, in a line, on the command line."""
+"""Test bad input on the command line: one-line errors with the problem and the fix."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ every_protocol = pytest.mark.parametrize("protocol", PARAMETERS)
 
 
 def job_text(protocol: str, *, epochs: int | str = EPOCHS, **changed: object) -> str:
-    """A job file; `changed` replaces parameters or, where it is none, adds a line."""
     parameters = PARAMETERS[protocol]
     lines = []
     for key, value in changed.items():
@@ -48,7 +47,7 @@ def job_text(protocol: str, *, epochs: int | str = EPOCHS, **changed: object) ->
 
 
 def change_log(path: Path, protocol: str, *, often: int, users: int = 150) -> Path:
-    """A change log: everybody has the first value, and `often` users another one at each epoch."""
+    """Write a change log: each user has the first value, and `often` users alternate each epoch."""
     first, second = VALUES[protocol]
     rows = [f"user{user},1,{first}" for user in range(users)]
     for user in range(often):
@@ -90,7 +89,7 @@ def test_who_changes_more_often_than_is_followed_is_counted_here_and_nowhere_els
     assert "devices frozen, having changed more often than the job follows" in frozen
     assert "a job with more parameters.changes would follow them" in frozen
     told = dpstream("produce", job_file, "--input", changes, "--name", "two", "--json").json
-    # Those with order 0 freeze, in the half of the rows in which walk and bus differ.
+    # Those with order 0 are exhausted, in the half of the rows in which walk and bus differ.
     assert 0 < told["frozen"] <= 150
 
     calm = change_log(tmp_path / "calm.csv", protocol, often=0)
@@ -99,12 +98,12 @@ def test_who_changes_more_often_than_is_followed_is_counted_here_and_nowhere_els
     everything = b"".join(
         record.value for partition in cluster.records.values() for record in partition
     )
-    # As a job says nothing of frozen devices, neither does any record of its topics.
+    # Neither the job nor any record of its topics reveals exhausted devices.
     assert b"frozen" not in everything
 
 
 def test_nothing_on_the_wire_but_coins_depends_on_who_is_frozen() -> None:
-    """All records are the same, but for the bits that are fair coins without their stream."""
+    """All records are the same, except for bits that are fair coins independent of the stream."""
     calm, busy = (Wire(often=often) for often in (0, 100))
     assert calm.frozen == 0
     assert busy.frozen >= 10
@@ -112,8 +111,6 @@ def test_nothing_on_the_wire_but_coins_depends_on_who_is_frozen() -> None:
 
 
 class Wire:
-    """What a producer writes, with the randomness of a seed; `often` users change at each epoch."""
-
     def __init__(self, *, often: int) -> None:
         self.job = deploy_job(
             parse_job(job_text("future_rand")), deployed_at=0, deployment=bytes(range(16))
@@ -138,7 +135,7 @@ class Wire:
             self.frozen = producer.frozen
 
     def visible(self) -> Iterator[object]:
-        """All records of the topics, without the lowest bit of each report, its sign."""
+        """Return all records of the topics, without the lowest bit of each report, its sign."""
         yield from self.log.values(Role.PRODUCERS)
         for partition in range(self.job.topics.partitions):
             for value in self.log.values(Role.REPORTS, partition):

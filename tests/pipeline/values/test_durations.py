@@ -1,4 +1,4 @@
-"""Lengths of epochs, and where they begin in every time zone."""
+"""Test lengths of epochs, and their start in every time zone."""
 
 from __future__ import annotations
 
@@ -124,9 +124,9 @@ def test_every_moment_lies_in_the_epoch_that_has_begun_last(
 
 
 def on_clocks(wall: datetime, zone: ZoneInfo, *, second: bool) -> datetime:
-    """When clocks show a time, in UTC, found by trying the offsets that they have about then.
+    """Return the UTC instant at which clocks show a time, found by trying nearby offsets.
 
-    Of two moments the first or the second; of none, the one that is as much later.
+    For an ambiguous time the first or the second; for a skipped time the correspondingly later one.
     """
     about = (wall + timedelta(days=days) for days in (-2, 2))
     tried = sorted(wall - (at.replace(tzinfo=zone).utcoffset() or timedelta()) for at in about)
@@ -136,7 +136,6 @@ def on_clocks(wall: datetime, zone: ZoneInfo, *, second: bool) -> datetime:
 
 
 def months_later(at: datetime, months: int) -> datetime:
-    """The same day and time, or the last day of a shorter month."""
     year, month = divmod(at.year * 12 + at.month - 1 + months, 12)
     last = (datetime(year + month // 11, (month + 1) % 12 + 1, 1) - timedelta(days=1)).day
     return at.replace(year=year, month=month + 1, day=min(at.day, last))
@@ -151,11 +150,10 @@ MIXED = {
     "P2MT5H30M": (2, 0, timedelta(hours=5, minutes=30)),
     "PT6H": (0, 0, timedelta(hours=6)),
 }
-"""Months, days by the clocks, and what lasts as long as it says."""
 
 
 def check_starts(start: datetime, zone: ZoneInfo, length: str, epochs: int) -> None:
-    """Every epoch begins when clocks show the time after so many months and days, and the rest."""
+    """Check that every epoch starts at the expected local time, plus the exact remainder."""
     calendar = EpochCalendar(start, parse_duration(length), zone)
     months, days, rest = MIXED[length]
     clocks = start.astimezone(zone)

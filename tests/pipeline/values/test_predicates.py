@@ -1,4 +1,4 @@
-"""Conditions, attributes and crowds: several items of one value, and items in crowds."""
+"""Test conditions, attributes and crowds: several items of one value, and items in crowds."""
 
 from __future__ import annotations
 
@@ -68,7 +68,6 @@ def test_a_value_meets_all_conditions_that_hold_for_it() -> None:
 
 
 def test_items_are_the_same_whatever_order_the_conditions_stand_in() -> None:
-    """The record of a deployed job has keys sorted; the job file need not."""
     first = job().domain
     mirrored = "{predicates: {b: [x], a: [y]}}"
     deployed = deploy_job(job(1, mirrored), deployed_at=0)
@@ -93,7 +92,6 @@ def test_a_row_of_a_file_gives_several_items(tmp_path: Path) -> None:
 
 
 def test_more_items_than_allowed_are_not_used_and_the_number_is_told(tmp_path: Path) -> None:
-    """As of too many rows: those that come first count."""
     path = tmp_path / "ages.csv"
     path.write_text("user,epoch,value\na,1,18\nb,1,17\nb,1,60\nb,1,none\n")
     log = load_value_log(path, domain=job(items=2).domain, last_epoch=1)

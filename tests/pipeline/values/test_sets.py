@@ -1,4 +1,4 @@
-"""Items and numbers: what a text stands for, and what is wrong with it."""
+"""Test items and numbers: parsing of text, and errors."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_domains_too_large_to_be_listed_label_items_one_by_one() -> None:
     strings = SetDomain(Strings(StringLength(3)), 1)
     assert strings.items is None
     assert strings.label(6382180) == "abc"
-    # Bytes that are no text: nobody has this item, but noise may find it.
+    # Invalid text bytes: no user has this item, but noise may find it.
     assert strings.label(1 << 24) == f"#{1 << 24}"
 
 
