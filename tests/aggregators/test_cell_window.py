@@ -41,7 +41,6 @@ def run(law: CountMinLaw, shares: list[float], key: int) -> tuple[CountMinAggreg
     "dummies", ["poisson", "bernoulli", pytest.param("negative_binomial", marks=pytest.mark.verify)]
 )
 def test_sums_over_epochs_have_the_right_mean_and_variance(dummies: str) -> None:
-    """Any share of the users may be present at each epoch: more contributors add more noise."""
     law, shares, runs = law_of(3, dummies=dummies), [1.0, 0.5, 0.25], 2_000
     found, stated = np.empty((runs, 4)), 0.0
     for key in range(runs):

@@ -39,7 +39,6 @@ def test_counts_have_moved_at_least_as_much_as_is_said(
 
 @pytest.mark.parametrize("change", [0.5, 3.0])
 def test_squares_of_letters_exceed_those_of_noise_as_is_said(change: float) -> None:
-    """Enumerate the letters of a first epoch with u = `change`: noise, or tilted by `reach`."""
     words = np.arange(FIRST, LAST + 1)
     letters = (words - ZERO) * STEP
     base = np.exp(-np.square(letters) / 2)

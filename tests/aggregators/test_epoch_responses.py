@@ -66,7 +66,6 @@ def test_the_variance_is_exact_by_enumeration() -> None:
 
 
 def test_silence_widens_the_interval_and_does_not_bias() -> None:
-    """30 % of devices are absent at random; 400 runs of an epoch."""
     rng = seeded_generator(6)
     attendance = Attendance.constant(1, 1000)
     law = calibrate(SplitBudgetParameters(6.0), 1)

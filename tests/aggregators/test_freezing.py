@@ -29,7 +29,6 @@ def everybody_with(changes: int) -> NDArray[np.float64]:
 
 
 def random_streams(users: int, epochs: int, changes: int) -> NDArray[np.int8]:
-    """Draw values of shape (users, epochs) that change at random distinct epochs."""
     rng = seeded_generator(users, epochs, changes)
     chosen = np.argpartition(rng.random((users, epochs), np.float32), changes - 1)[:, :changes]
     steps = np.zeros((users, epochs), np.int8)

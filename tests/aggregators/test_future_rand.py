@@ -50,7 +50,6 @@ class TestEstimate:
             assert estimate.standard_deviation == pytest.approx(10 / gap * math.sqrt(variance))
 
     def test_newcomers_count_apart(self) -> None:
-        """30 devices are enrolled for epoch 5, of which 25 are present."""
         aggregator = FutureRandAggregator(self.LAW)
         _add(aggregator, 2, 1, 0, 100)
         _add(aggregator, 0, 5, 0, 100)
@@ -66,7 +65,6 @@ class TestEstimate:
         assert estimate.reports == 210
 
     def test_what_no_report_covers_is_taken_as_zero_widened_and_flagged(self) -> None:
-        """Epoch 4 was suppressed: only its last interval of length 1 is unknown."""
         aggregator = FutureRandAggregator(self.LAW)
         _add(aggregator, 0, 1, 20, 30)
         _add(aggregator, 0, 2, 0, 0)

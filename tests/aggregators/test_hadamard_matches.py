@@ -47,7 +47,6 @@ def test_both_ways_agree_with_the_matrix(
 
 @pytest.mark.parametrize("rows", [3, 10, 17])
 def test_many_tuples_are_counted_in_parts(rows: int) -> None:
-    """More tuples than fit in one block, with as many columns as rows or with fewer."""
     rng = np.random.default_rng(rows)
     tuples = rng.integers(0, 1 << 10, (40_000, rows)).astype(np.uint16)
     tuples[::1000] = 0

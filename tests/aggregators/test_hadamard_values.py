@@ -70,7 +70,6 @@ class TestEstimates:
     EVERYBODY = 10**9
 
     def items(self) -> NDArray[np.int64]:
-        """Draw items of shape (epochs, users): at most three changes; some users have no item."""
         rng = np.random.default_rng(3)
         items = np.zeros((EPOCHS, self.USERS), np.int64)
         for user in range(self.USERS):
@@ -113,7 +112,6 @@ class TestEstimates:
 
 
 def test_rows_add_to_the_errors_of_items_that_others_hold() -> None:
-    """Tested on a single epoch with a large epsilon, where rows matter more than letters."""
     labels = tuple(map(str, range(ITEMS)))
     law = calibrate(HadamardValuesParameters(4.0, 0, labels), last_epoch=1)
     runs, users = 400, 300

@@ -104,7 +104,6 @@ def test_a_model_is_the_projection_of_steps_against_the_gradient() -> None:
 
 
 def test_the_same_reports_give_the_same_model_bit_by_bit() -> None:
-    """The model is independent of earlier queries and of the order of reports."""
     law, asked = made(4)
     whole = with_reports(law, asked, (1, 2, 3, 4))
     expected = [whole.model(epoch).tobytes() for epoch in range(5)]

@@ -25,7 +25,6 @@ TREES = [Levels(6, (3, 2)), Levels(6, (6,)), Levels(6, (2, 4))]
 def test_the_variance_of_a_range_is_that_of_dense_least_squares(
     levels: Levels, rooted: bool
 ) -> None:
-    """Leaves beyond the last value exist only in the tree, and have noise too."""
     whole = Levels(levels.leaves, levels.branching)
     cells = code_matrix(whole)[0 if rooted else 1 :]
     covariance = NOISE * np.linalg.inv(cells.T @ cells)

@@ -65,7 +65,6 @@ def test_bucket_finds_an_item_that_six_in_ten_of_ten_million_hold_in_every_trial
 
 
 def test_bucket_finds_nothing_among_as_many_items_as_a_shop_has() -> None:
-    """Expected: the detection threshold is above the number of users."""
     law = calibrate(BucketParameters(1.0, ITEMS, delta=1e-6), 1)
     held = np.bincount(np.minimum(np.arange(88_162) // 5_000, 16_469), minlength=16_470)
     aggregator = MeasurementsAggregator(law)

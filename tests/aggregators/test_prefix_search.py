@@ -88,7 +88,6 @@ def test_a_cell_that_is_explained_supports_nobody_else() -> None:
 def test_every_item_above_the_stated_count_is_listed_whatever_the_counts(
     heavy: int, spread: float
 ) -> None:
-    """Levels are as planned for Zipf's law."""
     above = missed = 0
     for seed in range(12):
         rng = seeded_generator(seed, heavy)

@@ -36,7 +36,6 @@ def system() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 def conditional(
     received: NDArray[np.float64], variances: NDArray[np.float64], first: float, step: float
 ) -> tuple[NDArray[np.float64], float]:
-    """Return expected counts of all epochs given the received sums, and the log likelihood."""
     counts, map_to = system()
     prior = np.diag([first, *[step] * (EPOCHS - 1)])
     known = np.isfinite(variances)

@@ -31,7 +31,6 @@ Values = NDArray[np.int64]
 
 
 def moving_values(users: int) -> Values:
-    """Draw values (epochs, users): each user moves twice, by less than half of the buckets."""
     start = 1 + np.arange(users) % 11
     return np.array([start, start, start + 2, start + 5])
 
@@ -59,7 +58,6 @@ def known(estimate: RangeEstimates | None) -> RangeEstimates:
 @pytest.mark.verify
 @pytest.mark.parametrize("silent", [0.0, 0.3])
 def test_ranges_are_right_on_average_and_as_far_off_as_they_say(silent: float) -> None:
-    """Ranges of every width; a share of the devices is absent at random and widens intervals."""
     values, runs = moving_values(1_000), 1_500
     truth = np.array([np.bincount(now, minlength=17)[1:] for now in values])
     ranges = [(0, 1), (3, 8), (0, 8), (5, 6), (2, 14), (8, 16)]

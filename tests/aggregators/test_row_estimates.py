@@ -32,7 +32,6 @@ def zipf_window(key: int, users: int = USERS) -> NDArray[np.int64]:
 
 @pytest.mark.parametrize("estimator", ["min", "mean", "median"])
 def test_the_error_and_the_interval_are_those_of_items_that_few_hold(estimator: Estimator) -> None:
-    """400 random items of a window of Zipf's law, with new hashes each time."""
     errors, covered, predicted, planned = [], [], [], []
     for key in range(8):
         code, counts = HashedRows(SIZE, 5, 8192, f"errors {key}"), zipf_window(key)

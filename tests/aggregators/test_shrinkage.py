@@ -18,7 +18,6 @@ Array = NDArray[np.float64]
 
 
 def test_online_factors_by_hand() -> None:
-    """Two epochs: single ones of value 3 and 1, their sum measured as 6, all with variance 2."""
     tree = [
         TreeEstimates(np.array([[3.0], [1.0]]), np.array([2.0, 2.0])),
         TreeEstimates(np.array([[6.0]]), np.array([2.0])),
@@ -30,7 +29,6 @@ def test_online_factors_by_hand() -> None:
 
 
 def test_offline_factors_by_hand() -> None:
-    """The sum is shrunk by itself, each deviation from one half by itself."""
     tree = [
         TreeEstimates(np.array([[9.0], [1.0]]), np.array([2.0, 2.0])),
         TreeEstimates(np.array([[6.0]]), np.array([2.0])),

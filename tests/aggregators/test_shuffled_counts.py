@@ -33,7 +33,6 @@ def counted(law: ShuffledCountsLaw, messages: dict[int, int]) -> ShuffledCountsA
 
 
 def test_a_count_is_what_is_left_without_the_messages_that_are_always_there() -> None:
-    """100 devices send 3 messages and 20 dummies each; 40 of them have just become 1."""
     aggregator = counted(law(3), {1: 300 + 2_000 + 40 + 120, 2: 300 + 2_000 + 40})
     everybody = Attendance.constant(EPOCHS, 100)
     for epoch in (1, 2):

@@ -29,7 +29,6 @@ def word(steps: int) -> NDArray[np.uint64]:
 
 
 def streams() -> NDArray[np.int8]:
-    """Draw streams of shape (epochs, devices) that change at most twice."""
     rng = np.random.default_rng(5)
     first, second = np.sort(rng.integers(0, EPOCHS + 8, (2, DEVICES)), axis=0)
     epochs = np.arange(EPOCHS)[:, None]

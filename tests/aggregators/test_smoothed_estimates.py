@@ -23,7 +23,6 @@ LAW = calibrate(FutureRandParameters(2.0, 2), 16)
 
 @pytest.mark.parametrize("last_epoch", [1, 2, 7, 12, 16])
 def test_smoothing_is_weighted_least_squares_of_all_reports(last_epoch: int) -> None:
-    """Devices enroll late and are absent at random; some intervals have one report."""
     for seed in range(5):
         aggregator, attendance = run_with_newcomers(seed)
         found = aggregator.smoothed(last_epoch, attendance)
@@ -74,7 +73,6 @@ def test_what_no_report_tells_apart_is_flagged_and_widens() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("estimator", ["tree", pytest.param("prefix", marks=pytest.mark.verify)])
 def test_intervals_hold_the_truth_as_often_as_they_say(estimator: Estimator) -> None:
-    """Errors in units of the standard deviations; a wrong scale of either would be detected."""
     runs, devices, horizon = 400, 1500, LAW.horizon
     attendance = Attendance.constant(horizon, devices)
     standardized = np.empty((runs, horizon))
@@ -125,7 +123,6 @@ def run_with_newcomers(seed: int) -> tuple[FutureRandAggregator, Attendance]:
 def system(
     aggregator: FutureRandAggregator, attendance: Attendance, last_epoch: int
 ) -> tuple[Array, Array, Array, Array]:
-    """Return design, values, variances for weights and estimated ones, interval by interval."""
     rows, values, prior, estimated = [], [], [], []
     for epoch in range(1, last_epoch + 1):
         for order, increment in enumerate(aggregator.own_increments(epoch, attendance)):
@@ -139,7 +136,6 @@ def system(
 
 
 def random_streams(rng: np.random.Generator, devices: int, horizon: int) -> NDArray[np.int8]:
-    """Draw values of shape (epochs + 1, devices) that change at most twice."""
     changes = np.sort(rng.integers(1, 2 * horizon, (2, devices)), axis=0)
     epochs = np.arange(horizon + 1)[:, None]
     values: NDArray[np.int8] = ((epochs >= changes[0]) & (epochs < changes[1])).astype(np.int8)

@@ -79,7 +79,6 @@ def own(tree: list[TreeEstimates], epoch: int) -> list[Increment | None]:
 
 
 def system(tree: list[TreeEstimates]) -> tuple[Array, Array, Array]:
-    """Return rows of known intervals, their precisions and their values."""
     epochs = len(tree[0].variances)
     rows, precisions, values = [], [], []
     for order, estimates in enumerate(tree):

@@ -74,7 +74,6 @@ def some_streams(devices: int, changes: int) -> NDArray[np.int64]:
 
 
 def test_changes_past_the_boosted_ones_show_by_and_by(law: ValueStreamLaw) -> None:
-    """Estimates are too small by a/(1+a) q^lag."""
     stream = np.zeros((EPOCHS, 1), np.int64)
     stream[[*range(2, 5), *range(9, EPOCHS)]] = 1
     found = np.array(estimated(told(law, stream), np.ones(EPOCHS, np.int64), 1))
@@ -89,7 +88,6 @@ def test_changes_past_the_boosted_ones_show_by_and_by(law: ValueStreamLaw) -> No
 def test_real_devices_are_off_by_noise_and_by_changes_past_the_boosted_ones(
     law: ValueStreamLaw, most: int
 ) -> None:
-    """No other error up to two changes; each further change adds a/(1+a) q^lag."""
     users, rng = 80_000, seeded_generator(23, most)
     when = np.sort(rng.permuted(np.tile(np.arange(EPOCHS), (users, 1)), axis=1)[:, :most], axis=1)
     # From none to all of them: a user's last changes may come after the end.
@@ -147,7 +145,6 @@ def test_an_epoch_without_reports_keeps_the_estimate_and_says_so(law: ValueStrea
 
 
 def test_published_variances_are_those_of_the_kernel(law: ValueStreamLaw) -> None:
-    """Compare the recursion with its covariances to the weights of all epochs."""
     aggregator = told(law, np.zeros((EPOCHS, 1), np.int64))
     attendance = Attendance.constant(EPOCHS, 1_000_000)
     found = []
@@ -161,7 +158,6 @@ def test_published_variances_are_those_of_the_kernel(law: ValueStreamLaw) -> Non
 
 
 def test_variances_after_a_gap_are_those_of_simulated_noise(law: ValueStreamLaw) -> None:
-    """After a suppressed epoch and other device counts: linear recursions run on drawn noise."""
     attendance = Attendance.constant(EPOCHS, 4000)
     reports = np.full(EPOCHS + 1, 4000)
     reports[[4, 5, 11]] = 0
@@ -189,7 +185,6 @@ def test_variances_after_a_gap_are_those_of_simulated_noise(law: ValueStreamLaw)
 
 @pytest.mark.parametrize("same", [True, False])
 def test_intervals_hold_what_silent_devices_change_from_the_first_epoch_on(same: bool) -> None:
-    """Four of five are absent, the same ones at every epoch or others: as much as the noise is."""
     law = law_with(Kernel(1.0, 0.25), ValueStreamParameters(10.0, 2), 4)
     runs, devices = 400, 200
     values = np.tile(np.arange(devices) % 2, (law.last_epoch, 1))

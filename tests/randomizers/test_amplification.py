@@ -98,7 +98,6 @@ def test_no_shuffled_rappor_gives_more_away(loss: float) -> None:
 
 @pytest.mark.parametrize("loss", [0.25, 1.0, 4.0])
 def test_a_coin_is_thrown_whenever_neighbours_messages_differ(loss: float) -> None:
-    """Other messages are fair coins at most as often as any of them has to be."""
     response, values = partial(randomized_response, loss, 5), 5
     assert_is_coin_of(of_randomized_response(loss, 5), response, values)
     assert_is_coin_of(of_rappor(loss), partial(rappor, loss), 3)
@@ -171,7 +170,6 @@ def rappor(loss: float, value: int) -> dict[int, float]:
 def assert_is_coin_of(
     coin: HiddenCoin, response: Callable[[int], Mapping[int, float]], values: int
 ) -> None:
-    """Check that one coin, or its reverse, distinguishes neighbors 1 and 2."""
     laws = [response(value) for value in range(values)]
     likelier = [word for word in laws[1] if laws[1][word] > laws[2][word] * (1 + 1e-9)]
     unlikelier = [word for word in laws[1] if laws[2][word] > laws[1][word] * (1 + 1e-9)]
@@ -187,7 +185,6 @@ def assert_is_coin_of(
 def worlds(
     coin: HiddenCoin, contributors: int
 ) -> tuple[dict[tuple[int, int], float], dict[tuple[int, int], float]]:
-    """Return the law of (coins thrown, heads) in both worlds, and the law without the coin."""
     clones = stats.binom.pmf(np.arange(contributors), contributors - 1, coin.clone)
     one: defaultdict[tuple[int, int], float] = defaultdict(float)
     other: defaultdict[tuple[int, int], float] = defaultdict(float)

@@ -40,7 +40,6 @@ def reported(stream: tuple[int, ...], changes: int, boost: int) -> list[int]:
 def test_all_pairs_of_streams_are_majorised_by_the_worst_vector(
     last_epoch: int, changes: int, boost: int
 ) -> None:
-    """Largest shifts first, every partial sum is at most that of the worst vector."""
     shifts = BoostedReports(last_epoch, changes, boost).shifts
     worst = np.repeat(list(shifts), list(shifts.values()))
     assert len(worst) == last_epoch

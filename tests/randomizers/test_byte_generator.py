@@ -15,7 +15,6 @@ from dpstream.randomizers.draws import draw_categories, random_bits
 
 
 def of(data: bytes) -> tuple[ByteGenerator, Callable[[], int]]:
-    """Return a generator of these bytes, and a function that counts the bytes consumed."""
     taken = 0
 
     def read(count: int) -> bytes:

@@ -74,7 +74,6 @@ def test_optimal_never_exceeds_epsilon_and_wastes_nothing(
 
 @pytest.mark.parametrize("k", [1, 2, 3, 4, 6])
 def test_optimal_is_optimal_among_two_valued_laws(k: int) -> None:
-    """Linear programming: optimal laws have extreme weights, so all candidates are enumerated."""
     best = optimal(k, 1.0)
     low, high = min(best.weights), max(best.weights)
     others = [ComposedLaw(weights) for weights in product((low, high), repeat=k + 1)]

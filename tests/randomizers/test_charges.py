@@ -179,7 +179,6 @@ def test_a_filter_takes_its_order_from_the_budget_alone() -> None:
 def test_what_a_filter_admits_is_within_the_budget(
     charges: list[MechanismCost], delta: float
 ) -> None:
-    """Exact for charges fixed in advance; adaptive ones are bounded by the same filter."""
     total = sum(each.epsilon * each.times for each in charges)
     budget = Filter(max(1.0, total), delta)
     figure = budget.epsilon_of(charges)

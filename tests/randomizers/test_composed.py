@@ -34,7 +34,6 @@ def test_c_gap_is_the_advantage_of_every_single_sign() -> None:
 def test_every_subset_of_differing_signs_is_equally_likely(
     k: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Enumerate all outcomes of the bounded integers drawn for the positions."""
     outcomes = np.array(list(product(*(range(choices) for choices in range(k, 0, -1)))))
 
     class Enumerated:

@@ -137,7 +137,6 @@ def test_an_item_given_twice_is_one() -> None:
 
 
 def real_messages(law: CountMinLaw, held: Any) -> list[int]:
-    """Return a user's messages, with a negligible number of dummies."""
     quiet = replace(law, noise=replace(law.noise, mean=1e-12))
     devices = CountMin(quiet)
     devices.enrol(1, seeded_generator(1))

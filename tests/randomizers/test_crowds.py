@@ -103,7 +103,6 @@ def test_the_delta_that_is_stated_is_exact(epsilon: float, delta: float) -> None
 
 @pytest.mark.parametrize("shift", [0, 1, 30, 127, 128, 129, 200])
 def test_losses_of_messages_are_as_likely_as_the_noise_has_it(shift: int) -> None:
-    """Includes shifts larger than the noise can ever be."""
     table, law = discrete_laplace_table(Fraction(1, 2)), law_of_lost(Fraction(1, 2), shift)
     expected = Counter[int]()
     for noise, (low, high) in enumerate(pairwise((0, *table.bounds)), start=table.first):

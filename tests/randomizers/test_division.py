@@ -55,7 +55,6 @@ def test_parts_add_up_to_what_was_divided(instances: int, monkeypatch: pytest.Mo
 def test_every_message_draws_by_itself_whatever_it_says(
     reports: CountedWords | NDArray[np.unsignedinteger],
 ) -> None:
-    """Enumerate the 27 divisions of three messages, two of them equal, among three shufflers."""
     rng, runs = seeded_generator(20261122), 6_000
     found: dict[bytes, int] = {}
     for _ in range(runs):

@@ -136,7 +136,6 @@ def test_a_bernoulli_contributor_never_has_two_dummies_in_a_cell_and_any_subset_
 
 
 def test_bernoulli_dummies_reach_nearly_all_cells_where_they_must() -> None:
-    """Cells drawn twice are drawn again until there are enough."""
     counts = BernoulliDummies(64, 0.98).counts(200, 64, seeded_generator(6))
     assert 180 < counts.min() <= counts.max() <= 200
 

@@ -104,7 +104,6 @@ def test_as_few_bits_are_reversed_as_privacy_allows(
 def test_the_paper_s_horse_is_more_private_than_its_formula_says(
     loss: float, blanket: float
 ) -> None:
-    """Published as 1 and as 0.05."""
     exact = amplified_epsilon(of_randomized_response(loss, 2), HORSE, 5e-8)
     assert exact == pytest.approx(blanket, rel=3e-3)
 
@@ -203,7 +202,6 @@ def test_neighbours_differ_in_no_more_bits_than_there_are() -> None:
 
 
 def test_reports_are_made_from_the_same_reversed_bits() -> None:
-    """They are therefore alike: their differences vary by the reports' own reversals alone."""
     law, users, runs = law_of(1.0, 2), 1_000, 400
     differences, sums = [], []
     for run in range(runs):
@@ -298,7 +296,6 @@ def test_constants_of_what_there_is_not_are_refused(
 def test_what_tables_leave_out_is_charged_for_every_report(
     reports: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also for the bits that reports are made from, each of every item, of either neighbor."""
     epsilon, delta, contributors = 2.0, 1e-3, 2_000
     drawn = 2 * len(LABELS) * (reports + (reports > 1))
     allowed = FOR_TABLES * delta / delta_of_tables(epsilon, drawn, contributors)

@@ -225,7 +225,6 @@ def test_parameters_that_are_not_allowed_are_named(
 
 @pytest.mark.parametrize("minimum", [7, 1000, 123_457])
 def test_devices_together_have_the_blanket_that_is_needed(minimum: int) -> None:
-    """Every average share of a tuple per device is sent in full: no share is dropped."""
     parameters = HadamardParameters(1.0, 1e-6, tuple("abcde"), dummies="poisson", rows=3)
     needed = poisson_for_overlapping(1.0, 1e-6, 0.5**3, 1)
     law = calibrate(parameters, 1, minimum)

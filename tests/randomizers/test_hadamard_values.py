@@ -73,7 +73,6 @@ def test_about_half_of_the_flips_that_there_may_be_are_boosted() -> None:
 
 
 def test_silent_devices_leave_their_rows_out() -> None:
-    """Every word carries the row of the device that sent it."""
     devices = HadamardValues(calibrate(HadamardValuesParameters(1.0, 2, ITEMS), 4))
     rng = seeded_generator(4)
     devices.enrol(1_000, rng)

@@ -149,7 +149,6 @@ def test_the_table_of_quantiles_is_right_and_the_same_everywhere() -> None:
 
 
 def test_directions_are_worked_out_in_whole_numbers() -> None:
-    """Recomputed with Python's integers, as their docstring defines them."""
     seed = bytes(range(1, 17))
     (found,) = directions(np.frombuffer(seed, np.uint8)[None], 7).tolist()
     low, high = (int.from_bytes(half, "little") for half in (seed[:8], seed[8:]))
@@ -192,7 +191,6 @@ def some_examples(count: int, features: int, classes: int) -> NDArray[np.int64]:
 
 
 def test_gradients_are_those_of_the_loss() -> None:
-    """Finite differences of the loss, at a nonzero model."""
     features, classes = 3, 4
     asked = LdpSgdParameters(2.0, 1e-5, features, classes)
     devices = LdpSgd(calibrate(asked, 1, minimum=100))

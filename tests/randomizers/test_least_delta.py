@@ -91,7 +91,6 @@ def honest(number: int) -> Devices[Any]:
 
 
 TIGHT = {0, 1, 2, 7, 8}
-"""Cases in which the attacker's test is the optimal one."""
 
 
 @pytest.mark.parametrize("number", range(len(HONEST)))

@@ -45,7 +45,6 @@ TREES = [Levels(4, (2, 2)), Levels(4, (4,))]
 
 
 def messages(levels: Levels, changes: int, boost: int, epochs: int) -> list[Counter[int]]:
-    """Return each stream's words of one or several epochs; 0 means no value."""
     law = ShuffledLevelCountsLaw(
         epochs, levels, 1.0, 1e-6, changes, boost, STAGE, STAGE if boost else None
     )
@@ -88,7 +87,6 @@ def test_no_pair_of_boosted_streams_is_told_apart_better_than_claimed() -> None:
 def test_boosted_streams_differ_no_more_than_the_noise_is_sized_on(
     levels: Levels, changes: int, boost: int
 ) -> None:
-    """Compares the messages sent for one stream but not the other, by their number in a cell."""
     epochs, words = 3, levels.cells - 1
     reports = ItemReports(epochs, changes, boost, 0.0, len(levels.branching))
     bounds = [
@@ -158,7 +156,6 @@ def worst(streams: Sequence[Counter[int]], held: float, left: float, epsilon: fl
 
 
 def joint(kinds: Sequence[tuple[int, int, float]]) -> Pair:
-    """Return both probabilities of all views of the cells; equal ratios are merged."""
     p: NDArray[np.float64]
     q: NDArray[np.float64]
     p, q = np.ones((2, 1))

@@ -105,7 +105,6 @@ def test_noise_for_hundreds_of_thousands_of_epochs_is_enough_and_hardly_more(
 
 @pytest.mark.parametrize("pairs", [CELLS[1] // 2, 1 << 19])
 def test_sets_of_words_are_charged_for_no_less_than_the_true_delta(pairs: int) -> None:
-    """Without an overlap: one cell shifted up and one down for every message."""
     mean, delta = 60.0 * pairs, 1e-11
     reports = ItemReports(pairs, 0, 0, 0.0)
     for epsilon in (
@@ -216,7 +215,6 @@ def test_a_coarser_grid_tells_no_less_and_has_no_mass_more(one: LossDistribution
 
 
 def test_compositions_on_a_coarser_grid_tell_no_less_and_hardly_more() -> None:
-    """More points than are stored, compared with the same with all of them."""
     told = shifted_losses(PoissonNoise(900.0), 1)
     fine, coarse = on_grid(told, 1e-4), on_grid(told, 1e-3)
     assert len(fine.masses) > 4_096 > len(coarse.masses)

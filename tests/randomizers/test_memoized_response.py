@@ -50,7 +50,6 @@ def test_golden_one_claimed_and_4_65_lost_after_ten_epochs_with_one_change() -> 
 
 @pytest.mark.parametrize(("last_epoch", "lost"), [(10, 5.509), (64, 37.374), (256, 150.680)])
 def test_all_of_epsilon_for_the_permanent_response_loses_more(last_epoch: int, lost: float) -> None:
-    """A claim of 1 that is attained in the end, and losses that grow with the horizon."""
     law = calibrate(MemoizedResponseParameters(1.0, calibration="full"), last_epoch)
     assert law.permanent.loss == law.epsilon
     assert law.stream_loss == pytest.approx(lost, abs=6e-4)

@@ -48,8 +48,6 @@ def test_how_far_a_table_is_from_its_law_is_stated() -> None:
 
 
 def test_a_draw_is_the_place_of_a_uniform_integer() -> None:
-    """Entries of the table are the limits, to the last of 128 bits."""
-
     class Fixed:
         def __init__(self, uniform: int) -> None:
             self.words = [uniform >> 64, uniform & (1 << 64) - 1]

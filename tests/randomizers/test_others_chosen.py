@@ -63,7 +63,6 @@ class Case:
         return max(float(np.maximum(p - factor * q, 0).sum()) for p, q in self.laws())
 
     def laws(self) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
-        """Yield laws of the released counts of neighboring values, for all values of all others."""
         for others in self._others(self.users - 1, list(self.sent)):
             for one, other in self.neighbors:
                 p, q = (added(others, self.sent[value]) for value in (one, other))
@@ -215,8 +214,6 @@ def of_streams(loss: float, delta: float, users: int) -> Case:
 
 @dataclass(frozen=True)
 class Protocol:
-    """A protocol's parameters, calibration, case, and epsilon among fewer honest users."""
-
     parameters: Callable[..., Any]
     calibrate: Callable[..., Any]
     case: Callable[[Any, int], Case]
@@ -292,7 +289,6 @@ def quieter(law: Any, factor: int) -> Any:
 
 
 def test_the_values_of_others_matter() -> None:
-    """A calibration that assumes empty values of others, or half of them empty, would be wrong."""
     protocol, law, users = law_of("fragments")
     case = protocol.case(law, users)
     others = next(case._others(users - 1, [()]))
@@ -312,7 +308,6 @@ def test_no_choice_of_fewer_others_breaks_the_epsilon_stated_for_them(name: str)
 
 @pytest.mark.parametrize("name", ["one item", "fragments of few"])
 def test_no_choice_of_others_breaks_the_delta_of_two_epochs(name: str) -> None:
-    """Others choose their values independently in each epoch; released counts are independent."""
     users = 6
     protocol, epsilon, delta, _, _, more = LAWS[name]
     asked = protocol.parameters(epsilon, 5 * delta, ALPHABET[:1], **more)

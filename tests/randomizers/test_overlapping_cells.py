@@ -27,7 +27,6 @@ Words = frozenset[tuple[int, ...]]
 
 
 def line(item: tuple[int, int], buckets: int) -> Words:
-    """Return the words (d, <d, x>) of an item, over all directions d of the plane."""
     directions = [(1, slope) for slope in range(buckets)] + [(0, 1)]
     return frozenset((*d, (d[0] * item[0] + d[1] * item[1]) % buckets) for d in directions)
 
@@ -37,7 +36,6 @@ def plane(buckets: int) -> list[Words]:
 
 
 SUNFLOWER = [frozenset({(0,), (10 + each,), (20 + each,)}) for each in range(4)]
-"""Sets that all share the same word."""
 
 
 @pytest.mark.slow

@@ -56,7 +56,6 @@ def test_collisions_are_no_more_likely_than_stated() -> None:
 
 @pytest.mark.parametrize("number", [0, 1, PRIME - 1, PRIME, PRIME + 1, 1 << 40, 1 << 61])
 def test_buckets_are_those_of_the_formula_in_whole_numbers(number: int) -> None:
-    """Products of the largest coefficients stay within 64 bits."""
     for each in (
         PairwiseHash(PRIME - 1, PRIME - 1, PRIME - 1),
         PairwiseHash.of("any"),

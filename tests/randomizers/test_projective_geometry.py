@@ -96,7 +96,6 @@ def test_numbers_and_points_are_one_to_one(order: int, coordinates: int) -> None
 
 @pytest.mark.parametrize(("order", "coordinates"), SMALL)
 def test_every_point_inside_and_outside_is_chosen_once(order: int, coordinates: int) -> None:
-    """Uniform numbers are therefore uniform points."""
     space = PointSpace(order, coordinates)
     every = set(range(space.points))
     for item, own in enumerate(sets_of(order, coordinates)):
@@ -374,7 +373,6 @@ def test_parameters_that_are_not_allowed_are_named(changed: dict[str, Any], mess
 
 
 def test_how_much_is_drawn_depends_on_no_value() -> None:
-    """The generator's final state is independent of the value."""
     law, left = law_of(3, 4), Counter[str]()
     for held in range(law.items + 1):
         devices, rng = ProjectiveGeometry(law), seeded_generator(91)

@@ -125,7 +125,6 @@ def test_levels_are_drawn_in_proportion() -> None:
 
 
 def test_a_level_reports_what_a_stream_over_its_nodes_does() -> None:
-    """Given the same draws: the nodes of level 3 hold two buckets each."""
     only = RangeValuesLaw(LAW.levels[:3], (0, 0, 1))
     devices, nodes = RangeValues(only), HadamardValues(only.levels[2])
     devices.enrol(500, seeded_generator(1))

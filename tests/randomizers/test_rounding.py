@@ -44,7 +44,6 @@ def test_no_term_takes_part_in_more_additions_than_are_counted() -> None:
 
 @pytest.mark.parametrize("alpha", [1.2, 2.0, 20.0])
 def test_divergences_are_of_the_largest_masses_and_losses_that_there_may_be(alpha: float) -> None:
-    """Some masses are as much more likely as possible, others as much less as they have to be."""
     slack, more = 0.01, 0.02
     likelier, less_likely = MASSES * (LOSSES > 0), MASSES * (LOSSES < 0)
     gained = likelier * np.expm1(more)

@@ -26,7 +26,6 @@ SMALL = [
 
 
 def shifts(code: AxisCode | Grid, items: int) -> set[tuple[int, int]]:
-    """Return cells raised by one user and not by another one, and the reverse, for all pairs."""
     cells = raised_cells(code)
     users = {
         frozenset[int]().union(*chosen)

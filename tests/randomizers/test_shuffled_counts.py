@@ -98,7 +98,6 @@ def test_no_two_streams_differ_more_than_the_noise_is_sized_on(changes: int, boo
 
 @pytest.mark.parametrize("kind", ["poisson", "negative_binomial"])
 def test_dummies_have_the_law_of_the_noise(kind: Any) -> None:
-    """Half as many contributors again as the minimum: the noise grows with them."""
     law = calibrate(ShuffledCountsParameters(1.0, DELTA, dummies=kind), 1, minimum=20)
     contributors, draws = 30, 4_000
     noise = law.noise

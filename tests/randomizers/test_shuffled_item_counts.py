@@ -49,7 +49,6 @@ def sent(law: ShuffledItemCountsLaw, items: Sequence[int]) -> list[Counter[int]]
 
 @pytest.mark.parametrize(("changes", "boost"), [(1, 2), (2, 1), (2, 3), (3, 2)])
 def test_no_two_streams_differ_more_than_the_noise_is_sized_on(changes: int, boost: int) -> None:
-    """Compares messages sent for one stream but not the other, by their number per word."""
     last_epoch = 3
     law = without_dummies(changes, boost, last_epoch)
     reports = ItemReports(last_epoch, changes, boost, 0.0)
@@ -97,7 +96,6 @@ def test_dummies_are_uniform_over_the_words_of_either_kind() -> None:
 
 
 def test_tables_are_charged_for_as_they_are_drawn_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Charged once per epoch for all words of a kind."""
     charged: list[tuple[CellNoiseLaw, int]] = []
     monkeypatch.setattr(
         "dpstream.randomizers.shuffled_counts.shuffled_item_counts.calibration.check_tables",

@@ -44,7 +44,6 @@ def test_a_value_raises_its_ancestors_while_it_holds() -> None:
 
 @pytest.mark.parametrize(("values", "word_bytes"), [(255, 1), (256, 2)])
 def test_words_are_as_wide_as_the_last_cell_needs(values: int, word_bytes: int) -> None:
-    """Cell 0 is the root, and the last one that of the last value."""
     law = ShuffledLevelCountsLaw(EPOCHS, Levels(values, (values,)), 1.0, DELTA, 0, 0, STAGE, None)
     assert law.word_form.dtype.itemsize == word_bytes
     assert sent(law, values) == [[0, values]]

@@ -29,7 +29,6 @@ from dpstream.randomizers.shuffled_counts.shuffled_value_stream.calibration impo
 ASKED = ShuffledCountsParameters(1, 1e-6, changes=4, dummies="shuffle")
 LAW = calibrate(ASKED, 170, 100)
 DYADIC = law_with(Kernel(1.0, 0.25), replace(ASKED, changes=2), 8)
-"""Stream whose messages up to the fourth epoch after a change all lie on the lattice."""
 
 
 def steps(
@@ -114,7 +113,6 @@ def test_no_stream_spends_more_than_its_clock(law: ShuffledValueStreamLaw) -> No
 
 
 def test_the_clock_holds_up_a_device_that_would_run_beyond_it() -> None:
-    """A law with less than streams need: words stay within the remaining budget, down to 0."""
     law = replace(DYADIC, clock=100_000)
     values = np.tile(np.array([[1], [0]], np.int8), (4, 50))
     sent = steps(law, values)

@@ -145,7 +145,6 @@ def differences(law: ShuffledValueStreamLaw, epochs: int) -> set[tuple[int, ...]
 def test_the_farthest_that_two_streams_can_be_apart_loses_what_is_stated(
     epsilon: float, delta: float
 ) -> None:
-    """In integers, from the table; a slightly larger distance would lose more."""
     law = law_of(2, epsilon, delta)
     factor = exponential(epsilon, rounded_up=False)
     assert exact_delta(law.noise, farthest(law), factor) <= Fraction(delta)
@@ -197,7 +196,6 @@ def test_choosing_by_what_was_published_gains_nothing(epsilon: float, delta: flo
 
 
 def test_a_stream_that_spends_as_fast_as_it_can_is_held_up_by_its_clock() -> None:
-    """At every epoch the value that costs most; and values that follow the noisy sums so far."""
     law = calibrate(ShuffledCountsParameters(1, 1e-6, changes=4, dummies="shuffle"), 170, 100)
     rng, devices, count = seeded_generator(2), ShuffledValueStream(law), 300
     devices.enrol(count, rng)
@@ -220,7 +218,6 @@ def test_a_stream_that_spends_as_fast_as_it_can_is_held_up_by_its_clock() -> Non
 
 
 def test_noise_that_two_epochs_share_would_be_noticed() -> None:
-    """With the same noise in both sums, their difference is what was sent."""
     law = law_of(2, 4.0, 1e-3)
     shifts = max(differences(law, 2))
     assert shifts[0] != shifts[1]

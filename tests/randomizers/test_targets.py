@@ -93,7 +93,6 @@ NOISE_FOR: dict[str, Callable[[float, float], float]] = {
         shuffled_oracles.published_probability(epsilon, delta, 10**6, 2)
     ),
 }
-"""Functions that return the noise for an epsilon and a delta."""
 
 LOSS_FOR: dict[str, Callable[[float, float], float]] = {
     "amplification.most_local_loss": lambda epsilon, delta: amplification.most_local_loss(
@@ -134,7 +133,6 @@ EPSILON_FOR: dict[str, Callable[[float], float]] = {
         lambda delta: whole_streams.charged_once(1.0, 1000, delta).epsilon
     ),
 }
-"""Functions that return the epsilon for a delta."""
 
 OF_NO_DELTA = {"charges.composed_epsilon": 2.0}
 """Answers for a delta of 0, which other functions reject."""

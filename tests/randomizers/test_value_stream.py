@@ -193,7 +193,6 @@ def test_every_letter_of_the_tail_has_as_many_words_as_its_weight() -> None:
 
 @pytest.mark.parametrize("step", [0.7, -0.7, 3.5, -0.02])
 def test_tilted_letters_are_drawn_as_often_as_they_should_be(step: float) -> None:
-    """Chi-square test, which rejects the law without the tilt or with another one."""
     draws = 400_000
     same = np.ones(draws)
     moved, left, goal = 1.0, 20.0, 2.5
@@ -344,7 +343,6 @@ def test_epochs_that_are_passed_over_are_as_if_everybody_were_silent(passed_over
 
 
 def test_changes_that_are_known_of_silent_devices_are_followed_meanwhile() -> None:
-    """A change log knows a silent device's value: it counts at once, and is boosted."""
     law = calibrate(ValueStreamParameters(1.0, 2), 170)
     told, silent = Histories(law, 1), Histories(law, 1)
     nobody = np.zeros(1, np.bool_)

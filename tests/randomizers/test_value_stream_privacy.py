@@ -40,7 +40,6 @@ def largest_sum_of_squares(epochs: int, changes: int) -> float:
 
 
 def law_at_epsilon_itself(epochs: int, changes: int, epsilon: float) -> ValueStreamLaw:
-    """Return the law without a rounding reserve, to which the bound is closest."""
     parameters = ValueStreamParameters(epsilon + 1e-6, changes)
     clock = largest_sum_of_squares(epochs, changes) + RESERVE
     return law_of_clock(KERNEL, clock, parameters, epochs, epsilon)
@@ -235,7 +234,6 @@ def test_no_stream_leaves_the_bounds_however_often_it_changes(
 
 
 def test_streams_that_react_to_their_letters_leave_them_no_more(deployed: ValueStreamLaw) -> None:
-    """A user who sees published values, and changes in the most revealing way."""
     low, high = bounds(deployed)
     for sign in (1, -1):
         histories = Histories(deployed, DEVICES)

@@ -124,7 +124,6 @@ def _interesting(rng: random.Random, present: int, width: int) -> bytes:
 
 
 def _reshape(rng: random.Random, payload_bytes: int) -> tuple[int, bytes]:
-    """Change encoding, word size and width to values that may fit the payload length."""
     encoding, size, width = rng.randrange(2), rng.choice([1, 2, 4, 8]), rng.choice([1, 2, 3, 6])
     rows = payload_bytes // (size * width + 4 * encoding)
     messages = rng.choice([rows, rng.getrandbits(40)])

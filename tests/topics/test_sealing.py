@@ -108,7 +108,6 @@ def test_boxes_of_another_key_and_rows_nobody_packs_are_left_out() -> None:
 
 
 def test_the_order_of_boxes_says_nothing_of_the_order_of_reports() -> None:
-    """Each of the 24 orders of four reports occurs about equally often."""
     values = np.arange(4, dtype="<u4")[:, None]
     orders: dict[tuple[int, ...], int] = {}
     rounds = 600

@@ -93,7 +93,6 @@ def test_counts_beyond_2_31_add_up() -> None:
 
 
 def test_a_share_says_nothing_of_the_table_beside_it() -> None:
-    """Every bit of one party's share is set about half of the time."""
     for value in (0, 1, 2**31):
         cells = 20_000
         rows = shared([value] * cells)
@@ -214,8 +213,6 @@ def test_a_sum_of_too_few_devices_is_not_handed_on() -> None:
 
 
 class TestGolden:
-    """Rows and partials as running jobs have them."""
-
     def test_a_row_that_was_sealed_once_opens_to_the_same_shares(self) -> None:
         rows = np.frombuffer(bytes.fromhex(ROW), "<u8")[None, :]
         assert rows.shape[1] == SMALL.row_form.width

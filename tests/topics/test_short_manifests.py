@@ -186,7 +186,6 @@ def test_what_is_no_membership_is_refused(payload: bytes, producers: int, proble
 
 
 def test_every_byte_of_a_short_manifest_is_checked(forge: Forge) -> None:
-    """Every changed byte is rejected, or yields the only encoding of another manifest."""
     populations, inside = crowd(200), np.ones(200, np.bool_)
     writer = reader()
     passed(writer, 3, manifest(1, inside, populations))

@@ -73,7 +73,6 @@ class Mortal:
 
 
 def days(phone: Phone, *, kill: int | None) -> int:
-    """Run an app for five days, restarting it when killed; return its number of actions."""
     mortal = Mortal(phone, kill or 10**6, after=True)
     phone.store, phone.more = mortal, {"transport": mortal}
     start = phone.start
@@ -121,7 +120,6 @@ def test_killed_at_any_step_it_goes_on_where_it_was(
 
 
 def test_a_store_that_is_read_by_two_at_once(phone: Phone) -> None:
-    """Another process takes the same step between every read and write of this one."""
     phone.start().join()
     other = phone.start()
 
@@ -147,8 +145,6 @@ def test_a_store_that_is_read_by_two_at_once(phone: Phone) -> None:
 
 
 class Watched(MemoryStore):
-    """Record everything that was ever drawn and stored, whether or not it was sent."""
-
     def __init__(self) -> None:
         super().__init__()
         self.drawn: dict[tuple[str, int], set[bytes]] = {}

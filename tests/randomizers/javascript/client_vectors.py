@@ -68,7 +68,6 @@ KINDS: Final = {
     "UnreachableError": "unreachable",
     "DeviceError": "app",
 }
-"""Errors that clients without exception classes report as a plain error."""
 
 
 def _job(protocol: str, length: str = "1d", **parameters: Any) -> dict[str, Any]:
@@ -95,13 +94,10 @@ JOBS: Final[Mapping[str, tuple[dict[str, Any], list[Any]]]] = {
     "single_message": (SETS, ["pear", None, 3]),
     "shuffled_counts": (_job("shuffled_counts", epsilon=1, delta=1e-6), [1, 1, 0, 1]),
 }
-"""Jobs of all protocols, and the values of their devices, day by day."""
 
 
 @dataclass
 class Recorder:
-    """Record a device's steps, its requests, and its stored document whenever it changes."""
-
     label: str
     job: DeployedJob
     limit: tuple[float, float] = (4, 1e-3)
@@ -200,7 +196,6 @@ def of_protocol(protocol: str, laws: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def of_accidents() -> dict[str, Any]:
-    """Record a server that is down, busy, wrong about time, gone and back; a user who leaves."""
     recorder = Recorder("client accidents", deployed())
     collector = recorder.collector
     recorder.does("report", True)
@@ -314,7 +309,6 @@ def of_revisions() -> dict[str, Any]:
 
 
 def of_strangers() -> dict[str, Any]:
-    """Record descriptions that are unsigned, of another job, or malformed."""
     key = Ed25519PrivateKey.from_private_bytes(bytes(32))
     recorder = Recorder("client strangers", deployed(key=key))
     recorder.does("join")
@@ -477,7 +471,6 @@ def pauses_before_epochs() -> list[list[Any]]:
 
 
 def pauses() -> list[list[Any]]:
-    """List consecutive failures, the server's requested delay, jitter, and seconds to wait."""
     return [
         [failures, asked, jitter, seconds_to_wait(failures, asked, jitter)]
         for failures in (1, 2, 7, 13, 60)

@@ -65,7 +65,6 @@ from dpstream.randomizers.value_stream.range_values.calibration import calibrate
 FOLDER: Final = Path(__file__).parents[3] / "randomizers" / "javascript" / "vectors"
 
 RARE: Final = "rare_draws"
-"""File of extremely rare draws."""
 
 _WORD: Final = (1 << 64) - 1
 
@@ -192,7 +191,6 @@ def without(stream: Stream, silent: Callable[[int], bool]) -> Stream:
 
 
 def of_booleans(epochs: int) -> list[Stream]:
-    """List: one, occasional changes, changes at every epoch, and the same with silences."""
     seldom = every(epochs, lambda epoch: epoch // 7 & 1)
     often = every(epochs, lambda epoch: epoch & 1)
     return [
@@ -329,7 +327,6 @@ CASES: Final[dict[str, Callable[[], Iterator[tuple[Any, list[Stream]]]]]] = {
 
 
 def main(arguments: list[str]) -> int:
-    """Write all files, or list the outdated ones."""
     differing = []
     files = {protocol: written(protocol) for protocol in PROTOCOLS}
     files[RARE] = json.dumps(rare_draws(), separators=(",", ":")).replace('{"m', '\n{"m') + "\n"
