@@ -110,7 +110,7 @@ def test_the_published_calibration_is_that_of_the_paper_where_it_is_private() ->
         law_of(calibration="published", dummies="bernoulli", minimum=1000)
     with pytest.raises(ValueError, match="not private with epsilon 16"):
         law_of(calibration="published", epsilon=16.0)
-    # Dummies in almost all cells hide as little as dummies in almost none.
+    # Dummies of almost all contributors hide as little as dummies of almost none.
     with pytest.raises(ValueError, match="not private with epsilon 1 and 1306 contributors"):
         law_of(calibration="published", dummies="bernoulli", minimum=1306)
 

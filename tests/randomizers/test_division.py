@@ -94,7 +94,7 @@ def test_parts_that_do_not_fit_are_as_rare_as_is_said(most: int, instances: int)
 @pytest.mark.parametrize("instances", range(2, MOST_INSTANCES + 1))
 @pytest.mark.parametrize("most", [2_000, 10**6, 10**9])
 def test_room_is_what_is_proven_to_suffice(most: int, instances: int) -> None:
-    """Bernstein's inequality has a slack of a fifth; removing more would violate it."""
+    """Capacity by Bernstein's inequality, whose slack of a fifth must not be removed."""
     spare = room_of_part(most, instances) - most / instances
     variance = most / instances * (1 - 1 / instances)
     rarity = math.log(instances) - math.log(MISFIT)

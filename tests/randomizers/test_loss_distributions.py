@@ -331,7 +331,7 @@ def test_every_pattern_of_directions_is_private_by_the_sum_over_all_outcomes(
         spent = either.delta(pattern.count(1), epsilon)
         assert exact <= spent <= exact * (1 + 1e-2) + 5e-8
     assert either.private(epsilon, 1.02 * max(true) + 5e-8)
-    # One pattern too many is rejected.
+    # A single pattern above delta violates privacy.
     assert not either.private(epsilon, 0.999 * max(true))
 
 

@@ -136,7 +136,7 @@ def test_epsilon_and_delta_are_two_ways_to_say_the_same(
 def test_shifts_in_mixed_directions_are_no_worse(
     last_epoch: int, ups: Sequence[int], epsilon: float
 ) -> None:
-    """Assumption of every-epoch counts: the worst case is one stream with all the messages."""
+    """Every-epoch counts rely on this: the worst case is one stream with all the messages."""
     noise = poisson_for_epochs(epsilon, 1e-6, last_epoch)
     for up in ups:
         parts = [

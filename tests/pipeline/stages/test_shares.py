@@ -324,7 +324,7 @@ def test_a_window_whose_shares_do_not_match_is_withheld_and_no_other(
 def test_a_sum_that_may_have_wrapped_around_is_not_published(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bounded by the most equal reports that the window's devices can send, whatever the sum."""
+    """Bounded by the maximum number of equal reports from the window's devices, not by the sum."""
     monkeypatch.setattr("dpstream.pipeline.stages.added_shares.MOST_ALIKE", CELLS - 1)
     world = run(begun(deployed(), folder / "too many"))
     reason = (
