@@ -1,4 +1,4 @@
-"""Tries what a login may not do on a cluster, one operation after the other."""
+"""Try operations on a cluster that a login is not allowed to do, one at a time."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _TRANSACTIONAL_ID_REFUSED = 53
 
 
 class Attempts:
-    """What one login tries; every method says whether the broker refused it in so many words."""
+    """Operations tried by one login. Methods return whether the broker denied authorization."""
 
     def __init__(self, connection: Connection) -> None:
         settings = connection.kafka_python()
@@ -45,7 +45,7 @@ class Attempts:
         self._consumer: Any = KafkaConsumer(
             **settings, enable_auto_commit=False, auto_offset_reset="earliest"
         )
-        # An idempotent one asks for more before it writes.
+        # An idempotent producer needs a further permission before it writes.
         self._producer: Any = KafkaProducer(**settings, enable_idempotence=False, acks="all")
         self._settings = settings
 
@@ -58,7 +58,6 @@ class Attempts:
         self._admin.close()
 
     def topic(self, operation: str, name: str) -> bool:
-        """Try an operation on a topic."""
         return {
             "READ": self._read,
             "WRITE": lambda name: _refused(lambda: self._producer.send(name, b"x").get(_PATIENCE)),
@@ -75,7 +74,7 @@ class Attempts:
         }[operation](name)
 
     def group(self, operation: str, name: str, topic: str) -> bool:
-        """Try an operation on a consumer group; of a topic of which it could commit offsets."""
+        """Try an operation on a consumer group and the topic whose offsets it would commit."""
         where = TopicPartition(topic, 0)
         return {
             "READ": lambda: _refused(
@@ -86,7 +85,6 @@ class Attempts:
         }[operation]()
 
     def cluster(self, operation: str) -> bool:
-        """Try an operation on the cluster."""
         everything = ResourcePatternFilter(ResourceType.ANY, None, ACLResourcePatternType.ANY)
         looked_for = ACLFilter(None, None, ACLOperation.ANY, ACLPermissionType.ANY, everything)
         mine = ACL(
@@ -104,7 +102,6 @@ class Attempts:
         }[operation]()
 
     def transaction(self, name: str) -> bool:
-        """Try to begin a transaction."""
         producer: Any = KafkaProducer(
             **self._settings, transactional_id=name, max_block_ms=int(_PATIENCE * 1000)
         )
@@ -119,7 +116,7 @@ class Attempts:
     def _read(self, name: str) -> bool:
         where = TopicPartition(name, 0)
         if self.topic("DESCRIBE", name):
-            # Who may read may describe, too; and the client would ask for ever.
+            # Read permission implies Describe, and the client would retry forever.
             return True
         self._consumer.assign([where])
         self._consumer.seek(where, 0)
@@ -143,7 +140,6 @@ class Attempts:
 
 
 def _refused(attempt: Callable[[], Any]) -> bool:
-    """Whether a broker says no: by an error, or by what it answers."""
     deadline = time.monotonic() + _PATIENCE
     while True:
         try:
@@ -154,7 +150,7 @@ def _refused(attempt: Callable[[], Any]) -> bool:
             said = type(error).__name__
         if "AuthorizationFailed" in said:
             return True
-        # Whoever coordinates groups may have to begin first.
+        # The group coordinator may still be starting.
         if "Coordinator" not in said or time.monotonic() > deadline:
             return False
         time.sleep(0.2)

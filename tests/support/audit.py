@@ -1,10 +1,9 @@
-"""Whether every report was counted once: all that was published is computed again from the draws.
+"""Audit that every report was counted once, by recomputing all publications from the draws.
 
-The first manifest of an epoch names the producers that are in its window. What their devices drew
-is computed from seeds, counted, and compared with the first complete partial of the epoch, integer
-by integer; then the estimates are made of these counts and compared with what was published, bit
-for bit. Every report that a producer drew must then be accounted for: counted, or refused or late
-and its producer named by no manifest of the epoch.
+The reports of the producers in the first manifest of an epoch are recomputed from seeds and
+compared with the first complete partial, integer by integer. The estimates from these counts are
+compared with the published ones, bit for bit. Every other drawn report must be accounted for as
+rejected, or as late with its producer in no manifest of the epoch.
 """
 
 from __future__ import annotations
@@ -39,22 +38,18 @@ _SHOWN = 20
 _READ = (Role.PRODUCERS, Role.MANIFESTS, Role.PARTIALS, Role.ESTIMATES, Role.DEAD_LETTERS)
 
 Logs = Mapping[Role, Sequence[LogRecord]]
-"""The topics that are kept, each of one partition."""
+"""Audited topics, of one partition each."""
 
 
 class AuditError(AssertionError):
-    """Something was lost, counted twice or altered; the message says what and where."""
+    """A report was lost, counted twice or altered. The message states what and where."""
 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """What a producer has drawn, in all its lives.
+    """Draws of a producer over all its process lifetimes.
 
-    Attributes:
-        devices: its own.
-        enrolment: the id it registered under.
-        epochs: that it closed, increasing.
-        punctual: whether every window must have waited for it.
+    `epochs` were closed and are increasing. All windows must have waited for a `punctual` producer.
     """
 
     devices: SeededDevices
@@ -65,15 +60,14 @@ class Drawn:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Where the reports went, all of them right.
+    """Counts of a passed audit.
 
     Attributes:
-        epochs: that were decided.
-        fates: how many epochs had each.
-        counted: reports that are in a partial.
-        late: reports whose producer came too late for the window.
-        refused: reports that lie among the dead letters.
-        repeated: partials and estimates that were written more than once, equal each time.
+        fates: Number of epochs per window status.
+        counted: Reports included in a partial.
+        late: Reports whose producer was too late for the window.
+        refused: Reports among the dead letters.
+        repeated: Partials and estimates written more than once, equal each time.
     """
 
     epochs: int
@@ -85,7 +79,6 @@ class Account:
 
 
 def read_logs(cluster: Cluster, job: DeployedJob) -> Logs:
-    """The topics of a deployment that an audit needs."""
     return {
         role: tuple(cluster.read(job.topic(role), start=job.start_offset(role))) for role in _READ
     }
@@ -98,11 +91,6 @@ def audit(
     last_epoch: int,
     noise_key: NoiseKey | None = None,
 ) -> Account:
-    """Compute everything again, up to an epoch that all who are punctual have closed.
-
-    Raises:
-        AuditError: something differs.
-    """
     auditor = _Auditor(job, logs, drawn, last_epoch, StageNoise(job, noise_key))
     account = auditor.run()
     if auditor.problems:
@@ -113,8 +101,6 @@ def audit(
 
 @dataclass(slots=True)
 class _Window:
-    """What the first manifest of an epoch makes of it."""
-
     manifest: Manifest
     inside: list[EnrolledProducer]
 
@@ -172,7 +158,6 @@ class _Auditor:
         self.problems.append(f"epoch {epoch}: {what}")
 
     def _windows(self) -> dict[int, _Window]:
-        """What the first manifest of every epoch says."""
         first: dict[int, Manifest] = {}
         begins = 1
         for record in self.logs[Role.MANIFESTS]:
@@ -201,7 +186,7 @@ class _Auditor:
     def _inside(
         self, window: _Window, reports: Mapping[bytes, Mapping[int, Reports]]
     ) -> dict[str, Reports]:
-        """What the producers of a window sent for it, by name."""
+        """Return the reports of the producers in a window, by producer name."""
         epoch = window.manifest.epoch
         inside = {}
         for producer in window.inside:
@@ -237,7 +222,7 @@ class _Auditor:
             self._problem(manifest.epoch, f"is {manifest.fate}, {contributors} make it {fate}")
 
     def _payload(self, epoch: int, inside: Iterable[Reports]) -> bytes:
-        """The counts of these reports and of the stage's dummies, or their noisy sum."""
+        """Return the counts of these reports and of the shuffler's dummies, or their noisy sum."""
         aggregator: Aggregator = self.job.aggregator()
         local = self.job.epochs.local(epoch)
         if self.job.stage_sum is not None:
@@ -252,7 +237,6 @@ class _Auditor:
         return aggregator.to_bytes()
 
     def _partials(self) -> dict[int, list[bytes]]:
-        """The complete partials of every epoch, the one that counts first."""
         complete: defaultdict[int, list[bytes]] = defaultdict(list)
         attempts: defaultdict[tuple[int, bytes], dict[int, PartialPart]] = defaultdict(dict)
         for record in self.logs[Role.PARTIALS]:
@@ -278,7 +262,6 @@ class _Auditor:
                 self._problem(epoch, f"{which} is wrong: {self._explain(epoch, inside, each)}")
 
     def _explain(self, epoch: int, inside: Mapping[str, Reports], found: bytes) -> str:
-        """What wrong counts look like."""
         for name in inside:
             others = [made for who, made in inside.items() if who != name]
             if found == self._payload(epoch, others):
@@ -288,7 +271,6 @@ class _Auditor:
         return f"not what {', '.join(inside)} sent"
 
     def _estimates(self) -> dict[int, list[EstimateRecord]]:
-        """The estimates of every epoch, the one that counts first."""
         found: defaultdict[int, list[EstimateRecord]] = defaultdict(list)
         for record in self.logs[Role.ESTIMATES]:
             estimate = EstimateRecord.from_bytes(record.value)
@@ -317,7 +299,6 @@ class _Auditor:
                 )
 
     def _refused(self) -> set[tuple[bytes, int]]:
-        """Producers and epochs of which something lies among the dead letters."""
         refused = set()
         for record in self.logs[Role.DEAD_LETTERS]:
             try:
@@ -339,7 +320,6 @@ class _Auditor:
         windows: Mapping[int, _Window],
         reports: Mapping[bytes, Mapping[int, Reports]],
     ) -> Account:
-        """Find every report that was drawn where it must be."""
         refused, where = self._refused(), Counter[str]()
         for each in self.drawn:
             for epoch, made in reports[each.enrolment].items():

@@ -1,4 +1,4 @@
-"""How far off random boxes are."""
+"""Error of random box queries."""
 
 from __future__ import annotations
 
@@ -9,11 +9,7 @@ from dpstream.randomizers.cell_codes.grid import Grid
 
 
 def box_error(grid: Grid, noise_variance: float) -> float:
-    """Mean absolute error of a random box, or of a random range where there is one axis.
-
-    Args:
-        grid: with independent random ranges on its axes.
-        noise_variance: of every cell; the noise is taken to be normal.
+    """Return the mean absolute error of a random box, or range, under normal noise in every cell.
 
     >>> from dpstream.randomizers.cell_codes.levels import Levels
     >>> round(box_error(Grid((Levels(1024, (4, 4, 4, 4, 4)),)), noise_variance=180.3), 1)

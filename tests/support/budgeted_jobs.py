@@ -1,4 +1,4 @@
-"""Jobs about people who have a budget, and several who deploy them at the same moment."""
+"""Jobs about a population with a budget, and concurrent deployments of several."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ def job_about(
     epsilon: float = 1,
     **keys: object,
 ) -> Job:
-    """A job that costs its people so much, and may state how much they may be charged in all."""
     return new_job(
         name,
         "future_rand",
@@ -35,7 +34,7 @@ def job_about(
 
 
 def deploy_at_once(clusters: Sequence[Cluster], jobs: Sequence[Job]) -> list[bool]:
-    """Deploy each of the jobs after all of them were planned; whether their budget admitted it."""
+    """Deploy all jobs after planning all of them. Return whether the budget admitted each."""
     together = Barrier(len(jobs))
 
     def begin(where: Cluster, job: Job) -> bool:

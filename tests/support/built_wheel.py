@@ -1,4 +1,4 @@
-"""The wheel of the sources that lie here, built without a network."""
+"""Wheel of the current sources, built offline."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ _LEFT = shutil.ignore_patterns("__pycache__", ".*", "node_modules")
 
 
 def copy_sources(folder: Path) -> Path:
-    """Copy what a wheel is built from into a new folder, links as links."""
     folder.mkdir(parents=True)
     for name in ("dpstream", *FOLDERS):
         shutil.copytree(ROOT / name, folder / name, symlinks=True, ignore=_LEFT)
@@ -24,11 +23,7 @@ def copy_sources(folder: Path) -> Path:
 
 
 def build(sources: Path, folder: Path, what: str = "wheel") -> Path:
-    """Build a ``wheel`` or an ``sdist`` of a folder into another one.
-
-    Raises:
-        RuntimeError: it cannot be built.
-    """
+    """Build a ``wheel`` or an ``sdist`` of a folder into another one."""
     folder.mkdir(parents=True, exist_ok=True)
     before = set(folder.iterdir())
     program = "import sys; from setuptools import build_meta; "

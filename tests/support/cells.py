@@ -1,7 +1,7 @@
-"""A protocol in which every report is its own cell, so that nothing can be lost or counted twice.
+"""Protocol in which every report has its own cell, to detect any lost or repeated report.
 
-A device's value is the number of its cell, and its report says just that: no noise, no privacy. The
-state counts reports per cell and epoch; after any accident every count must be exactly 1.
+A device's value is the number of its cell, and its report states exactly that: no noise, no
+privacy. The state counts reports per cell and epoch, and after any fault every count must be 1.
 """
 
 from __future__ import annotations
@@ -42,8 +42,6 @@ class CellsLaw:
 
 
 class Cells(Devices[CellsLaw]):
-    """The randomizer that does not randomize."""
-
     @property
     def guarantee(self) -> Guarantee:
         return Guarantee(
@@ -125,5 +123,4 @@ CELLS = Protocol(
 
 
 def register() -> None:
-    """Make the protocol known in this process."""
     PROTOCOLS[NAME] = CELLS

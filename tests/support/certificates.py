@@ -1,4 +1,4 @@
-"""Certificates of this machine, for servers of tests."""
+"""TLS certificates for 127.0.0.1, for servers in tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from cryptography.x509.oid import NameOID
 
 
 def write_certificate(certificate: Path, key: Path) -> None:
-    """Of 127.0.0.1, signed by itself."""
     private_key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
     now = datetime.now(UTC)

@@ -1,4 +1,4 @@
-"""How often the users of an input change."""
+"""Distribution of changes per user in an input."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from dpstream.pipeline.devices.change_log import ChangeLog
 
 
 def changes_per_user(log: ChangeLog) -> NDArray[np.int64]:
-    """How many users change how often: int64, entry c counts the users with c changes."""
+    """Return how many users have each number of changes, indexed by the number of changes."""
     each = np.bincount(log.user_indices, minlength=len(log.users))
     return np.bincount(each).astype(np.int64)

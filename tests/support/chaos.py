@@ -1,4 +1,4 @@
-"""Has faults befall a fleet and its brokers, one after the other, and sees that work goes on."""
+"""Inject faults into a fleet and its brokers one at a time, and check that work continues."""
 
 from __future__ import annotations
 
@@ -11,62 +11,47 @@ from tests.support.faults import Fault, Kind, Schedule
 from tests.support.fleet import LEAD, Fleet
 from tests.support.small_disks import SmallDisk
 
-# Who is without a broker or a stage makes no progress: so many seconds are given to it at most.
+# A member without a broker or a stage makes no progress: maximum seconds of such a fault.
 _SECONDS_HELD = 8.0
 
-# What must not keep anybody from going on.
+# Faults that must not stop any member.
 _HARMLESS = frozenset({Kind.KILL, Kind.CLOCK, Kind.BROKER_CLOCK, Kind.IMPOSTOR, Kind.AHEAD})
 
 _NO_ROOM = "disk is full"
-# Who closes more epochs than this on a full disk has room.
+# The maximum number of epochs closed on a full disk. A producer that closes more has space.
 _WITHOUT_ROOM = 20
 
 Undo = Callable[[], None]
 
 
 class Brokers(Protocol):
-    """The brokers that a fleet works with, by name."""
-
-    def kill(self, name: str) -> None:
-        """End one with SIGKILL."""
-        ...
+    def kill(self, name: str) -> None: ...
 
     def start(self, name: str) -> None:
-        """Start it again on its data."""
+        """Restart a broker on its data."""
         ...
 
-    def signal(self, name: str, number: signal.Signals) -> None:
-        """Signal one."""
-        ...
+    def signal(self, name: str, number: signal.Signals) -> None: ...
 
     def set_clock(self, name: str, seconds: float) -> None:
-        """Have the clock of one go so many seconds fast."""
+        """Set a broker's clock ahead by some seconds."""
         ...
 
 
 class Network(Protocol):
-    """What fleet and brokers talk through."""
+    def cut(self, source: str, target: str) -> None: ...
 
-    def cut(self, source: str, target: str) -> None:
-        """Drop what `source` sends to `target`."""
-        ...
-
-    def heal(self, source: str, target: str) -> None:
-        """Drop it no more."""
-        ...
+    def heal(self, source: str, target: str) -> None: ...
 
 
 @dataclass
 class Chaos:
-    """What the faults of a schedule are done with.
+    """Injector of faults into a fleet.
 
     Attributes:
-        fleet: whose processes are struck.
-        brokers: theirs.
-        network: between them, where it can be cut.
-        disks: of producers, by name.
-        settled: epochs that are published between two faults.
-        done: how many faults are over.
+        disks: Disks of producers, by name.
+        settled: Epochs published between two faults.
+        done: Number of finished faults.
     """
 
     fleet: Fleet
@@ -77,7 +62,7 @@ class Chaos:
     done: int = 0
 
     def survive(self, schedule: Schedule) -> None:
-        """Have all faults befall the fleet; who fails is told how to repeat them."""
+        """Inject all faults of a schedule. A failure reports how to repeat them."""
         self.done = 0
         try:
             for fault in schedule.faults:
@@ -95,7 +80,7 @@ class Chaos:
             raise
 
     def _strike(self, fault: Fault) -> Undo:
-        """Begin a fault; returns what ends it."""
+        """Start a fault and return the function that ends it."""
         fleet, name = self.fleet, fault.target
         match fault.kind:
             case Kind.KILL:
@@ -138,10 +123,10 @@ class Chaos:
         return lambda: fleet.remove(twin)
 
     def _impersonate(self, name: str) -> Undo:
-        """Somebody registers under a name that is taken, and reports epochs that are open."""
+        """Start a producer under a name already in use that reports open epochs."""
         fleet = self.fleet
         before = fleet.dead_letters()
-        # By the time it is there, the others should not be further.
+        # The other producers should not be ahead of this epoch when it is published.
         begins = fleet.published + 3 * LEAD
         twin = fleet.double(name, seed=fleet.seed + 1, first_epoch=begins)
         fleet.wait_until(lambda: fleet.dead_letters() > before, f"{twin} is refused")
@@ -151,7 +136,7 @@ class Chaos:
         fleet, disk, member = self.fleet, self.disks[name], self.fleet.members[name]
         before, closed = fleet.said(name, _NO_ROOM), len(member.noted("closed"))
         disk.fill(room)
-        # What was written long ago may be written over, which needs no room.
+        # Old records may be overwritten, which needs no disk space.
         fleet.wait_until(
             lambda: (
                 fleet.said(name, _NO_ROOM) > before
@@ -177,9 +162,9 @@ class Chaos:
 
 
 def _takeover(fault: Fault) -> int:
-    """Epochs that may be on their way already: when more come, others have the partitions."""
+    """Return the number of epochs that may already be in flight; more require a takeover."""
     return 8 if fault.kind is Kind.PAUSE else 0
 
 
 def _nothing() -> None:
-    """Has no end that one would have to bring about."""
+    """End of a fault that ends by itself."""

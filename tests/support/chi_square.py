@@ -1,4 +1,4 @@
-"""How well numbers fit a law."""
+"""Goodness of fit of counts to a distribution."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from scipy import stats
 def fit(
     counts: NDArray[np.int64], cdf: Callable[[NDArray[np.int64]], NDArray[np.float64]]
 ) -> float:
-    """The p-value of a chi-square test, with at least 10 expected in each of at most 60 groups.
+    """Return the p-value of a chi-square test, with at least 10 expected counts per group.
 
-    Of a law with next to nothing where the counts are there is but one such group. So the largest
-    distance of the distribution functions is looked at as well (Dvoretzky, Kiefer, Wolfowitz).
+    If the expected mass is almost entirely outside the counts, only one group exists. So the
+    largest distance of the distribution functions is tested as well (Dvoretzky, Kiefer, Wolfowitz).
     """
     edges = np.unique(np.quantile(counts, np.linspace(0, 1, 60)).astype(np.int64))
     below = np.searchsorted(np.sort(counts), edges, "right")
@@ -34,7 +34,7 @@ def _chi_square(below: NDArray[np.int64], shares: NDArray[np.float64], total: in
         if waiting[1] >= 10:
             grouped.append(waiting)
             waiting = [0.0, 0.0]
-    # What is left over is too rare to be a group of its own.
+    # The remaining mass is too small for a group of its own.
     if grouped:
         grouped[-1] = [a + b for a, b in zip(grouped[-1], waiting, strict=True)]
     if len(grouped) < 2:

@@ -1,4 +1,4 @@
-"""A Chromium without a window, and pages that tell on themselves."""
+"""Headless Chromium, and pages that record their own errors."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ ARGUMENTS = (
     "--disable-sync",
 )
 PATIENCE = 30_000.0
-"""Milliseconds; far longer than anything takes: who needs them has failed."""
+"""Milliseconds; far longer than any expected wait."""
 
-# Violations of the content security policy are told to the page itself.
+# The page itself receives violations of the content security policy.
 _WATCH = """
 window.violations = [];
 document.addEventListener("securitypolicyviolation", (event) =>
@@ -34,8 +34,6 @@ document.addEventListener("securitypolicyviolation", (event) =>
 
 @dataclass
 class Watched:
-    """A page, what it asked for, and what it complained of."""
-
     page: Page
     address: str
     asked: list[str] = field(default_factory=list)
@@ -43,12 +41,11 @@ class Watched:
     cable_cut: bool = False
 
     def open(self, query: str = "") -> None:
-        """Open a view, and wait until it is connected."""
         self.page.goto(f"{self.address}/{query}")
         self.page.get_by_text("live", exact=True).wait_for()
 
     def source(self, name: str) -> dict[str, list[float | None]]:
-        """The columns of a data source of the first figure; None for what is no number."""
+        """Return the columns of a data source of the first chart, with None for non-numbers."""
         found: dict[str, list[float | None]] = self.page.evaluate(
             """(name) => {
               const source = Bokeh.documents[0]?.get_model_by_name(name);
@@ -61,7 +58,6 @@ class Watched:
         return found
 
     def wait_for_epoch(self, epoch: int, name: str = "estimate-0") -> None:
-        """Wait until a curve has grown to an epoch."""
         self.page.wait_for_function(
             """([name, epoch]) => {
               const x = Bokeh.documents[0]?.get_model_by_name(name)?.data.x ?? [];
@@ -71,13 +67,12 @@ class Watched:
         )
 
     def wait_for_paint(self) -> None:
-        """Wait until everything that was drawn is on the screen."""
         self.page.evaluate(
             "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
         )
 
     def assert_well_behaved(self) -> None:
-        """It asked nobody else for anything, complained of nothing and broke no policy."""
+        """Assert that the page sent no external request, logged no error and broke no policy."""
         own = (self.address, self.address.replace("http", "ws", 1), "blob:", "data:")
         assert [url for url in self.asked if not url.startswith(own)] == []
         assert self.complaints == []
@@ -86,8 +81,8 @@ class Watched:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    # Not for the whole session: Playwright's event loop runs in this thread as long as it is there,
-    # and no test could run one of its own.
+    # Not session-scoped: Playwright's event loop runs in this thread for the lifetime of the
+    # fixture, and no test could run its own.
     if not CHROMIUM.exists():
         pytest.fail(f"no Chromium at {CHROMIUM}: apt install chromium, or set DPSTREAM_CHROMIUM")
     with (
@@ -99,7 +94,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def watch(browser: Browser) -> Iterator[Callable[..., Watched]]:
-    """Makes pages: `watch(address, **options)`, with options of a context of Playwright."""
+    """Return a function that opens pages: `watch(address, **options)`, with Playwright options."""
     contexts = []
 
     def open_page(address: str, **options: Any) -> Watched:
@@ -127,7 +122,7 @@ def _listen(watched: Watched) -> None:
         watched.asked.append(opened.url)
 
     def complain(words: str) -> None:
-        # A browser itself reports connections that fail.
+        # A browser itself logs failed connections.
         if not (watched.cable_cut and "ERR_" in words):
             watched.complaints.append(words)
 
@@ -143,7 +138,6 @@ def _listen(watched: Watched) -> None:
 
 @pytest.fixture
 def artefacts(tmp_path: Path) -> Path:
-    """Where screenshots go."""
     folder = Path(os.environ.get("DPSTREAM_TEST_ARTEFACTS", tmp_path))
     folder.mkdir(parents=True, exist_ok=True)
     return folder

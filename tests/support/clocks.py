@@ -1,7 +1,6 @@
-"""Clocks of processes that can be set while these live: a preload that shifts CLOCK_REALTIME.
+"""Per-process settable clocks: a preload library that shifts CLOCK_REALTIME.
 
-Only what a process takes for the time of day is off. Its waits are measured by other clocks and
-stay right, in Python as in Java.
+Only the time of day is shifted. Waits use other clocks and stay correct, in Python as in Java.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _NANOSECONDS = 1_000_000_000
 
 
 def compile_preload(folder: Path) -> Path:
-    """The preload as a shared library; needs a C compiler."""
+    """Compile the preload into a shared library, which requires a C compiler."""
     library = folder / "clock_preload.so"
     command = ["cc", "-std=c11", "-O2", "-Wall", "-Werror", "-shared", "-fPIC"]
     try:
@@ -31,12 +30,7 @@ def compile_preload(folder: Path) -> Path:
 
 
 class Clock:
-    """The clock of a process that was started with its `environment`; at first it is right.
-
-    Args:
-        library: the preload.
-        path: of the file that holds how much it is off.
-    """
+    """Clock of a process started with its `environment`, initially correct."""
 
     def __init__(self, library: Path, path: Path) -> None:
         self._library = library
@@ -45,7 +39,7 @@ class Clock:
         path.write_bytes(bytes(8))
 
     def set(self, seconds: float) -> None:
-        """Have it go so many seconds fast, or slow if they are negative."""
+        """Set the clock ahead by some seconds, or behind if negative."""
         offset = round(seconds * _NANOSECONDS)
         with self._path.open("r+b", buffering=0) as file:
             file.write(offset.to_bytes(8, "little", signed=True))
@@ -53,12 +47,11 @@ class Clock:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """What a process is started with to have this clock."""
         return {"LD_PRELOAD": str(self._library), VARIABLE: str(self._path)}
 
     @contextmanager
     def for_children(self) -> Iterator[None]:
-        """Whoever is started within it has this clock."""
+        """Give this clock to processes started within the context."""
         before = {name: os.environ.get(name) for name in self.environment}
         os.environ.update(self.environment)
         try:

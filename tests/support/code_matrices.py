@@ -1,4 +1,4 @@
-"""Cell codes as matrices, for dense linear algebra and for looking at every pair of items."""
+"""Cell codes as matrices, for dense linear algebra and for checks of every pair of items."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dpstream.randomizers.cell_codes.grid import AxisCode, Grid
 
 
 def code_matrix(code: AxisCode | Grid) -> NDArray[np.float64]:
-    """How often every item raises every cell, shape (cells, items)."""
+    """Return the number of times each item raises each cell, shape (cells, items)."""
     matrix = np.zeros((code.cells, code.size))
     encoded = code.encode(np.arange(1, code.size + 1))
     items, columns = np.nonzero(encoded >= 0)
@@ -18,5 +18,4 @@ def code_matrix(code: AxisCode | Grid) -> NDArray[np.float64]:
 
 
 def raised_cells(code: AxisCode | Grid) -> list[frozenset[int]]:
-    """The cells of every item."""
     return [frozenset(np.flatnonzero(column).tolist()) for column in code_matrix(code).T]

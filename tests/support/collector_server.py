@@ -1,4 +1,4 @@
-"""A collector's server in the event loop of a test, with a writer that keeps what it is given."""
+"""Collector server in a test's event loop, with a writer that stores what it receives."""
 
 from __future__ import annotations
 
@@ -48,7 +48,6 @@ class Client:
         self.writer.write(data)
 
     async def reply(self, *, has_body: bool = True) -> Reply:
-        """The next answer; `asyncio.IncompleteReadError` if the connection was closed."""
         head = (await self.reader.readuntil(b"\r\n\r\n")).decode()
         first, *lines = head.strip().split("\r\n")
         status = int(first.split(" ")[1])
@@ -67,7 +66,7 @@ class Client:
         return await self.reply()
 
     async def closed(self) -> bool:
-        """Whether nothing more comes; waits for it."""
+        """Wait for the end of the connection, and return whether nothing more arrived."""
         try:
             return await self.reader.read() == b""
         except ConnectionError:
@@ -103,7 +102,7 @@ async def collecting(
     now: int | None = NOW,
     tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[Server]:
-    """Serve a job; the broker's clock stands still."""
+    """Serve a job while the broker's clock stands still."""
     clock = BrokerClock(own=lambda: NOW, steady=lambda: 0.0)
     if now is not None:
         clock.note(now, 0.0)

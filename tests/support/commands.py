@@ -15,8 +15,6 @@ from dpstream.pipeline.cli.verbs import VERBS, installed_verbs
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a command said on standard output and error, and its exit code."""
-
     code: int
     output: str
     errors: str
@@ -29,10 +27,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Commands:
-    """Calls `program`, as the installed command does.
-
-    A test of a command that was deleted, with the leaf that it is of, is skipped.
-    """
+    """Calls `program` like the installed command, skipping tests of missing commands."""
 
     capture: pytest.CaptureFixture[str]
     options: tuple[str, ...] = ()

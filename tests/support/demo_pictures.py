@@ -1,10 +1,4 @@
-"""Makes the pictures of the demonstration anew, which the README shows.
-
-    make pictures
-
-Runs ``dpstream demo`` to its end, copies its comparison, and takes a picture of its page while that
-is open.
-"""
+"""Generate the demo pictures of the README: ``make pictures`` runs ``dpstream demo`` to its end."""
 
 from __future__ import annotations
 
@@ -25,14 +19,13 @@ from tests.support.chromium import ARGUMENTS, CHROMIUM, PATIENCE
 DEMO = Path(__file__).parents[2] / "pipeline" / "demo"
 WIDTH = 1280
 HEIGHT = 1080
-"""Of the window: down to the end of the curves."""
+"""Window height, down to the end of the curves."""
 
 _ADDRESS = re.compile(r"The live page: (http://\S+)")
 _OPEN = "It stays until Ctrl-C."
 
 
 def main() -> None:
-    """Write ``comparison.png`` and ``page.png`` beside the demonstration."""
     with tempfile.TemporaryDirectory(prefix="demo-pictures-") as folder:
         terminal, inside = pty.openpty()
         command = (
@@ -43,14 +36,14 @@ def main() -> None:
             "--output",
             f"{folder}/demo",
         )
-        # The page stays only where somebody sits: at a terminal.
+        # The page stays open only on a terminal.
         demo = subprocess.Popen(
             [sys.executable, *command],
             stdin=inside,
             stdout=inside,
             stderr=inside,
             start_new_session=True,
-            # On a broker on which nobody has been charged before.
+            # The broker must have no previous charges.
             env={**os.environ, "DPSTREAM_HOME": f"{folder}/home"},
         )
         os.close(inside)
@@ -58,9 +51,9 @@ def main() -> None:
             take_page(_address(terminal), DEMO / "page.png")
             shutil.copyfile(Path(folder) / "demo" / "comparison.png", DEMO / "comparison.png")
         finally:
-            # Unlike Ctrl-C, which is passed over by what was begun in the background.
+            # Background processes ignore Ctrl-C, so SIGTERM is sent.
             demo.terminate()
-            # What it says at its end is read, so that it does not wait for a reader.
+            # Drain the final output so that the process does not block on it.
             with suppress(OSError):
                 while os.read(terminal, 1 << 16):
                     pass
@@ -69,7 +62,6 @@ def main() -> None:
 
 
 def take_page(address: str, picture: Path) -> None:
-    """Take a picture of the top of a page, once its curves are drawn."""
     with (
         sync_playwright() as playwright,
         playwright.chromium.launch(executable_path=CHROMIUM, args=list(ARGUMENTS)) as browser,
@@ -84,7 +76,6 @@ def take_page(address: str, picture: Path) -> None:
 
 
 def _address(terminal: int) -> str:
-    """Where the page is, once the demonstration has come to its end; tells all it says."""
     said = ""
     while _OPEN not in said:
         try:

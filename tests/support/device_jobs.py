@@ -1,4 +1,4 @@
-"""Jobs whose devices report for themselves, and bodies as their devices send them."""
+"""Jobs whose devices report directly, and request bodies as their devices send them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tests.support.new_jobs import new_job
 KEY = CollectorKey(b"k" * 32)
 START = datetime(2026, 1, 1, tzinfo=UTC)
 BEGIN = int(START.timestamp() * 1000)
-"""Of the first epoch, in milliseconds since 1970."""
+"""Start of the first epoch, in milliseconds since 1970."""
 DAY = int(timedelta(days=1).total_seconds() * 1000)
 LATE = 1_800_000
-"""Milliseconds in which reports are taken after the end of their epoch."""
+"""Allowed lateness of reports after the end of their epoch, in milliseconds."""
 
 SETTLING = 1_000
-"""Milliseconds more, after which collectors say that they have taken all."""
+"""Further delay before collectors announce that an epoch is complete, in milliseconds."""
 
 PARAMETERS: dict[str, dict[str, Any]] = {
     "future_rand": {"epsilon": 1, "changes": 2},
@@ -36,7 +36,7 @@ PARAMETERS: dict[str, dict[str, Any]] = {
 
 
 def device_job(name: str = "phones", protocol: str = "future_rand", **devices: Any) -> DeployedJob:
-    """A job of days, deployed when its first one began; `minimum` and others stay as they are."""
+    """Build a job of daily epochs, deployed at the start of the first one."""
     shuffle: dict[str, Any] = {"grace": "1h"}
     parameters = PARAMETERS[protocol]
     if protocol == "shuffled_counts":
@@ -55,7 +55,6 @@ def device_job(name: str = "phones", protocol: str = "future_rand", **devices: A
 
 
 def words_of(job: DeployedJob, numbers: Sequence[int]) -> NDArray[np.unsignedinteger]:
-    """Words of one column."""
     form = job.content_form
     return np.array(numbers, form.dtype).reshape(-1, form.width)
 
@@ -68,7 +67,6 @@ def envelope(
     report: bytes | None = None,
     enrols: bool = True,
 ) -> bytes:
-    """An envelope, sealed if the job seals."""
     assert job.devices is not None
     report = secrets.token_bytes(16) if report is None else report
     content = job.content_form.pack(words_of(job, words))
@@ -80,7 +78,6 @@ def envelope(
 
 
 def body(job: DeployedJob, epoch: int = 1, envelopes: Sequence[bytes] | None = None) -> bytes:
-    """The body of a request; of one envelope unless some are given."""
     assert job.devices is not None
     key = job.devices.key_at(epoch)
     return encode_body(

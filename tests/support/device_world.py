@@ -1,6 +1,6 @@
-"""The whole path in memory of a job whose devices report for themselves, with accidents.
+"""In-memory pipeline with faults for a job whose devices report directly.
 
-What collectors write is written here by hand: which device says what, in which batch, how often.
+Tests write the collectors' records: which device sends what, in which batch, and how often.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tests.support.world import BEGUN, World
 DEPLOYMENT = bytes(range(16))
 COLLECTOR_KEY = bytes(32)
 EPOCH = 100.0
-"""Seconds."""
+"""Length in seconds."""
 GRACE = 40.0
 
 
@@ -45,7 +45,7 @@ def device_job(
     private_keys: Sequence[Any] = (),
     **sections: Any,
 ) -> DeployedJob:
-    """A job with a calendar that begins when a world does; sealed if there are keys."""
+    """Build a job whose calendar starts with a world, sealed if there are keys."""
     seal = [public_bytes(key).hex() for key in private_keys]
     devices = {"seal": seal, "rotate": 2} if len(seal) > 1 else {"seal": seal}
     job = make_job(
@@ -65,7 +65,7 @@ def device_job(
 
 @dataclass
 class Sent:
-    """What one device sends: the number it is known by, its words, and whether it enrols."""
+    """Messages of one device, with its number and whether it enrolls."""
 
     device: int
     words: Sequence[int]
@@ -81,13 +81,10 @@ class Sent:
 
 
 class DeviceWorld(World):
-    """A world without producers."""
-
     def __init__(self, job: DeployedJob, folder: Path = Path(), **fields: Any) -> None:
         super().__init__(job, folder, {}, **fields)
 
     def collect(self, epoch: int, sent: Sequence[Sent]) -> None:
-        """Have a collector write what devices sent."""
         job = self.job
         tags = [
             horizon_tag(COLLECTOR_KEY, job.deployment, job.epochs.horizon_of(epoch), each.subject)
@@ -101,7 +98,6 @@ class DeviceWorld(World):
         self.write_batch(epoch, [self.row(epoch, each) for each in sent])
 
     def row(self, epoch: int, sent: Sent) -> bytes:
-        """A tag with its content."""
         job = self.job
         assert job.devices is not None
         tag = report_tag(COLLECTOR_KEY, job.deployment, epoch, sent.subject)
@@ -114,7 +110,6 @@ class DeviceWorld(World):
         return tag + sent.report + seal(content, Lock(key, context))
 
     def write_batch(self, epoch: int, rows: Sequence[bytes]) -> None:
-        """Write rows as they are."""
         assert self.job.devices is not None
         key = self.job.devices.key_at(epoch)
         batch = LooseBatch(
@@ -127,12 +122,10 @@ class DeviceWorld(World):
         self.write(Role.REPORTS, self.job.topics.partition_of(epoch), encode_loose_batch(batch))
 
     def watermark(self, epoch: int, collector: int) -> None:
-        """Have a collector take no more reports of an epoch."""
         record = Watermark(self.job.fingerprint, self.job.deployment, _collector(collector), epoch)
         self.write(Role.REPORTS, self.job.topics.partition_of(epoch), encode_watermark(record))
 
     def beat(self, collector: int, **said: Any) -> None:
-        """Have a collector say that it is alive."""
         body = {
             "deployment": self.job.deployment.hex(),
             "stage": "collect",
@@ -145,11 +138,9 @@ class DeviceWorld(World):
         self.log.append(Append(Role.STATUS, 0, value, key))
 
     def write(self, role: Role, partition: int, value: bytes) -> None:
-        """Write a record."""
         self.log.append(Append(role, partition, value))
 
     def at(self, epoch: int, seconds: float = 0.0) -> None:
-        """Let it be so many seconds after the beginning of an epoch."""
         self.now = (epoch - 1) * EPOCH + seconds
 
 

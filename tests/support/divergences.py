@@ -1,4 +1,4 @@
-"""The divergence of two distributions that are products, computed over all outcomes."""
+"""Divergence of two product distributions, computed over all outcomes."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 Pair: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
-"""Probabilities of outcomes in both worlds."""
+"""Probabilities of the outcomes under both hypotheses."""
 
 
 def hockey_stick(one: Pair, other: Pair, epsilon: float) -> float:
-    """The sum over all outcomes of two independent parts of max(0, P - e^epsilon Q)."""
+    """Return the sum over all outcomes of two independent parts of max(0, P - e^epsilon Q)."""
     p, q = one
-    # Outcomes of the other part by likelihood ratio; sums over those that are at least so likely.
+    # Outcomes of the other part by likelihood ratio, with sums over those of at least a given
+    # ratio.
     other_p, other_q = other
     with np.errstate(divide="ignore"):
         ratios = np.where(other_q > 0, other_p / other_q, math.inf)

@@ -1,10 +1,10 @@
-"""The epochs up to one, as dyadic intervals."""
+"""Dyadic decomposition of the epochs up to a given one."""
 
 from __future__ import annotations
 
 
 def dyadic_pieces(epoch: int) -> tuple[tuple[int, int], ...]:
-    """The fewest intervals (order, index) that make up the epochs 1 to `epoch` (Fact 3.8).
+    """Return the smallest set of intervals (order, index) covering epochs 1 to `epoch` (Fact 3.8).
 
     >>> dyadic_pieces(6)  # epochs 1 to 4, 5 to 6
     ((2, 1), (1, 3))

@@ -1,4 +1,4 @@
-"""Waiting for processes that are not our children."""
+"""Wait for processes that are not children of this one."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ import psutil
 
 
 def still_running(processes: Iterable[psutil.Process], seconds: float) -> list[psutil.Process]:
-    """Those that have not ended after so many seconds; returns as soon as all have.
-
-    A zombie has ended: it only waits for whoever adopted it.
-    """
+    """Return the processes still running after at most `seconds`. Zombies count as ended."""
     deadline = time.monotonic() + seconds
     while running := [process for process in processes if not has_ended(process)]:
         if time.monotonic() > deadline:
@@ -22,7 +19,7 @@ def still_running(processes: Iterable[psutil.Process], seconds: float) -> list[p
 
 
 def has_ended(process: psutil.Process) -> bool:
-    """Whether a process is gone, or a zombie."""
+    """Return whether a process is gone or a zombie, which only waits for its parent to reap it."""
     try:
         return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

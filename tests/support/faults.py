@@ -1,4 +1,4 @@
-"""What goes wrong, and in which order: a schedule that is a function of its seed."""
+"""Fault schedules as a function of a seed."""
 
 from __future__ import annotations
 
@@ -11,50 +11,46 @@ from tests.support.clocks import HOUR, YEAR
 
 
 class Kind(StrEnum):
-    """What can be done to a fleet and its brokers."""
-
     KILL = "kill"
-    """SIGKILL to a process, which is started again."""
+    """SIGKILL to a process, followed by a restart."""
     PAUSE = "pause"
-    """SIGSTOP to a process, for longer than its group waits for it, and SIGCONT."""
+    """SIGSTOP to a process for longer than its consumer group waits, then SIGCONT."""
     CLOCK = "clock"
-    """The clock of a process jumps, and later back."""
+    """A jump of a process's clock, later undone."""
     DOUBLE_WORKER = "double worker"
     """A second worker with a copy of a worker's folder, name and identity."""
     DOUBLE_PRODUCER = "double producer"
     """A second producer with a copy of a producer's folder."""
     IMPOSTOR = "impostor"
-    """A second producer of the same name, with an empty folder."""
+    """A second producer of the same name with an empty folder."""
     FULL_DISK = "full disk"
-    """No room is left where a producer keeps its state."""
     AHEAD = "ahead"
     """A producer closes an epoch far ahead of all others."""
     KILL_BROKER = "kill broker"
-    """SIGKILL to a broker, which is started again at once."""
+    """SIGKILL to a broker, followed by an immediate restart."""
     PAUSE_BROKER = "pause broker"
-    """SIGSTOP to a broker, and SIGCONT."""
+    """SIGSTOP to a broker, then SIGCONT."""
     BROKER_CLOCK = "broker clock"
-    """The clock of a broker jumps, and later back."""
+    """A jump of a broker's clock, later undone."""
     CUT = "cut"
-    """What one end sends to the other is dropped; the other direction is open."""
+    """Packet loss from one end to the other, with the reverse direction open."""
 
 
-# Half an hour is less than Kafka's tolerance of an hour, two hours are more.
+# Half an hour is below Kafka's tolerance of an hour, two hours are above it.
 JUMPS = (-53 * YEAR, -20 * YEAR, -HOUR, HOUR / 2, HOUR, 2 * HOUR)
-# Room that is left, in bytes: not enough for an epoch, from nothing on.
+# Free space in bytes: too little for an epoch, starting from zero.
 _ROOM = (0, 4_096, 16_384, 32_768)
 _HOLDS = (2, 3, 4)
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that goes wrong.
+    """One fault of a schedule.
 
     Attributes:
-        kind: what.
-        target: to whom; of a cut, "SOURCE>TARGET".
-        amount: seconds of a jump, bytes of room, or epochs ahead.
-        hold: epochs for which it lasts, if there are any meanwhile.
+        target: Process or broker; of a cut, "SOURCE>TARGET".
+        amount: Seconds of a jump, bytes of space, or epochs ahead.
+        hold: Duration in epochs, if any are published meanwhile.
     """
 
     kind: Kind
@@ -69,13 +65,13 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Faults in order, and the seed they are a function of."""
+    """Ordered faults with the seed that determines them."""
 
     seed: int
     faults: tuple[Fault, ...]
 
     def describe(self, done: int) -> str:
-        """The whole of it, with a mark at the fault that was at work.
+        """Return all faults, with a mark at the one being injected.
 
         >>> print(Schedule(1, (Fault(Kind.KILL, "a"), Fault(Kind.PAUSE, "b"))).describe(1))
         faults of seed 1 (DPSTREAM_CHAOS_SEED=1 repeats them):
@@ -93,13 +89,7 @@ class Schedule:
 def draw_schedule(
     seed: int, counts: Mapping[Kind, int], targets: Mapping[Kind, Sequence[str]]
 ) -> Schedule:
-    """So many faults of each kind, shuffled; the targets of a kind take turns, in random order.
-
-    Args:
-        seed: of everything.
-        counts: how many there are of each kind.
-        targets: who may be struck by each kind.
-    """
+    """Draw a shuffled schedule. The targets of a kind alternate in random order."""
     chance = random.Random(seed)
     faults: list[Fault] = []
     for kind, count in counts.items():

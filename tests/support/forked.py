@@ -1,6 +1,4 @@
-"""What tests of `dpstream.pipeline.operations.forks` have processes do; imported by the forker, or
-not.
-"""
+"""Programs for tests of `pipeline.operations.forks`, imported by the forker or not."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ IMPORTED_BY = os.getpid()
 
 
 def describe() -> dict[str, object]:
-    """What a process can see of itself, as far as it matters who has started it."""
+    """Return what a process can observe about its parent and inherited state."""
     import tests.support.forked as imported
 
     return {
@@ -38,7 +36,6 @@ def describe() -> dict[str, object]:
 
 
 def main(what: str) -> int:
-    """Do it; returns the exit code."""
     make_streams_usable()
     print(json.dumps(describe()), flush=True)
     if what == "stubborn":

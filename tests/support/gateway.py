@@ -1,4 +1,4 @@
-"""A producer on topics in memory, with repeatable randomness."""
+"""In-memory producer with repeatable randomness."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ from dpstream.topics.names import Role
 
 
 def seeded(seed: int) -> Generators:
-    """Generators of a producer; the same for the same seed."""
-
     def generators(purpose: str, number: int) -> np.random.Generator:
         return seeded_generator(seed, len(purpose), number)
 
@@ -26,14 +24,13 @@ def seeded(seed: int) -> Generators:
 
 
 def open_producer(job: DeployedJob, folder: Path | None, log: MemoryLog, seed: int = 1) -> Producer:
-    """A producer named gateway."""
     return Producer(
         job, folder, name="gateway", transport=MemoryDriver(log), generators=seeded(seed)
     )
 
 
 def sorted_punctuations(log: MemoryLog) -> list[Punctuation]:
-    """What producers said of each epoch, in order, over two partitions."""
+    """Return the producers' punctuation of two partitions, sorted by epoch."""
     found = [
         decode_punctuation(value)
         for partition in range(2)
@@ -44,7 +41,7 @@ def sorted_punctuations(log: MemoryLog) -> list[Punctuation]:
 
 
 class BrokenTransport:
-    """Kafka is away, and the process is killed while it waits."""
+    """Transport without Kafka, whose process is killed while it waits."""
 
     def run(self, steps: Steps[Result], /) -> Result:
         for _ in steps:

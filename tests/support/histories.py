@@ -1,4 +1,4 @@
-"""What the topics of a job hold that has released very many epochs, as its stages write it."""
+"""Topic contents of a job with very many released epochs, in the format of its stages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ NOW = 1_700_000_000_000
 
 
 def history_values(horizon: int, *, renew: bool) -> dict[str, Any]:
-    """What the file of such a job says."""
     return {
         "name": "long",
         "protocol": "future_rand",
@@ -42,7 +41,6 @@ def history_values(horizon: int, *, renew: bool) -> dict[str, Any]:
 
 
 def history_job(epochs: int, horizon: int) -> DeployedJob:
-    """A job of so many epochs, in horizons of so many."""
     values = history_values(horizon, renew=horizon < epochs)
     return deploy_job(make_job(values), deployed_at=NOW, deployment=bytes(range(16)))
 
@@ -53,13 +51,10 @@ def fill(
     append: Callable[[Append], object],
     flush: Callable[[], object] = lambda: None,
 ) -> None:
-    """Write registrations, and of every epoch manifest, partial, estimate and document.
+    """Write registrations, and the manifest, partial, estimate and document of every epoch.
 
-    Args:
-        job: of `history_job`.
-        epochs: that are released.
-        append: takes a record; those of a topic in their order.
-        flush: is called every thousand epochs, and at the end.
+    The records of each topic are appended in order, with a flush after every thousand epochs and at
+    the end.
     """
     rng = np.random.default_rng(1)
     identity = job.fingerprint, job.deployment

@@ -1,4 +1,4 @@
-"""Hosts of a fleet: machines in namespaces, and the services that run on them."""
+"""Hosts of a fleet: machines in namespaces with the services that run on them."""
 
 from __future__ import annotations
 
@@ -18,15 +18,12 @@ _TAIL = 15
 
 @dataclass(slots=True)
 class Service:
-    """A command that a host keeps running.
+    """Command that a host keeps running.
 
     Attributes:
-        host: where it runs.
-        name: its own in the whole fleet.
-        command: with its arguments.
-        process: its latest life.
-        began: when that did, by the monotonic clock.
-        finished: whether it has ended with code 0, as it was to; it is not started again then.
+        name: Unique in the fleet.
+        began: Start of the latest process, by the monotonic clock.
+        finished: True after an expected exit with code 0, which is not followed by a restart.
     """
 
     host: str
@@ -38,18 +35,16 @@ class Service:
 
     @property
     def runs(self) -> bool:
-        """Whether it has been started and has not ended."""
         return self.process is not None and self.process.poll() is None
 
 
 class Hosts:
-    """Services on hosts, each started again when it has ended, as systemd would, until it is left.
+    """Services on hosts, each restarted when it ends, as systemd would.
 
     Args:
-        network: that the hosts are in.
-        folder: of a folder for each host, its disk, and of all logs.
-        environment: of all services; `DPSTREAM_HOME` is each host's own.
-        rest: seconds at least between two starts of a service.
+        folder: Parent of each host's folder, which is its disk, and of all logs.
+        environment: Of all services; `DPSTREAM_HOME` differs for each host.
+        rest: Minimum seconds between two starts of a service.
     """
 
     def __init__(
@@ -70,18 +65,15 @@ class Hosts:
             _kill(service)
 
     def disk(self, host: str) -> Path:
-        """What a host keeps when it is lost and comes back."""
         folder = self._folder / host
         folder.mkdir(exist_ok=True)
         return folder
 
     def run(self, host: str, name: str, command: Sequence[str]) -> None:
-        """Begin to keep a service running."""
         self._services[name] = Service(host, name, command)
         self._start(self._services[name])
 
     def command(self, host: str, *command: str) -> str:
-        """Run a command on a host to its end; returns what it prints."""
         done = subprocess.run(
             [*self.network.prefix(host), *command],
             env=self._variables(host),
@@ -94,7 +86,6 @@ class Hosts:
         return done.stdout
 
     def keep_running(self) -> None:
-        """Start what has ended, on hosts that are there."""
         for service in self._services.values():
             if service.runs or service.finished or service.host in self._off:
                 continue
@@ -104,26 +95,20 @@ class Hosts:
                 self._start(service)
 
     def lose(self, host: str) -> None:
-        """A host is gone, with all that ran on it, and says nothing to anybody."""
+        """Lose a host with all its processes, without closing any connection."""
         self._off.add(host)
         self.network.lose(host)
         for service in self._of(host):
             _kill(service)
 
     def bring_back(self, host: str) -> None:
-        """It is back, with its disk; its services are started as machines do."""
+        """Bring a host back with its disk and start its services."""
         self.network.bring_back(host)
         self._off.discard(host)
         self.keep_running()
 
     def replace(self, host: str, commands: Mapping[str, Sequence[str]], seconds: float) -> None:
-        """Stop all services of a host in good order, and run them by other commands.
-
-        Args:
-            host: whose services they are.
-            commands: of all of them, by their names.
-            seconds: that they may take to end.
-        """
+        """Stop all services of a host gracefully and run them with other commands."""
         services = self._of(host)
         assert {service.name for service in services} == commands.keys()
         self._off.add(host)
@@ -139,24 +124,21 @@ class Hosts:
         self._off.discard(host)
 
     def finished(self, *names: str) -> bool:
-        """Whether services have reached their end."""
         self.keep_running()
         return all(self._services[name].finished for name in names)
 
     def log(self, name: str) -> str:
-        """What a service has said, in all its lives."""
         path = self._folder / f"{name}.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
     def logs(self) -> str:
-        """The last lines of all services, for a failure's message."""
         return "\n".join(
             f"--- {name} on {service.host}\n" + "\n".join(self.log(name).splitlines()[-_TAIL:])
             for name, service in self._services.items()
         )
 
     def tracebacks(self) -> list[str]:
-        """The services that have said more than a sentence."""
+        """Return the services that logged a traceback."""
         return [name for name in self._services if "Traceback (most recent" in self.log(name)]
 
     def _of(self, host: str) -> list[Service]:

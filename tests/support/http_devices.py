@@ -1,4 +1,4 @@
-"""Devices that report over HTTP to several collectors, and send everything again at random."""
+"""Devices that report over HTTP to several collectors and resend at random."""
 
 from __future__ import annotations
 
@@ -24,16 +24,13 @@ _PAUSE = 0.3
 
 @dataclass
 class HttpDevices:
-    """Devices whose draws follow from a seed.
+    """Devices whose draws are a function of a seed.
 
     Attributes:
-        job: as deployed.
-        count: how many devices.
-        seed: of their draws.
-        copies: how often a report is sent at most, though it was acknowledged.
-        token: what a device, by its number, shows.
-        statuses: how often collectors have answered what; 0 for not at all.
-        acknowledged: devices and epochs that have an acknowledgement.
+        copies: Maximum number of times an acknowledged report is resent.
+        token: Access token of a device, by its number.
+        statuses: Number of responses by status; 0 for no response.
+        acknowledged: Acknowledged devices and epochs.
     """
 
     job: DeployedJob
@@ -54,7 +51,6 @@ class HttpDevices:
         self.words: dict[int, list[np.ndarray]] = {}
 
     def draw(self, epoch: int) -> None:
-        """Draw the reports of an epoch, once."""
         job = self.job
         assert job.devices is not None
         key = job.devices.key_at(epoch)
@@ -78,13 +74,13 @@ class HttpDevices:
             )
 
     def integers(self, epoch: int) -> bytes:
-        """What the reports of all devices add up to."""
+        """Return the aggregated state of the reports of all devices."""
         state = self.job.aggregator()
         state.add(self.job.epochs.local(epoch), np.concatenate(self.words[epoch]), None)
         return state.to_bytes()
 
     async def send(self, epochs: Iterable[int], urls: Sequence[str]) -> None:
-        """Have every device report every epoch from its beginning on, until it is acknowledged."""
+        """Send every device's reports from the first epoch on until acknowledged."""
         times = times_of(self.job)
         assert times is not None
         connector = aiohttp.TCPConnector(limit=60)
@@ -112,7 +108,7 @@ class HttpDevices:
                 more -= (epoch, number) in self.acknowledged
                 self.acknowledged.add((epoch, number))
             elif (epoch, number) in self.acknowledged:
-                # A copy that nobody needs.
+                # An acknowledged report was resent, so no response is needed.
                 return
             elif status in (0, 429, 503):
                 await asyncio.sleep(_PAUSE * random.random())

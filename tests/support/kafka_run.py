@@ -1,6 +1,6 @@
-"""A whole run on a real broker, by the commands that a user gives; see `tests.support.memory_run`.
+"""Complete run on a real broker through the user commands. See `tests.support.memory_run`.
 
-Here clocks go on, so what tells the time is masked, and heartbeats are looked at when all is done.
+Clocks advance here, so timestamps are masked, and heartbeats are compared only at the end.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from tests.support.served import Served
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 120.0
-"""Seconds, far longer than anything takes: who needs them has failed."""
+"""Seconds; far longer than any expected wait."""
 
 _LOOK_SECONDS = 0.2
 
@@ -60,7 +60,7 @@ _CLOCKS = ("age", "at", "behind_seconds", "clock_ahead", "run", "since", "time",
 
 
 def masked(value: Any, job: str) -> Any:
-    """A value without what tells the time, and without the job's name."""
+    """Mask timestamps and the job's name in a value."""
     if isinstance(value, bytes):
         return masked(value.decode("latin-1"), job)
     if isinstance(value, str):
@@ -79,7 +79,7 @@ def masked(value: Any, job: str) -> Any:
 def run_on_kafka(
     servers: str, folder: Path, inputs: Inputs, release: SameRelease, dpstream: Commands
 ) -> Seen:
-    """Everything that can be seen of a run; arguments are those of `run_in_memory`."""
+    """Return all observations of a run. The arguments are those of `run_in_memory`."""
     with pytest.MonkeyPatch.context() as monkeypatch, Cluster(Connection((servers,))) as cluster:
         monkeypatch.setenv("DPSTREAM_HOME", str(folder / "home"))
         monkeypatch.setenv("DPSTREAM_BOOTSTRAP_SERVERS", servers)
@@ -93,7 +93,7 @@ def run_on_kafka(
         reports = seen_topic(cluster, job, Role.REPORTS, timed=False)
         with _workers(job, release) as workers:
             _wait(lambda: _all_done(cluster, job))
-            # Metrics are made from the last look, and heartbeats from the one before.
+            # Metrics reflect the latest poll, and heartbeats the one before.
             for _ in range(2):
                 done = own_milliseconds()
                 _wait(lambda done=done: _all_at_rest(cluster, job, done))  # type: ignore[misc]
@@ -104,13 +104,13 @@ def run_on_kafka(
 
 
 def _told(log: str) -> list[str]:
-    """A worker's lines, of which that of its partitions comes whenever Kafka has assigned them."""
+    """Return a worker's log lines. The position of the partition assignment depends on Kafka."""
     lines = _SECONDS.sub("", log).splitlines()
     return sorted(lines, key=lambda line: " worker: partitions: " not in line)
 
 
 class _Worker:
-    """A worker process; `log` is what it has said, once it has ended."""
+    """Worker process with its `log`, available once it has ended."""
 
     def __init__(self, job: DeployedJob, stage: StageName, release: SameRelease) -> None:
         self.port = free_port()
@@ -127,15 +127,11 @@ class _Worker:
         )
 
     def end(self) -> None:
-        """Have it stop."""
         self.process.send_signal(signal.SIGTERM)
         self.log = self.process.communicate(timeout=PATIENCE)[1]
 
     def metrics(self) -> list[str]:
-        """What it tells Prometheus beside times, and what concerns the process.
-
-        How much of what it reads is there already when it starts is a matter of the moment.
-        """
+        """Return the worker's metrics except times, process metrics, and the backlog at start."""
         with urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=PATIENCE) as answer:
             lines: list[str] = answer.read().decode().splitlines()
         return [line for line in lines if not _OF_THE_MOMENT.search(line)]
@@ -173,7 +169,7 @@ def _heartbeats(cluster: Cluster, job: DeployedJob) -> dict[bytes, Any]:
 
 
 def _all_done(cluster: Cluster, job: DeployedJob) -> bool:
-    """Whether all epochs are published, and all records are finished with and deleted."""
+    """Return whether all epochs are published and all records are processed and deleted."""
     ends = [cluster.end_offsets(job.topic(role)) for role in stages_of(job).values()]
     published = cluster.end_offsets(job.topic(Role.ESTIMATES)) == [job.last_epoch]
     deleted = cluster.start_offsets(job.topic(Role.REPORTS)) == ends[0]
@@ -181,7 +177,7 @@ def _all_done(cluster: Cluster, job: DeployedJob) -> bool:
 
 
 def _all_at_rest(cluster: Cluster, job: DeployedJob, since: int) -> bool:
-    """Whether all workers have said, after a moment, that they have nothing to do."""
+    """Return whether every worker has reported after a given time that it is idle."""
     heard = _heartbeats(cluster, job).values()
     idle = [each for each in heard if each["time"] > since and not each["busy"]]
     return len(idle) == len(stages_of(job))
@@ -231,7 +227,7 @@ def _fields_of_manifest(seen: tuple[object, ...]) -> dict[str, object]:
 
 
 def _parsed(text: str) -> Any:
-    """The JSON in a text, or of every line of it; else the text."""
+    """Parse a text as JSON, or each line as JSON, or return it unchanged."""
     for lines in ([text], text.splitlines()):
         try:
             return [json.loads(line) for line in lines]

@@ -1,4 +1,4 @@
-"""Workers of a job on a real broker, as processes, each with the private keys of its own party."""
+"""Worker processes of a job on a real broker, each with the private keys of its own party."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from tests.support.processes import PATIENCE, start_command, wait_until
 def deployed_with_keys(
     text: str, parties: Iterable[str], servers: str, folder: Path, dpstream: Commands
 ) -> Iterator[tuple[Cluster, DeployedJob]]:
-    """Deploy a job file in the working folder, with a folder of keys for each party."""
     for party in parties:
         assert dpstream("keygen", party, "--keys", folder / party).code == 0
     job_file = folder / "job.yaml"
@@ -40,16 +39,7 @@ def worker(
     parties: Mapping[str, str],
     name: str = "first",
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A worker of a stage.
-
-    Args:
-        job: as deployed.
-        stage: of the job.
-        servers: of the broker.
-        folder: has a folder of keys for each party.
-        parties: by their stages; the others have no keys.
-        name: of the worker.
-    """
+    """Run a worker of a stage, with its party's key folder if `parties` lists the stage."""
     own = ["--keys", str(folder / parties[stage])] if stage in parties else []
     command = ("run", stage, job.name, "--name", name, *own)
     process = start_command(*command, servers=servers, home=folder / "home")
@@ -64,7 +54,6 @@ def worker(
 def workers(
     job: DeployedJob, servers: str, folder: Path, parties: Mapping[str, str]
 ) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
-    """A worker of each stage, by the name of the stage."""
     with ExitStack() as stack:
         yield {
             stage: stack.enter_context(worker(job, stage, servers, folder, parties))
@@ -73,5 +62,4 @@ def workers(
 
 
 def wait_for(cluster: Cluster, topic: str, records: int) -> None:
-    """Until a topic of one partition has had so many."""
     wait_until(lambda: cluster.end_offsets(topic)[0] >= records, f"{records} records in {topic}")

@@ -1,4 +1,4 @@
-"""Runs of a world in which a process is killed, or paused, after any action."""
+"""Runs of a world with a process killed or paused after any action."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ from tests.support.world import Accidents, World, interleavings
 def killed_worlds(
     run: Callable[[Path, Accidents], World], folder: Path, *, keep: bool, stride: int
 ) -> Iterator[World]:
-    """Run a world undisturbed, then again for each of its actions, with a process killed after it.
+    """Run a world undisturbed, then again with a process killed after each of its actions.
 
     Args:
-        run: runs the world in a folder, to its end.
-        keep: whether what the process had not flushed is kept.
-        stride: every so many actions.
+        keep: True if unflushed data survives the process.
+        stride: Distance between tested actions.
 
     Yields:
-        The undisturbed world, and all others, which have the same integers and estimates.
+        The undisturbed world, then all others, whose integers and estimates are equal.
     """
     undisturbed = run(folder / "undisturbed", Accidents())
     yield undisturbed
@@ -47,17 +46,17 @@ def check_writings_when_killed(
     keep: bool,
     stride: int,
 ) -> None:
-    """Two windows stay as they are, wherever a process is killed, though some are written twice."""
+    """Check that two windows never change, though some are rewritten after kills."""
     written = [writings(world) for world in killed_worlds(run, folder, keep=keep, stride=stride)]
     assert min(written) == 2
-    # Every third action may not be one of the few after which a window is written again.
+    # Every third action may miss the few that cause a window to be rewritten.
     assert max(written) > 2 or stride > 1, "some windows were written twice"
 
 
 def check_two_owners(
     world_of: Callable[[Path], World], folder: Path, writings: Callable[[World], int]
 ) -> None:
-    """The owner decides without the south, its successor with it, and either may come first."""
+    """Check an owner that finalizes without the south and a successor with it, in either order."""
     memberships: set[tuple[bool, ...]] = set()
     written: list[int] = []
 
@@ -75,15 +74,15 @@ def check_two_owners(
 
 
 def all_is_read(world: World, *roles: Role) -> bool:
-    """Return whether workers have committed all of two partitions of topics."""
+    """Return whether workers have committed two partitions of each topic in full."""
     places = [(role, partition) for role in roles for partition in range(2)]
     return all(world.log.committed[place] == world.log.end(*place) for place in places)
 
 
 def run_with_late_south(world: World, stages: Sequence[str] | None = None) -> World:
-    """The south is late for epoch 1: grace passes, and then its batches arrive.
+    """Let the grace period of epoch 1 pass before the south's batches arrive.
 
-    Meanwhile only some stages work, or all.
+    Until then only the given stages run, or all.
     """
     world.surviving("south", lambda: world.producer("south").enrol(["nobody"]))
     world.close_epoch("north", 1)
@@ -98,7 +97,6 @@ def run_with_late_south(world: World, stages: Sequence[str] | None = None) -> Wo
 
 
 def cell_counts(world: World, epoch: int) -> NDArray[np.int64]:
-    """How often each cell was counted, over all partials."""
     aggregator = world.job.aggregator()
     for payload in world.integers().values():
         aggregator.merge(world.job.aggregator_from_bytes(payload))

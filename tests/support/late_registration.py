@@ -1,4 +1,4 @@
-"""A job of two producers of which one registers too late, and its topics as a cluster has them."""
+"""Job with two producers, one of which registers too late, and its topics as a cluster."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HALF = 600
 EPOCHS = 4
 COUNTED = (
     "name: small\nprotocol: future_rand\nparameters: {epsilon: 2, changes: 2}\n"
-    # All epochs are over before a story begins, so that grace is all a window waits for.
+    # All epochs end before a story starts, so a window waits for the grace period alone.
     f"epochs: {{count: {EPOCHS}, start: '2023-01-01', length: PT1H}}\n"
     "shuffle: {producers: 2}\ntopics: {partitions: 2}\n"
 )
@@ -41,7 +41,7 @@ HIDDEN = (
 
 @dataclass
 class LogCluster:
-    """Stands in for a cluster on the topics of a `World`; `appends` left before it fails."""
+    """Cluster over the topics of a `World`, which fails after `appends` further writes."""
 
     job: DeployedJob
     log: MemoryLog
@@ -50,19 +50,16 @@ class LogCluster:
 
     @property
     def cluster(self) -> Cluster:
-        """As commands know it."""
         return cast(Cluster, self)
 
     @property
     def producer(self) -> Self:
-        """As `Cluster.producer`."""
         return self
 
     def _role(self, topic: str) -> Role:
         return next(role for role in Role if self.job.topic(role) == topic)
 
     def read(self, topic: str, partition: int = 0, start: int = 0) -> Iterator[LogRecord]:
-        """As `Cluster.read`."""
         role = self._role(topic)
         end = self.log.end(role, partition)
         start = max(start, self.log._partitions[role, partition].base)
@@ -72,21 +69,17 @@ class LogCluster:
             start = found.end
 
     def start_offsets(self, topic: str) -> list[int]:
-        """As `Cluster.start_offsets`, of topics of one partition."""
         return [self.log._partitions[self._role(topic), 0].base]
 
     def delete_below(self, topic: str, offset: int) -> None:
-        """As `Cluster.delete_below`."""
         self.log.delete_below(self._role(topic), 0, offset)
 
     def send(self, topic: str, value: bytes, partition: int, timestamp_ms: int = 0) -> Acknowledged:
-        """As `Cluster.send`."""
         self.sent.append(self._role(topic))
         self.log.append(Append(self._role(topic), partition, value))
         return Acknowledged(self.log.clock(), self.log.end(self._role(topic), partition) - 1)
 
     def append(self, topic: str, value: bytes, key: bytes | None = None) -> int:
-        """As `Cluster.append`."""
         if not self.appends:
             raise KeyboardInterrupt
         self.appends -= 1
@@ -95,7 +88,7 @@ class LogCluster:
 
 
 class Story:
-    """North reports as it should; south's reports arrive, and its registration does not."""
+    """The north reports on time. The south's reports arrive, and its registration does not."""
 
     def __init__(
         self,
@@ -132,12 +125,11 @@ class Story:
         producer.shut()
 
     def north(self, *epochs: int) -> None:
-        """North sends these epochs."""
         for epoch in epochs:
             self.world.close_epoch("north", epoch)
 
     def send(self, *epochs: int, shift: int = 0) -> int:
-        """South's records of these epochs arrive; returns how many there are."""
+        """Deliver the south's records of these epochs and return their number."""
         count = 0
         for partition in range(2):
             for role in reversed(self.job.route.reports):
@@ -152,27 +144,24 @@ class Story:
         return count
 
     def register(self) -> None:
-        """South's registration arrives at last."""
         (registration,) = self.south.values(Role.PRODUCERS)
         assert Registration.from_bytes(registration).name == "south"
         self.world.log.append(Append(Role.PRODUCERS, 0, registration))
 
     def settle(self, *, later: float = 0.0) -> None:
-        """All workers do all they can, so many seconds later."""
         self.world.now += later
         for _ in range(2):
             self.world.settle()
-        # Dead letters are on their way as soon as they are written.
+        # Dead letters are in flight as soon as they are written.
         for stage, role in self.job.route.stages.items():
             if role in self.job.route.reports:
                 self.world.workers[stage].driver.crash(keep=True)
 
     def redrive(self, *, dry_run: bool = False) -> Redrive:
-        """Feed dead letters back."""
         return redrive(self.cluster.cluster, self.job, dry_run=dry_run)
 
     def die_redriving(self) -> None:
-        """The command ends after all was acknowledged, and before it could remember that."""
+        """Kill the command after every acknowledgement, before it could record them."""
         left, self.cluster.appends = self.cluster.appends, 0
         with pytest.raises(KeyboardInterrupt):
             self.redrive()

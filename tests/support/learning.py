@@ -12,10 +12,7 @@ from dpstream.topics.names import Role
 
 
 def publish_models(job: DeployedJob, log: MemoryLog, last: int | None = None) -> None:
-    """Write a model after every epoch of a job that learns, 0 everywhere; nothing for others.
-
-    Up to the last epoch of the first horizon, if it is not said up to which one.
-    """
+    """Write an all-zero model after every epoch of the first horizon of a learning job."""
     learning = job.protocol_entry.learning
     if learning is None:
         return

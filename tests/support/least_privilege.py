@@ -1,4 +1,4 @@
-"""A job on a broker that allows nobody anything but what ``dpstream acl`` gives, and its users."""
+"""Job on a broker that grants only the ACLs of ``dpstream acl``, with its users."""
 
 from __future__ import annotations
 
@@ -39,31 +39,28 @@ from tests.support.processes import start_command
 from tests.support.secured_kafka import Asked, SecuredKafka
 
 PATIENCE = 300.0
-"""Seconds, far longer than anything takes: who needs them has failed."""
+"""Seconds; far longer than any expected wait."""
 _PLAIN = {"cleanup.policy": "delete"}
 
 
 @dataclass(frozen=True)
 class SecuredJob:
-    """Of a job: the broker, and who its users are by role."""
+    """Broker of a job, with its users by role."""
 
     kafka: SecuredKafka
     job: Job
     users: Mapping[str, Path]
 
     def cluster(self, role: str) -> Cluster:
-        """The cluster as a role has it, or as its administrator does."""
         config = self.kafka.admin if role == "admin" else self.users[role]
         return Cluster(self.kafka.connection(config))
 
     def worker(self, stage: str, *more: object) -> AbstractContextManager[subprocess.Popen[str]]:
-        """A worker as the user of its stage."""
         own = ("--name", stage, "--kafka-config", self.users[stage], *more)
         return running("run", stage, self.job.name, *own)
 
     @contextmanager
     def workers(self, keys: Mapping[str, Path] | None = None) -> Iterator[None]:
-        """One of each stage; `keys`: folders of private keys, by stage."""
         with ExitStack() as stack:
             for stage in self.job.route.stages:
                 if stage in self.users:
@@ -72,26 +69,24 @@ class SecuredJob:
             yield
 
     def written(self, role: Role, records: int, reader: str = "operator") -> None:
-        """Wait until a topic of one partition has so many."""
         topic = topic_name(self.job.name, role)
         with self.cluster(reader) as cluster:
             wait_for(lambda: cluster.end_offsets(topic)[0] >= records)
 
     def as_role(self, role: str, *line: object) -> list[object]:
-        """A command line of the user of a role, or of who administers the cluster."""
+        """Return a command line for the user of a role or for the administrator."""
         return [*line, "--kafka-config", self.kafka.admin if role == "admin" else self.users[role]]
 
     def principal(self, role: str) -> str:
-        """The user of a role, as Kafka calls it."""
         principal = self.kafka.connection(self.users[role]).principal
         assert principal is not None
         return principal
 
     def denied(self, since: int = 0) -> set[Asked]:
-        """What users of this job were refused, since the broker was made or a moment of its log.
+        """Return the requests denied to users of this job, since an offset of the log.
 
-        But for two questions whose answer is said: a producer asks for reports, to see whether its
-        state is an old copy, and the page for refused records, to count them.
+        Two documented requests are left out: a producer requests reports to check for an old copy
+        of its state, and the page requests dead letters to count them.
         """
         _, denied = self.kafka.decisions(since)
         own = {self.principal(role) for role in self.users}
@@ -109,14 +104,14 @@ class SecuredJob:
 
     @contextmanager
     def nothing_denied(self) -> Iterator[None]:
-        """See that what users of this job do meanwhile asks for nothing that they may not."""
+        """Check that users of this job are denied nothing within the context."""
         since = self.kafka.written()
         yield
         denied = self.denied(since)
         assert not denied, sorted(denied)
 
     def unused(self) -> set[tuple[str, str, str]]:
-        """Role, operation and name of what was given, and never asked for."""
+        """Return role, operation and name of granted permissions that were never used."""
         allowed, _ = self.kafka.decisions()
         return {
             (role, each.operation.value, each.resource.name.removeprefix(f"{self.job.name}."))
@@ -130,21 +125,16 @@ class SecuredJob:
         others: Collection[str] = (),
         more: Mapping[str, Collection[tuple[Resource, Operation]]] = MappingProxyType({}),
     ) -> tuple[list[tuple[str, str, str]], int]:
-        """Try whatever is not in the table.
+        """Try all operations outside the table, on this job and on topics of other jobs.
 
-        Args:
-            others: topics that are none of this job's; made if they are not there.
-            more: by role, what its user has of another job.
-
-        Returns:
-            role, operation and name of what was not refused; how much was tried.
+        Return role, operation and name of every allowed attempt, and the number of attempts.
         """
         job = self.job
         own = [settings.name for settings in job.topic_settings().values()]
         with self.cluster("admin") as admin:
             missing = set(others) - admin.topics()
             admin.create_topics(TopicSettings(name, 1, 1, _PLAIN) for name in sorted(missing))
-            # Something to be read.
+            # Write records to be read.
             for topic in (*others, *own):
                 admin.append(topic, b"x", key=b"x")
         topics = [JOBS_TOPIC, LEDGER_TOPIC, *own, *others]
@@ -178,7 +168,6 @@ class SecuredJob:
 
 
 def secured_job(kafka: SecuredKafka, job: Job) -> SecuredJob:
-    """Make a user for each role of a job, and give each what the table has."""
     roles = roles_of(job)
     users = kafka.users(*(f"{job.name}-{role}" for role in roles))
     made = SecuredJob(kafka, job, {role: users[f"{job.name}-{role}"] for role in roles})
@@ -191,32 +180,26 @@ _ADDING = ("aggregate", "aggregate-a", "aggregate-b", "shuffle-2", "shuffle-3")
 _COMPARED = {(role, name) for role in _ADDING for name in (Role.MANIFESTS, Role.ESTIMATES)} | {
     (role, Role.ESTIMATES) for role in ("shuffle", "instance-2", "instance-3", "instance-4")
 }
-"""What workers read that start where windows were decided before."""
+"""Topics read by workers that start after windows were finalized."""
 
 
 def is_for_another_day(role: str, operation: str, name: str) -> bool:
-    """Whether a right is for what does not happen in every run of a job.
-
-    Args:
-        role: who has it.
-        operation: to do what.
-        name: of a topic or group, without the job's.
-    """
+    """Return whether a right is for an event that some runs of a job do not contain."""
     return (
-        # Refused records, of which there are none.
+        # Dead letters, which do not occur.
         (name == Role.DEAD_LETTERS and (role == OPERATOR or _writes(role, operation)))
-        # Made by whoever is the first to deploy on a cluster.
+        # Created by the first deployment on a cluster.
         or (operation == "CREATE" and name in (JOBS_TOPIC, LEDGER_TOPIC))
-        # Read by a worker that begins where another one has written before.
+        # Read by a worker that continues the output of another one.
         or (role, operation, name) == ("publish", "READ", Role.RESULTS)
         or (operation == "READ" and (role, name) in _COMPARED)
-        # Workers look at settings every five seconds, and many a run is over before.
+        # Workers poll settings every five seconds, and many runs are shorter.
         or operation == "DESCRIBE_CONFIGS"
-        # Undeploy, drain, retiring a producer, and feeding records back.
+        # Undeploy, drain, retirement of a producer, and requeued records.
         or (role == OPERATOR and operation == "DELETE")
         or (role == OPERATOR and operation == "WRITE" and name == Role.PRODUCERS)
         or (role == OPERATOR and operation == "WRITE" and name.startswith(Role.REPORTS))
-        # Only topics of which deploy has something to change.
+        # Only topics with settings that deploy has to change.
         or (role == OPERATOR and operation == "ALTER_CONFIGS")
     )
 
@@ -227,7 +210,6 @@ def _writes(role: str, operation: str) -> bool:
 
 @contextmanager
 def running(*line: object) -> Iterator[subprocess.Popen[str]]:
-    """A command as a process."""
     process = start_command(*line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     failed = True
     try:
@@ -241,7 +223,6 @@ def running(*line: object) -> Iterator[subprocess.Popen[str]]:
 
 
 def wait_for(look: Callable[[], bool]) -> None:
-    """Until something is so."""
     deadline = time.monotonic() + PATIENCE
     while not look():
         assert time.monotonic() < deadline

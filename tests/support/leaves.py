@@ -1,4 +1,4 @@
-"""Delete leaves: what goes with each, and whether everything else works without it.
+"""Delete leaves: what is deleted with each, and whether the rest works without it.
 
 ::
 
@@ -6,9 +6,9 @@
     python -m tests.support.leaves delete recording     deletes one from this work tree
     python -m tests.support.leaves verify [LEAF ...]    checks the rest of each, in a copy
 
-A leaf is a folder of `pipeline` that the contract in pyproject.toml names. Along with it go the
-leaves that the contract says need it, its tests, and whatever else of the shell, the experiments
-and the tests imports any of these: nobody keeps lists.
+A leaf is a folder of `pipeline` named by the contract in pyproject.toml. Deleting it also deletes
+the leaves that the contract declares as dependents, its tests, and all other modules of the shell,
+the experiments and the tests that import any of these. No list is maintained by hand.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("aggregators", "pipeline", "randomizers", "topics")
 SHELL = ("pipeline/cli/", "pipeline/demo/", "pipeline/connect.py", "experiments/", "tests/")
 CONTRACT = "Leaves import only the leaves listed here"
-# Quick, and of the core alone.
+# Fast tests of the core alone.
 SHORT_TESTS = (
     "tests/pipeline/test_memory_job.py",
     "tests/pipeline/cli/test_cli.py",
@@ -39,28 +39,22 @@ SHORT_TESTS = (
     "tests/pipeline/values/test_durations.py",
     "tests/topics/test_round_trips.py",
 )
-# Also those of programs in strings. Far quicker than parsing all.
+# Includes imports of programs in strings. A regular expression is far faster than parsing.
 IMPORTS = re.compile(r"^ *(?:from ([\w.]+) )?import (\([^)]*\)|.*)", re.MULTILINE)
 IMPORT_ALL = "import importlib, sys; [importlib.import_module(name) for name in sys.argv[1:]]"
 
 
 class NotALeafError(Exception):
-    """The core, or another leaf, imports what is to be deleted."""
+    """The core, or another leaf, imports the code to be deleted."""
 
 
 @dataclass(frozen=True)
 class Tree:
-    """The files of a work tree.
-
-    Attributes:
-        root: of the tree.
-    """
-
     root: Path
 
     @cached_property
     def files(self) -> tuple[str, ...]:
-        """All that git knows and that are there, from the root on."""
+        """Existing files known to git, relative to the root."""
         said = subprocess.run(
             ["git", "ls-files", "-z"], cwd=self.root, capture_output=True, check=True, text=True
         ).stdout
@@ -68,7 +62,6 @@ class Tree:
 
     @cached_property
     def modules(self) -> dict[str, str]:
-        """The file of each module."""
         return {
             module_name(name): name
             for name in self.files
@@ -77,7 +70,7 @@ class Tree:
 
     @cached_property
     def imports(self) -> dict[str, frozenset[str]]:
-        """The files that each file imports, at its top or later."""
+        """Files that each file imports, at module level or later."""
         return {
             name: frozenset(self._imported((self.root / name).read_text(encoding="utf-8")))
             for name in self.modules.values()
@@ -86,7 +79,7 @@ class Tree:
     def _imported(self, source: str) -> Iterator[str]:
         for package, names in IMPORTS.findall(source):
             for name in re.findall(r"[\w.]+", names):
-                # What is imported of a module is not always one.
+                # A name imported from a module is not always a module.
                 whole = f"{package}.{name}" if package else name
                 found = self.modules.get(whole) or self.modules.get(package)
                 if found is not None:
@@ -94,11 +87,10 @@ class Tree:
 
     @cached_property
     def needs(self) -> dict[str, frozenset[str]]:
-        """The leaves, and those that each imports by the contract."""
+        """Leaves, with those that each may import by the contract."""
         return needs_in((self.root / "pyproject.toml").read_text(encoding="utf-8"))
 
     def with_dependents(self, leaves: Iterable[str]) -> set[str]:
-        """These leaves, and those that need them."""
         gone: set[str] = set()
         more = set(leaves)
         while more:
@@ -107,11 +99,6 @@ class Tree:
         return gone
 
     def going_with(self, leaves: Iterable[str]) -> list[str]:
-        """All files that go with leaves.
-
-        Raises:
-            NotALeafError: one that stays imports one of them.
-        """
         gone = self.with_dependents(leaves)
         folders = tuple(f"{root}pipeline/{leaf}/" for leaf in gone for root in ("", "tests/"))
         going = {name for name in self.files if name.startswith(folders)}
@@ -123,7 +110,6 @@ class Tree:
         return sorted(going)
 
     def delete(self, leaves: Iterable[str]) -> list[str]:
-        """Delete leaves and what goes with them; returns the files."""
         gone = self.going_with(leaves)
         names = self.with_dependents(leaves)
         project = self.root / "pyproject.toml"
@@ -134,17 +120,12 @@ class Tree:
 
 
 def module_name(file: str) -> str:
-    """The name that a file is imported by.
-
-    >>> module_name("pipeline/cli/__init__.py"), module_name("tests/support/leaves.py")
-    ('dpstream.pipeline.cli', 'tests.support.leaves')
-    """
+    """Return the name a file is imported by: ``pipeline/x.py`` is ``dpstream.pipeline.x``."""
     parts = file.removesuffix(".py").removesuffix("/__init__").split("/")
     return ".".join(["dpstream", *parts] if parts[0] in PACKAGES else parts)
 
 
 def needs_in(project: str) -> dict[str, frozenset[str]]:
-    """The leaves of a contract, and those that each imports."""
     contracts = tomllib.loads(project)["tool"]["importlinter"]["contracts"]
     contract = next(each for each in contracts if each["name"] == CONTRACT)
     edges = [re.findall(r"pipeline\.(\w+)", line) for line in contract["ignore_imports"]]
@@ -153,13 +134,13 @@ def needs_in(project: str) -> dict[str, frozenset[str]]:
 
 
 def without(project: str, leaves: Iterable[str]) -> str:
-    """A pyproject.toml without the lines that name leaves."""
+    """Return a pyproject.toml without the lines that name leaves."""
     named = re.compile(rf"dpstream\.pipeline\.({'|'.join(leaves)})\b")
     return "".join(line for line in project.splitlines(keepends=True) if not named.search(line))
 
 
 def leaves_reached(tree: Tree) -> dict[str, set[str]]:
-    """The leaves that each module of commands imports, itself or by other such modules."""
+    """Return the leaves that each command module imports, directly or through others."""
 
     def reached(name: str, seen: set[str]) -> Iterator[str]:
         seen.add(name)
@@ -175,7 +156,6 @@ def leaves_reached(tree: Tree) -> dict[str, set[str]]:
 
 
 def commands_of(tree: Tree) -> dict[str, list[str]]:
-    """The commands that go with each leaf."""
     reached = leaves_reached(tree)
     return {
         leaf: [
@@ -188,10 +168,10 @@ def commands_of(tree: Tree) -> dict[str, list[str]]:
 
 
 def verify(tree: Tree, leaf: str, folder: Path, cache: Path) -> bool:
-    """Delete a leaf from a copy, and see whether what remains works; prints what does not."""
+    """Delete a leaf from a copy and check the rest, printing every failure."""
     for name in tree.files:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        # With their times, by which mypy knows them again.
+        # Keep modification times, by which mypy recognizes unchanged files.
         shutil.copy2(tree.root / name, folder / name, follow_symlinks=False)
     subprocess.run(["git", "init", "--quiet"], cwd=folder, check=True)
     subprocess.run(["git", "add", "--all", "--force"], cwd=folder, check=True)
@@ -220,7 +200,7 @@ def verify(tree: Tree, leaf: str, folder: Path, cache: Path) -> bool:
 
 
 def verify_all(tree: Tree, leaves: Sequence[str]) -> None:
-    """Verify one leaf after the other; exits with 1 if something needs one."""
+    """Verify leaves one at a time, and exit with 1 if anything depends on one."""
     with tempfile.TemporaryDirectory(prefix="leaves-") as folder:
         cache = Path(folder, "mypy")
         if (ROOT / ".mypy_cache").exists():
@@ -235,12 +215,11 @@ def verify_all(tree: Tree, leaves: Sequence[str]) -> None:
 
 
 def tool(name: str) -> str:
-    """A program of the environment that this one runs in."""
+    """Return the path of a program in the current environment."""
     return str(Path(sys.executable).with_name(name))
 
 
 def main(arguments: Sequence[str]) -> None:
-    """List, delete or verify leaves."""
     tree = Tree(ROOT)
     leaves = arguments[1:]
     unknown = set(leaves) - tree.needs.keys()

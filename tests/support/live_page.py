@@ -1,4 +1,4 @@
-"""The live page in this process, over a cluster in memory that is read when a test says so."""
+"""Live page in this process over an in-memory cluster, polled on demand."""
 
 from __future__ import annotations
 
@@ -37,7 +37,6 @@ Connection: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 def deploy_text(
     cluster: MemoryCluster, text: str, deployment: bytes = bytes(16), *, replace: bool = False
 ) -> DeployedJob:
-    """Deploy a job file."""
     job = parse_job(text)
     return deploy(cast(Cluster, cluster), job, deployment=deployment, now=NOW, replace=replace)
 
@@ -49,7 +48,6 @@ def publish(
     estimate: Estimated | None,
     fate: Fate = Fate.RELEASED,
 ) -> EstimateRecord:
-    """Write an estimate as a publisher does."""
     record = EstimateRecord(
         job.deployment, epoch, fate, NOW + 1_000 * epoch, 90, 100, estimate,
         job.guarantee_at(epoch, job.first_epoch).to_json(), assumes_changes=job.assumes_changes,
@@ -60,7 +58,7 @@ def publish(
 
 @dataclass
 class LivePage:
-    """A page that is served, and a browser's means to ask it."""
+    """Served page with an HTTP client."""
 
     site: Site
     address: str
@@ -71,7 +69,7 @@ class LivePage:
     _positions: dict[str, int] = field(default_factory=dict)
 
     def read(self) -> None:
-        """Have it read what is new in all topics, as the follower does."""
+        """Read new records of all topics, as the follower does."""
         while True:
             before = self.reader.positions
             for topic, position in before.items():
@@ -84,17 +82,16 @@ class LivePage:
                 return
 
     async def look(self) -> None:
-        """Have it look at the pipelines once, as the background does."""
+        """Poll the pipelines once, as the background task does."""
         self.site.look_who_watches()
         background = Background(
             lambda: cast(Cluster, self.cluster), self.site.shown, self.site, self.site.board.clock
         )
         await asyncio.to_thread(background.watch, cast(Cluster, self.cluster))
-        # What the thread handed over comes before what is asked next.
+        # Deliver the thread's results before the next request.
         await asyncio.sleep(0)
 
     async def connect(self, request: bytes = b"") -> Connection:
-        """A bare connection, over which something was sent."""
         host, _, port = self.address.removeprefix("http://").partition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(request)
@@ -105,24 +102,21 @@ class LivePage:
         await asyncio.gather(*self.site._loading)
 
     async def get(self, path: str, status: int = 200, **headers: str) -> Any:
-        """The JSON of an answer."""
         async with self.client.get(self.address + path, headers=headers) as response:
             assert response.status == status, await response.text()
             return await response.json()
 
     async def body(self, path: str) -> bytes:
-        """The bytes of an answer."""
         async with self.client.get(self.address + path) as response:
             assert response.status == 200, await response.text()
             return await response.read()
 
     def view(self, query: str = "") -> Any:
-        """A WebSocket; an asynchronous context manager."""
+        """Open a WebSocket as an asynchronous context manager."""
         return self.client.ws_connect(f"{self.address}/ws?{query}", autoclose=False)
 
 
 async def messages(socket: aiohttp.ClientWebSocketResponse, *types: str) -> dict[str, Any]:
-    """The next message of one of these types."""
     while True:
         body = await asyncio.wait_for(socket.receive_json(), 20)
         if body["type"] in types:
@@ -130,7 +124,6 @@ async def messages(socket: aiohttp.ClientWebSocketResponse, *types: str) -> dict
 
 
 async def epochs(socket: aiohttp.ClientWebSocketResponse, count: int) -> list[dict[str, Any]]:
-    """The next so many epochs."""
     return [await messages(socket, "epoch") for _ in range(count)]
 
 
@@ -147,7 +140,7 @@ async def live_page(
     tls: ssl.SSLContext | None = None,
     unread: bool = False,
 ) -> AsyncIterator[LivePage]:
-    """Serve on a free port, having read what there is unless that is to come."""
+    """Serve on a free port, after reading existing records unless that is deferred."""
     told: list[str] = []
 
     def load(job: DeployedJob, path: Path) -> ValueLog:
@@ -163,7 +156,7 @@ async def live_page(
     )
     site = Site(settings, lambda: cast(Cluster, cluster), load, told.append, limits or Limits())
     address = (await site.start()).rstrip("/")
-    # Cookies of addresses, and not of names alone.
+    # Accept cookies of IP addresses, not only of names.
     async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as client:
         page = LivePage(site, address, cluster, client, told, Reader(jobs))
         try:
@@ -176,12 +169,10 @@ async def live_page(
 
 
 def run(test: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
-    """Run an asynchronous test."""
     return asyncio.run(test())
 
 
 def upgrade(path: str) -> bytes:
-    """The request of a WebSocket, as bytes."""
     return (
         f"GET {path} HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n"
         "Connection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"

@@ -1,4 +1,4 @@
-"""What stands on a broker's disk: the records of a topic's log segments, read without a broker."""
+"""Records in the log segments of a topic, read from disk without a broker."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from kafka.record import MemoryRecords
 
 @dataclass(frozen=True, slots=True)
 class StoredRecord:
-    """A record as it lies in a segment."""
-
     partition: int
     offset: int
     key: bytes | None
@@ -21,7 +19,7 @@ class StoredRecord:
 
 
 def stored_records(data: Path, topic: str) -> Iterator[StoredRecord]:
-    """All records of a topic, partition by partition: also those below where it begins."""
+    """Yield all records of a topic by partition, including those below its start offset."""
     partitions = sorted(
         (int(folder.name.rpartition("-")[2]), folder)
         for folder in data.rglob(f"{topic}-*")

@@ -1,4 +1,4 @@
-"""A cluster in memory, for commands that are to run without a broker."""
+"""In-memory cluster, for commands that run without a broker."""
 
 from __future__ import annotations
 
@@ -18,23 +18,21 @@ from dpstream.topics.names import TopicSettings
 
 @dataclass(frozen=True)
 class Acknowledged:
-    """What sending a record promises, kept at once; when the broker wrote it, in milliseconds."""
+    """Immediate result of sending a record, with the broker's timestamp in milliseconds."""
 
     timestamp: int
     offset: int
     is_done = True
 
     def get(self, timeout: float | None = None) -> Self:
-        """It has arrived."""
         return self
 
 
 @dataclass
 class MemoryCluster:
-    """Stands in for `dpstream.pipeline.kafka.cluster.Cluster`; `records` are by topic and
-    partition.
+    """Stand-in for `Cluster`, with `records` by topic and partition.
 
-    As a broker does, it stamps what is written, by its `clock`, in milliseconds since 1970.
+    Like a broker, it timestamps records by its `clock`, in milliseconds since 1970.
     """
 
     records: dict[tuple[str, int], list[LogRecord]] = field(
@@ -137,15 +135,13 @@ class MemoryCluster:
 
 
 def use_memory_cluster(monkeypatch: pytest.MonkeyPatch) -> MemoryCluster:
-    """Have commands in this process find a new cluster in memory."""
+    """Make commands in this process use a new in-memory cluster."""
     cluster = MemoryCluster()
     use_cluster(monkeypatch, cluster)
     return cluster
 
 
 def use_cluster(monkeypatch: pytest.MonkeyPatch, cluster: MemoryCluster) -> None:
-    """Have commands in this process find a cluster."""
-
     def connection_of(*arguments: Any, **options: Any) -> Connection:
         return cluster.connection
 

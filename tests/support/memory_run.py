@@ -1,7 +1,7 @@
-"""A whole run in memory, by the commands that a user gives, with the workers in between.
+"""Complete run in memory through the user commands, with the workers in between.
 
-The clock stands still and every coin is a function of who throws it, so that two runs of the same
-inputs are the same byte for byte.
+The clock stands still and every draw is a function of the drawing component, so that two runs of
+the same inputs are equal byte for byte.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ NOW = 1_700_000_000_000
 
 
 class RunCluster(MemoryCluster):
-    """Remembers committed offsets, by group, topic and partition."""
+    """In-memory cluster with committed offsets by group, topic and partition."""
 
     def __init__(self) -> None:
         super().__init__(clock=lambda: NOW)
@@ -72,8 +72,6 @@ class RunCluster(MemoryCluster):
 
 
 class ClusterLog(MemoryLog):
-    """The topics of a job on a `RunCluster`, for stages."""
-
     def __init__(self, cluster: RunCluster, job: DeployedJob) -> None:
         super().__init__(cluster.clock)
         self._cluster = cluster
@@ -98,8 +96,6 @@ class ClusterLog(MemoryLog):
 
 @dataclass
 class Worker:
-    """A worker of a stage, with all that it tells."""
-
     cluster: RunCluster
     job: DeployedJob
     name: StageName
@@ -142,7 +138,7 @@ class Worker:
             self._worker.run(self._worker.assign(partition))
 
     def work(self) -> tuple[str, Any]:
-        """Do all there is to do; returns its metrics and its heartbeat, which it also writes."""
+        """Process everything available, write the heartbeat, and return metrics and heartbeat."""
         worker = self._worker
         before = dict(worker.positions)
         worker.run(worker.drain())
@@ -181,7 +177,7 @@ class Worker:
 
 
 def metrics_text(snapshot: WorkerSnapshot) -> str:
-    """What Prometheus is told, without what concerns the process."""
+    """Return the Prometheus metrics without process metrics."""
 
     class Told(Collector):
         def collect(self) -> Iterator[Any]:
@@ -199,14 +195,12 @@ def run_in_memory(
     dpstream: Commands,
     disturb: Callable[[RunCluster, DeployedJob], None] = lambda cluster, job: None,
 ) -> Seen:
-    """Everything that can be seen of a run.
+    """Return all observations of a run.
 
     Args:
-        folder: new; state and recordings are put there.
-        inputs: the files it begins with.
-        release: puts the words of a first run in the place of those of this one.
-        dpstream: runs commands.
-        disturb: sends more, after the first producer.
+        folder: New; receives state and recordings.
+        release: Replaces the words of this run by those of a first run.
+        disturb: Sends additional records after the first producer.
     """
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setenv("DPSTREAM_HOME", str(folder / "home"))
@@ -231,7 +225,7 @@ def _run(
     job = find_deployed(as_cluster(cluster), name)
     workers = [Worker(cluster, job, StageName(stage), folder / stage) for stage in stages_of(job)]
     reports, codes, metrics, heartbeats = [], [], [], []
-    # A job that learns goes from epoch to epoch: the next one needs the estimate of this one.
+    # A learning job proceeds epoch by epoch, because each epoch needs the previous estimate.
     learns = job.protocol_entry.learning is not None
     ends = range(1, job.epochs.count + 1) if learns else [job.epochs.count]
     for index, (end, (producer, rows)) in enumerate(product(ends, inputs.rows.items())):

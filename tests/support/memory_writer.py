@@ -5,7 +5,7 @@ from dpstream.pipeline.collector.batch_writer import WriteError
 
 
 class MemoryWriter:
-    """Keeps what it is given; may be told to fail, or to wait."""
+    """Writer that stores its input and can be set to fail or block."""
 
     def __init__(self) -> None:
         self.records: list[tuple[str, int, bytes]] = []

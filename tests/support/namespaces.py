@@ -1,7 +1,7 @@
-"""Machines of a network that can be cut, as network namespaces on one bridge; only root may.
+"""Machines of a network that can be cut: network namespaces on one bridge. Requires root.
 
-Every namespace has an address of its own, which others find by its name, and which may change. The
-bridge is in a namespace too, so that nothing which filters packets on this machine takes part.
+Every namespace has its own address, which others resolve by its name and which may change. The
+bridge is in a namespace too, so that no packet filter of this machine applies.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from typing import Self
 import psutil
 
 _HUB = "hub"
-# RFC 2544 sets these aside for tests of networks: the first for machines among themselves, the
-# second for whoever tests them, whom no change of an address concerns.
+# RFC 2544 reserves these for network tests. The first is for traffic among machines, the second for
+# the test itself, which address changes do not affect.
 _NETWORK, _OBSERVED = "198.18", "198.19"
 _OUTSIDE = 254
-# What comes after the addresses that namespaces begin with.
+# Host number after the initial addresses of namespaces.
 _LATER = 101
-# `ip netns exec` shows what lies here, in a folder of the namespace's name, in place of /etc.
+# `ip netns exec` mounts the files of this folder's subfolder with the namespace's name over /etc.
 _ETC = Path("/etc/netns")
 _OURS = re.compile(r"dpstream-(\d+)-.*")
 
 
 def refusal() -> str | None:
-    """Why there can be no namespaces here; None if there can."""
+    """Return the reason namespaces are unavailable, or None."""
     if os.geteuid() != 0:
         return "network namespaces need root"
     for program in ("ip", "iptables"):
@@ -54,14 +54,10 @@ def refusal() -> str | None:
 
 
 class Namespaces:
-    """Namespaces by name, until they are left; this process can reach all of them.
+    """Namespaces by name, all reachable from this process.
 
-    Whatever runs in them is killed in the end. What a process that was itself killed has left
-    behind is removed by the next one.
-
-    Args:
-        names: of the namespaces, by which they find each other.
-        groups: names that stand for several of them.
+    Processes inside are killed at exit. The next process removes the remains of a killed one. Each
+    of `groups` is a name that resolves to several namespaces.
     """
 
     def __init__(self, names: Sequence[str], groups: Mapping[str, Sequence[str]]) -> None:
@@ -101,23 +97,21 @@ class Namespaces:
     def __exit__(self, *error: object) -> None:
         self._stack.close()
         with suppress(OSError):
-            # Not ours alone: it stays while anybody's are in it.
+            # Shared with other processes, so it stays while any of their files are in it.
             _ETC.rmdir()
 
     def address(self, name: str) -> str:
-        """The address that a namespace has at present."""
         return f"{_NETWORK}.{self._subnet}.{self._hosts[name]}"
 
     def observed_at(self, name: str) -> str:
-        """An address that it always has, for this process: the others have no use for it."""
+        """Return the permanent address of a namespace, for this process only."""
         return f"{_OBSERVED}.{self._subnet}.{self._numbers[name]}"
 
     def prefix(self, name: str) -> tuple[str, ...]:
-        """What runs a command in a namespace."""
         return ("ip", "netns", "exec", self._namespace(name))
 
     def cut(self, source: str, target: str) -> None:
-        """Drop all packets from one to the other; those the other way arrive."""
+        """Drop all packets from `source` to `target`; the other direction stays open."""
         rules: list[tuple[str, tuple[str, ...]]] = [
             (end, ("INPUT", "--source", self.address(start), "--jump", "DROP"))
             for end in self._groups.get(target, (target,))
@@ -129,12 +123,11 @@ class Namespaces:
             self._inside(end, "iptables", "--wait", "--append", *rule)
 
     def heal(self, source: str, target: str) -> None:
-        """Drop them no more."""
         for end, rule in self._rules.pop((source, target)):
             self._inside(end, "iptables", "--wait", "--delete", *rule)
 
     def drop_at_random(self, name: str, share: float) -> None:
-        """Drop such a share of all packets that come to a namespace; 0: none any more."""
+        """Drop a share of all packets to a namespace at random; 0 stops it."""
         self._inside(name, "iptables", "--wait", "--flush", "INPUT")
         if share > 0:
             chance = ("--match", "statistic", "--mode", "random", "--probability", str(share))
@@ -142,10 +135,7 @@ class Namespaces:
             self._inside(name, "iptables", "--wait", "--append", *rule)
 
     def change_address(self, name: str) -> None:
-        """Give a namespace another address, under which its name is found from now on.
-
-        Nobody is told: what is sent to the former one is lost.
-        """
+        """Move a namespace's name to another address, losing what is sent to the former one."""
         before = self.address(name)
         self._hosts[name] = max(_LATER - 1, *self._hosts.values()) + 1
         self._inside(name, "ip", "address", "delete", f"{before}/24", "dev", "eth0")
@@ -154,16 +144,13 @@ class Namespaces:
             self._write_names(each)
 
     def lose(self, name: str) -> None:
-        """Switch a machine off: its link first, so that no connection is closed or reset.
-
-        All its processes are killed, and what its kernel knew of connections is gone.
-        """
+        """Switch a machine off, starting with its link: no connection is closed or reset."""
         self._inside(_HUB, "ip", "link", "delete", f"port{self._numbers[name]}")
         _end_processes(self._namespace(name))
         _run("ip", "netns", "delete", self._namespace(name))
 
     def bring_back(self, name: str) -> None:
-        """Switch a machine on again, with the address it had; nothing runs on it."""
+        """Switch a machine on again with its former address and no processes."""
         _run("ip", "netns", "add", self._namespace(name))
         self._inside(name, "ip", "link", "set", "lo", "up")
         self._join(name)
@@ -178,14 +165,13 @@ class Namespaces:
         self._inside(name, "ip", "link", "set", "lo", "up")
 
     def _join(self, name: str) -> None:
-        """Connect a namespace with the bridge."""
         number = self._numbers[name]
         self._inside(
             name,
             *("ip", "link", "add", "eth0", "type", "veth"),
             *("peer", "name", f"port{number}", "netns", self._namespace(_HUB)),
         )
-        # A machine that is back has the interface it had: others go on sending there.
+        # A returning machine has its former hardware address, to which others still send.
         hardware = f"02:00:00:00:{self._subnet:02x}:{number:02x}"
         self._inside(name, "ip", "link", "set", "eth0", "address", hardware)
         self._plug_in(number)
@@ -197,12 +183,12 @@ class Namespaces:
         self._inside(_HUB, "ip", "link", "set", f"port{number}", "master", "bridge", "up")
 
     def _write_names(self, name: str) -> None:
-        """Where those that run in a namespace look names up; who runs sees what changes."""
+        """Write the hosts file of a namespace, in place so that running processes see changes."""
         folder = _ETC / self._namespace(name)
         folder.mkdir(parents=True, exist_ok=True)
         lines = [Path("/etc/hosts").read_text().rstrip("\n")]
         lines += [f"{self.address(each)} {each}" for each in self._numbers]
-        # The same file, all at once: another one of its name would not be seen.
+        # Write in place and at once: processes would not see a replacement of the file.
         descriptor = os.open(folder / "hosts", os.O_WRONLY | os.O_CREAT, 0o644)
         try:
             os.ftruncate(descriptor, os.write(descriptor, ("\n".join(lines) + "\n").encode()))
@@ -214,7 +200,6 @@ class Namespaces:
 
 
 def _free_subnet() -> int:
-    """A subnet that nobody on this machine uses."""
     used = {
         int(number)
         for addresses in psutil.net_if_addrs().values()
@@ -229,7 +214,6 @@ def _namespaces() -> list[str]:
 
 
 def _end_processes(namespace: str) -> None:
-    """Kill whoever runs in a namespace."""
     while pids := _run("ip", "netns", "pids", namespace).split():
         for pid in pids:
             with suppress(ProcessLookupError):
@@ -237,14 +221,14 @@ def _end_processes(namespace: str) -> None:
 
 
 def _remove(namespace: str) -> None:
-    """Remove a namespace with all that runs in it; one that is lost already is no matter."""
+    """Remove a namespace with its processes, or do nothing if it is already gone."""
     if namespace in _namespaces():
         _end_processes(namespace)
         _run("ip", "netns", "delete", namespace)
 
 
 def _remove_stale() -> None:
-    """Remove what processes that have been killed left behind."""
+    """Remove the remains of killed processes."""
     folders = _ETC.iterdir() if _ETC.is_dir() else ()
     for name in {*_namespaces(), *(folder.name for folder in folders)}:
         ours = _OURS.fullmatch(name)

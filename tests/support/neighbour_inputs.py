@@ -1,4 +1,4 @@
-"""Input files of neighbours: the same people, of whom some have other values, and other rows."""
+"""Neighboring inputs: the same users, some with other values and other rows."""
 
 from __future__ import annotations
 
@@ -19,25 +19,19 @@ from tests.conformance.cases import Case
 from tests.conformance.jobs import LAST_EPOCH, case_job_file
 
 PRODUCERS = {"gateway": 6, "house": 4, "phone-1": 1, "phone-2": 1}
-"""How many users each producer stands for: gateways, and devices that are producers themselves."""
+"""Number of users of each producer: gateways, and devices that are their own producers."""
 USERS = {
     name: tuple(f"{name}-{number}" for number in range(count)) for name, count in PRODUCERS.items()
 }
 CHANGED = (USERS["gateway"][-1], USERS["phone-2"][0])
-"""Whose values and rows are others: one of many behind a gateway, and one alone."""
+"""Users with other values and rows: one of many behind a gateway, and one alone."""
 NEIGHBOURS = ("reference", "other values", "no row to use")
-"""What they have at every epoch."""
+"""Input of these users at every epoch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """The files of a run.
-
-    Attributes:
-        job: the job file.
-        rosters: who is enrolled, by producer.
-        rows: what they hold, by producer.
-    """
+    """Input files of a run: enrolled users and their values, by producer."""
 
     job: Path
     rosters: Mapping[str, Path]
@@ -56,13 +50,10 @@ def write_inputs(
     sealed: Mapping[str, Any] | None = None,
     instances: int = 1,
 ) -> Inputs:
-    """Write the files of one of `NEIGHBOURS`; arguments are those of `case_job_file`.
+    """Write the files of one of `NEIGHBOURS`, with the arguments of `case_job_file`.
 
-    Reports are sealed as `sealed` says, to keys of `tests.support.sealing`; `instances` are shuffle
-    stages side by side.
-
-    Raises:
-        ValueError: `dummies` is not for these parameters.
+    Reports are sealed as `sealed` states, with keys of `tests.support.sealing`. `instances` is the
+    number of parallel shufflers.
     """
     written = case_job_file(case, name, minimum=minimum, dummies=dummies)
     folder.mkdir()
@@ -103,7 +94,6 @@ def write_inputs(
 
 
 def _example(user: str, value: int | tuple[int, ...]) -> str:
-    """The row of an example; none for a user without one."""
     assert isinstance(value, tuple)
     class_, *features = value
     if not class_:
@@ -114,7 +104,7 @@ def _example(user: str, value: int | tuple[int, ...]) -> str:
 
 
 def _rows(user: str, domain: ValueDomain, values: NDArray[Any]) -> Iterator[str]:
-    """A row for every item of a set, else for every change of the value."""
+    """Yield a row for every item of a set, otherwise for every change of the value."""
     if domain.slots is not None:
         for epoch, held in enumerate(values, 1):
             yield from (f"{user},{epoch},{_text(domain, item)}\n" for item in held if item)
@@ -127,7 +117,6 @@ def _rows(user: str, domain: ValueDomain, values: NDArray[Any]) -> Iterator[str]
 
 
 def _text(domain: ValueDomain, value: int) -> str:
-    """What stands in a row for a value."""
     if isinstance(domain, NumericDomain):
         return repr(domain.edge(value - 0.5)) if value else ""
     labels: Sequence[str] | None = domain.items

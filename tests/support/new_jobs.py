@@ -1,4 +1,4 @@
-"""Jobs that tests deploy, written as a call."""
+"""Build jobs in tests from keyword arguments."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def new_job(
     /,
     **keys: Any,
 ) -> Job:
-    """Make a job from keys of a job file; those of epochs, shuffle and topics need no section."""
+    """Build a job from job file keys. Those of epochs, shuffle and topics need no section."""
     sections: dict[str, dict[str, Any]] = {}
     for key in keys.keys() & _SECTION_OF.keys():
         sections.setdefault(_SECTION_OF[key], {})[key] = keys.pop(key)

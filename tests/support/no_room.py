@@ -1,4 +1,4 @@
-"""Files that may not grow, as on a disk that is full; for this process alone, and without root."""
+"""File size limits that simulate a full disk, for this process alone and without root."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def no_room(after: int = 0) -> Iterator[None]:
-    """Writing a file fails once it has so many bytes: the system says that it is too large.
+    """Make writes fail once a file reaches a size, with the error that it is too large.
 
-    Nothing that is imported meanwhile is compiled into a file: Python would keep the beginning of
-    one that is too large, and nobody could import that module again.
+    Bytecode caching is off meanwhile: Python would keep a truncated file and fail to import it.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     keeps_none, sys.dont_write_bytecode = sys.dont_write_bytecode, True

@@ -1,7 +1,4 @@
-"""The protocol of `tests.support.cells`, to whose windows the shuffle stage adds dummies.
-
-Each cell gets Poisson many, 3 on average.
-"""
+"""Protocol `cells` with shuffler dummies, a Poisson number per cell with mean 3."""
 
 from __future__ import annotations
 
@@ -21,7 +18,6 @@ MEAN = 3.0
 
 
 def stage_dummies(law: CellsLaw) -> StageDummies:
-    """Poisson dummies in every cell."""
     table = poisson_table(MEAN)
 
     def draw(epoch: int, generator: np.random.Generator) -> CountedWords:

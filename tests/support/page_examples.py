@@ -1,4 +1,4 @@
-"""The jobs and files that pages speak of, for who types what they say."""
+"""Jobs and files used by the commands in the documentation."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ _EVERY = (1, 2, 3, 4)
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A job file without the name, and what users hold in turn at some epochs."""
+    """Job file without the name, and the values of users in turn at some epochs."""
 
     text: str
     values: tuple[str, ...]
     epochs: tuple[int, ...] = _EVERY
 
     def rows(self) -> str:
-        """The input of the job."""
         held = (
             f"user{user},{epoch},{self.values[(user + epoch) % len(self.values)]}\n"
             for epoch in self.epochs
@@ -54,11 +53,10 @@ EXAMPLES = {
         _SETS.format(1, "{grid: [64, 64]}, messages_per_user: 20000"), ("3;17", "60;5")
     ),
 }
-"""By the names that pages give them; `job.yaml` is the first one."""
+"""Examples by the names used in the documentation; `job.yaml` is the first one."""
 
 
 def write_files(folder: Path) -> None:
-    """Every file that a command on a page reads."""
     files = {
         "job.yaml": _JOB,
         "other.yaml": _JOB.replace("changes: 4", "changes: 4, estimator: prefix"),
@@ -79,24 +77,21 @@ def write_files(folder: Path) -> None:
 
 
 def is_experiment(block: Block) -> bool:
-    """Whether this is an experiment file."""
     return block.language == "yaml" and "\njobs:" in block.text
 
 
 def words_of(page: Page) -> list[list[str]]:
-    """The lines that run ``dpstream``, in words, without it."""
+    """Return the arguments of the lines that run ``dpstream``."""
     lines = (shlex.split(line) for line in page.commands)
     return [words[1:] for words in lines if words[0] == "dpstream"]
 
 
 def experiments_of(page: Page) -> list[list[str]]:
-    """The lines that run ``python -m experiments``, in words, without it."""
     lines = (shlex.split(line) for line in page.commands)
     return [words[3:] for words in lines if words[:3] == ["python", "-m", "experiments"]]
 
 
 def has_program(page: Page) -> bool:
-    """Whether there is something in Python."""
     return any(block.language == "python" for block in page.blocks)
 
 

@@ -1,4 +1,4 @@
-"""Points of a projective space as vectors, from their numbers: digit by digit, for any size."""
+"""Points of a projective space as vectors, computed from their numbers digit by digit."""
 
 from __future__ import annotations
 
@@ -6,20 +6,19 @@ Vector = tuple[int, ...]
 
 
 def word_vector(number: int, order: int, coordinates: int) -> Vector:
-    """Of a word: as a number to the base q it begins with a 1, and is one of q^k to do so."""
+    """Return the vector of a word, whose base-q number starts with a 1."""
     free, number = _free(number, order)
     digits = _digits(number, order, free)
     return (0,) * (coordinates - 1 - free) + (1, *digits)
 
 
 def item_vector(number: int, order: int, coordinates: int) -> Vector:
-    """Of an item: it ends with a 1."""
+    """Return the vector of an item, which ends with a 1."""
     free, number = _free(number, order)
     return (*_digits(number, order, free), 1) + (0,) * (coordinates - 1 - free)
 
 
 def orthogonal(one: Vector, other: Vector, order: int) -> bool:
-    """Whether the product is 0."""
     return sum(a * b for a, b in zip(one, other, strict=True)) % order == 0
 
 

@@ -1,4 +1,4 @@
-"""Prometheus and its promtool, which the system's packages bring."""
+"""Prometheus and promtool from the system's packages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 
 def find_tool(name: str) -> str:
-    """The path of a program of Prometheus; a test that needs it fails without it."""
+    """Return the path of a Prometheus program, failing the test if it is missing."""
     path = shutil.which(name)
     if path is None:
         pytest.fail(f"there is no {name}: on Debian and Ubuntu, apt install prometheus brings it")

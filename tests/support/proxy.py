@@ -1,4 +1,4 @@
-"""nginx as docker/nginx sets it up, before collectors on this machine."""
+"""nginx with the settings of docker/nginx, in front of collectors on this machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PATIENCE = 30.0
 
 
 def adapted(ports: Sequence[int], port: int) -> str:
-    """The settings with these collectors in place of those that Docker's name server knows."""
+    """Replace the collectors resolved by Docker's name server with these."""
     text = SETTINGS.read_text()
     (line,) = re.findall(r"^ *server collect:8300 resolve (.*);\n", text, re.MULTILINE)
     servers = "".join(f"    server 127.0.0.1:{each} {line};\n" for each in ports)
@@ -29,9 +29,9 @@ def adapted(ports: Sequence[int], port: int) -> str:
 
 @contextmanager
 def proxy(folder: Path, ports: Sequence[int]) -> Iterator[int]:
-    """Run it before collectors at these ports of this machine; gives its own port.
+    """Run nginx in front of collectors at these ports and yield its own port.
 
-    Bodies that it would write to a disk are answered 500: the folder for them is gone.
+    Bodies that it would spill to disk get status 500, because the folder for them is missing.
     """
     assert INSTALLED is not None
     with socket.create_server(("127.0.0.1", 0)) as free:

@@ -1,9 +1,9 @@
-"""What is public: the facts that everybody may know, and all that can be seen and is made of them.
+"""Public facts, and all observables computed from them.
 
-Beside the randomized view, which is what guarantees are about, everything that a party can see is a
-function of the facts listed here, and of no value. ``tests/conformance/test_neighbours.py`` runs
-neighbouring inputs and compares every `Observable`. PRIVACY.md holds what `markdown` makes of
-them (``python -m tests.support.public_facts``).
+Apart from the randomized view, which the guarantees cover, everything that a party can observe is a
+function of the facts listed here, never of a value. ``tests/conformance/test_neighbours.py`` runs
+neighboring inputs and compares every `Observable`. PRIVACY.md contains the output of `markdown`
+(``python -m tests.support.public_facts``).
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from enum import Enum
 
 
 class Fact(Enum):
-    """What is public: a name for it, and what it holds."""
-
     JOB = "job", "its file as deployed, and the probability law that follows from it"
     PEOPLE = (
         "people",
@@ -38,14 +36,14 @@ class Fact(Enum):
 
 
 class View(Enum):
-    """What values enter, by a randomizer alone: what guarantees are about."""
+    """View that depends on values through a randomizer alone, which the guarantees cover."""
 
     REPORTS = "words of all reports"
     RELEASED = "words of released windows"
 
 
 class Party(Enum):
-    """Who sees, and of the randomized view what; each also sees what those above it do."""
+    """Party with its share of the randomized view. Each also sees what those above it see."""
 
     READERS = "whoever reads estimates", "what is computed from words of released windows"
     AGGREGATORS = "aggregators, and whoever has a recording", View.RELEASED.value
@@ -55,14 +53,12 @@ class Party(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Observable:
-    """Something that can be seen beside the words themselves.
+    """Observation other than the words themselves.
 
     Attributes:
-        name: unique; what the neighbour test calls it.
-        what: in words.
-        party: the first one that sees it.
-        made_of: the facts and views that it is a function of.
-        why: why no value enters otherwise.
+        party: First party that sees it.
+        made_of: Facts and views that it is a function of.
+        why: Reason that no value enters otherwise.
     """
 
     name: str
@@ -213,7 +209,7 @@ OBSERVABLES = (
 
 
 def markdown() -> str:
-    """The lists of PRIVACY.md: the facts, who sees what, and what each observable is made of."""
+    """Return the lists of PRIVACY.md: facts, parties, and the inputs of each observable."""
     return "\n".join([*_facts(), "", *_parties(), "", *_observables()])
 
 

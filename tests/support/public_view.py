@@ -1,7 +1,7 @@
-"""All that parties can see of a run, under the names of `tests.support.public_facts`.
+"""All observations of a run by party, under the names of `tests.support.public_facts`.
 
-The randomized view is what `SameRelease` makes the same in two runs, the words of released windows,
-and what `seen_reports` leaves out, the words of reports. Everything else is there to be compared.
+The randomized view is what `SameRelease` makes equal in two runs, the words of released windows,
+and what `seen_reports` leaves out, the words of reports. Everything else is compared.
 """
 
 from __future__ import annotations
@@ -37,24 +37,18 @@ Seen = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class SameRelease:
-    """Has every run release, of an epoch that is released, the words of the first run.
+    """Replace the words of every released epoch by those of the first run, stored in `folder`.
 
-    Only words are put in the place of words: whether a window is released, and the stage's own
-    noise, are the run's.
-
-    Attributes:
-        folder: where the first run leaves them.
+    Decisions to release a window and the stage's own noise remain those of the run.
     """
 
     folder: Path
 
     @property
     def epochs(self) -> list[int]:
-        """Those that were released."""
         return sorted(int(path.stem) for path in self.folder.iterdir() if path.stem.isdigit())
 
     def patch(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Put it into the shuffle stages of this process."""
         for stage in (ShuffleStage, InstanceStage):
             monkeypatch.setattr(stage, "_write", self._writes_first(stage._write))
         monkeypatch.setattr(AddedDevices, "boxes", self._first_boxes(AddedDevices.boxes))
@@ -62,7 +56,7 @@ class SameRelease:
     def _first_boxes(
         self, boxes: Callable[..., Iterator[WordArray]]
     ) -> Callable[..., Iterator[WordArray]]:
-        """What stages add is a function of their keys; the boxes around it are random."""
+        """Return the first run's ciphertexts, whose encryption is random."""
 
         def first_boxes(added: AddedDevices, epoch: int, role: Role) -> Iterator[WordArray]:
             for index, made in enumerate(boxes(added, epoch, role)):
@@ -96,7 +90,7 @@ class SameRelease:
 
 
 def fix_coins(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have every draw in this process be a function of who draws and when."""
+    """Make every draw in this process a function of the drawing component and the time."""
     coins, producers = seeded_generator(1), count()
 
     def generators_of_a_producer() -> Callable[[str, int], np.random.Generator]:
@@ -117,7 +111,7 @@ def fix_coins(monkeypatch: pytest.MonkeyPatch) -> None:
 def seen_topic(
     cluster: Cluster, job: DeployedJob, role: Role, *, timed: bool
 ) -> list[tuple[object, ...]]:
-    """The records of a topic, partition by partition, and where they begin and end."""
+    """Return the records of a topic by partition, with start and end offsets."""
     topic = job.topic(role)
     starts, ends = cluster.start_offsets(topic), cluster.end_offsets(topic)
     seen: list[tuple[object, ...]] = [(starts, ends)]
@@ -128,30 +122,30 @@ def seen_topic(
 
 
 def seen_newest(cluster: Cluster, topic: str, keys: Callable[[bytes], bool]) -> dict[bytes, Any]:
-    """The latest JSON by key of a compacted topic, of some keys."""
+    """Return the latest JSON per selected key of a compacted topic."""
     newest = {record.key: record.value for record in cluster.read(topic) if record.key is not None}
     return {key: json.loads(value) for key, value in newest.items() if keys(key) and value}
 
 
 def of_job(job: DeployedJob) -> Callable[[bytes], bool]:
-    """Which keys of `JOBS_TOPIC` are about a job."""
+    """Return a predicate for the keys of `JOBS_TOPIC` about a job."""
     name = job.name.encode()
     return lambda key: key == name or key.endswith(b"/" + name)
 
 
 def seen_deployments(cluster: Cluster, job: DeployedJob) -> tuple[dict[bytes, Any], list[object]]:
-    """What ``dpstream.jobs`` says of a job, and the ledger: without times, and what it draws."""
+    """Return the job's records in ``dpstream.jobs`` and the ledger, without times and draws."""
     charged: list[object] = [
         (said.kind, [asdict(replace(charge, at=0)) for charge in charges], said.facts)
         for said in (entry.said for entry in read_spending(cluster).chain.entries)
-        # Jobs of several runs have the same coins, and so the same deployment.
+        # Jobs of several runs have the same randomness, and therefore the same deployment.
         if (charges := [each for each in said.charges if each.job == job.name])
     ]
     return seen_newest(cluster, JOBS_TOPIC, of_job(job)), charged
 
 
 def seen_commands(dpstream: Commands, job: str) -> dict[str, object]:
-    """What operators are told."""
+    """Return the output of operators' commands."""
     lines = {
         "status": ("status", job, "--json"),
         "status of all": ("status", job),
@@ -163,7 +157,7 @@ def seen_commands(dpstream: Commands, job: str) -> dict[str, object]:
 
 
 def seen_results(dpstream: Commands, job: str) -> dict[str, object]:
-    """What analysts are told."""
+    """Return the output of analysts' commands."""
     lines = {
         "table": ("estimates", job),
         "csv": ("estimates", job, "--format", "csv"),
@@ -182,7 +176,6 @@ def _said(dpstream: Commands, lines: Mapping[str, tuple[str, ...]]) -> dict[str,
 
 
 def seen_recording(dpstream: Commands, job: str, folder: Path) -> dict[str, object]:
-    """A recording, file by file, what recording it says, and what verifying it says."""
     recorded = dpstream("record", job, "--output", folder, "--json")
     verified = dpstream("record", "--verify", folder, "--deep", "--json")
     said = recorded.json
@@ -204,14 +197,12 @@ API = (
     "/estimates?format=csv",
     "/estimates?format=parquet",
 )
-"""Below ``/api/jobs/JOB``."""
+"""Paths below ``/api/jobs/JOB``."""
 
 
 def api_paths(job: str) -> list[str]:
-    """All that the page can ask of a job."""
     return ["/api/jobs", "/api/recent", *(f"/api/jobs/{job}{path}" for path in API)]
 
 
 def as_cluster(cluster: object) -> Cluster:
-    """Something that stands in for a cluster."""
     return cast(Cluster, cluster)

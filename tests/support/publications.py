@@ -1,4 +1,4 @@
-"""What is published of a job, and when, as somebody sees who reads on while brokers come and go."""
+"""Publications of a job and their times, read while brokers come and go."""
 
 from __future__ import annotations
 
@@ -13,12 +13,7 @@ from dpstream.topics.names import Role
 
 
 class Publications:
-    """The estimates of a job, as far as they have been read.
-
-    Attributes:
-        published: what was published of each epoch.
-        published_at: when, in seconds since 1970, by the broker's clock.
-    """
+    """Estimates of a job read so far, and when they were published (seconds by broker time)."""
 
     def __init__(self, cluster: Cluster, job: DeployedJob) -> None:
         self._cluster = cluster
@@ -29,7 +24,6 @@ class Publications:
         self.published_at: dict[int, float] = {}
 
     def read(self) -> None:
-        """Take in what there is, if brokers answer."""
         with suppress(KafkaError, ClusterError):
             for record in self._cluster.read(self._topic, 0, self._position):
                 self._position = record.offset + 1

@@ -1,4 +1,4 @@
-"""Folders of recordings in which something goes wrong, and recordings to try them with."""
+"""Recording folders with injected faults, and example recordings."""
 
 from __future__ import annotations
 
@@ -21,17 +21,15 @@ IDENTITY = bytes(range(16))
 
 
 class KilledError(Exception):
-    """The process is no more."""
+    """The process was killed."""
 
 
 class AccidentFolder(RecordingFolder):
-    """Counts all that is done to files; at a chosen count the process dies, or the disk is full.
+    """Folder that counts all file operations and fails before operation `at`.
 
     Args:
-        path: of the folder.
-        at: the operation before which it happens.
-        full: the disk is full from then on; otherwise the process is killed.
-        power: with the process goes what was not yet on the disk.
+        full: True for a full disk from then on, False for a killed process.
+        power: True if the process loses everything that was not yet on the disk.
     """
 
     def __init__(
@@ -62,7 +60,6 @@ class AccidentFolder(RecordingFolder):
 
     @property
     def struck(self) -> bool:
-        """Whether it has happened."""
         return self.at is not None and self.count >= self.at
 
     def create(self, name: str) -> BinaryIO:
@@ -88,13 +85,13 @@ class AccidentFolder(RecordingFolder):
         super().sync()
 
     def remove(self, name: str) -> None:
-        if not self.full:  # there is always room for less
+        if not self.full:  # a full disk still allows shrinking files
             self.strike()
         super().remove(name)
 
 
 class _Written:
-    """A file of whose writes the first and the third count."""
+    """File whose first and third writes count."""
 
     def __init__(self, file: BinaryIO, folder: AccidentFolder) -> None:
         self.file = file
@@ -102,7 +99,7 @@ class _Written:
         self._writes = 0
 
     def write(self, data: bytes) -> int:
-        if self._folder.dead:  # What a dead process holds is cleared away, and writes no more.
+        if self._folder.dead:  # Files of a dead process are closed without further writes.
             return len(data)
         self._writes += 1
         if self._writes in (1, 3) or self._folder.struck:
@@ -114,12 +111,11 @@ class _Written:
 
 
 def index_of(word_bytes: int = 2, width: int = 1) -> RecordingIndex:
-    """An empty recording."""
     return RecordingIndex("0.1", "students", IDENTITY, IDENTITY, "{}", word_bytes, width)
 
 
 def epoch_of(number: int, form: tuple[str, int] = ("<u2", 1), rows: int = 40) -> RecordedEpoch:
-    """Some epoch: every fifth is too small, every seventh window is empty."""
+    """Build an epoch: every fifth is suppressed, every seventh window is empty."""
     generator = np.random.default_rng(number)
     released = number % 5 != 0
     dtype, width = np.dtype(form[0]), form[1]

@@ -1,4 +1,4 @@
-"""What can be seen of a record beside the words of reports in it."""
+"""Observations of a record other than the words of reports."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dpstream.topics.sealed_batches import decode_sealed_batch
 
 
 def seen_record(job: DeployedJob, record: LogRecord, *, timed: bool) -> tuple[object, ...]:
-    """A record beside the words of reports in it, if it is a batch; with its time if `timed`."""
+    """Return the observations of a record, without a batch's words and with its time if `timed`."""
     about = (record.offset, record.timestamp if timed else None, record.key, record.headers)
     try:
         kind = kind_of(record.value)
@@ -25,7 +25,7 @@ def seen_record(job: DeployedJob, record: LogRecord, *, timed: bool) -> tuple[ob
     if kind is not RecordType.BATCH:
         return (*about, record.value)
     batch = decode_batch(record.value)
-    # How many words there are is part of the view where their room is fixed.
+    # The number of words is part of the view where their space is fixed.
     messages = batch.words.messages if job.protocol_entry.shuffling is None else None
     return (
         *about,
@@ -36,10 +36,7 @@ def seen_record(job: DeployedJob, record: LogRecord, *, timed: bool) -> tuple[ob
 
 
 def seen_chunk(value: bytes) -> tuple[object, ...]:
-    """A record of a released window beside its words: how many bytes are theirs is not told.
-
-    Where something else than a window is released, all of it.
-    """
+    """Return a record, of a released window without its words and their size."""
     try:
         chunk = decode_chunk(value)
     except CodecError:

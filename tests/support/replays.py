@@ -1,4 +1,4 @@
-"""Jobs that have run in memory, for replays of them, and what came of a job."""
+"""Jobs run in memory, for replays and comparison of results."""
 
 from __future__ import annotations
 
@@ -41,21 +41,20 @@ from tests.support.small_run import generators
 
 ORIGINAL, REPLAY = bytes(range(16)), bytes(range(16, 32))
 DECIDED = 1_700_000_000_000
-"""A second before the first epoch is decided; every later one takes a second."""
+"""A second before the first epoch is finalized. Later epochs follow at intervals of a second."""
 USERS = 40
 KEYS = all_keys(SHUFFLE_KEYS)
-"""Of jobs whose reports are sealed, to one shuffle stage."""
+"""Keys of jobs whose reports are sealed to one shuffle stage."""
 
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """What became of a job: estimates and integers by epoch, without whose they are."""
+    """Estimates and integers of a job by epoch, without the deployment's identity."""
 
     estimates: Mapping[int, bytes]
     integers: Mapping[int, bytes]
 
     def part(self, first: int, last: int) -> Results:
-        """The epochs from the first to the last."""
         epochs = range(first, last + 1)
         return Results(
             {epoch: found for epoch, found in self.estimates.items() if epoch in epochs},
@@ -64,19 +63,17 @@ class Results:
 
 
 class RetainingLog(MemoryLog):
-    """A log whose retention may have deleted records: who asks for them gets those after them."""
+    """Log whose retention may have deleted records. Reads then return the records after them."""
 
     def read(self, role: Role, partition: int, start: int, stop: int) -> Any:
-        """As `Cluster.read`."""
         return super().read(role, partition, max(start, self.start(role, partition)), stop)
 
     def start(self, role: Role, partition: int) -> int:
-        """The offset of the first record that is still there."""
+        """Return the first retained offset."""
         return self.end(role, partition) - len(self.values(role, partition))
 
 
 def example_job(protocol: str, example: Example, **changed: Any) -> Job:
-    """A job with the parameters of a protocol's example, and short horizons."""
     parameters = json.loads(json.dumps(dataclasses.asdict(example.parameters)))
     values = {
         "name": "live",
@@ -91,13 +88,12 @@ def example_job(protocol: str, example: Example, **changed: Any) -> Job:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LiveRun:
-    """A job that has run, and its topics."""
+    """Completed job with its topics."""
 
     job: DeployedJob
     log: MemoryLog
 
     def write(self, cluster: MemoryCluster) -> None:
-        """Write its topics, and that it is deployed."""
         topics = self.job.topic_settings()
         cluster.create_topics([jobs_topic(None), *topics.values()])
         cluster.append(JOBS_TOPIC, self.job.to_bytes(), key=b"live")
@@ -116,7 +112,7 @@ class LiveRun:
         small: Collection[int] = (),
         silent: Collection[int] = (),
     ) -> LiveRun:
-        """Run a job: in `small` epochs too few are present, in `silent` ones nobody is."""
+        """Run a job. In `small` epochs too few devices are present, in `silent` ones none."""
         deployed = deploy_job(job, deployed_at=1_000, deployment=ORIGINAL)
         key = NoiseKey(bytes(KEY_BYTES)) if deployed.needs_noise_key else None
         if key is not None:
@@ -168,16 +164,13 @@ class LiveRun:
 
     @property
     def source(self) -> TopicSource:
-        """What the topics hold."""
         return TopicSource(self.job, MemoryDriver(self.log).run)
 
     @property
     def results(self) -> Results:
-        """What became of the job."""
         return results_of(self.job, self.log)
 
     def record(self, folder: Path, **options: Any) -> RecordingSource:
-        """A recording of it."""
         folder.mkdir()
         place = RecordingFolder(folder)
         asked = {"from_epoch": None, **options}
@@ -193,10 +186,10 @@ class LiveRun:
 
 
 def owners(job: DeployedJob, log: MemoryLog, *stages: Stage) -> list[MemoryWorker]:
-    """A worker for each stage, which owns every partition."""
+    """Return a worker for each stage, owning every partition."""
     workers, seen = [], set[Role]()
     for stage in stages:
-        # Of two that read the same topic, the second commits in a name of its own.
+        # Of two readers of a topic, the second commits under a name of its own.
         reader = "another" if stage.role in seen else ""
         seen.add(stage.role)
         workers.append(MemoryWorker(stage, log, reader=reader))
@@ -207,13 +200,12 @@ def owners(job: DeployedJob, log: MemoryLog, *stages: Stage) -> list[MemoryWorke
 
 
 def settle(workers: Iterable[MemoryWorker]) -> None:
-    """Let every stage do all it can."""
+    """Let every stage process everything available."""
     for worker in workers:
         worker.run(worker.drain())
 
 
 def manifests_of(job: DeployedJob, log: MemoryLog) -> Iterator[Manifest]:
-    """All manifests of a deployment, as they stand in the log."""
     for value in log.values(Role.MANIFESTS):
         manifest = decode_manifest(value)
         if manifest.deployment == job.deployment:
@@ -221,7 +213,6 @@ def manifests_of(job: DeployedJob, log: MemoryLog) -> Iterator[Manifest]:
 
 
 def results_of(job: DeployedJob, log: MemoryLog) -> Results:
-    """What the topics say of a job."""
     integers: dict[int, bytes] = {}
     partials = PartialLog(job, integers.__setitem__)
     for offset, value in enumerate(log.values(Role.PARTIALS)):
@@ -237,7 +228,7 @@ def results_of(job: DeployedJob, log: MemoryLog) -> Results:
 
 
 class KeepingReplay(MemoryReplay):
-    """A replay in memory that deletes nothing, so that it can be looked at afterwards."""
+    """In-memory replay that keeps its data for inspection."""
 
     def _forget(self) -> None:
         pass
@@ -250,7 +241,6 @@ def replayed(
     changed: Job | None = None,
     partitions: int | None = None,
 ) -> tuple[DeployedJob, MemoryLog, Results]:
-    """Replay in memory."""
     job = replayed_job(source.job, changed=changed, partitions=partitions)
     deployed = deploy_replay(source.job, job, deployment=REPLAY, deployed_at=2_000)
     done = KeepingReplay(deployed, source, plan_replay(source, wanted), KEYS)

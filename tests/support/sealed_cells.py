@@ -1,4 +1,4 @@
-"""A job of users who have a cell each, sealed in one way or another: every count has to be 1."""
+"""Sealed jobs whose users have a cell each: every count must be 1."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ EPOCHS = 2
 
 
 def written_job(sealed: Mapping[str, Any] | None, **values: Any) -> dict[str, Any]:
-    """What its job file says; `values` replace what is there."""
     return {
         "name": "sealed",
         "protocol": "cells",
@@ -32,17 +31,16 @@ def written_job(sealed: Mapping[str, Any] | None, **values: Any) -> dict[str, An
 def begun(
     job: DeployedJob, folder: Path, keys: KeyRing, accidents: Accidents | None = None
 ) -> World:
-    """The job, and nothing sent yet."""
+    """Build a world of the job before any report."""
     return World(job, folder, own_cells(CELLS, EPOCHS), accidents or Accidents(), keys=keys)
 
 
 def run(world: World) -> World:
-    """Everything that there is to send and to do, whoever dies meanwhile."""
+    """Send and process everything, in spite of crashes."""
     return world.run(range(1, EPOCHS + 1), rounds=2)
 
 
 def check(world: World) -> None:
-    """Every cell of every epoch was counted exactly once."""
     records = world.published()
     assert sorted(records) == list(range(1, EPOCHS + 1))
     for record in records.values():

@@ -1,4 +1,4 @@
-"""Jobs whose reports are sealed, and everybody's keys."""
+"""Jobs with sealed reports, and the keys of all parties."""
 
 from __future__ import annotations
 
@@ -19,28 +19,27 @@ from dpstream.pipeline.jobs.sealing_keys import public_bytes
 from dpstream.pipeline.state import private_folder
 
 SHUFFLE_KEYS = ((2,), (3,), (4,))
-"""Of three shuffle stages in series; who adds up has key 1."""
+"""Keys of three chained shufflers. The aggregator has key 1."""
 
 
 def private_key(number: int) -> X25519PrivateKey:
-    """A key, the same for the same number."""
+    """Return a private key that is a function of its number."""
     return X25519PrivateKey.from_private_bytes(number.to_bytes(32, "big"))
 
 
 def public_key(number: int) -> str:
-    """Its public key, as a deployed job has it."""
+    """Return the public key in the format of a deployed job."""
     return public_bytes(private_key(number)).hex()
 
 
 def ring(numbers: Iterable[int]) -> KeyRing:
-    """The private keys of these numbers."""
     return KeyRing.of(map(private_key, numbers), "the test")
 
 
 def sealed_section(
     stages: Sequence[Sequence[int]], aggregate: Sequence[int] = (1,), rotate: int | None = None
 ) -> dict[str, Any]:
-    """What a job file says of sealing, with keys of these numbers."""
+    """Return the job file section on sealing with keys of these numbers."""
     turns = {} if rotate is None else {"rotate": rotate}
     return {
         "aggregate": [public_key(number) for number in aggregate],
@@ -50,12 +49,10 @@ def sealed_section(
 
 
 def shares_section(parties: Sequence[int] = (1, 2)) -> dict[str, Any]:
-    """What a job file says of shares, with keys of these numbers."""
     return {"shares": [public_key(number) for number in parties]}
 
 
 def all_keys(stages: Sequence[Sequence[int]], aggregate: Sequence[int] = (1,)) -> KeyRing:
-    """The private keys of everybody."""
     return ring(chain(aggregate, *stages))
 
 

@@ -1,8 +1,8 @@
-"""A broker that lets nobody do what no ACL allows, and the users of a test on it.
+"""Broker that allows only operations granted by an ACL, with the users of a test.
 
-Clients come by SASL_SSL with SCRAM, or by TLS with a certificate of their own; certificates are
-made anew for every broker. The listener without either is there for whoever waits for the broker to
-start, whom no ACL allows anything.
+Clients authenticate by SASL_SSL with SCRAM, or by TLS with their own certificate. Certificates are
+generated for every broker. The listener without authentication is for clients that wait for the
+broker to start, to which no ACL grants anything.
 """
 
 from __future__ import annotations
@@ -44,8 +44,6 @@ logger.authorizer.level = debug
 
 @dataclass(frozen=True, slots=True, order=True)
 class Asked:
-    """What somebody wanted to do, as Kafka's log of authorizations has it."""
-
     principal: str
     operation: str
     kind: str
@@ -53,7 +51,7 @@ class Asked:
 
 
 class _LoggedKafka(LocalKafka):
-    """A broker that also writes down what it allows."""
+    """Broker that also logs allowed operations."""
 
     def _write_settings(self, port: int) -> None:
         super()._write_settings(port)
@@ -62,8 +60,6 @@ class _LoggedKafka(LocalKafka):
 
 
 class Authority:
-    """Signs certificates, of this machine and of clients, in PEM files of a folder."""
-
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._key = ec.generate_private_key(ec.SECP256R1())
@@ -75,7 +71,6 @@ class Authority:
         self.file.write_bytes(made.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM))
 
     def issue(self, name: str, address: str = "127.0.0.1") -> Path:
-        """The key and the certificate of somebody, in one file."""
         key = ec.generate_private_key(ec.SECP256R1())
         made = self._builder(_name(name), key.public_key()).add_extension(
             x509.SubjectAlternativeName([x509.IPAddress(ip_address(address))]), critical=False
@@ -105,7 +100,7 @@ class Authority:
 
 
 class SecuredKafka:
-    """The broker; `admin` is the client.properties of one who may do everything."""
+    """Broker whose `admin` is the client.properties of a superuser."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -158,7 +153,7 @@ class SecuredKafka:
         self.broker.stop(grace=0.0)
 
     def certified(self, name: str) -> Path:
-        """The client.properties of somebody who is known by a certificate, as CN=name."""
+        """Return the client.properties of a user authenticated by a certificate as CN=name."""
         file = self._folder / f"{name}.properties"
         file.write_text(
             f"bootstrap.servers={self._tls}\n"
@@ -171,7 +166,7 @@ class SecuredKafka:
         return file
 
     def users(self, *names: str, mechanism: str = "SCRAM-SHA-512") -> dict[str, Path]:
-        """The client.properties of new users, who log in by name and password."""
+        """Create users who log in with a password, and return their client.properties."""
         files = {}
         wanted = []
         for name in names:
@@ -203,15 +198,14 @@ class SecuredKafka:
         return files
 
     def connection(self, config: Path) -> Connection:
-        """How a client with these properties comes in."""
         return find_cluster(kafka_config=config)
 
     def written(self) -> int:
-        """How long the broker's log is by now."""
+        """Return the current length of the broker's log."""
         return self.broker.log_path.stat().st_size
 
     def decisions(self, since: int = 0) -> tuple[set[Asked], set[Asked]]:
-        """What was allowed, and what was not; `since`: leave out what was `written` before."""
+        """Return the allowed and the denied operations, logged after position `since`."""
         allowed, denied = set[Asked](), set[Asked]()
         with self.broker.log_path.open("rb") as log:
             log.seek(since)

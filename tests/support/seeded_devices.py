@@ -1,6 +1,6 @@
-"""Devices of a producer whose values, silence and coins are functions of (seed, name, epoch).
+"""Devices whose values, absence and randomness are functions of (seed, name, epoch).
 
-So what a producer sent can be computed again without anything that it wrote.
+The records of a producer can therefore be recomputed without its own output.
 """
 
 from __future__ import annotations
@@ -19,19 +19,16 @@ from dpstream.randomizers.randomness import seeded_generator
 from tests.support import cells
 
 _PURPOSES = {"enrol": 1, "horizon": 2, "report": 3, "values": 4, "silence": 5}
-# As many of its devices are silent at an epoch, where the protocol allows for silence.
+# Share of absent devices at an epoch, where the protocol allows absence.
 _SILENT = 0.1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reports:
-    """What a producer's devices report at an epoch.
+    """Reports of a producer's devices at an epoch.
 
-    Attributes:
-        epoch: of the job.
-        values: words, shape (rows, width).
-        counts: how often each row occurs, shape (rows,); None: once.
-        contributors: devices that were present.
+    `values` has shape (rows, width), and `counts`, the multiplicity of each row, shape (rows,) or
+    None.
     """
 
     epoch: int
@@ -41,21 +38,12 @@ class Reports:
 
     @property
     def messages(self) -> int:
-        """How many reports these are."""
         return len(self.values) if self.counts is None else int(self.counts.sum())
 
 
 @dataclass(frozen=True, slots=True)
 class SeededDevices:
-    """The devices of one producer.
-
-    Attributes:
-        seed: of the whole run.
-        name: of the producer.
-        count: of its devices.
-        first_cell: where reports are cells, the cell of the first device.
-        first_epoch: that the producer reports.
-    """
+    """Devices of a producer, with cells from `first_cell` and reports from `first_epoch` on."""
 
     seed: int
     name: str
@@ -65,33 +53,31 @@ class SeededDevices:
 
     @property
     def users(self) -> list[str]:
-        """The names of the devices."""
         return [f"{self.name}{number}" for number in range(self.count)]
 
     def generators(self, purpose: str, number: int) -> np.random.Generator:
-        """The generator of a draw, as `dpstream.pipeline.devices.producer.Generators`."""
+        """Return the generator of a draw, like `dpstream.pipeline.devices.producer.Generators`."""
         name = int.from_bytes(self.name.encode(), "little")
         return seeded_generator(self.seed, name, _PURPOSES[purpose], number)
 
     def values(self, job: DeployedJob, epoch: int) -> NDArray[np.int64]:
-        """Every device's value, shape (count,): its cell, or 1 from an epoch of the horizon on."""
+        """Return every device's value, shape (count,): its cell, or 1 from a random epoch on."""
         if job.protocol_entry.name.endswith(cells.NAME):
             return np.arange(self.first_cell, self.first_cell + self.count)
         horizon = job.epochs.count
-        # Some of them only after the horizon: they stay 0.
+        # Some only start after the horizon: their value stays 0.
         begins = self.generators("values", job.epochs.horizon_of(epoch)).integers(
             1, horizon + horizon // 4 + 2, self.count
         )
         return (job.epochs.local(epoch) >= begins).astype(np.int64)
 
     def present(self, job: DeployedJob, epoch: int) -> NDArray[np.bool_]:
-        """Who is present, shape (count,)."""
+        """Return the presence of the devices, shape (count,)."""
         if job.protocol_entry.name.endswith(cells.NAME):
             return np.ones(self.count, np.bool_)
         return self.generators("silence", epoch).random(self.count) >= _SILENT
 
     def reports(self, job: DeployedJob, epochs: Iterable[int]) -> Iterator[Reports]:
-        """What they report at the epochs that their producer closed, in increasing order."""
         horizon: int | None = None
         for epoch in epochs:
             if job.epochs.horizon_of(epoch) != horizon:
@@ -110,7 +96,7 @@ class SeededDevices:
             yield Reports(epoch, values, counts, int(present.sum()))
 
     def _enrolled(self, job: DeployedJob, epoch: int) -> Devices[Any]:
-        """The devices at the first epoch of a horizon that their producer closes."""
+        """Return the devices at the first epoch of a horizon that their producer closes."""
         randomizer = job.randomizer()
         horizon = job.epochs.horizon_of(epoch)
         if horizon == job.epochs.horizon_of(self.first_epoch):
@@ -119,7 +105,7 @@ class SeededDevices:
         generator = self.generators("horizon", horizon)
         randomizer.enrol(self.count, generator)
         if job.epochs.local(epoch) > 1:
-            # Who was enrolled when the horizon began was silent at what was left out of it.
+            # Devices enrolled at the start of the horizon were absent at skipped epochs.
             nobody = np.zeros(self.count, np.bool_)
             randomizer.report(1, np.zeros(self.count, np.int64), nobody, generator)
         return randomizer

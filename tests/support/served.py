@@ -1,4 +1,4 @@
-"""The live page with its threads, in this process."""
+"""Live page with its threads, in this process."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from dpstream.pipeline.serve.server import Site, SiteSettings
 
 
 class Served:
-    """The page with its threads, over a cluster."""
-
     def __init__(self, connection: Connection, job: str) -> None:
         self.site = Site(
             SiteSettings(jobs=(job,)), lambda: Cluster(connection), load_truth, print, Limits()

@@ -1,4 +1,4 @@
-"""The live page of jobs in memory, behind the real server and a cable that can be cut."""
+"""Live page of in-memory jobs, behind the real server and a connection that can be cut."""
 
 from __future__ import annotations
 
@@ -33,10 +33,7 @@ Answer = TypeVar("Answer")
 
 
 class ServedPage:
-    """Jobs, their estimates in a cluster in memory, and a server that can be started again.
-
-    The browser comes through a forwarder of bytes, `address`, which can be cut like a cable.
-    """
+    """Jobs in an in-memory cluster, and a restartable server behind a cable that can be cut."""
 
     def __init__(self) -> None:
         self.cluster = MemoryCluster(partitions={JOBS_TOPIC: 1})
@@ -66,37 +63,32 @@ class ServedPage:
 
     @property
     def address(self) -> str:
-        """Of the page, as the browser knows it."""
+        """Address of the page for the browser."""
         return f"http://127.0.0.1:{self._cable.port}"
 
     @property
     def site(self) -> Site:
-        """The server that runs."""
         assert self._site is not None
         return self._site
 
     def start(self) -> None:
-        """Start a server, which reads everything that was published."""
         self._site, self._reader = self._do(self._make_site()), Reader()
         self._tell(JOBS_TOPIC)
         for job in self.jobs.values():
             self._tell(job.topic(Role.ESTIMATES))
 
     def stop(self) -> None:
-        """End it."""
         self._do(self.site.stop())
         self._site = None
 
     def cut(self) -> None:
-        """Cut the cable: all connections end, and none comes through."""
+        """Cut the cable: all connections end, and new ones fail."""
         self._do(self._cable.cut())
 
     def mend(self) -> None:
-        """Mend the cable."""
         self._do(self._cable.mend())
 
     def deploy(self, text: str) -> DeployedJob:
-        """Deploy a job from the text of its file."""
         job = deploy_job(parse_job(text), deployed_at=FIRST_CLOSE)
         self.jobs[job.name] = job
         self.cluster.partitions[job.topic(Role.ESTIMATES)] = 1
@@ -107,13 +99,12 @@ class ServedPage:
         return job
 
     def say(self, *records: Charge | StatedBudget) -> None:
-        """Append records to the topic of jobs."""
         for each in records:
             self.cluster.append(JOBS_TOPIC, each.to_bytes(), key=each.key)
         self._tell(JOBS_TOPIC, len(records))
 
     def publish(self, job: DeployedJob, first: int, estimates: Sequence[Published | None]) -> None:
-        """Publish epochs from the first on; None for one that was too small to be released."""
+        """Publish epochs starting with `first`; None for a suppressed one."""
         topic = job.topic(Role.ESTIMATES)
         for epoch, estimate in enumerate(estimates, first):
             record = EstimateRecord(
@@ -131,17 +122,14 @@ class ServedPage:
         self._tell(topic, len(estimates))
 
     def set_phase(self, job: DeployedJob, phase: Phase) -> None:
-        """Have an operator decide what a job does."""
         decided = JobPhase(job.name, job.deployment, phase, FIRST_CLOSE)
         self.cluster.append(JOBS_TOPIC, decided.to_bytes(), key=decided.key)
         self._tell(JOBS_TOPIC, 1)
 
     def show_pipeline(self, job: DeployedJob, body: dict[str, Any]) -> None:
-        """Say what the stages of a job are doing, as of the API."""
         self.site.pipeline(job, body, tuple(body["problems"]), 0.0)
 
     def _tell(self, topic: str, latest: int | None = None) -> None:
-        """Have the server hear the latest records of a topic."""
         if self._site is None:
             return
         records = self.cluster.records[topic, 0]
@@ -162,7 +150,7 @@ class ServedPage:
 
 
 class Cable:
-    """Forwards bytes from a port of its own to another one, until it is cut."""
+    """Forward bytes from a local port to another one until cut."""
 
     def __init__(self) -> None:
         self.port = free_port()

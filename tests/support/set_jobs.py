@@ -1,4 +1,4 @@
-"""Jobs over sets of items that have run, in memory, for commands to look at."""
+"""Completed in-memory jobs over sets of items, for commands to inspect."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ READ = (Role.MANIFESTS, Role.PARTIALS, Role.ESTIMATES)
 def job_text(
     protocol: str, parameters: str, *, minimum: int, epochs: int = 3, name: str = "sets"
 ) -> str:
-    """A job file; epsilon is 1, delta 1e-6."""
+    """Return a job file with epsilon 1 and delta 1e-6."""
     return (
         f"name: {name}\nprotocol: {protocol}\n"
         f"parameters: {{epsilon: 1, delta: 1e-6, {parameters}}}\n"
@@ -29,13 +29,7 @@ def job_text(
 
 
 class Run:
-    """A deployed job whose epochs are reported one after the other, and read by commands.
-
-    Args:
-        cluster: where it is deployed.
-        name: of the job.
-        first_epoch: the first one that is reported.
-    """
+    """Deployed job whose epochs are reported in turn, for commands to inspect."""
 
     def __init__(self, cluster: MemoryCluster, name: str, first_epoch: int = 1) -> None:
         self.job: DeployedJob = find_deployed(cast(Cluster, cluster), name)
@@ -53,11 +47,10 @@ class Run:
 
     @property
     def driver(self) -> MemoryDriver:
-        """Reads the topics."""
         return MemoryDriver(self._simulated.log)
 
     def report(self, epoch: int, held: Sequence[Value | Sequence[Value]]) -> None:
-        """All that so many users hold at an epoch; users are numbered, and enrolled when met."""
+        """Report the items of numbered users at an epoch, enrolling new ones."""
         users = [str(user) for user in range(len(held))]
         self._producer.enrol(users)
         self._producer.report(epoch, dict(zip(users, held, strict=True)))
@@ -71,10 +64,10 @@ class Run:
 
 
 def held_by(counts: Iterable[tuple[Value, int]]) -> list[Value | Sequence[Value]]:
-    """What users hold, of which so many hold each item."""
+    """Return the items of each user, given the number of users per item."""
     return [item for item, count in counts for _ in range(count)]
 
 
 def within(estimate: float, truth: float, deviation: float) -> bool:
-    """Whether an estimate is so near that it is not in a billion runs to be expected further."""
+    """Return whether an estimate is off by less than correct runs are once in a billion."""
     return abs(estimate - truth) <= 6.2 * deviation

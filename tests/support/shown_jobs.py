@@ -1,4 +1,4 @@
-"""Jobs of every kind that the live page shows, with estimates made up for them."""
+"""Jobs of every kind that the live page shows, with artificial estimates."""
 
 from __future__ import annotations
 
@@ -51,29 +51,26 @@ LEARNING = (
 
 
 def count(value: float | None, *flags: str) -> Estimate:
-    """How many users have value 1, and who cannot be told."""
     if value is None:
         return Estimate(None, None, None, None, 0, 100, flags)
     return Estimate(value, 5.0, value - 9.8, value + 9.8, 80, 100, flags)
 
 
 def gap(value: float) -> Estimate:
-    """A count of which no coverage is claimed."""
+    """Return a count without coverage claim."""
     return count(value, GAP)
 
 
 def items(*values: float, flags: tuple[str, ...] = ()) -> ItemEstimates:
-    """How many users hold each item."""
     return ItemEstimates(np.array(values, np.float64), 5.0, 9.8, 80, 100, flags)
 
 
 def numbers(*values: float) -> LevelEstimates:
-    """How many users have a number in each bucket."""
     return LevelEstimates.of_values(items(*values))
 
 
 def found(**values: float) -> FoundItems:
-    """Items most held, ``i17=40.0`` for item 17, the largest first."""
+    """Return the most frequent items, ``i17=40.0`` for item 17, the largest first."""
     return FoundItems(
         np.array([int(name[1:]) for name in values], np.int64),
         np.array(list(values.values()), np.float64),
@@ -82,7 +79,7 @@ def found(**values: float) -> FoundItems:
 
 
 def crowds(*sizes_and_items: tuple[float, ...] | None) -> CrowdEstimates:
-    """Of each crowd its size and how many hold each item; None for one that was withheld."""
+    """Return the size and item counts of each crowd; None for a suppressed one."""
     found = tuple(
         None if each is None else CrowdEstimate(50, count(each[0]), items(*each[1:]))
         for each in sizes_and_items

@@ -1,4 +1,4 @@
-"""A collector for tests of clients, in memory: as it should be, or dead, slow, or lying."""
+"""In-memory collector for client tests: correct, dead, slow, or malicious."""
 
 from __future__ import annotations
 
@@ -54,10 +54,7 @@ def deployed(
     constants: Mapping[str, Any] | None = None,
     **more: Any,
 ) -> DeployedJob:
-    """A job with what its devices are told, signed; its deployment is a number.
-
-    With these constants, as JSON; by default it is calibrated.
-    """
+    """Build a deployed job with its signed description, calibrated unless constants are given."""
     job = make_job({**values, **more})
     fresh = deploy_job(job, deployed_at=at, deployment=number.to_bytes(16, "big"))
     if constants is not None:
@@ -67,14 +64,12 @@ def deployed(
 
 
 def description_of(job: DeployedJob) -> bytes:
-    """What a collector answers to whoever asks about a job."""
     told = job.signed_description
     assert told is not None
     return json.dumps(told.told()).encode()
 
 
 def problem(status: int, kind: str, *, begins: object = None, **headers: str) -> ServerResponse:
-    """A refusal."""
     told = {"type": f"/problems/{kind}", "status": status}
     more = {} if begins is None else {"begins": begins}
     return ServerResponse(status, json.dumps({**told, **more}).encode(), headers)
@@ -82,18 +77,13 @@ def problem(status: int, kind: str, *, begins: object = None, **headers: str) ->
 
 @dataclass
 class SmallCollector:
-    """Takes reports of the deployment that runs, in one thread.
+    """Collector of one running deployment, in one thread.
 
     Attributes:
-        job: that runs.
-        time: the server's clock, milliseconds since 1970.
-        answer: to a report, called with the right one.
-        tell: the time, called with the right one.
-        dead: nobody answers.
-        requests: everything that was asked: method, path, headers, body.
-        taken: bodies that were acknowledged, by epoch and device.
-        received: all bodies by report id.
-        drawn: all bodies by deployment, epoch and device.
+        time: Server clock in milliseconds since 1970.
+        answer, tell: Responses to a report and with the time, given the correct ones.
+        taken: Acknowledged bodies, by epoch and device.
+        received, drawn: All bodies, by report id; by deployment, epoch and device.
     """
 
     job: DeployedJob
@@ -109,7 +99,6 @@ class SmallCollector:
     def request(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
     ) -> ServerResponse:
-        """See `Transport.request`."""
         self.requests.append((method, path, dict(headers), body or b""))
         if self.dead:
             raise UnreachableError("nobody is there")
@@ -125,7 +114,6 @@ class SmallCollector:
 
     @property
     def epoch(self) -> int:
-        """The one that runs."""
         start, length = self.job.epochs.start, self.job.epochs.length
         assert start is not None
         assert length is not None
@@ -134,7 +122,7 @@ class SmallCollector:
     def _take(self, body: bytes) -> ServerResponse:
         envelopes = decode_body(body)
         device, report = envelopes.devices[0].tobytes(), envelopes.reports[0].tobytes()
-        # Whatever it answers, it has seen what was drawn.
+        # Whatever the response, the collector has seen the draw.
         self.drawn.setdefault((envelopes.deployment, envelopes.epoch, device), set()).add(body)
         assert self.received.setdefault(report, body) == body
         if envelopes.deployment != self.job.deployment:
@@ -154,17 +142,15 @@ class SmallCollector:
 
 @dataclass
 class MemoryStore:
-    """What survives of a device whose processes die."""
+    """State of a device that survives its processes."""
 
     revision: int = 0
     text: str | None = None
 
     def read(self) -> tuple[int, str | None]:
-        """See `Store.read`."""
         return self.revision, self.text
 
     def replace(self, revision: int, text: str) -> bool:
-        """See `Store.replace`."""
         if revision != self.revision:
             return False
         self.revision, self.text = revision + 1, text

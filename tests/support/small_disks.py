@@ -1,4 +1,4 @@
-"""Disks that can be filled up, each a small file system in memory; only root may mount them."""
+"""Disks that can be filled, each a small in-memory file system. Mounting them requires root."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-# A producer's log grows to 16 MiB before it begins anew.
+# A producer's log grows to 16 MiB before it starts over.
 _BYTES = 48 << 20
 
 
 def may_mount() -> bool:
-    """Whether this process may make file systems."""
     return os.geteuid() == 0
 
 
 class SmallDisk:
-    """A disk of 48 MiB at a folder, until it is left."""
+    """Disk of 48 MiB mounted at a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -36,7 +35,6 @@ class SmallDisk:
         subprocess.run(["umount", "--lazy", str(self.folder)], check=True)
 
     def fill(self, room: int) -> None:
-        """Leave only so many bytes free."""
         with suppress(OSError), self._ballast.open("wb", buffering=0) as ballast:
             while ballast.write(bytes(1 << 16)):
                 pass
@@ -44,5 +42,4 @@ class SmallDisk:
         os.truncate(self._ballast, max(0, size - room))
 
     def empty(self) -> None:
-        """Give the room back."""
         self._ballast.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""A small job, run in memory: what its topics hold, and the truth beside it."""
+"""Small in-memory job: topic contents and ground truth."""
 
 from __future__ import annotations
 
@@ -24,25 +24,23 @@ FUTURE_RAND = "protocol: future_rand\nparameters: {epsilon: 2, changes: 2}"
 def job_text(
     name: str = "small", *, epochs: int = EPOCHS, more: str = "", asked: str = FUTURE_RAND
 ) -> str:
-    """A job file."""
     return f"name: {name}\n{asked}\nepochs: {{count: {epochs}{more}}}\ntopics: {{partitions: 2}}\n"
 
 
 def write_changes(path: Path, *, epochs: int = EPOCHS, users: int = USERS) -> Path:
-    """A change log: user u has value 1 from epoch u mod `epochs` + 1 on."""
+    """Write a change log in which user u has value 1 from epoch u mod `epochs` + 1 on."""
     rows = (f"user{user},{user % epochs + 1},1\n" for user in range(users))
     path.write_text("user,epoch,value\n" + "".join(rows))
     return path
 
 
 def generators(purpose: str, number: int) -> np.random.Generator:
-    """Repeatable randomness."""
     return seeded_generator(len(purpose), number)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SmallRun:
-    """A job that has run; `records` in an order in which a consumer might see them."""
+    """Completed job, with `records` in a possible consumption order."""
 
     job: DeployedJob
     records: tuple[tuple[Role, bytes], ...]
@@ -56,7 +54,7 @@ def run_small_job(
     silent: frozenset[int] = frozenset(),
     asked: str = FUTURE_RAND,
 ) -> SmallRun:
-    """Run it; `silent` are epochs in which nobody is present, though all producers close them."""
+    """Run the job. In `silent` epochs no device is present, though all producers close them."""
     job = deploy_job(
         parse_job(job_text(more=more, asked=asked)), deployed_at=1_000, deployment=bytes(16)
     )

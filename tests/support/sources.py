@@ -1,4 +1,4 @@
-"""The texts of this repository, each once."""
+"""Texts of the repository, each listed once."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("aggregators", "pipeline", "randomizers", "topics")
-"""Those that `dpstream` links to, and is installed with."""
+"""Folders linked from `dpstream` and installed with it."""
 
 
 def paths() -> list[str]:
-    """All files that git knows, from the root of the repository."""
+    """Return all files known to git, relative to the root."""
     listed = subprocess.run(
         ["git", "ls-files", "-z"], cwd=ROOT, stdout=subprocess.PIPE, check=True
     ).stdout
@@ -22,7 +22,7 @@ def paths() -> list[str]:
 
 @cache
 def texts() -> dict[str, str]:
-    """Text by path; links and files that hold no UTF-8 are left out."""
+    """Return texts by path, without links and files that are not UTF-8."""
     found = {}
     for name in paths():
         path = ROOT / name

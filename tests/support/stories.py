@@ -1,4 +1,4 @@
-"""Stories of a fleet: a job on a cluster, who works for it, what befalls them, and the account."""
+"""Fleet scenarios: a job on a cluster, its workers and producers, faults, and an audit."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.support.new_jobs import new_job
 from tests.support.small_disks import SmallDisk, may_mount
 
 SEED = int(os.environ.get("DPSTREAM_CHAOS_SEED", "20261122"))
-# Far more than an epoch takes: windows close because everybody is in, or not at all.
+# Far longer than an epoch: windows close by completeness or not at all.
 NEVER = "1h"
 CELLS = 48_000
 PARAMETERS: Mapping[str, Mapping[str, object]] = {
@@ -37,26 +37,20 @@ PARAMETERS: Mapping[str, Mapping[str, object]] = {
     "future_rand": {"epsilon": 2, "changes": 2},
     "shuffled_counts": {"epsilon": 20, "delta": 1e-3, "dummies": "shuffle"},
 }
-# Milliseconds between two looks of the broker at what is too old.
+# Milliseconds between two retention checks of the broker.
 _PASS = 200
 
 
 class ClusterOfBrokers(Brokers, Protocol):
-    """Brokers, and where they are."""
+    @property
+    def servers(self) -> str: ...
 
     @property
-    def servers(self) -> str:
-        """Their addresses."""
-        ...
-
-    @property
-    def names(self) -> Sequence[str]:
-        """Of the brokers."""
-        ...
+    def names(self) -> Sequence[str]: ...
 
 
 class OneBroker:
-    """A broker whose clock can be set, and which looks often for what is to be deleted."""
+    """Broker with a settable clock and frequent retention checks."""
 
     names = ("broker",)
 
@@ -78,41 +72,32 @@ class OneBroker:
 
     @property
     def servers(self) -> str:
-        """Its address."""
         servers = self._kafka.status().bootstrap_servers
         assert servers is not None
         return servers
 
     def start(self, name: str) -> None:
-        """Start it, on the data that it has."""
         with self._clock.for_children():
             self._kafka.start(brief=True)
 
     def kill(self, name: str) -> None:
-        """End it with SIGKILL."""
         self.signal(name, signal.SIGKILL)
 
     def signal(self, name: str, number: signal.Signals) -> None:
-        """Signal it."""
         pid = self._kafka.status().pid
         assert pid is not None
         os.kill(pid, number)
 
     def set_clock(self, name: str, seconds: float) -> None:
-        """Have its clock go so many seconds fast."""
         self._clock.set(seconds)
 
 
 class Story:
-    """A job, its fleet, and what can befall them; until it is left.
+    """Job with its fleet and faults.
 
     Args:
-        brokers: where it is deployed.
-        preload: for the clocks.
-        folder: of all files.
-        protocol: one of `PARAMETERS`.
-        network: that everybody is in, with a namespace for each member to come.
-        sections: of the job file, joined with what is chosen here.
+        preload: Library for the clocks.
+        network: Has a namespace for each future member.
     """
 
     def __init__(
@@ -151,12 +136,12 @@ class Story:
         return self
 
     def __exit__(self, *error: object) -> None:
-        # Before the disks that they write to are gone.
+        # Stop before the disks disappear.
         self.fleet.kill()
         self._stack.close()
 
     def add_producers(self, **counts: int) -> None:
-        """Producers with so many devices each, on small disks where that is allowed."""
+        """Add producers with a number of devices each, on small disks where allowed."""
         for name, count in counts.items():
             before = sum(each.orders.count for each in self.fleet.producers.values())
             member = self.fleet.add(
@@ -166,7 +151,6 @@ class Story:
                 self.disks[name] = self._stack.enter_context(SmallDisk(member.folder))
 
     def add_workers(self, **counts: int) -> None:
-        """So many workers of each stage."""
         for stage, count in counts.items():
             for number in range(1, count + 1):
                 name = f"{stage}-{number}"
@@ -175,7 +159,7 @@ class Story:
     def survive(
         self, counts: Mapping[Kind, int], only: Mapping[Kind, Sequence[str]] | None = None
     ) -> None:
-        """So many faults of each kind, whoever they strike; `only` some by some kinds."""
+        """Inject a number of faults of each kind, with targets limited by `only`."""
         fleet, brokers = self.fleet, list(self.brokers.names)
         workers, producers = sorted(fleet.workers), sorted(fleet.producers)
         loose = [name for name in producers if not fleet.members[name].punctual]
@@ -201,7 +185,7 @@ class Story:
         chaos.survive(draw_schedule(SEED, wanted, {**targets, **(only or {})}))
 
     def account(self) -> Account:
-        """Let everybody finish, and compute all that was published again."""
+        """Let every member finish, and audit all publications."""
         last = self.fleet.finish()
         drawn = self.fleet.drawn()
         self.fleet.kill()
@@ -215,7 +199,7 @@ class Story:
 
 
 def _cuts(members: Sequence[str], brokers: Sequence[str]) -> list[str]:
-    """The one-way cuts there may be: between two brokers, and between a member and all brokers."""
+    """Return one-way cuts between two brokers, and between a member and all brokers."""
     between = [f"{one}>{other}" for one in brokers for other in brokers if one != other]
     away = [f"{member}>brokers" for member in members]
     back = [f"brokers>{member}" for member in members]
@@ -223,7 +207,7 @@ def _cuts(members: Sequence[str], brokers: Sequence[str]) -> list[str]:
 
 
 def wait_for_retention(servers: str) -> None:
-    """Wait until a broker has looked at all topics for what is too old."""
+    """Wait until a broker has checked all topics for expired records."""
     topic = f"sentinel-{secrets.token_hex(4)}"
     connection = Connection(tuple(servers.split(",")))
     admin = KafkaAdminClient(**connection.kafka_python())
@@ -232,7 +216,7 @@ def wait_for_retention(servers: str) -> None:
     admin.close()
     sender = KafkaProducer(**connection.kafka_python())
     with Cluster(connection) as cluster:
-        # Between the deletions of two that are too old at once lies a whole look at everything.
+        # A complete check lies between the deletions of two segments that expire at the same time.
         for written in (1, 2, 3):
             sender.send(topic, b"old", partition=0, timestamp_ms=1).get(30)
             while cluster.start_offsets(topic)[0] < written:

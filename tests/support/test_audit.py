@@ -1,4 +1,4 @@
-"""The audit of the harness: it finds what was lost, doubled or altered, however little it is."""
+"""Audit detects lost, repeated or altered reports, down to a single one."""
 
 from __future__ import annotations
 
@@ -37,8 +37,6 @@ PARAMETERS: dict[str, dict[str, object]] = {
 
 @dataclass(frozen=True)
 class Run:
-    """A job that has run undisturbed."""
-
     job: DeployedJob
     logs: Logs
     drawn: tuple[Drawn, ...]
@@ -49,7 +47,7 @@ class Run:
     def changed(
         self, role: Role, change: Callable[[list[LogRecord]], Sequence[LogRecord]]
     ) -> Account:
-        """The account of a run one of whose topics differs."""
+        """Audit the run with one topic changed."""
         return self.audit({**self.logs, role: tuple(change(list(self.logs[role])))})
 
 
@@ -126,7 +124,7 @@ def test_an_undisturbed_run_is_right(run: Run) -> None:
 
 
 def recounted(run: Run, epoch: int, words: np.ndarray, counts: np.ndarray) -> Account:
-    """The account when these words are counted in an epoch's partial too."""
+    """Audit the run with these words added to the partial of an epoch."""
 
     def change(records: list[LogRecord]) -> list[LogRecord]:
         at, part = next(

@@ -1,4 +1,4 @@
-"""A cut is one-way; who is lost, or has another address, is told to nobody."""
+"""Cuts are one-way, and losses and address changes are silent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.namespaces import Namespaces, refusal
 
-# A datagram to an address or name, and whether one came back from there is not asked.
+# Send a datagram to an address or name, without waiting for a reply.
 _SEND = "import socket, sys; socket.socket(type=2).sendto(b'x', (sys.argv[1], 9999))"
 _SERVE = """
 import socket
@@ -40,7 +40,7 @@ def _may_have_namespaces() -> None:
 def arrives(
     network: Namespaces, source: str, target: str, seconds: float, to: str | None = None
 ) -> bool:
-    """Whether a datagram arrives in time; it is sent to the target's address, unless `to` says."""
+    """Return whether a datagram arrives in time, by default sent to the target's address."""
     receiver = subprocess.Popen(
         [
             *(*network.prefix(target), sys.executable, "-c", _RECEIVE),

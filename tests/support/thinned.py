@@ -1,4 +1,4 @@
-"""Cases of which `make test` tries some, and `make verify` all."""
+"""Thin out cases: `make test` runs some, `make verify` all."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ import pytest
 
 
 def thinned(cases: Sequence[Any], every: int = 3) -> list[Any]:
-    """The first of so many cases as it is, the others marked ``verify``.
-
-    A case is what `pytest.mark.parametrize` takes: a value, or a tuple of values.
+    """Return the cases, all but the first of every `every` marked ``verify``.
 
     >>> [each.marks for each in thinned([(1, 2), (3, 4)], 2)][0]
     ()

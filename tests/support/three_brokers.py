@@ -1,4 +1,4 @@
-"""Three brokers that are one cluster, each of which may be killed: every partition has two more."""
+"""Cluster of three brokers, each of which may be killed: every partition has three replicas."""
 
 from __future__ import annotations
 
@@ -35,7 +35,6 @@ LocalKafka(pathlib.Path(folder), settings, cluster_id=cluster_id).start(port, br
 
 
 def _shared(controllers: str) -> dict[str, str]:
-    """The settings of a cluster of three."""
     return {
         "controller.quorum.voters": controllers,
         "default.replication.factor": "3",
@@ -49,7 +48,7 @@ def _shared(controllers: str) -> dict[str, str]:
 
 
 class ThreeBrokers:
-    """A cluster with replication 3 and min.insync.replicas 2, until it is left."""
+    """Cluster with replication 3 and min.insync.replicas 2."""
 
     def __init__(self, folder: Path) -> None:
         clients, controllers = dict[int, int](), dict[int, int]()
@@ -81,7 +80,7 @@ class ThreeBrokers:
 
     def __enter__(self) -> Self:
         try:
-            # Together: none answers before two of them have found each other.
+            # In parallel: none responds before two of them have found each other.
             _together(self.start, NODES)
         except BaseException:
             self.stop()
@@ -92,21 +91,18 @@ class ThreeBrokers:
         self.stop()
 
     def start(self, node: int) -> None:
-        """Start a broker and wait until it answers."""
         self._brokers[node].start(self._ports[node])
 
     def stop(self) -> None:
-        """Stop all of them, by force: nobody needs their data any more."""
+        """Kill all brokers, as their data is no longer needed."""
         _together(lambda node: self._brokers[node].stop(grace=0.0), NODES)
 
     def kill(self, node: int) -> None:
-        """Kill a broker with SIGKILL."""
         pid = self._brokers[node].status().pid
         assert pid is not None, f"broker {node} is not running"
         os.kill(pid, signal.SIGKILL)
 
     def leaders(self, topics: Iterable[str]) -> dict[tuple[str, int], int]:
-        """Which broker leads a partition, by topic and partition."""
         admin = KafkaAdminClient(**self.connection.kafka_python())
         try:
             return {
@@ -119,18 +115,11 @@ class ThreeBrokers:
 
 
 def broker_name(node: int) -> str:
-    """The name of a broker's namespace."""
     return f"broker-{node}"
 
 
 class BrokersInNamespaces:
-    """A cluster of three, each in its namespace and with a clock of its own, until it is left.
-
-    Args:
-        folder: of everything.
-        network: has a namespace for each `broker_name`.
-        clocks: of the brokers, by name; this machine's by default.
-    """
+    """Cluster of three, each in the namespace `broker_name` and with its own clock."""
 
     def __init__(
         self, folder: Path, network: Namespaces, clocks: Mapping[str, Clock] | None = None
@@ -147,9 +136,9 @@ class BrokersInNamespaces:
         self._settings = {
             broker_name(node): {
                 **shared,
-                # Who is cut off is left out soon enough to be seen by a test.
+                # A disconnected replica leaves the in-sync set soon enough for a test.
                 "replica.lag.time.max.ms": "4000",
-                # So long brokers wait for one whose connection has gone dead, 30 s by default.
+                # Time that brokers wait for one whose connection is dead, 30 s by default.
                 "request.timeout.ms": "10000",
                 "node.id": str(node),
                 "listeners": (
@@ -164,12 +153,11 @@ class BrokersInNamespaces:
 
     @property
     def names(self) -> list[str]:
-        """The brokers."""
         return list(self._settings)
 
     def __enter__(self) -> Self:
         try:
-            # Together: none answers before two of them have found each other.
+            # In parallel: none responds before two of them have found each other.
             _together(self.start, self.names)
         except BaseException:
             self.__exit__(None, None, None)
@@ -181,7 +169,6 @@ class BrokersInNamespaces:
             LocalKafka(folder).stop(grace=0.0)
 
     def start(self, name: str) -> None:
-        """Start a broker and wait until it answers."""
         orders = json.dumps(
             [str(self._folders[name]), self._settings[name], self._cluster_id, _CLIENTS_PORT]
         )
@@ -193,25 +180,19 @@ class BrokersInNamespaces:
         )
 
     def kill(self, name: str) -> None:
-        """Kill a broker with SIGKILL."""
         self.signal(name, signal.SIGKILL)
 
     def signal(self, name: str, number: signal.Signals) -> None:
-        """Signal a broker."""
         pid = LocalKafka(self._folders[name]).status().pid
         assert pid is not None, f"{name} is not running"
         os.kill(pid, number)
 
     def set_clock(self, name: str, seconds: float) -> None:
-        """Have the clock of a broker go so many seconds fast."""
         self._clocks[name].set(seconds)
 
 
 class BrokersByName(BrokersInNamespaces):
-    """A cluster of three that know each other, and are known, by names: addresses may change.
-
-    Whoever tests them reaches them as `connection` says, where nothing changes.
-    """
+    """Cluster of three brokers by name, whose addresses change except for `connection`."""
 
     def __init__(self, folder: Path, network: Namespaces) -> None:
         super().__init__(folder, network)
@@ -234,7 +215,7 @@ class BrokersByName(BrokersInNamespaces):
             }
 
     def are_in_sync(self) -> bool:
-        """Whether each of them has all that was ever written, as far as they answer."""
+        """Return whether all replicas are in sync, as far as the brokers respond."""
         try:
             admin = KafkaAdminClient(**self.connection.kafka_python())
         except KafkaError:

@@ -1,8 +1,8 @@
-"""What letters tell of a stream: the law of a device, recomputed from its constants alone.
+"""Privacy loss of value_stream letters, recomputed from a device's constants alone.
 
-For whoever checks the guarantee, or audits a device whose values and reports are known: how much
-more likely letters are for a stream than for a device that is noise. The logarithm of the ratio of
-two streams is what these letters lose between them. No device imports this.
+For checks of the guarantee, and audits of a device with known values and reports: the likelihood
+ratio of letters for a stream to an input-independent device. The logarithm of the ratio of two
+streams is the privacy loss of these letters between them. No device imports this.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from dpstream.randomizers.value_stream.lattice import FIRST, LAST, STEP, WEIGHT_
 from dpstream.randomizers.value_stream.tilt import reach
 
 LETTERS = np.arange(FIRST - ZERO, LAST + 1 - ZERO, dtype=np.int16)
-"""All there are, less 80."""
+"""All letters, offset by -80."""
 
 Chooser: TypeAlias = Callable[[NDArray[np.float64]], NDArray[np.int16]]
-"""From the tilts of all letters, shape (devices, letters), the letter of each device, less 80."""
+"""Map from the tilts of all letters, shape (devices, letters), to each device's letter - 80."""
 
 
 class Histories(ValueStream):
-    """Devices whose letters are told instead of drawn.
+    """Devices with given letters instead of drawn ones.
 
     >>> from dpstream.randomizers.value_stream import ValueStreamParameters
     >>> from dpstream.randomizers.value_stream.calibration import calibrate
@@ -37,15 +37,12 @@ class Histories(ValueStream):
     ...     one.tell(epoch, np.array([1]), np.array([20], np.int16))
     >>> float(np.log(one.likelihoods / zero.likelihoods)[0].round(3))  # of 1, for 170 epochs
     0.749
-
-    Args:
-        law: the constants of the job.
-        devices: how many.
     """
 
     def __init__(self, law: ValueStreamLaw, devices: int) -> None:
         super().__init__(law)
-        # Likelihoods of noise are known; what is followed here are all others.
+        # Likelihoods of input-independent devices are known, and those of all others are tracked
+        # here.
         self._tilt = np.ones(devices)
         self._letters_told: NDArray[np.int16] | Chooser = np.zeros(0, np.int16)
         self._rng = cryptographic_generator()
@@ -54,7 +51,7 @@ class Histories(ValueStream):
 
     @property
     def likelihoods(self) -> NDArray[np.float64]:
-        """P(letters | stream) over that of a device that is noise, shape (devices,)."""
+        """P(letters | stream) over that of an input-independent device, shape (devices,)."""
         noise = self.law.probability_of_noise
         return noise + (1 - noise) * self._tilt
 
@@ -65,14 +62,13 @@ class Histories(ValueStream):
         letters: NDArray[np.int16] | Chooser,
         present: NDArray[np.bool_] | None = None,
     ) -> None:
-        """Go on by an epoch.
+        """Advance by an epoch.
 
         Args:
-            epoch: later than the last one.
             values: 0 or 1, shape (devices,).
-            letters: what each has sent, less 80, shape (devices,), those of silent devices ignored;
-                or what chooses it from the tilts of all letters.
-            present: bool, shape (devices,), who is; None for everybody.
+            letters: Letter of each device, offset by -80, shape (devices,), ignored for absent
+                ones; or a function that chooses it from the tilts of all letters.
+            present: bool, shape (devices,); None for all devices.
         """
         self._letters_told = letters
         self.follow(epoch, values, present, self._rng)
@@ -98,7 +94,7 @@ def tilts_of_letters(
     left: NDArray[np.float64],
     goal: float,
 ) -> NDArray[np.float64]:
-    """By how much each letter is likelier than by the base law, shape (devices, letters)."""
+    """Return each letter's likelihood ratio to the base distribution, shape (devices, letters)."""
     moved = sums[:, None] + steps[:, None] * (LETTERS * STEP)
     reached = reach(moved, np.broadcast_to(left[:, None], moved.shape), goal)
     base = np.array(weights(), np.float64) / (1 << WEIGHT_BITS)

@@ -1,4 +1,4 @@
-"""Waiting for something that other tasks of the event loop bring about, though not for ever."""
+"""Wait, with a timeout, for conditions brought about by other tasks of the event loop."""
 
 from __future__ import annotations
 
@@ -6,15 +6,11 @@ import asyncio
 from collections.abc import Callable
 
 PATIENCE = 60.0
-"""Seconds: far more than is needed, on however slow a machine."""
+"""Seconds; far longer than any expected wait."""
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Let other tasks run until it holds.
-
-    Raises:
-        TimeoutError: it did not within a minute.
-    """
+    """Run other tasks until a condition holds, or raise TimeoutError after a minute."""
     async with asyncio.timeout(PATIENCE):
         while not condition():
             await asyncio.sleep(0)

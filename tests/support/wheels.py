@@ -1,4 +1,4 @@
-"""A wheel of these sources, installed beside the libraries of the tests."""
+"""Wheel of the current sources, installed alongside the libraries of the tests."""
 
 from __future__ import annotations
 
@@ -18,23 +18,18 @@ _CELLS = "cells_of_tests"
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """A virtual environment with a wheel in it."""
-
     folder: Path
 
     @property
     def python(self) -> str:
-        """Its interpreter."""
         return str(self.folder / "bin" / "python")
 
     @property
     def dpstream(self) -> str:
-        """Its command."""
         return str(self.folder / "bin" / "dpstream")
 
 
 def copy_sources(folder: Path) -> None:
-    """Write the sources, as they lie here, into a new folder."""
     folder.mkdir()
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
@@ -50,23 +45,19 @@ def copy_sources(folder: Path) -> None:
 
 
 def build_wheel(sources: Path, folder: Path) -> Path:
-    """The wheel of such sources."""
     _pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(sources))
     (wheel,) = folder.glob("*.whl")
     return wheel
 
 
 def install(wheel: Path, folder: Path) -> Installation:
-    """Install a wheel into a new environment, with a package whose protocol is `cells`.
-
-    Other libraries are those that the tests run with.
-    """
+    """Install a wheel into a new environment, with a package providing the protocol `cells`."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     installation = Installation(folder)
     _pip("--python", installation.python, "install", "--no-deps", str(wheel))
     (packages,) = folder.glob("lib/python*/site-packages")
-    # What is named here is searched last, and none of its own lines of this kind are read: so the
-    # sources that lie here, which the tests run with, are not found.
+    # Paths named here are searched last, and their own .pth files are ignored, so the current
+    # sources, which the tests use, are not found.
     (packages / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")
     shutil.copyfile(cells.__file__, packages / f"{_CELLS}.py")
     about = packages / f"{_CELLS}-1.dist-info"

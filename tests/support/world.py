@@ -1,7 +1,7 @@
-"""The whole path in memory, with accidents: producers, shuffle, aggregate and publish workers.
+"""In-memory pipeline with faults: producers, and shuffle, aggregate and publish workers.
 
-Every action that any of them carries out is counted; at a chosen count the process that was
-carrying it out dies, with what it had not flushed lost, or kept.
+Every action is counted. At a chosen count the acting process is killed, and its unflushed data is
+lost or kept.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ from tests.support.new_jobs import new_job
 SEED = 20240229
 DEPLOYMENT = bytes(range(16))
 BEGUN = 1_700_000_000_000
-"""What the broker's clock says when a world begins, on 2023-11-14, in milliseconds since 1970."""
+"""Initial time of the broker's clock, on 2023-11-14, in milliseconds since 1970."""
 
 
 class CrashError(Exception):
-    """The process that carried this action out is no more."""
+    """The process that carried out this action was killed."""
 
 
 @dataclass
 class Accidents:
-    """Counts actions over all processes, and strikes at some of them."""
+    """Count of actions over all processes, with faults at some of them."""
 
     at: frozenset[int] = frozenset()
     keep: bool = False
@@ -62,7 +62,7 @@ class Accidents:
 
 
 class MortalDriver(MemoryDriver):
-    """A driver that dies when its time has come; a zombie's commits are fenced."""
+    """Driver that is killed at a chosen action. Commits of a zombie are fenced."""
 
     def __init__(self, log: MemoryLog, accidents: Accidents) -> None:
         super().__init__(log)
@@ -82,22 +82,19 @@ class MortalDriver(MemoryDriver):
 
 
 def producer_generators(name: str) -> Callable[[str, int], np.random.Generator]:
-    """Randomness as a function of producer and epoch alone."""
+    """Return randomness as a function of producer and epoch alone."""
     number = int.from_bytes(name.encode(), "little")
     return lambda purpose, index: seeded_generator(SEED, number, len(purpose), index)
 
 
 def reader_of(stage: str) -> str:
-    """In whose name a stage commits."""
+    """Return the consumer name under which a stage commits."""
     return stage if stage in SHARERS else ""
 
 
 @dataclass
 class World:
-    """A job, its topics, and processes that can be killed.
-
-    `values` maps a producer's name to its users' values by epoch: values[name][epoch][user].
-    """
+    """Job, topics and killable processes. `values` is indexed by name, epoch and user."""
 
     job: DeployedJob
     folder: Path
@@ -118,11 +115,11 @@ class World:
         self.restarts = 0
 
     def broker_time(self) -> int:
-        """The broker's clock, which goes with `now`."""
+        """Return the broker's time, which follows `now`."""
         return BEGUN + int(1000 * self.now)
 
     def identifier(self) -> bytes:
-        """New for every call, as random ids are."""
+        """Return a new id for every call, like random ids."""
         self.identifiers += 1
         return self.identifiers.to_bytes(16, "big")
 
@@ -139,7 +136,6 @@ class World:
         return build_stage(self.job, name, environment)
 
     def producer(self, name: str) -> Producer:
-        """A running producer, started when needed."""
         if name not in self.producers:
             self.producers[name] = Producer(
                 self.job,
@@ -153,7 +149,7 @@ class World:
         return self.producers[name]
 
     def worker(self, name: str) -> MemoryWorker:
-        """A running worker that owns every partition, started when needed."""
+        """Return a running worker that owns every partition, started on demand."""
         if name not in self.workers:
             worker = MemoryWorker(
                 self.stage(name),
@@ -167,7 +163,7 @@ class World:
         return self.workers[name]
 
     def surviving(self, name: str, work: Callable[[], object]) -> None:
-        """Do work of a process; when it dies, start it again, until the work is done."""
+        """Do work of a process, restarting it after crashes until the work is complete."""
         while True:
             try:
                 work()
@@ -176,7 +172,7 @@ class World:
                 self.kill(name)
 
     def kill(self, name: str) -> None:
-        """Forget all that a process held in memory, and free its folder."""
+        """Drop everything that a process held in memory, and unlock its folder."""
         self.restarts += 1
         self.workers.pop(name, None)
         producer = self.producers.pop(name, None)
@@ -184,7 +180,7 @@ class World:
             producer.shut()
 
     def close_epoch(self, name: str, epoch: int) -> None:
-        """Have a producer send an epoch, whatever happens."""
+        """Send an epoch as a producer, in spite of crashes."""
 
         def work() -> None:
             producer = self.producer(name)
@@ -197,7 +193,7 @@ class World:
         self.surviving(name, work)
 
     def settle(self, names: Iterable[str] | None = None) -> None:
-        """Have the workers do all they can, whatever happens."""
+        """Let the workers process everything available, in spite of crashes."""
         for name in self.job.route.stages if names is None else names:
             self.surviving(name, lambda name=name: self._drain(name))  # type: ignore[misc]
 
@@ -206,13 +202,13 @@ class World:
         worker.run(worker.drain(self.now))
 
     def close_all(self, epoch: int) -> None:
-        """Have every producer with values of an epoch send it, whatever happens."""
+        """Send an epoch as every producer with values of it, in spite of crashes."""
         for name, epochs in self.values.items():
             if epoch in epochs:
                 self.close_epoch(name, epoch)
 
     def run(self, epochs: Iterable[int], rounds: int = 1) -> World:
-        """Have one producer after the other send epochs, with the workers in between; then stop."""
+        """Send epochs as one producer after the other, with the workers in between, then stop."""
         for epoch in epochs:
             for name in self.values:
                 self.close_epoch(name, epoch)
@@ -220,19 +216,17 @@ class World:
         return self.finish(rounds)
 
     def finish(self, rounds: int = 1) -> World:
-        """Have the workers do all they can for so many rounds, and stop everything."""
         for _ in range(rounds):
             self.settle()
         self.shut()
         return self
 
     def shut(self) -> None:
-        """Stop everything."""
         for name in [*self.producers, *self.workers]:
             self.kill(name)
 
     def manifests(self) -> dict[int, Manifest]:
-        """The first manifest of every epoch, by which it is decided."""
+        """Return the first manifest of every epoch, which decides it."""
         first: dict[int, Manifest] = {}
         decisions = DecisionLog(
             self.job, lambda each: first.update({each.manifest.epoch: each.manifest})
@@ -242,20 +236,19 @@ class World:
         return first
 
     def roster(self) -> Roster:
-        """The producers, in the order of registration."""
         roster = Roster(self.job)
         for value in self.log.values(Role.PRODUCERS):
             roster.apply(LogRecord(0, value))
         return roster
 
     def published(self) -> dict[int, EstimateRecord]:
-        """The first estimate of every epoch."""
+        """Return the first estimate of every epoch."""
         reader = FirstEstimates(self.job)
         records = (reader.apply(value) for value in self.log.values(Role.ESTIMATES))
         return {record.epoch: record for record in records if record is not None}
 
     def integers(self) -> dict[int, bytes]:
-        """The first complete partial of every epoch."""
+        """Return the first complete partial of every epoch."""
         partials: dict[int, bytes] = {}
         reader = PartialLog(self.job, partials.__setitem__)
         for offset, value in enumerate(self.log.values(Role.PARTIALS)):
@@ -264,7 +257,7 @@ class World:
 
 
 class Owner:
-    """A worker that takes every partition over, and is stepped through its actions one by one."""
+    """Worker that takes over every partition and is advanced one action at a time."""
 
     def __init__(self, world: World, stage: str, *nows: float) -> None:
         driver = MortalDriver(world.log, world.accidents)
@@ -281,7 +274,7 @@ class Owner:
             yield from self.worker.drain(now)
 
     def step(self, actions: int = 1_000_000) -> None:
-        """Carry out so many actions, or all that are left."""
+        """Carry out a number of actions, or all remaining ones."""
         for _ in range(actions):
             try:
                 self._reply = self.driver.carry_out(self._steps.send(self._reply))
@@ -289,7 +282,7 @@ class Owner:
                 self.done = True
                 return
             except DeletedError:
-                # Its successor has finished with what it was about to read.
+                # Its successor has processed and deleted the records it was about to read.
                 assert self.driver.fenced
                 self.done = True
                 return
@@ -297,23 +290,23 @@ class Owner:
 
 @contextmanager
 def memory_folder() -> Iterator[Path]:
-    """Make a folder in memory, where there is one, and delete it afterwards."""
+    """Create a folder in memory where possible, and delete it afterwards."""
     memory = Path("/dev/shm")
-    # Containers have 64 MB of it unless they are told otherwise, which tests side by side fill.
+    # Containers have 64 MB of it by default, which concurrent tests fill.
     roomy = memory.is_dir() and disk_usage(memory).free > 1 << 30
     with TemporaryDirectory(dir=memory if roomy else None) as name:
         yield Path(name)
 
 
 def world_job(name: str, protocol: str, parameters: Mapping[str, Any], **keys: Any) -> DeployedJob:
-    """Deploy a job of two producers, whose epochs are over before a world begins."""
+    """Deploy a job of two producers, whose epochs end before a world starts."""
     times = {"start": "2023-01-01", "length": "PT1H", "grace": "60 s"}
     job = new_job(name, protocol, parameters, **{**times, "producers": 2, "partitions": 2, **keys})
     return deploy_job(job, deployment=DEPLOYMENT, deployed_at=0)
 
 
 def own_cells(cells: int, epochs: int) -> dict[str, dict[int, dict[str, int]]]:
-    """Give every device a cell of its own, the north's devices the lower half of them."""
+    """Give every device its own cell, the lower half to the north's devices."""
     half = cells // 2
     return {
         name: {
@@ -331,15 +324,14 @@ def interleavings(
     times: tuple[float, ...] = (0.0, 61.0, 122.0),
     meanwhile: Callable[[World], object] = lambda world: world.close_epoch("south", 1),
 ) -> Iterator[tuple[int, World]]:
-    """Pause the owner of a stage anywhere, let its successor get anywhere, and wake the owner up.
+    """Pause a stage's owner anywhere, advance its successor to any point, and resume the owner.
 
     Args:
-        begin: the world before the stage works.
-        times: the times at which the owner works.
-        meanwhile: what happens while the owner is paused.
+        begin: Builds the world before the stage runs.
+        times: Times at which the owner runs.
 
     Yields:
-        The actions before the pause, and the world once everything has settled.
+        The number of actions before the pause, and the world once everything has settled.
     """
     for pause in count(1):
         for progress in count():

@@ -1,7 +1,7 @@
-"""A protocol as another package has it: randomized response at every epoch, with fresh noise.
+"""Protocol of a third-party package: randomized response at every epoch, with fresh noise.
 
-Each of the epochs has an equal part of epsilon; a device tells its value with a probability that is
-a multiple of 1 / 2^32, so that the loss of the whole stream is exact.
+Each epoch has an equal share of epsilon. A device sends its value with a probability that is a
+multiple of 1 / 2^32, so that the loss of the whole stream is exact.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WHOLE = 1 << 32
 
 @dataclass(frozen=True, slots=True)
 class FreshResponseParameters:
-    """What a job says: `epsilon`, of a user's whole stream."""
+    """Job parameters: `epsilon`, of a user's whole stream."""
 
     epsilon: float
 
@@ -35,7 +35,7 @@ class FreshResponseParameters:
 
 @dataclass(frozen=True, slots=True)
 class FreshResponseLaw(Constants):
-    """Number of epochs, and of 2^32 coins, how many tell the value as it is."""
+    """Number of epochs, and how many of 2^32 draws send the true value."""
 
     last_epoch: int
     kept: int
@@ -46,25 +46,24 @@ class FreshResponseLaw(Constants):
 
     @property
     def c_gap(self) -> float:
-        """P(a report is the value) - P(it is not)."""
+        """P(a report equals the value) - P(it does not)."""
         return 2 * self.kept / WHOLE - 1
 
     @property
     def loss(self) -> float:
-        """Of the whole stream, rounded up."""
+        """Loss of the whole stream, rounded up."""
         ratio = Fraction(self.kept, WHOLE - self.kept)
         return math.nextafter(self.last_epoch * math.log(ratio), math.inf) * (1 + 1e-15)
 
 
 class FreshResponse(Devices[FreshResponseLaw]):
-    """The devices of one horizon. They draw nothing in advance."""
+    """Devices of one horizon, without any draws in advance."""
 
     word_dtype: ClassVar[np.dtype[np.uint8]] = np.dtype(np.uint8)
     width: ClassVar[int] = 1
 
     @property
     def guarantee(self) -> Guarantee:
-        """Of a user's whole stream."""
         return Guarantee(
             epsilon=self.law.loss,
             delta=0.0,
@@ -81,7 +80,6 @@ class FreshResponse(Devices[FreshResponseLaw]):
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
     ) -> NDArray[np.uint8]:
-        """The value of everybody present, or its opposite."""
         check_epoch(epoch, after=self.epoch, last_epoch=self.law.last_epoch)
         values = checked_booleans(epoch, values, present, self.population)
         here = np.arange(self.population) if present is None else np.flatnonzero(present)

@@ -1,4 +1,4 @@
-"""From parameters to constants; no device imports it."""
+"""Calibration from parameters to constants, which no device imports."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from . import WHOLE, FreshResponseLaw, FreshResponseParameters
 def calibrate(
     parameters: FreshResponseParameters, last_epoch: int, minimum: int
 ) -> FreshResponseLaw:
-    """The most coins that tell the value, so that all epochs together lose at most epsilon."""
+    """Return the largest number of truthful draws with a total loss of at most epsilon."""
     share = 1 / (1 + math.exp(-parameters.epsilon / last_epoch))
     kept = int(share * WHOLE) - 1
     return FreshResponseLaw(last_epoch, kept)

@@ -1,4 +1,4 @@
-"""The entry of the protocol, which the package's metadata names."""
+"""Entry point named by the package's metadata."""
 
 from __future__ import annotations
 

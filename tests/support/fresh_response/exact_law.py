@@ -1,4 +1,4 @@
-"""All that a device can send, with exact probabilities, for the conformance suite."""
+"""Exact probabilities of all device outputs, for the conformance suite."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from . import WHOLE, FreshResponseLaw
 
 
 class ExactLaw:
-    """By enumeration of all reports."""
+    """Distribution enumerated over all reports."""
 
     devices = 1
 
@@ -20,11 +20,10 @@ class ExactLaw:
         self.kept = Fraction(law.kept, WHOLE)
 
     def followed(self, stream: Stream) -> bool:
-        """Estimates are unbiased for any stream."""
+        """Return True: estimates are unbiased for any stream."""
         return True
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
-        """The probability of everything that can be seen of a device."""
         return {
             tuple(((bit,),) for bit in sent): prod(
                 (
