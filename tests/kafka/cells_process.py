@@ -1,10 +1,9 @@
-"""A worker or a producer of the cells protocol, as a process of its own that can be killed.
+"""Run a worker or producer of the cells protocol as a killable process.
 
-Arguments: what ("shuffle", "instance-2", "aggregate", "publish" or "producer"), job, name, servers,
-folder; for a producer also the first of its cells, and how many it has. Before them there may be
-options: with ``--steady SECONDS --until FILE`` a producer closes an epoch in so many seconds
-whatever becomes of them, until there is such a file; with ``--production`` workers wait as long as
-real ones.
+Arguments: component ("shuffle", "instance-2", "aggregate", "publish" or "producer"), job, name,
+servers, folder; for a producer also its first cell and the number of cells. Options precede them.
+With ``--steady SECONDS --until FILE`` a producer closes epochs at this interval, whatever is
+published, until the file exists. With ``--production`` workers have production timeouts.
 """
 
 from __future__ import annotations
@@ -31,19 +30,17 @@ from dpstream.pipeline.stages.stage_builder import build_stage
 from tests.support import cells
 
 TIMINGS = Timings(session=3.0, heartbeat=0.5, rebalance=10.0, request=10.0, probe=1.0)
-# A producer closes epochs no further ahead of the last published one than this.
+# Maximum epochs by which a producer is ahead of the last published one.
 EPOCHS_AHEAD = 12
 
 
 def stage_of(what: str, job: DeployedJob) -> Stage:
-    """A new stage."""
     return build_stage(job, what, Environment(wall_clock=own_milliseconds))
 
 
 def produce(
     job: DeployedJob, cluster: Cluster, name: str, folder: Path, first: int, count: int
 ) -> int:
-    """Report every epoch, in step with what is published."""
     estimates = EstimateReader(cluster, job)
     published = 0
     with Producer(
@@ -64,7 +61,7 @@ def produce(
 def produce_steadily(
     job: DeployedJob, cluster: Cluster, given: argparse.Namespace, seconds: float
 ) -> int:
-    """Report epoch after epoch at an even pace, whatever is published."""
+    """Report epochs at a constant rate, whatever is published."""
     first, count = given.numbers
     with Producer(
         job, given.folder, name=given.name, transport=KafkaTransport(cluster, job.name)
@@ -82,7 +79,6 @@ def produce_steadily(
 
 
 def main() -> int:
-    """Run until killed, or for a producer until the last epoch is closed."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--steady", type=float)
     parser.add_argument("--until", type=Path)

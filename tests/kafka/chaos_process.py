@@ -1,9 +1,8 @@
-"""A worker or a producer of the fleet, as a process of its own.
+"""Run a worker or producer of the fleet as a process.
 
-Its argument is a file of JSON, `tests.support.fleet.Orders`. A producer writes into its journal
-which epochs it is about to close and which it has closed, and goes on epoch by epoch until the one
-that the file ``stop`` names. Into a file ``ahead`` of its own goes an epoch that it is to close out
-of turn.
+Its argument is a JSON file, `tests.support.fleet.Orders`. A producer journals which epochs it is
+about to close and which it has closed. It closes epochs in order up to the one in the file
+``stop``, and also the one in its own file ``ahead``, out of order.
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ from tests.support import cells
 from tests.support.fleet import LEAD, Orders
 
 TIMINGS = Timings(session=3.0, heartbeat=0.5, rebalance=10.0, request=10.0, probe=1.0)
-# What another try may mend, and what an operator's supervisor starts the process again for.
+# Exit code for failures that a retry may fix, on which an operator's supervisor restarts the
+# process.
 AGAIN = 3
 _PAUSE = 0.2
 
 
 def stage_of(orders: Orders, job: DeployedJob, clock: BrokerClock) -> Stage:
-    """A new stage."""
     environment = Environment(
         wall_clock=clock.milliseconds,
         broker_time=clock.now,
@@ -52,8 +51,6 @@ def stage_of(orders: Orders, job: DeployedJob, clock: BrokerClock) -> Stage:
 
 
 class Gateway:
-    """Closes epoch after epoch, in step with what is published."""
-
     def __init__(
         self, orders: Orders, job: DeployedJob, cluster: Cluster, watched: Cluster
     ) -> None:
@@ -74,7 +71,6 @@ class Gateway:
         )
 
     def run(self) -> None:
-        """Go on until the last epoch is closed."""
         with self._producer as producer:
             self._try(lambda: producer.enrol(self._devices.users))
             while not self._is_over():
@@ -92,11 +88,9 @@ class Gateway:
         return stop.exists() and self._producer.closed_epoch >= int(stop.read_text())
 
     def _ahead(self) -> int | None:
-        """An epoch that is to be closed out of turn."""
         return int(self._orders.ahead.read_text()) if self._orders.ahead.exists() else None
 
     def _close(self, epoch: int) -> None:
-        """Report an epoch and close it."""
         producer, devices = self._producer, self._devices
         values, present = devices.values(self._job, epoch), devices.present(self._job, epoch)
         self._note("closing", epoch)
@@ -114,7 +108,7 @@ class Gateway:
         self._note("closed", epoch)
 
     def _try(self, work: Callable[[], None]) -> None:
-        """Do something until the producer takes it."""
+        """Retry work until the producer accepts it."""
         while True:
             try:
                 work()
@@ -123,7 +117,6 @@ class Gateway:
                 time.sleep(_PAUSE)
 
     def _look(self) -> None:
-        """See what is published, if the broker answers."""
         time.sleep(self._orders.pace)
         with suppress(KafkaError, ClusterError):
             for record in self._estimates.read():
@@ -135,17 +128,16 @@ class Gateway:
 
 
 def _say(words: str) -> None:
-    """A line of the log, with seconds of a clock that nobody sets."""
+    """Log a line with the seconds of a clock that no fault changes."""
     print(f"{time.monotonic():.1f} {words}", flush=True)
 
 
 def main() -> int:
-    """Run until killed, or for a producer until the last epoch is closed."""
     orders = Orders.read(Path(sys.argv[1]))
     cells.register()
     connection = Connection(tuple(orders.servers.split(",")))
     try:
-        # To see what is published must not take long: whoever reports does not wait for it.
+        # Reading publications needs a short timeout, because reporting must not wait for it.
         with Cluster(connection) as cluster, Cluster(connection, patience=5.0) as watched:
             job = find_deployed(cluster, orders.job)
             if orders.what == "producer":

@@ -1,6 +1,6 @@
 """``dpstream`` in a process that kills itself while, or after, it writes a window.
 
-Arguments: after how many actions of a writing it dies, -1 for the end of it; then those of
+Arguments: number of actions of a write before it dies, -1 for all of them; then those of
 ``dpstream``.
 """
 
@@ -20,7 +20,7 @@ from dpstream.pipeline.stages.window_writer import WindowWriter
 
 
 def die_after(actions: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the first writing of a window in this process be its end."""
+    """Kill this process during its first write of a window."""
     write = WindowWriter.write
 
     def write_and_die(writer: WindowWriter, decision: Decision, words: WordMultiset) -> Steps[None]:

@@ -1,6 +1,6 @@
-"""A worker whose stage copies records, each exactly once: what its driver must make possible.
+"""Worker whose stage copies each record exactly once, to test its driver.
 
-Run as a script: job, worker, servers, folder, seconds of work and ids of topics are its arguments.
+Script arguments: job, worker, servers, folder, seconds of work, topic ids.
 """
 
 import json
@@ -39,7 +39,7 @@ class EchoJob:
 
 @dataclass(frozen=True)
 class Copy:
-    """What the stage writes for a record: its offset, who copied it, in which assignment, when."""
+    """Content of a copy: offset, worker, assignment, and time."""
 
     offset: int
     worker: str
@@ -56,12 +56,11 @@ class Copy:
 
 @dataclass
 class EchoStage:
-    """Copies partition p of reports to partition p of shuffled.
+    """Copy partition p of reports to partition p of shuffled, in `work` seconds per record.
 
-    Which records have been copied already is read from the copies: without that, whatever was
-    written and not committed would be copied twice. Like a stage that restores open windows it
-    wants to see some records again that lie below the committed offset. Every record takes `work`
-    seconds.
+    Finished copies are read from the output: otherwise records written and not committed would be
+    copied twice. Like a stage that restores open windows, it requests some records below the
+    committed offset again.
     """
 
     worker: str

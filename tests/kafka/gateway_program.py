@@ -1,7 +1,7 @@
-"""A gateway as somebody might write one: it is run with an installed wheel, and without our tests.
+"""User-written gateway, run with an installed wheel and without the tests.
 
-Arguments: job, name, servers, folder; the first of its cells, and how many it has; seconds between
-two epochs; the file that names the last epoch to close.
+Arguments: job, name, servers, folder; first cell, number of cells; seconds between two epochs;
+file that contains the last epoch to close.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dpstream.pipeline.errors import DpstreamError
 def main(
     job: str, name: str, servers: str, folder: str, first: int, count: int, pace: float, stop: Path
 ) -> None:
-    """Report epoch after epoch at an even pace, whatever is published."""
+    """Report epochs at a constant rate, whatever is published."""
     with connect_producer(
         job, name=name, state_directory=Path(folder), bootstrap_servers=servers
     ) as producer:

@@ -1,4 +1,4 @@
-"""What neighbours leave on a real broker's disk, byte by byte in its log segments."""
+"""Log segments of neighboring inputs on a real broker, compared byte by byte."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ SEEN = (
     Role.PRODUCERS,
     Role.DEAD_LETTERS,
 )
-"""Topics whose records come at no time of their own, as heartbeats do."""
+"""Topics whose records are not written at times of their own, unlike heartbeats."""
 
 
 LOOKED_AT = ("shuffled_counts-0", "value_stream-0")
-"""One that sends a secret number of messages, and one that does not."""
+"""One case with a secret number of messages, and one without."""
 
 
 @pytest.mark.verify
@@ -73,7 +73,7 @@ def test_segments_of_neighbours_hold_as_many_records_of_the_same_sizes(
         [decode_batch(record.value) for record in run[Role.REPORTS] if is_batch(record)]
         for run in held
     ]
-    # Words alone differ; where nothing was randomized anew, nothing was tried.
+    # Only words differ. The comparison is meaningless if no fresh randomization took place.
     assert [batch.epoch for batch in batches[0]] == [batch.epoch for batch in batches[1]]
     assert Counter(record.value for record in first[Role.REPORTS]) != Counter(
         record.value for record in other[Role.REPORTS]
@@ -88,7 +88,6 @@ def test_segments_of_neighbours_hold_as_many_records_of_the_same_sizes(
 
 
 def seen(record: StoredRecord) -> tuple[object, ...]:
-    """A record beside what it says."""
     return record.partition, record.offset, record.key, record.headers, len(record.value)
 
 

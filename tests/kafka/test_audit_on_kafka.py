@@ -1,4 +1,4 @@
-"""``dpstream audit NAME`` of a job that runs on a real broker, by the constants in its record."""
+"""``dpstream audit NAME`` for a job on a real broker, with the constants of its record."""
 
 from __future__ import annotations
 
@@ -65,7 +65,8 @@ def test_a_deployed_job_is_audited_by_its_own_constants_which_cannot_be_weakened
     assert code == 1
     assert found["draws against the law"]["verdict"] == "CONVICTED"
 
-    # Whoever can write the record of a job could change what all devices and stages draw by.
+    # An attacker with write access to the job record could change the sampling of all devices and
+    # stages.
     deployed = find_deployed(cluster, job_name)
     loud = deploy_job(make_job({**job, "parameters": {"epsilon": 4}}), deployed_at=0)
     record = with_constants_of(loud, deployed).to_bytes()

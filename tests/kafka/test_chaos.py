@@ -1,8 +1,8 @@
-"""Whatever is killed, paused, doubled, full or wrong about the time: every report counts once.
+"""Count every report once under kills, pauses, duplicates, full disks and clock faults.
 
-Producers and workers are real processes with clocks of their own, their devices' coins functions of
-a seed. Afterwards all that was published is computed again for exactly the producers that the first
-manifests name. `tests.kafka.test_long_chaos` does more of it for longer.
+Producers and workers are real processes with their own clocks, and their devices' randomness is a
+function of a seed. All publications are then recomputed for exactly the producers named by the
+first manifests. `tests.kafka.test_long_chaos` has more faults and runs longer.
 """
 
 from __future__ import annotations
@@ -28,13 +28,12 @@ WORKERS = {"shuffle": 1, "aggregate": 1, "publish": 1}
 
 @pytest.fixture(scope="module")
 def preload(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The library that sets clocks."""
     return compile_preload(tmp_path_factory.mktemp("preload"))
 
 
 @pytest.fixture(scope="module")
 def one_broker(tmp_path_factory: pytest.TempPathFactory, preload: Path) -> Iterator[OneBroker]:
-    """A broker that all stories of this file share."""
+    """Broker shared by all stories of this file."""
     with OneBroker(tmp_path_factory.mktemp("broker"), preload) as broker:
         yield broker
 
@@ -48,7 +47,7 @@ def test_clocks_that_are_wrong_from_the_start_and_jump_lose_and_double_nothing(
         story.add_producers(north=CELLS - 18_000, south=18_000)
         story.add_workers(**WORKERS)
         outlast_retention(story, one_broker)
-        # Everybody once, and some twice.
+        # Every member once, and some twice.
         story.survive({Kind.CLOCK: 6, Kind.BROKER_CLOCK: 1})
         account = story.account()
     assert account.late == account.refused == 0
@@ -56,7 +55,7 @@ def test_clocks_that_are_wrong_from_the_start_and_jump_lose_and_double_nothing(
 
 
 def outlast_retention(story: Story, broker: OneBroker) -> None:
-    """Have every clock decades slow, and every stage begin when its input would be too old."""
+    """Set every clock back by decades, and start every stage when its input would be expired."""
     fleet = story.fleet
     for member in fleet.members.values():
         member.clock.set(-30 * YEAR)
@@ -104,7 +103,7 @@ def test_processes_that_are_killed_paused_doubled_or_without_room_lose_and_doubl
 def test_who_keeps_to_the_calendar_loses_nothing_by_who_is_ahead_or_behind(
     one_broker: OneBroker, preload: Path, tmp_path: Path
 ) -> None:
-    # More epochs are over than anybody closes, and none of those that are tried ahead has begun.
+    # More epochs have ended than are ever closed, and none of those tried ahead has started.
     begins = datetime.now(UTC) - timedelta(minutes=600)
     calendar = {"start": begins.isoformat(timespec="seconds"), "length": "PT1M"}
     with Story(
@@ -118,7 +117,7 @@ def test_who_keeps_to_the_calendar_loses_nothing_by_who_is_ahead_or_behind(
         story.add_producers(north=150, south=150)
         story.add_workers(**WORKERS)
         story.fleet.wait_for_epochs(LEAD)
-        # It begins with epoch 1, which the others have behind them, and hurries.
+        # It starts with epoch 1, which the others have closed, and catches up.
         story.add_producers(west=100)
         west = story.fleet.members["west"]
         west.punctual, west.orders = False, replace(west.orders, pace=0.0)
@@ -142,7 +141,7 @@ def test_one_of_four_who_is_far_ahead_or_doubled_decides_nothing_for_the_others(
     ) as story:
         story.add_producers(north=150, south=150, east=100, west=100)
         story.add_workers(**WORKERS)
-        # A machine that is slow enough may make anybody late.
+        # On a slow machine any producer may be late.
         for member in story.fleet.producers.values():
             member.punctual = False
         story.survive(

@@ -1,4 +1,4 @@
-"""The commands on a real broker: the life of a job from its deployment to its end."""
+"""Commands on a real broker over the life of a job, from deployment to its end."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ from dpstream.topics.names import Role, topic_name
 from tests.support.commands import Commands, Result
 from tests.support.small_run import EPOCHS, USERS, job_text, write_changes
 
-# Far longer than anything takes: who needs it has failed.
+# Far longer than any expected wait.
 PATIENCE = 60.0
 
 
 def wait_for(look: Callable[[], Result], enough: Callable[[Result], bool]) -> Result:
-    """Look again and again until it is enough."""
     deadline = time.monotonic() + PATIENCE
     while not enough(found := look()):
         assert time.monotonic() < deadline, found
@@ -78,7 +77,7 @@ def test_the_life_of_a_job(
     assert {record["population"] for record in followed} == {USERS}
 
     check_estimates(dpstream, job_name, followed)
-    # A worker speaks once a second, and may have been started only just now.
+    # A worker sends a heartbeat every second, and may have just started.
     well = wait_for(lambda: dpstream("status", job_name), lambda said: said.output.count("w1") == 3)
     assert well.code == 0, well.output
     assert "epoch 12 of 12" in well.output
@@ -174,7 +173,7 @@ def test_a_new_deployment_starts_over_and_a_live_source_closes_by_the_clock(
     first = dpstream("deploy", job_file, "--json").json
     assert dpstream("produce", job_name, "--input", changes, "--json").json["closed_before"] == 0
 
-    # A second an epoch, and as many as go into a week.
+    # Epochs of one second, as many as in a week.
     midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     more = f", start: {midnight:%Y-%m-%d}, length: PT1S"
     job_file.write_text(job_text(job_name, epochs=604_800, more=more))

@@ -1,4 +1,4 @@
-"""Two collectors on a real broker: whatever they acknowledged is in the log, however they end."""
+"""Two collectors on a real broker: every acknowledged report is in the log, however they end."""
 
 import http.client
 import secrets
@@ -64,7 +64,6 @@ def collector(start: Start, job: str, *options: str) -> tuple["subprocess.Popen[
 
 
 def post(port: int, job: str, data: bytes) -> int | None:
-    """The status of an answer; None where there was none."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
     try:
         connection.request("POST", f"/v1/jobs/{job}/reports", data, HEADERS)
@@ -76,7 +75,6 @@ def post(port: int, job: str, data: bytes) -> int | None:
 
 
 def until_taken(port: int, job: str, data: bytes) -> None:
-    """Send again until it is acknowledged."""
     deadline = time.monotonic() + PATIENCE
     while (status := post(port, job, data)) != 202:
         assert status in (503, None)
@@ -105,7 +103,7 @@ def test_what_is_acknowledged_is_in_the_log(servers: str, job_name: str, start: 
         if number == 150:
             killed.kill()
             killed.wait(PATIENCE)
-        # Every third one is sent to both, as by a device that has heard no answer.
+        # Every third report goes to both collectors, as from a device that received no response.
         answers = [post(port, job_name, data) for port in ports[number % 2 :][: 1 + number % 3]]
         if 202 in answers:
             acknowledged.append(device)
@@ -153,7 +151,7 @@ def test_by_tls_and_not_without(servers: str, job_name: str, start: Start, tmp_p
 def test_a_collector_that_wakes_up_does_not_say_that_late_reports_were_taken(
     servers: str, job_name: str, start: Start
 ) -> None:
-    """Asleep with requests at hand, until their epoch has closed and the other one said so."""
+    """One collector is suspended with pending requests until the other has closed their epoch."""
     job = deployed(servers, job_name, datetime.now(UTC), "12s", "1s")
     (asleep, first), (_, second) = (collector(start, job_name) for _ in range(2))
     times = times_of(job)
@@ -178,7 +176,7 @@ def test_a_collector_that_wakes_up_does_not_say_that_late_reports_were_taken(
     for number, thread in enumerate(threads):
         thread.start()
         if number == len(threads) // 2:
-            # In the middle of it: some are written, some taken, some only received.
+            # Stopped midway: some reports are written, some acknowledged, some only received.
             asleep.send_signal(signal.SIGSTOP)
     with Cluster(Connection((servers,))) as cluster:
 
@@ -209,7 +207,6 @@ def test_a_collector_that_wakes_up_does_not_say_that_late_reports_were_taken(
 
 
 def marks_end(record: LogRecord, epoch: int) -> bool:
-    """Whether it is a watermark of an epoch."""
     return (
         kind_of(record.value) is RecordType.WATERMARK
         and decode_watermark(record.value).epoch == epoch

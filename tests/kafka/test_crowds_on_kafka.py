@@ -1,4 +1,4 @@
-"""Crowds on a real broker: a window written again after a kill has the same messages deleted."""
+"""Crowds on a real broker: a window rewritten after a kill has the same messages deleted."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from dpstream.topics.manifests import decode_manifest
 from dpstream.topics.names import Role
 
 ROOT = Path(__file__).parents[2]
-# Far longer than anything takes: who needs it has failed.
+# Far longer than any expected wait.
 PATIENCE = 120.0
 CROWDS = ("old", "new", "rare")
 SIZES = (900, 600, 30)
-# Before the first record, after some of several, and after the last, before it is committed.
+# Before the first record, after some of several, and after the last but before the commit.
 SHORT, LONG = (-1,), (0, 1, -1, 2, -1, 1, 3, -1)
 
 Row: TypeAlias = tuple[int, ...]
@@ -54,7 +54,7 @@ def test_a_window_written_again_is_the_same(
     values = {
         "name": job_name,
         "protocol": "single_message",
-        # Wide messages, so that a window is several records.
+        # Wide messages, so that a window has several records.
         "parameters": {
             "epsilon": 1,
             "delta": 1e-3,
@@ -74,7 +74,7 @@ def test_a_window_written_again_is_the_same(
             assert dying.wait(PATIENCE) == -signal.SIGKILL
         written = attempts_at_the_end(cluster, job)
     ends = sum(actions == -1 for actions in deaths)
-    # What was sent and not acknowledged may have arrived, too.
+    # Unacknowledged records may have arrived too.
     assert len([each for each in written[1] if each[1]]) >= ends + 1
     key, law = NoiseKey.read(noise_key_file(job.name)), job.crowds_law
     assert law is not None
@@ -88,7 +88,7 @@ def test_a_window_written_again_is_the_same(
 
 
 def produce(cluster: Cluster, job: DeployedJob) -> None:
-    """Two epochs of all users, each in a crowd with an item."""
+    """Report two epochs of all users, each in a crowd with an item."""
     crowds = np.repeat(np.arange(len(CROWDS)), SIZES)
     first = 1 + crowds * 401
     held = np.stack([first, first + 1 + np.arange(len(crowds)) % 400], axis=1)
@@ -100,7 +100,7 @@ def produce(cluster: Cluster, job: DeployedJob) -> None:
 
 
 def attempts(cluster: Cluster, job: DeployedJob) -> Attempts:
-    """Of every epoch what was written of it, attempt by attempt, and whether that is all."""
+    """Return the records of each attempt to write an epoch, and whether it is complete."""
     manifests = [decode_manifest(each.value) for each in cluster.read(job.topic(Role.MANIFESTS))]
     assert [each.contributors for each in manifests] == [sum(SIZES)] * len(manifests)
     words: dict[tuple[int, bytes], Counter[Row]] = defaultdict(Counter)
@@ -120,7 +120,6 @@ def attempts(cluster: Cluster, job: DeployedJob) -> Attempts:
 
 
 def attempts_at_the_end(cluster: Cluster, job: DeployedJob) -> Attempts:
-    """The same once a worker that lives has written both epochs."""
     worker = start("-m", "dpstream.pipeline.cli", *run("shuffle", job))
     deadline = time.monotonic() + PATIENCE
     try:
@@ -134,12 +133,10 @@ def attempts_at_the_end(cluster: Cluster, job: DeployedJob) -> Attempts:
 
 
 def run(stage: str, job: DeployedJob) -> tuple[str, ...]:
-    """The command of a worker."""
     return "run", stage, job.name, "--name", "worker"
 
 
 def start(*arguments: str) -> subprocess.Popen[bytes]:
-    """A process of this Python."""
     return subprocess.Popen(
         [sys.executable, *arguments], cwd=ROOT, env=os.environ, stderr=subprocess.DEVNULL
     )

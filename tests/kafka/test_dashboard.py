@@ -1,4 +1,4 @@
-"""Every query of the dashboard and of the rules finds what real workers tell a real Prometheus."""
+"""All queries of the dashboard and rules find metrics of real workers in a real Prometheus."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DOCKER = ROOT / "docker"
 PATIENCE = 90.0
 STAGES = ("shuffle", "aggregate", "publish")
 
-# Metric names, not that of a label, with their label matchers; what is in quotes is matched whole.
+# Metric names, not label names, with their label matchers. Quoted text is matched as a whole.
 _SELECTOR = re.compile(
     r'(?:\bup|\b(?!dpstream_job\b)(?:dpstream|kafka)[a-z_:]+)(?:\{(?:[^"}]|"[^"]*")*\})?'
 )
@@ -38,7 +38,6 @@ _SELECTOR = re.compile(
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., None]]:
-    """Starts processes, and ends them; prints what they wrote."""
     started: list[tuple[subprocess.Popen[bytes], Path]] = []
 
     def start_process(*command: str, **environment: str) -> None:
@@ -67,13 +66,11 @@ def start(tmp_path: Path) -> Iterator[Callable[..., None]]:
 
 
 class Prometheus:
-    """Asks a Prometheus on this machine."""
-
     def __init__(self, port: int) -> None:
         self.port = port
 
     def query(self, expression: str) -> list[Any]:
-        """What is found at the moment; nothing while Prometheus is starting."""
+        """Return the current result, empty while Prometheus is starting."""
         address = f"http://127.0.0.1:{self.port}/api/v1/query?{urlencode({'query': expression})}"
         try:
             with urlopen(address, timeout=10) as answer:
@@ -89,12 +86,11 @@ class Prometheus:
         return result
 
     def jobs(self, expression: str) -> set[str]:
-        """Of which jobs something is found."""
         return {found["metric"]["dpstream_job"] for found in self.query(expression)}
 
 
 def configuration(ports: dict[str, int], folder: Path) -> Path:
-    """The one of docker/, asking these workers, often."""
+    """Return the configuration of docker/ for these workers, with a short interval."""
     settings = yaml.safe_load((DOCKER / "prometheus" / "prometheus.yml").read_text())
     settings["global"] = dict.fromkeys(("scrape_interval", "evaluation_interval"), "1s")
     settings["rule_files"] = [str(DOCKER / "prometheus" / "rules.yml")]
@@ -108,7 +104,7 @@ def configuration(ports: dict[str, int], folder: Path) -> Path:
 
 
 def of_workers(expression: str) -> bool:
-    """Whether workers tell of it: there are no servers here, and limits are an operator's."""
+    """Return whether workers export the metrics: no servers run here, and operators set limits."""
     others = ("dpstream_collector_", "estimate_limit")
     return not any(each in expression for each in others)
 
@@ -174,7 +170,7 @@ def test_every_query_finds_what_workers_tell(
         if of_workers(selector)
     }
     assert len(selectors) > 20
-    # Of the job that hides its messages no records are told.
+    # No record counts are exported for the job that hides its number of messages.
     told_of = {
         f'dpstream_last_epoch{{stage="publish"}} == {EPOCHS}': {local, hidden},
         'dpstream:lag_seconds{stage="shuffle"} == 0': {local, hidden},

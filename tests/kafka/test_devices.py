@@ -1,4 +1,4 @@
-"""Producers on a real broker: a single device, a lost directory, and a broker that goes away."""
+"""Producers on a real broker: a single device, a lost directory, and a broker outage."""
 
 from __future__ import annotations
 
@@ -42,7 +42,6 @@ def test_the_example_of_one_device(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It reports one order only, and goes on where it was."""
     monkeypatch.setenv("DPSTREAM_BOOTSTRAP_SERVERS", bootstrap_servers)
     job = deployed(cluster, job_name)
     assert report_values(job_name, "thermostat", tmp_path / "state", [1, 1, 0]) == 3
@@ -63,7 +62,7 @@ def test_the_example_of_one_device(
 def test_a_lost_directory_needs_another_name(
     cluster: Cluster, bootstrap_servers: str, job_name: str, tmp_path: Path
 ) -> None:
-    """What it would send under the first registration's name would all be refused."""
+    """All reports under the first registration's name would be rejected."""
     job = deployed(cluster, job_name)
     with open_producer(cluster, job, tmp_path / "first", name="gateway"):
         pass

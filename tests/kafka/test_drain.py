@@ -1,4 +1,4 @@
-"""A drain on a real broker: what is open is published without grace, the rest waits for resume."""
+"""Drain on a real broker: open windows are published without grace, the rest waits for resume."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ topics: {{partitions: 2}}
 
 
 def published(dpstream: Commands, job_name: str) -> dict[int, int]:
-    """Contributors by epoch."""
     lines = dpstream("estimates", job_name, "--json").output.splitlines()
     return {record["epoch"]: record["contributors"] for record in map(json.loads, lines)}
 

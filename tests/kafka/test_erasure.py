@@ -1,4 +1,4 @@
-"""Raw reports leave the broker's disk: when their window is finished, or they are dead letters."""
+"""Raw reports leave the broker's disk once their window is finished or they are dead letters."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ USERS = [f"user{number}" for number in range(150)]
 
 @pytest.fixture(scope="module")
 def eager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
-    """A broker that looks for what it can delete twice a second, and not every 5 minutes."""
+    """Broker that checks for deletable data twice a second instead of every 5 minutes."""
     kafka = LocalKafka(tmp_path_factory.mktemp("eager"), {"log.retention.check.interval.ms": "500"})
     try:
         kafka.start()
@@ -43,7 +43,7 @@ def cluster(eager: LocalKafka) -> Iterator[Cluster]:
 
 
 def holding(kafka: LocalKafka, needle: bytes) -> list[str]:
-    """The files of a broker's folder that hold some bytes, deleted ones that still exist too."""
+    """Return the files of a broker that contain some bytes, including deleted but open ones."""
     found = []
     for path in kafka.directory.rglob("*"):
         try:
@@ -58,7 +58,7 @@ def holding(kafka: LocalKafka, needle: bytes) -> list[str]:
 def test_reports_and_dead_letters_are_gone_from_every_file_of_the_broker(
     eager: LocalKafka, cluster: Cluster, tmp_path: Path, job_name: str
 ) -> None:
-    """With segments of a second for the hour that deployed jobs have; all else is as deployed."""
+    """Segments last a second instead of the hour of deployed jobs; the rest is as deployed."""
     job = new_job(job_name, "future_rand", {"epsilon": 1.0, "changes": 2}, count=8, partitions=1)
     deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
     reports, letters = deployed.topic(Role.REPORTS), deployed.topic(Role.DEAD_LETTERS)

@@ -1,7 +1,7 @@
-"""Every cell is exactly one, on a real broker, whatever is killed and paused.
+"""Cells on a real broker are counted exactly once under kills and pauses.
 
-Two workers of every stage and two producers; one of them, or the broker, is killed with SIGKILL
-again and again while epochs flow, and workers are stopped for longer than the group waits for them.
+Two workers of every stage and two producers run. One of them, or the broker, is repeatedly killed
+with SIGKILL while epochs flow, and workers are paused for longer than the group waits for them.
 """
 
 from __future__ import annotations
@@ -33,14 +33,7 @@ STAGES = ("shuffle", "aggregate", "publish")
 
 @dataclass(frozen=True)
 class Story:
-    """What happens while so many epochs flow.
-
-    Attributes:
-        epochs: how many.
-        workers: how often one of the processes is killed.
-        brokers: how often the broker is.
-        pauses: how often a worker stops for so long that others take its place.
-    """
+    """Numbers of faults during a number of epochs. Pauses are long enough for a takeover."""
 
     epochs: int
     workers: int
@@ -54,7 +47,6 @@ LONG = Story(epochs=96, workers=19, brokers=3, pauses=3)
 
 @pytest.fixture
 def own_broker(tmp_path: Path) -> Iterator[LocalKafka]:
-    """A broker for this test alone, which kills it."""
     broker = LocalKafka(tmp_path / "kafka")
     try:
         broker.start()
@@ -64,7 +56,6 @@ def own_broker(tmp_path: Path) -> Iterator[LocalKafka]:
 
 
 def kill_broker(broker: LocalKafka) -> None:
-    """Kill the broker, and start it again on its data."""
     pid = broker.status().pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
@@ -99,7 +90,7 @@ def test_every_cell_is_exactly_one(
 def survive_accidents(
     story: Story, broker: LocalKafka, processes: Processes, published: Published
 ) -> int:
-    """Let the job run to its end through all accidents; returns how many were kills."""
+    """Run the job to its end through all faults, and return the number of kills."""
     chance = random.Random(20261121)
     accidents = ["broker"] * story.brokers + ["pause"] * story.pauses + ["kill"] * story.workers
     chance.shuffle(accidents)
@@ -111,7 +102,7 @@ def survive_accidents(
             if accident == "broker":
                 kill_broker(broker)
             elif accident == "pause":
-                # Eight epochs more cannot be published before others have its partitions.
+                # Eight further epochs require that other workers take over its partitions.
                 name = chance.choice([n for n in processes.names if n not in PRODUCERS])
                 processes.signal(name, signal.SIGSTOP)
                 published.wait_for(min(seen + 8, story.epochs), processes)

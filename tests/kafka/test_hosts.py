@@ -1,9 +1,8 @@
 """A fleet of real hosts is restarted under load, and loses hosts, links and addresses.
 
 Three brokers, four hosts of workers, two of collectors and three of gateways are machines of their
-own in a network, and run what is installed from a wheel. In one job every report is its own cell,
-so that nothing can be lost or counted twice; to the other, devices report over HTTP what follows
-from a seed.
+own in a network, running from an installed wheel. In one job every report has its own cell, so that
+any loss or repetition shows. In the other, devices report seeded values over HTTP.
 """
 
 from __future__ import annotations
@@ -41,9 +40,9 @@ from tests.support.wheels import Installation
 
 GATEWAY = Path(__file__).with_name("gateway_program.py")
 PATIENCE = 300.0
-"""Seconds, far longer than anything takes: who needs them has failed."""
+"""Seconds; far longer than any expected wait."""
 READY = 120.0
-"""Seconds until services have ended or are there."""
+"""Seconds until services have ended or are ready."""
 
 CELLS = 12_000
 GATEWAYS = {"gateway-1": (0, 6_000), "gateway-2": (6_000, 4_000), "gateway-3": (10_000, 2_000)}
@@ -58,18 +57,17 @@ WORKERS = {
 COLLECTORS = ("collector-1", "collector-2")
 DESK = "desk"
 PHONES, LENGTH, LATE = 100, 40, 120
-"""How many devices report for themselves; seconds of their epochs, and for which they may be late.
-"""
+"""Number of reporting devices; their epoch length and allowed lateness in seconds."""
 BEGINS = 60
-"""Seconds until their first epoch, in which everything is started."""
+"""Seconds until their first epoch, during which everything is started."""
 PORT = 8300
 SETTLED, HELD = 3, 8
-"""Epochs after which all goes on; and while something is amiss, twice as many as partitions."""
+"""Epochs to wait for recovery, and during a fault: twice the number of partitions."""
 
 
 @dataclass
 class Event:
-    """Something that befell the fleet: what, and from when until when, in seconds since 1970."""
+    """Fault of the fleet, with start and end in seconds since 1970."""
 
     what: str
     began: float
@@ -78,8 +76,6 @@ class Event:
 
 @dataclass
 class Fleet:
-    """Everything, as the story needs it."""
-
     network: Namespaces
     hosts: Hosts
     brokers: BrokersByName
@@ -95,11 +91,9 @@ class Fleet:
 
     @property
     def stop(self) -> Path:
-        """The file that names the last epoch of gateways."""
         return self.folder / "stop"
 
     def wait_until(self, condition: Callable[[], bool], what: str) -> None:
-        """Have hosts do their work until something holds."""
         deadline = time.monotonic() + PATIENCE
         while True:
             self.hosts.keep_running()
@@ -119,26 +113,24 @@ class Fleet:
         return max(self.cells.published, default=0)
 
     def over(self, gateway: str) -> dict[int, float]:
-        """The epochs that a gateway says it has closed, and when it began to close each."""
+        """Return the epochs that a gateway logged as closed, with the start of each closing."""
         lines = (line.split() for line in self.hosts.log(gateway).splitlines())
         return {int(line[1]): float(line[-1]) for line in lines if line[:1] == ["closed"]}
 
     def closed(self, gateway: str) -> int:
-        """The last epoch that a gateway says it has closed."""
         return max(self.over(gateway), default=0)
 
     def have_closed(self, gateways: Iterable[str], epoch: int) -> bool:
-        """Whether gateways have closed an epoch."""
         return min(map(self.closed, gateways)) >= epoch
 
     def go_on(self, epochs: int) -> None:
-        """Wait until such epochs are published as are closed from now on."""
+        """Wait until `epochs` epochs closed from now on are published."""
         wanted = max(map(self.closed, GATEWAYS)) + epochs
         self.wait_until(lambda: self.published >= wanted, f"epoch {wanted} is published")
 
     @contextmanager
     def event(self, what: str) -> Iterator[None]:
-        """What happens within it, and until all goes on afterwards, has this name."""
+        """Name everything within the context and until recovery afterwards."""
         print(f"{self.published:6} published; {what}", flush=True)
         happening = Event(what, time.time())
         self.events.append(happening)
@@ -147,14 +139,12 @@ class Fleet:
         happening.ended = time.time()
 
     def beside(self, work: Callable[[], object], what: str) -> None:
-        """Do something that takes a while, and have hosts do their work meanwhile."""
         with ThreadPoolExecutor(1) as pool:
             done = pool.submit(work)
             self.wait_until(done.done, what)
             done.result()
 
     def services(self, installation: Installation) -> dict[str, dict[str, Sequence[str]]]:
-        """The commands of all services by host and name."""
         servers = ("--bootstrap-servers", self.brokers.servers)
         dpstream = installation.dpstream
         key = self.hosts.disk(DESK) / "home" / "collector-keys" / "phones"
@@ -175,11 +165,10 @@ class Fleet:
         return found
 
     def is_ready(self, host: str, times: int) -> bool:
-        """Whether the services of a host have said so often that they are there."""
+        """Return whether the services of a host have logged readiness a number of times."""
         return self.ready(host) >= times
 
     def ready(self, host: str) -> int:
-        """How often the services of a host have said that they are there."""
         if host in GATEWAYS:
             return self.closed(host)
         if host in COLLECTORS:
@@ -194,7 +183,7 @@ class Fleet:
 
 
 def deploy(fleet: Fleet, installation: Installation, name: str, **sections: object) -> DeployedJob:
-    """Deploy a job as an operator does, from the desk."""
+    """Deploy a job from the operator's host."""
     path = fleet.hosts.disk(DESK) / f"{name}.json"
     path.write_text(json.dumps({"name": name, **sections}))
     command = (
@@ -209,7 +198,6 @@ def deploy(fleet: Fleet, installation: Installation, name: str, **sections: obje
 
 
 def deploy_both(fleet: Fleet, installation: Installation) -> tuple[DeployedJob, DeployedJob]:
-    """The job of the gateways and that of the devices."""
     by_gateways = deploy(
         fleet,
         installation,
@@ -236,19 +224,19 @@ def deploy_both(fleet: Fleet, installation: Installation) -> tuple[DeployedJob, 
 
 
 def restart(fleet: Fleet, installation: Installation) -> None:
-    """Host by host: stop in good order, start again, go on."""
+    """Restart hosts one at a time: graceful stop, start, recovery."""
     services = fleet.services(installation)
     for host in (*WORKERS, *COLLECTORS, *GATEWAYS):
         with fleet.event(f"{host} is restarted"):
             ready = fleet.ready(host)
             fleet.beside(partial(fleet.hosts.replace, host, services[host], READY), host)
-            # A worker of each job for each of its stages.
+            # One worker per job and stage.
             wanted = ready + (2 if host in WORKERS else 1)
             fleet.wait_until(partial(fleet.is_ready, host, wanted), f"{host} is ready")
 
 
 def lose_hosts(fleet: Fleet, lost: Iterable[str]) -> None:
-    """One after the other is gone, and comes back; others do its work meanwhile."""
+    """Lose hosts one at a time and bring them back, while others take over."""
     hosts, brokers = fleet.hosts, fleet.brokers
     for host in lost:
         with fleet.event(f"{host} is lost, and back after {HELD} epochs"):
@@ -261,13 +249,13 @@ def lose_hosts(fleet: Fleet, lost: Iterable[str]) -> None:
 
 
 def cut_links(fleet: Fleet, cuts: Iterable[tuple[str, str]]) -> None:
-    """What one sends to the other does not arrive, for some epochs; the other way it does."""
+    """Cut links in one direction for some epochs."""
     for source, target in cuts:
         with fleet.event(f"nothing arrives from {source} at {target} for {HELD} epochs"):
             fleet.network.cut(source, target)
             ends = {source, target} & GATEWAYS.keys()
             if ends:
-                # No window closes without it.
+                # No window closes without the gateway that is cut off.
                 others = GATEWAYS.keys() - ends
                 wanted = max(map(fleet.closed, others)) + HELD
                 fleet.wait_until(
@@ -281,7 +269,7 @@ def cut_links(fleet: Fleet, cuts: Iterable[tuple[str, str]]) -> None:
 
 
 def change_addresses(fleet: Fleet, moved: Iterable[str]) -> None:
-    """A host has another address from one moment to the next, while it works."""
+    """Change the addresses of running hosts without notice."""
     for host in moved:
         with fleet.event(f"{host} has another address"):
             fleet.network.change_address(host)
@@ -298,7 +286,7 @@ def drop_packets(fleet: Fleet, host: str, share: float) -> None:
 
 
 def wait_for_replicas(fleet: Fleet) -> None:
-    """Until every broker has everything again, and another one may be lost."""
+    """Wait until all replicas are in sync, so that another broker may be lost."""
     fleet.wait_until(fleet.brokers.are_in_sync, "all brokers have everything")
 
 
@@ -371,7 +359,6 @@ def test_nothing_is_lost_or_doubled_while_hosts_are_restarted_lost_cut_off_and_m
 
 
 def installed(folder: Path) -> Installation:
-    """These sources, from their wheel."""
     wheels.copy_sources(folder / "sources")
     wheel = wheels.build_wheel(folder / "sources", folder / "wheel")
     return wheels.install(wheel, folder / "venv")
@@ -379,7 +366,7 @@ def installed(folder: Path) -> Installation:
 
 @contextmanager
 def reporting(fleet: Fleet, job: DeployedJob) -> Iterator[tuple[HttpDevices, list[int]]]:
-    """Devices report within it; afterwards, too, until everything is acknowledged."""
+    """Let devices report within the context, and afterwards until everything is acknowledged."""
     devices, begun, over = HttpDevices(job, PHONES), [0], threading.Event()
     urls = [f"http://{fleet.network.observed_at(host)}:{PORT}" for host in COLLECTORS]
 
@@ -407,10 +394,7 @@ def reporting(fleet: Fleet, job: DeployedJob) -> Iterator[tuple[HttpDevices, lis
 
 
 def tell(fleet: Fleet, by_phones: DeployedJob) -> None:
-    """Print for how long estimates were held back, in all and during every event.
-
-    From when the last gateway begins to close an epoch: its own waiting for Kafka counts.
-    """
+    """Print the delay of estimates, from the last gateway's start of closing the epoch."""
     overs = [fleet.over(gateway) for gateway in GATEWAYS]
     held = {
         epoch: max(0.0, moment - max(over[epoch] for over in overs))
@@ -442,7 +426,6 @@ def tell(fleet: Fleet, by_phones: DeployedJob) -> None:
 
 
 def partials(fleet: Fleet, job: DeployedJob) -> dict[int, bytes]:
-    """The first complete partial of every epoch."""
     found: dict[int, bytes] = {}
     log = PartialLog(job, found.__setitem__)
     for record in fleet.cluster.read(job.topic(Role.PARTIALS)):
@@ -451,7 +434,6 @@ def partials(fleet: Fleet, job: DeployedJob) -> dict[int, bytes]:
 
 
 def expect_every_cell_once(fleet: Fleet, job: DeployedJob, last: int) -> None:
-    """Every report of gateways is counted once, in partials and in what is published."""
     epochs = list(range(1, last + 1))
     found = partials(fleet, job)
     assert sorted(found) == sorted(fleet.cells.published) == epochs
@@ -476,7 +458,7 @@ def expect_every_cell_once(fleet: Fleet, job: DeployedJob, last: int) -> None:
 def expect_every_device_once(
     fleet: Fleet, job: DeployedJob, devices: HttpDevices, last: int
 ) -> None:
-    """Every report of devices is counted once: partials are what the same reports add up to."""
+    """Check that every device report is counted once: partials equal their aggregate."""
     epochs = range(1, last + 1)
     found = partials(fleet, job)
     decided: dict[int, Manifest] = {}

@@ -1,4 +1,4 @@
-"""Two shuffle instances on a real broker: every cell is exactly one, and neither sees all of them.
+"""Two parallel shufflers on a real broker: cells count exactly once, and neither shuffler sees all.
 
 One of them is killed while epochs flow.
 """
@@ -61,7 +61,7 @@ def test_every_cell_is_exactly_one_when_an_instance_is_killed(
             for partition in range(deployed.topics.partitions)
             for record in cluster.read(deployed.topic(Role.SHUFFLED), partition)
         ]
-    # By the law of large numbers, about half each; nobody is anywhere near all.
+    # About half each by the law of large numbers, with neither anywhere near all.
     for instance in (1, 2):
         for epoch in range(1, EPOCHS + 1):
             writings: dict[bytes, int] = {}

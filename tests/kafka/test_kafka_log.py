@@ -1,4 +1,4 @@
-"""What a stage asks of its topics is carried out on a real broker, or refused with a reason."""
+"""A real broker carries out a stage's topic requests, or they are rejected with a reason."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -78,7 +78,7 @@ def test_what_was_written_is_read_as_the_broker_has_it(
         await log.append(Append(Role.MANIFESTS, 0, b"another"))
         await log.flush()
         known = await log.read(Role.MANIFESTS, 0, 0, 2)
-        # What was given once is asked for when it is wanted again.
+        # Records read once are read again on request.
         asked = await log.read(Role.MANIFESTS, 0, 0, 2)
         assert known == asked
         assert all(known.records[place] is not asked.records[place] for place in (0, 1))
@@ -132,8 +132,8 @@ def test_what_a_compacted_topic_has_lost_is_not_missed(
 ) -> None:
     topic = topic_name(job_name, Role.STATUS)
     admin = KafkaAdminClient(**connection.kafka_python())
-    # So that the test need not wait for the compaction, which leaves as much. kafka-python would
-    # first look for the setting in what the broker tells, which lags behind a topic just created.
+    # Deletion saves waiting for the compaction, which leaves the same records. kafka-python would
+    # first look up the setting in the broker's metadata, which lags behind a newly created topic.
     policy = {"cleanup.policy": "delete"}
     changed = ConfigResource(ConfigResourceType.TOPIC, topic, policy)
     admin.alter_configs([changed], raise_on_unknown=False)
@@ -144,7 +144,7 @@ def test_what_a_compacted_topic_has_lost_is_not_missed(
             await log.append(Append(Role.STATUS, 0, b"%d" % number, key=b"worker"))
         await log.flush()
         async with asyncio.timeout(PATIENCE):
-            # Brokers follow a change of settings in their own time.
+            # Brokers apply changed settings after a delay.
             while await refuses_by_policy(log):
                 pass
         assert [r.offset for r in (await log.read(Role.STATUS, 0, 0, 10)).records] == [7, 8, 9]

@@ -1,4 +1,4 @@
-"""A job that learns, on a real broker: whatever is killed, the model follows from the reports."""
+"""Learning job on a real broker: the model is a function of the reports in spite of kills."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ GROUPS = 2
 USERS = {"north": 60, "south": 41}
 SHORT = (6, {2: "publish", 4: "north"})
 LONG = (16, {2: "publish", 4: "north", 6: "aggregate", 9: "shuffle", 12: "south"})
-"""How many epochs, and what is killed once which of them is published."""
+"""Number of epochs, and the process to kill once a given epoch is published."""
 
 
 def write_examples(folder: Path, name: str, users: int) -> Path:
-    """Two classes, on either side of 0."""
+    """Write two classes, on either side of 0."""
     rng = np.random.default_rng(users)
     path = folder / f"{name}.csv"
     lines = ["user,class,x,one"]
@@ -112,9 +112,9 @@ def test_whatever_is_killed_the_model_follows_from_the_reports(
     assert {record.fate for record in records} == {Fate.RELEASED}
     assert {record.population for record in records} == {sum(USERS.values())}
     for first, second in zip(records[::2], records[1::2], strict=True):
-        # Everybody once in two steps.
+        # All users contribute once in two steps.
         assert first.contributors + second.contributors == sum(USERS.values())
-    # How good it is after so few steps is a matter of luck, and of tests without a broker.
+    # Accuracy after so few steps is random, and is tested without a broker.
     assert records[-1].summary.value is not None
     printed = Commands(capsys)("estimates", job_name, "--follow").output.splitlines()
     assert len(printed) == 1 + epochs

@@ -1,7 +1,7 @@
-"""A job on a broker that allows nobody anything but what ``dpstream acl`` gives: by TLS and SCRAM.
+"""Job on a broker that grants only the ACLs of ``dpstream acl``, over TLS and SCRAM.
 
-Every role works as a user of its own. The broker's own log of authorizations says what each has
-asked for, and whether it was let.
+Every role has its own user. The broker's authorization log records the requests of each and
+whether they were allowed.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from tests.support.secured_kafka import SecuredKafka
 from tests.support.small_run import EPOCHS, USERS, job_text, write_changes
 
 NAME = "small"
-# Of another job, whose name begins like ours.
+# Topics of another job, whose name starts with that of this job.
 OTHER = ("small-2.reports", "small-2.estimates", "events")
 
 
@@ -63,7 +63,6 @@ def job_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def secured(secured_kafka: SecuredKafka, job_file: Path) -> SecuredJob:
-    """A job that is deployed by its operator."""
     made = secured_job(secured_kafka, load_job(job_file))
     with made.cluster("operator") as operator:
         deploy(operator, made.job, deployment=secrets.token_bytes(16), now=own_milliseconds())
@@ -80,7 +79,7 @@ def dpstream(
 
 
 def recomputed(cluster: Cluster, job: DeployedJob) -> list[bytes]:
-    """The estimates that follow from the manifests and the released windows in the topics."""
+    """Return the estimates computed from the manifests and released windows in the topics."""
     log = MemoryLog()
     for role in (Role.MANIFESTS, Role.SHUFFLED):
         for partition in range(len(job.start_offsets[role])):
@@ -109,7 +108,7 @@ def test_every_role_does_its_work_with_its_own_rights_alone(
         secured.cluster("analyst") as analyst,
     ):
         wait_for(lambda: analyst.end_offsets(topic_name(NAME, Role.ESTIMATES)) == [3])
-        # Its state is compared with what was decided.
+        # Its state is compared with the manifests.
         assert dpstream(*produce).json["closed_epoch"] == EPOCHS
         wait_for(lambda: analyst.end_offsets(topic_name(NAME, Role.RESULTS)) == [EPOCHS])
         assert len(list(analyst.read(topic_name(NAME, Role.RESULTS)))) == EPOCHS
@@ -131,10 +130,10 @@ def test_every_role_does_its_work_with_its_own_rights_alone(
         assert seen.finished
         assert {stage.stage for stage in seen.stages} == {"shuffle", "aggregate", "publish"}
         assert read_spending(page).charges
-    # With what it was given, each has done its work: it has asked for nothing else.
-    # Listing topics asks for all of them, and leaves out those that one may not see.
+    # All work succeeded with the granted rights, and no other request was made. Listing topics
+    # requests all of them, and leaves out those without permission.
     assert secured.denied() == set()
-    # And it was given next to nothing that it has not asked for.
+    # Almost every granted right was used.
     assert {each for each in secured.unused() if not is_for_another_day(*each)} == set()
 
 
@@ -143,7 +142,7 @@ def test_acls_are_added_once_and_removed(
 ) -> None:
     other = tmp_path / "other.yaml"
     other.write_text(job_text("other"))
-    # One user for two jobs, of which one ends.
+    # One user of two jobs, one of which ends.
     line = ("acl", other, "--role", "analyst", "--principal", f"analyst=User:{NAME}-analyst")
     as_admin = (*line, "--kafka-config", secured.kafka.admin)
     assert len(dpstream(*as_admin, "--json").json["missing"]) == 2
@@ -229,7 +228,6 @@ def test_devices_report_by_a_collector_to_users_of_every_kind(
 
 
 def posted(port: int, job: str, data: bytes) -> bool:
-    """Whether a collector has taken a body."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
     try:
         headers = {"Content-Type": CONTENT_TYPE}
@@ -279,7 +277,7 @@ def test_who_has_registered_needs_no_right_to_and_without_it_ends_nobody(
 def test_who_is_not_who_he_seems_is_let_in_nowhere(secured: SecuredJob, tmp_path: Path) -> None:
     config = secured.users["analyst"].read_text()
     servers = next(line for line in config.splitlines() if line.startswith("bootstrap.servers"))
-    # The certificate is for 127.0.0.1, and so no broker's that is called by another name.
+    # The certificate is for 127.0.0.1, and therefore invalid for a broker with another name.
     elsewhere = tmp_path / "elsewhere.properties"
     elsewhere.write_text(config.replace(servers, servers.replace("127.0.0.1", "localhost")))
     guessed = tmp_path / "guessed.properties"

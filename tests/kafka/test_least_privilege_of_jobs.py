@@ -1,4 +1,4 @@
-"""Every kind of job works with the rights that ``dpstream acl`` gives, and is given no others."""
+"""Every kind of job works with the rights granted by ``dpstream acl``, and has no others."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.support.secured_kafka import SecuredKafka
 
 pytestmark = pytest.mark.verify
 
-# Of no job of these.
+# A topic outside these jobs.
 OTHER = ("events",)
 EPOCHS = 2
 USERS = 60
@@ -66,7 +66,7 @@ KINDS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     ),
     "learning": (LEARNING, {}),
 }
-"""Of a kind of job, its file, and the party that runs each stage which has keys."""
+"""Job file per kind of job, and the party running each stage with keys."""
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def send(
     name: str,
     epochs: Iterable[int],
 ) -> list[str]:
-    """A gateway for many users, as a producer; returns what it was told."""
+    """Report as a gateway of many users, and return its messages."""
     told: list[str] = []
     value = "ash" if job.protocol == "fragments" else 1
     users = {f"{name}{number}": value for number in range(USERS)}
@@ -103,7 +103,7 @@ def send(
 
 
 def write_examples(folder: Path, name: str) -> Path:
-    """Two classes, on either side of 0."""
+    """Write two classes, on either side of 0."""
     path = folder / f"{name}.csv"
     rows = (f"{name}{user},{user % 2},{user % 2 - 0.5},1\n" for user in range(USERS))
     path.write_text("user,class,x,one\n" + "".join(rows))
@@ -145,16 +145,16 @@ def test_every_role_of_every_kind_of_job_does_its_work_and_nothing_else(
     else:
         for name in ("north", "south"):
             send(secured, job, tmp_path, name, range(1, EPOCHS + 1))
-        # Among the reports that there are by now are another one's, which it may not read.
+        # The reports now include those of another producer, which it may not read.
         told = send(secured, job, tmp_path, "south", ())
         assert "never give it a copy of an earlier state" in " ".join(told)
-        # Of several instances it looks whether each has its part.
+        # With parallel shufflers, it checks that each has its part.
         fed = dpstream(*as_role("operator", "dead-letters", kind, "--redrive"))
         assert fed.output == "nothing was fed back\n", fed
         with secured.workers(keys):
             secured.written(Role.ESTIMATES, EPOCHS)
             secured.written(Role.RESULTS, EPOCHS, "analyst")
-    # Who begins again compares its state with what was decided.
+    # A restarted producer compares its state with the manifests.
     if kind == "learning":
         said = dpstream(
             *as_role("producer", "produce", kind, "--name", "north", "--input", inputs[0])
@@ -172,7 +172,6 @@ def test_every_role_of_every_kind_of_job_does_its_work_and_nothing_else(
 
 
 def check_readers(secured: SecuredJob, dpstream: Commands, folder: Path) -> None:
-    """Whoever looks at a job finds what it is to find."""
     name, as_role = secured.job.name, secured.as_role
     kept = dpstream(*as_role("recorder", "record", name, "--output", folder / "kept", "--json"))
     assert (kept.json["complete"], kept.json["last_epoch"]) == (True, EPOCHS), kept

@@ -1,4 +1,4 @@
-"""Verbs of an operator, replays and the page, each by a user of its own with its own rights."""
+"""Operator commands, replays and the page, each run by a user with its own rights."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ from tests.support.secured_kafka import SecuredKafka
 pytestmark = pytest.mark.verify
 
 WATCHED, ORIGIN, AGAIN, STOLEN = "watched", "origin", "again", "stolen"
-# What a job leaves for good, of which compacted topics are none.
+# Permanent topics of a job, without compacted ones.
 KEPT = (Role.PRODUCERS, Role.MANIFESTS, Role.SHUFFLED, Role.PARTIALS, Role.ESTIMATES)
 HALF = 20
 LAST = 8
@@ -91,7 +91,7 @@ def dpstream(
 
 @pytest.fixture(scope="module")
 def origin(secured_kafka: SecuredKafka) -> SecuredJob:
-    """A job that has run, in memory: its topics hold what it has left there."""
+    """Completed job run in memory, with its topic contents on the broker."""
     job = new_job(
         ORIGIN, "future_rand", {"epsilon": 2, "changes": 2}, count=LAST, minimum=10, partitions=2
     )
@@ -110,7 +110,7 @@ def origin(secured_kafka: SecuredKafka) -> SecuredJob:
 
     with made.cluster("admin") as admin:
         KafkaTransport(admin, ORIGIN).run(left())
-        # Something that was refused, so that there is something to be read.
+        # A rejected record, so that there is one to read.
         admin.append(f"{ORIGIN}.{Role.DEAD_LETTERS}", b"broken")
     return SecuredJob(secured_kafka, deployed, made.users)
 
@@ -137,7 +137,7 @@ def test_an_operator_looks_after_a_job_that_others_read_and_a_page_shows(
         south = report(secured, job, tmp_path)
         with secured.workers():
             feed_back(secured, south, dpstream)
-            # A moment later, when the worker has said so.
+            # Wait until the worker has reported it.
             wait_for(lambda: open_windows(secured, dpstream) == {3: ["south"]})
             over = give(OPERATOR, "drain", WATCHED, "--timeout", "5min").output
             assert "is drained: what was open is published" in over
@@ -152,7 +152,7 @@ def test_an_operator_looks_after_a_job_that_others_read_and_a_page_shows(
             assert [each["stage"] for each in shown["stages"]] == list(job.route.stages)
             assert all(each["workers"] for each in shown["stages"])
         give(OPERATOR, "resume", WATCHED)
-        # A supervisor has its worker begin again, which reads what it has written, and end.
+        # A supervisor restarts its worker, which reads its former output, and ends.
         supervised = ("run", "publish", "--jobs", WATCHED, "--name", "again")
         with running(*secured.as_role("publish", *supervised)):
             wait_for(lambda: ("publish", "READ", Role.RESULTS) not in secured.unused())
@@ -170,32 +170,31 @@ def test_an_operator_looks_after_a_job_that_others_read_and_a_page_shows(
             assert {job.topic(role) for role in job.start_offsets} <= admin.topics()
             give(OPERATOR, "undeploy", WATCHED, "--delete-topics", "--yes")
             wait_for(lambda: not {job.topic(role) for role in Role} & admin.topics())
-    # All that an operator has was asked for.
+    # All rights of an operator were used.
     assert {each for each in secured.unused() if not is_for_other_jobs(*each)} == set()
 
 
 def is_for_other_jobs(role: str, operation: str, name: str) -> bool:
-    """Whether a right is for what this job does not come to; see `is_for_another_day`."""
+    """Return whether a right is for events outside this job. See `is_for_another_day`."""
     return (
-        # Workers look at settings now and then.
+        # Workers poll settings periodically.
         operation == "DESCRIBE_CONFIGS"
-        # Made by whoever is the first to deploy on a cluster.
+        # Created by the first deployment on a cluster.
         or (operation == "CREATE" and name in (JOBS_TOPIC, LEDGER_TOPIC))
-        # Only topics of which deploy has something to change.
+        # Only topics with settings that deploy has to change.
         or (role == OPERATOR and operation == "ALTER_CONFIGS")
-        # Nothing was refused there.
+        # No record was rejected there.
         or (role, operation, name) == ("aggregate", "WRITE", Role.DEAD_LETTERS)
-        # A producer that begins again, and other programs of an analyst.
+        # A restarted producer, and other programs of an analyst.
         or (role == PRODUCER and operation == "READ" and name in (JOBS_TOPIC, Role.MANIFESTS))
         or (role, operation, name) == (ANALYST, "READ", Role.RESULTS)
     )
 
 
 def report(secured: SecuredJob, job: DeployedJob, folder: Path) -> MemoryLog:
-    """The north reports; the south does, but for its registration, and sends something broken.
+    """Report as both producers, the south without its registration, and send a malformed record.
 
-    Returns:
-        what the south would have written, registration included.
+    Return the south's records, including its registration.
     """
     users = {f"{number}": number % 2 for number in range(HALF)}
     with (
@@ -226,7 +225,7 @@ def report(secured: SecuredJob, job: DeployedJob, folder: Path) -> MemoryLog:
 
 
 def feed_back(secured: SecuredJob, south: MemoryLog, dpstream: Commands) -> None:
-    """What was refused is looked at, fed back once the south is registered, or dismissed."""
+    """Inspect rejected records, requeue them once the south is registered, or discard them."""
     sent = sum(len(south.values(Role.REPORTS, partition)) for partition in range(2))
     secured.written(Role.DEAD_LETTERS, sent + 1)
 
@@ -245,7 +244,7 @@ def feed_back(secured: SecuredJob, south: MemoryLog, dpstream: Commands) -> None
 
 
 def open_windows(secured: SecuredJob, dpstream: Commands) -> dict[int, list[str]]:
-    """For whom the windows of the shuffle stage wait, by epoch, as the operator sees it."""
+    """Return the missing producers of the shuffler's open windows, by epoch, for the operator."""
     said = dpstream(*secured.as_role(OPERATOR, "status", WATCHED, "--json"))
     workers = json.loads(said.output)["stages"][0]["workers"]
     return {
@@ -254,13 +253,11 @@ def open_windows(secured: SecuredJob, dpstream: Commands) -> dict[int, list[str]
 
 
 def asked(address: str, path: str) -> str:
-    """What the page answers."""
     with urlopen(address + path) as answer:
         return str(answer.read().decode())
 
 
 async def seen_by_a_viewer(address: str) -> dict[str, Any]:
-    """The pipeline, as a viewer sees it after three epochs; the API answers, too."""
     async with aiohttp.ClientSession(address.rstrip("/")) as client:
         async with client.ws_connect(f"/ws?job={WATCHED}") as viewer:
             epochs = [(await messages(viewer, "epoch"))["epoch"] for _ in range(3)]
@@ -268,7 +265,7 @@ async def seen_by_a_viewer(address: str) -> dict[str, Any]:
         assert epochs == [1, 2, 3]
         for path in api_paths(WATCHED):
             async with client.get(path) as answer:
-                # Some questions are not for every protocol.
+                # Some queries do not apply to every protocol.
                 assert answer.status in (200, 400, 404), await answer.text()
                 told = await answer.text(errors="replace")
                 if path.endswith(("/pipeline", "/curve")) or "estimates" in path:
@@ -277,8 +274,6 @@ async def seen_by_a_viewer(address: str) -> dict[str, Any]:
 
 
 def read_results(secured: SecuredJob, dpstream: Commands, folder: Path) -> None:
-    """Those who read a job, each what is for them."""
-
     def give(role: str, *line: object) -> Result:
         return dpstream(*secured.as_role(role, *line))
 
@@ -296,7 +291,7 @@ def test_a_replay_that_was_stopped_goes_on(
     origin: SecuredJob, dpstream: Commands, tmp_path: Path
 ) -> None:
     kafka = origin.kafka
-    # Its operator may read what is replayed, and no more of that job.
+    # Its operator may read the replayed topics, and no others of that job.
     ann = kafka.users("ann")["ann"]
     for line in (
         ("--role", RECORDER, "--principal", f"{RECORDER}=User:ann"),
@@ -334,7 +329,7 @@ def test_a_replay_that_was_stopped_goes_on(
         assert dpstream(*again.as_role(RECORDER, *kept)).json["complete"]
     assert {each for each in again.unused() if not is_for_other_replays(*each)} == set()
 
-    # Nobody of the replay sees a report of the original, its operator included.
+    # No user of the replay, including its operator, sees a report of the original.
     theirs = [settings.name for settings in origin.job.topic_settings().values()]
     let, tried = again.let(theirs, {OPERATOR: may(origin.job, RECORDER)})
     assert let == []
@@ -347,27 +342,27 @@ def test_a_replay_that_was_stopped_goes_on(
 
 
 def planned_replay(origin: SecuredJob, name: str) -> DeployedJob:
-    """A replay of it, as ``dpstream acl --replay`` has it before it is made."""
+    """Return the planned replay, as ``dpstream acl --replay`` sees it."""
     assert isinstance(origin.job, DeployedJob)
     job = replayed_job(origin.job, name=name)
     return deploy_replay(origin.job, job, deployment=ORIGINAL, deployed_at=0)
 
 
 def is_for_other_replays(role: str, operation: str, name: str) -> bool:
-    """Whether a right is for what this replay does not come to."""
+    """Return whether a right is for events outside this replay."""
     return (
         is_for_another_day(role, operation, name)
-        # Nobody registers, and what is written into the ledger is looked at elsewhere.
+        # No producer registers, and ledger entries are checked elsewhere.
         or (role in (PAGE, OPERATOR) and (operation, name) == ("READ", Role.PRODUCERS))
         or (role, operation, name) == (PAGE, "READ", LEDGER_TOPIC)
-        # Partials are copied where it begins later than the job; other programs read results.
+        # Partials are copied if the replay starts later than the job. Other programs read results.
         or (role, operation, name) == (OPERATOR, "WRITE", Role.PARTIALS)
         or (role, operation, name) == (ANALYST, "READ", Role.RESULTS)
     )
 
 
-# Verbs, and who of those that run no stage may give them. Who drains is not asked of a producer: it
-# may write all that the topic of producers holds.
+# Commands, and the roles without a stage that may run them. Draining is not tried as a producer,
+# which may write everything in the topic of producers.
 VERBS = {
     ("status", ORIGIN): {PAGE, OPERATOR},
     ("producers", ORIGIN): {PRODUCER, PAGE, OPERATOR},
@@ -409,9 +404,9 @@ def test_a_verb_is_refused_to_whom_it_is_not_for_and_told_truly(
                     if not refused_truly(origin, role, said):
                         wrong.append(f"{role}: {' '.join(line)}: {said}")
         assert not wrong, "\n".join(wrong)
-        # Nothing has come of all that.
+        # None of the attempts had an effect.
         assert state() == before
-    # Those that change nothing are given by those whom they are for.
+    # Read-only commands succeed for their intended roles.
     for line, allowed in VERBS.items():
         if line[0] in ("status", "producers", "ledger", "estimates", "diff"):
             for role in allowed:
@@ -420,7 +415,7 @@ def test_a_verb_is_refused_to_whom_it_is_not_for_and_told_truly(
 
 
 def refused_truly(origin: SecuredJob, role: str, said: Result) -> bool:
-    """Whether somebody is refused, and told a role whose rights include what was lacking."""
+    """Return whether a user is rejected, naming a role that has the missing right."""
     found = _REFUSED.search(said.errors)
     if said.code != 1 or found is None:
         return False
@@ -437,7 +432,6 @@ def refused_truly(origin: SecuredJob, role: str, said: Result) -> bool:
 
 
 def allows(job: Job, role: str, resource: Resource, operation: Operation) -> bool:
-    """Whether a role may do something to a topic, or to a group of the job."""
     return any(
         held == operation
         and each.kind is resource.kind

@@ -1,4 +1,4 @@
-"""The ledger on a real broker: two who deploy at once, a forged record, records deleted."""
+"""Ledger on a real broker: concurrent deployments, a forged record, deleted records."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def clusters(bootstrap_servers: str) -> Iterator[tuple[Cluster, Cluster]]:
 def test_two_who_deploy_at_once_leave_one_charge_one_job_and_a_whole_ledger(
     clusters: tuple[Cluster, Cluster], job_name: str
 ) -> None:
-    """The budget has room for one of them beside the first job."""
+    """The budget admits one of them in addition to the first job."""
     small: dict[str, Any] = {"people": job_name, "topics": {"partitions": 1}}
     jobs = [job_about(f"{job_name}-{number}", **small) for number in range(3)]
     first = job_about(jobs[0].name, 2, **small)
@@ -43,7 +43,7 @@ def test_two_who_deploy_at_once_leave_one_charge_one_job_and_a_whole_ledger(
     charged = [each.job for each in state.charges if each.population == job_name]
     deployed = [job.name for job in jobs if job.name in read_jobs(clusters[0]).jobs]
     assert charged == deployed == [jobs[0].name, jobs[1 + done.index(True)].name]
-    # Other tests deploy on this broker, and not all of them are charged.
+    # Other tests deploy on this broker, some of them without a charge.
     report = report_on(clusters[0], deployed)
     assert not [each for each in report.findings(state.chain.head) if job_name in each.what]
     assert not [each for each in report.findings() if each.offset is not None]
@@ -63,7 +63,7 @@ def chain_as_on(cluster: Cluster, topic: str) -> Spending:
 def test_a_forged_record_and_deleted_records_are_found(
     clusters: tuple[Cluster, Cluster], job_name: str
 ) -> None:
-    """In a ledger of this test's own: that of the broker is everybody's."""
+    """This test has its own ledger, because the broker's is shared."""
     cluster, _ = clusters
     name = f"{job_name}.manifests"
     settings = ledger_topic(1)

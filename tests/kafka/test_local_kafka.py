@@ -1,4 +1,4 @@
-"""The local broker is a real Kafka, survives kills, and never touches a stranger's process."""
+"""The local broker is a real Kafka, survives kills, and never touches an unrelated process."""
 
 import asyncio
 import os
@@ -73,10 +73,10 @@ asyncio.run(send(Path(sys.argv[1]), sys.argv[2]))
 
 
 def aiokafka_sends(config: Path, topic: str) -> str:
-    """Send a record from another process and return what that says on its standard error.
+    """Send a record from another process and return its standard error.
 
-    Another process, because asyncio leaves a TLS connection that the other side is slow to close
-    to the garbage collector, which would complain in any later test.
+    In this process asyncio could leave a slowly closing TLS connection to the garbage collector,
+    which would warn in a later test.
     """
     result = subprocess.run(
         [sys.executable, "-c", SENDER, str(config), topic],
@@ -96,7 +96,6 @@ def kill(broker: LocalKafka) -> None:
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[LocalKafka]:
-    """A broker of the test's own, not started."""
     kafka = LocalKafka(tmp_path / "a home, with: odd=characters" / "kafka")
     yield kafka
     kafka.stop()
@@ -136,7 +135,7 @@ def test_one_life_of_a_broker(own: LocalKafka, job_name: str) -> None:
     assert steps[-1] == "starting Apache Kafka"
     assert own.directory.stat().st_mode & 0o077 == 0, "it is nobody else's business"
 
-    # A second start, be it by another object or while the first is on, joins the running one.
+    # A second start, even by another object or concurrently, joins the running broker.
     assert LocalKafka(own.directory).start() == started
 
     create_topic(connection(started), job_name)
@@ -183,7 +182,7 @@ def test_two_who_need_a_broker_at_once_share_one_which_is_nobody_elses(
 
 
 def test_a_recycled_pid_is_not_ours(own: LocalKafka) -> None:
-    # The pid file of a broker long dead names a process that has nothing to do with it.
+    # The pid file of a dead broker contains the pid of an unrelated process.
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as stranger:
         own.directory.mkdir(parents=True)
         (own.directory / "pid").write_text(f"{stranger.pid}\n")

@@ -1,7 +1,7 @@
-"""For a quarter of an hour and more everything goes wrong that can: every report counts once.
+"""Count every report once under all kinds of faults for at least a quarter of an hour.
 
-As `tests.kafka.test_chaos`, with more of each fault, brokers that are killed and paused, and three
-brokers in a network that is cut in one direction at a time.
+Like `tests.kafka.test_chaos`, with more of each fault, brokers that are killed and paused, and
+three brokers in a network that is cut in one direction at a time.
 """
 
 from __future__ import annotations
@@ -57,13 +57,12 @@ def _cells_are_a_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def preload(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The library that sets clocks."""
     return compile_preload(tmp_path_factory.mktemp("preload"))
 
 
 @pytest.fixture
 def one_broker(tmp_path: Path, preload: Path) -> Iterator[OneBroker]:
-    """A broker of its own: what it does after its clock went wrong concerns nobody else."""
+    """Unshared broker, because later tests must not see the effects of its clock faults."""
     with OneBroker(tmp_path, preload) as broker:
         yield broker
 

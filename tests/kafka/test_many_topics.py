@@ -1,4 +1,4 @@
-"""What is known of many jobs before it is asked is what the cluster says when it is asked."""
+"""Prefetched records of many jobs equal those the cluster returns on request."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def jobs(cluster: Cluster, job_name: str) -> Iterator[list[DeployedJob]]:
 def test_the_latest_records_of_many_topics_are_read_to_their_ends(
     cluster: Cluster, jobs: list[DeployedJob], others: int
 ) -> None:
-    """Also where what lies at an end is no record, and where there is more than one poll takes."""
+    """Also without a record at the last offset, and with more records than one poll returns."""
     empty, few, unfinished = (job.topic(Role.STATUS) for job in jobs)
     for number in range(AT_MOST + 3):
         cluster.append(few, b"%d" % number, key=b"key")
@@ -54,7 +54,7 @@ def test_the_latest_records_of_many_topics_are_read_to_their_ends(
     transactions.send(unfinished, b"committed", key=b"key", partition=0)
     transactions.commit_transaction()
     transactions.close()
-    # That it was committed is written behind it a moment after it is said.
+    # The marker of the commit is written shortly after its acknowledgement.
     deadline = time.monotonic() + PATIENCE
     while cluster.end_offsets(unfinished) == [1]:
         assert time.monotonic() < deadline, "no marker of the end of a transaction was written"
@@ -85,7 +85,7 @@ FAILURES: list[tuple[list[Exception], bool]] = [
 def test_what_fails_for_a_moment_is_asked_again(
     cluster: Cluster, jobs: list[DeployedJob], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise each of hundreds of jobs would be asked about by itself."""
+    """Otherwise each of hundreds of jobs would be queried separately."""
     for job, (failures, known) in zip(jobs, FAILURES, strict=True):
         topic, left = job.topic(Role.STATUS), list(failures)
         with ManyTopics(cluster.connection) as many:

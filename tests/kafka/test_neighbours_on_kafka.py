@@ -1,4 +1,4 @@
-"""Neighbouring inputs on a real broker: see `tests.conformance.test_neighbours`."""
+"""Neighboring inputs on a real broker. See `tests.conformance.test_neighbours`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.public_view import SameRelease
     [
         case
         for case in CASES
-        # One that learns goes from epoch to epoch: in memory, it is looked at like the others.
+        # A learning job proceeds epoch by epoch. The in-memory tests cover it like the others.
         if case.number == 0 and case.protocol.learning is None
     ],
     ids=str,
@@ -43,7 +43,7 @@ def test_nothing_but_the_randomized_view_depends_on_values(
             name=f"{job_name}-{number}",
             minimum=12,
             dummies=None,
-            # Which of several is read first is a matter of the moment.
+            # The reading order of several partitions depends on timing.
             partitions=1,
         )
         seen.append(

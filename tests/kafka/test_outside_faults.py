@@ -1,4 +1,4 @@
-"""What others do to a job's topics is noticed: nothing is lost in silence, nothing counts twice."""
+"""External changes to a job's topics are detected: no silent loss, no double count."""
 
 import json
 import signal
@@ -15,7 +15,6 @@ from tests.support.echo import PARTITIONS, Echo
 
 
 def recreate(echo: Echo, role: Role, partitions: int) -> None:
-    """Delete a topic and make it again, as fast as the cluster allows."""
     admin = echo.admin
     topic = echo.topic(role)
     admin.delete_topics([topic])
@@ -54,7 +53,7 @@ def test_a_topic_that_is_deleted_under_a_worker_ends_it(
     echo.produce(10)
     worker = echo.start("only")
     echo.wait_until(lambda: echo.copied() >= 10 * PARTITIONS, "all records are copied")
-    # Between a deletion and the making anew it would see that the topic is gone.
+    # Between deletion and recreation the worker would see that the topic is missing.
     worker.signal(signal.SIGSTOP)
     harm(echo)
     worker.signal(signal.SIGCONT)
@@ -66,7 +65,7 @@ def test_a_topic_that_is_deleted_under_a_worker_ends_it(
 def test_topic_that_only_its_id_tells_from_the_deployed_one_ends_a_worker(
     echo: Echo, cluster: Cluster
 ) -> None:
-    """A stage that writes to a topic made again would go on: offsets tell it nothing."""
+    """A stage that only writes to the recreated topic would not notice by its offsets."""
     ids = cluster.topic_identities([echo.topic(Role.REPORTS), echo.topic(Role.SHUFFLED)])
     echo.topic_ids = {role: ids[echo.topic(role)] for role in (Role.REPORTS, Role.SHUFFLED)}
     worker = echo.start("only")
@@ -82,11 +81,11 @@ def test_topic_that_only_its_id_tells_from_the_deployed_one_ends_a_worker(
 def test_records_compacted_away_end_a_worker_with_the_true_reason(
     echo: Echo, cluster: Cluster
 ) -> None:
-    """It ends so at every start; ages of what is left are those of records that exist."""
+    """The worker fails at every start. Ages reported are those of existing records."""
     topic = echo.topic(Role.REPORTS)
     begun = time.time()
     cluster.alter_topics({topic: {"segment.ms": "100"}})
-    # Only what lies in an earlier segment is compacted.
+    # Only records in closed segments are compacted.
     for _ in range(3):
         echo.produce(5)
         time.sleep(0.3)
@@ -95,7 +94,7 @@ def test_records_compacted_away_end_a_worker_with_the_true_reason(
     echo.wait_until(lambda: len(echo.read(Role.REPORTS, 0)) < 15, "records are compacted away")
 
     now = time.time()
-    # Of some Kafka finds no time.
+    # Kafka finds no timestamp for some.
     for written in cluster.written(topic, {0: 0}, int(1000 * now)).values():
         assert 1000 * begun - 2000 <= written <= 1000 * now
     for _ in range(2):
@@ -118,7 +117,7 @@ def test_partitions_that_are_added_are_not_read_and_do_no_harm(echo: Echo) -> No
     stray.send(echo.topic(Role.REPORTS), b"stray", partition=PARTITIONS).get(30)
     stray.close()
 
-    # Who starts now is given the new partitions too, alone and beside the other.
+    # A second worker is assigned the new partitions too, alone and alongside the first.
     second = echo.start("second")
     echo.wait_until(lambda: second.said("partitions:") > 0, "the second is given partitions")
     worker.signal(signal.SIGTERM)

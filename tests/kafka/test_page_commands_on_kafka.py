@@ -1,4 +1,4 @@
-"""What pages tell readers to type succeeds, in that order: with processes and a broker."""
+"""Documented commands succeed in order, with processes and a broker."""
 
 from __future__ import annotations
 
@@ -19,16 +19,14 @@ from dpstream.pipeline.kafka.local_kafka.broker import free_port
 from tests.support.page_examples import EXAMPLES, ON_KAFKA, write_files
 from tests.support.pages import ROOT, Page
 
-# Far longer than anything takes: who needs it has failed.
+# Far longer than any expected wait.
 PATIENCE = 600.0
 NEEDS_RESULTS = ("record", "replay", "diff", "serve")
-"""Commands before which a job has run to its end, unless the page says how it does."""
+"""Commands that need a completed job, unless the page runs one itself."""
 
 
 @dataclass
 class Running:
-    """A process whose lines are read as they come."""
-
     process: subprocess.Popen[str]
     said: list[str] = field(default_factory=list)
     speaks: threading.Event = field(default_factory=threading.Event)
@@ -47,7 +45,7 @@ class Running:
 
 @dataclass
 class Reader:
-    """Somebody who types what a page says, in a folder with the files that it names."""
+    """Reader of a page, who types its commands in a folder with the files it mentions."""
 
     folder: Path
     deployed: set[str] = field(default_factory=set)
@@ -59,14 +57,13 @@ class Reader:
 
     @property
     def environment(self) -> dict[str, str]:
-        """That of a shell in which the virtual environment is active."""
         programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         home = str(self.folder / "home")
         cluster = {"DPSTREAM_BOOTSTRAP_SERVERS": ""}
         return {**os.environ, **cluster, "PATH": programs, "DPSTREAM_HOME": home}
 
     def type(self, command: str) -> None:
-        """Run a line of a page, unless it is none of this software."""
+        """Run a line of a page if it belongs to this software."""
         program, *words = shlex.split(command)
         if command == "make demo":
             options = f"--no-browser --output {self.folder / 'demo'}"
@@ -75,7 +72,7 @@ class Reader:
             self.prepare(words)
             words = [str(free_port()) if word == "9400" else word for word in words]
             if words[0] in ("deploy", "up", "undeploy") and "--dry-run" not in words:
-                # Nobody is there to be asked.
+                # There is no terminal to prompt on.
                 words.append("--yes")
             if words[0] in ("run", "serve", "collect") or "--watch" in words:
                 self.start(words)
@@ -83,7 +80,7 @@ class Reader:
                 self.run("dpstream", *words, again=words[0] == "status")
 
     def prepare(self, words: list[str]) -> None:
-        """Have what a command needs, and away what it is to make."""
+        """Create what a command requires and remove what it creates."""
         if words[0] in ("deploy", "up"):
             self.forget("logins")
             if "--dry-run" not in words:
@@ -98,13 +95,12 @@ class Reader:
             self.deployed.add(name)
 
     def forget(self, name: str) -> None:
-        """Have a job gone, if it is there."""
         if name in self.deployed:
             self.run("dpstream", "undeploy", name, "--delete-topics", "--yes")
             self.deployed.remove(name)
 
     def run(self, *command: str, again: bool = False) -> None:
-        """Run a command to its end; with `again` as often as it takes, to see things settle."""
+        """Run a command to completion, repeating it until it succeeds if `again`."""
         deadline = time.monotonic() + PATIENCE
         while True:
             done = subprocess.run(
@@ -123,7 +119,7 @@ class Reader:
             assert time.monotonic() < deadline, said
 
     def start(self, words: list[str]) -> None:
-        """Start what runs until it is told to stop, and wait until it says something."""
+        """Start a long-running command and wait for its first output."""
         process = Running(
             subprocess.Popen(
                 ["dpstream", *words],
@@ -133,7 +129,7 @@ class Reader:
                 stderr=subprocess.STDOUT,
                 text=True,
                 start_new_session=True,
-                # Somebody's shell may have had it ignored for us.
+                # The parent shell may have set SIGINT to be ignored.
                 preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
             )
         )
@@ -141,7 +137,7 @@ class Reader:
         assert process.speaks.wait(PATIENCE), f"{shlex.join(words)}: {''.join(process.said)}"
 
     def stop(self) -> None:
-        """End what was started, as Ctrl-C does."""
+        """End the started command, like Ctrl-C."""
         for each in self.running:
             each.process.send_signal(signal.SIGINT)
         for each in self.running:
@@ -153,7 +149,7 @@ class Reader:
 
 @pytest.fixture
 def reader(tmp_path: Path) -> Iterator[Reader]:
-    """Somebody with a local Kafka of their own, who leaves nothing running."""
+    """Reader with a separate local Kafka, stopped at the end with all processes."""
     reader = Reader(tmp_path / "reader")
     reader.run("dpstream", "kafka", "start")
     try:

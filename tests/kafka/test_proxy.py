@@ -1,4 +1,4 @@
-"""Two collectors behind nginx on a real broker, one of them killed while reports come."""
+"""Two collectors behind nginx on a real broker, one of them killed during reports."""
 
 import http.client
 import secrets
@@ -67,7 +67,7 @@ def test_a_collector_that_is_killed_costs_no_report(
         killed.wait(PATIENCE)
         for thread in threads:
             thread.join()
-        # The proxy itself has seen to it that each was taken by the other one.
+        # The proxy itself forwarded each report to the surviving collector.
         assert set(statuses) == {202}
         assert post(port, job_name, b"x") == 400
     with Cluster(Connection((servers,))) as cluster:
@@ -80,5 +80,5 @@ def test_a_collector_that_is_killed_costs_no_report(
     assert {
         report_tag(secret, job.deployment, 1, subject_of_device(device)) for device in devices
     } <= tags
-    # And those two by which it was seen that collectors take reports.
+    # Two more were sent to check that collectors accept reports.
     assert len(tags) == DEVICES + 2

@@ -1,4 +1,4 @@
-"""A job on a real broker is recorded while it runs, by a recorder that is killed on the way."""
+"""A running job on a real broker is recorded by a recorder that is killed midway."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.commands import Commands
 from tests.support.processes import start_command
 from tests.support.small_run import EPOCHS, USERS, job_text, write_changes
 
-# Far longer than anything takes: who needs it has failed.
+# Far longer than any expected wait.
 PATIENCE = 120.0
 
 
@@ -58,7 +58,7 @@ def test_a_killed_recorder_goes_on_and_has_what_was_published(
     def kill_recorder(epoch: int) -> None:
         if epoch != EPOCHS // 2:
             return
-        # It commits after seconds, or at the job's end: what it is writing is not listed yet.
+        # It commits after seconds or at the job's end: the file being written is not listed yet.
         while recorder.poll() is None and not list(kept.glob("estimates-*")):
             pass
         recorder.kill()
@@ -94,13 +94,12 @@ def test_a_killed_recorder_goes_on_and_has_what_was_published(
 
 
 def dpstream_locally(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, object]:
-    """What a command that needs no broker says in JSON."""
     body: dict[str, object] = Commands(capsys)(*arguments).json
     return body
 
 
 def check_against_topic(servers: str, name: str, recording: Recording) -> None:
-    """See that estimates are the records of the topic, byte by byte."""
+    """Check that the recorded estimates equal the topic's records byte by byte."""
     with Cluster(Connection((servers,))) as cluster:
         job = find_deployed(cluster, name)
         values = [record.value for record in cluster.read(job.topic(Role.ESTIMATES))]

@@ -1,4 +1,4 @@
-"""A producer that registered too late is in its window after all, and ``status`` follows it."""
+"""Redrive adds a late producer to its window, and ``status`` follows."""
 
 from __future__ import annotations
 
@@ -45,7 +45,6 @@ def job(cluster: Cluster, job_name: str) -> DeployedJob:
 def worker(
     dpstream: Commands, job: DeployedJob, bootstrap_servers: str
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A worker of the shuffle stage."""
     command = ("run", "shuffle", job.name, "--name", "w1")
     process = start_command(*command, servers=bootstrap_servers)
     yield process
@@ -62,7 +61,7 @@ def wait_for(look: Callable[[], Result], enough: Callable[[Result], bool]) -> Re
 
 
 def send(cluster: Cluster, job: DeployedJob, log: MemoryLog) -> int:
-    """Send what a producer wrote in memory, without its registration; returns how many records."""
+    """Send a producer's in-memory records without its registration, and return their number."""
     values = [
         (partition, value)
         for partition in range(2)

@@ -1,4 +1,4 @@
-"""Replays on a real broker: live job, from its topics and from a recording, side by side."""
+"""Live job on a real broker, and replays from its topics and a recording, run concurrently."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.commands import Commands
 from tests.support.processes import start_command
 from tests.support.small_run import EPOCHS, job_text, write_changes
 
-# Far longer than anything takes: who needs it has failed.
+# Far longer than any expected wait.
 PATIENCE = 90.0
 
 
@@ -33,7 +33,7 @@ Start: TypeAlias = Callable[..., subprocess.Popen[bytes]]
 
 @contextmanager
 def processes(home: Path, servers: str) -> Iterator[Start]:
-    """Starts commands as processes, and ends them."""
+    """Return a function that starts commands as processes, ended at exit."""
     started: list[subprocess.Popen[bytes]] = []
 
     def start_process(*arguments: str) -> subprocess.Popen[bytes]:
@@ -58,7 +58,7 @@ def start(tmp_path: Path, bootstrap_servers: str) -> Iterator[Start]:
 
 
 def wait_until_published(servers: str, name: str, epochs: int = EPOCHS) -> None:
-    """Wait for so many epochs of a job, which may not be deployed yet."""
+    """Wait for the first `epochs` publications of a job, which may not be deployed yet."""
     deadline = time.monotonic() + PATIENCE
 
     def wait(seconds: float) -> None:
@@ -75,7 +75,6 @@ def wait_until_published(servers: str, name: str, epochs: int = EPOCHS) -> None:
 
 @pytest.fixture(scope="module")
 def live(broker: LocalKafka, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The name of a job that has run to its end."""
     folder, name = tmp_path_factory.mktemp("live"), f"test-{uuid.uuid4().hex[:12]}"
     servers = broker.status().bootstrap_servers
     assert servers is not None
@@ -100,7 +99,7 @@ def test_replays_are_as_the_live_job(
     planned = dpstream("replay", live, "--partitions", 3, "--dry-run", "--json").json
     assert (planned["reads"]["windows"], planned["reads"]["records"]) == (EPOCHS, EPOCHS)
 
-    # With workers of its own, and another number of partitions.
+    # Own workers and a different number of partitions.
     done = dpstream("replay", live, "--partitions", 3)
     assert done.code == 0, done.errors
     assert dpstream("diff", live, f"{live}-replay").code == 0
@@ -108,7 +107,7 @@ def test_replays_are_as_the_live_job(
     assert refused.code == 1
     assert "that is finished" in refused.errors
 
-    # With two aggregate workers of somebody else.
+    # Two aggregate workers run externally.
     name = f"{live}-two"
     written = dpstream("replay", live, "--as", name, "--partitions", 5, "--no-workers")
     assert written.code == 0, written.errors
@@ -125,7 +124,7 @@ def test_replays_are_as_the_live_job(
     assert done.code == 0, done.errors
     assert dpstream("diff", live, name).code == 0
 
-    # A part of it: what was counted before it is copied.
+    # Only some epochs: earlier counts are copied.
     name = f"{live}-part"
     done = dpstream("replay", live, "--as", name, "--from-epoch", 7, "--to-epoch", EPOCHS - 1)
     assert done.code == 0, done.errors

@@ -1,4 +1,4 @@
-"""Workers that rest, on a real broker: they are there when needed, and nothing is lost by it."""
+"""Idle workers on a real broker are restarted on demand, without loss."""
 
 from __future__ import annotations
 
@@ -39,19 +39,11 @@ pytestmark = pytest.mark.verify
 
 STAGES = ("shuffle", "aggregate", "publish")
 REST = 2.0
-"""Far longer than anything takes: who needs it has failed."""
+"""Idle timeout in seconds."""
 
 
 class Supervisor:
-    """``dpstream run STAGE`` whose workers rest.
-
-    Args:
-        stage: that it runs.
-        pattern: of the names of jobs.
-        cluster: arguments that name the cluster.
-        home: of its state.
-        name: of its workers.
-    """
+    """``dpstream run STAGE`` with idle workers."""
 
     def __init__(
         self, stage: str, pattern: str, cluster: Sequence[str], home: Path, name: str = "w1"
@@ -66,26 +58,22 @@ class Supervisor:
             )
 
     def lines(self, job: str) -> list[str]:
-        """What was said about a job."""
         lines = [json.loads(line) for line in self.log.read_text().splitlines()]
         return [line["message"] for line in lines if line["job"] == job and "message" in line]
 
     def messages(self) -> str:
-        """What was said about no job."""
         lines = [json.loads(line) for line in self.log.read_text().splitlines()]
         return " ".join(line.get("message", "") for line in lines if line["job"] is None)
 
     def pids(self, job: str) -> list[int]:
-        """The processes that were started for a job, the latest last."""
         found = (re.fullmatch(r"starting a worker, process (\d+)", x) for x in self.lines(job))
         return [int(match[1]) for match in found if match]
 
     def rests(self, job: str) -> bool:
-        """Whether no process of a job runs."""
         return all(not psutil.pid_exists(pid) for pid in self.pids(job))
 
     def lose(self) -> None:
-        """Kill it and all that it has started, as when its machine is lost."""
+        """Kill the supervisor with all its processes, like a lost machine."""
         children = psutil.Process(self.process.pid).children(recursive=True)
         for pid in (self.process.pid, *(child.pid for child in children)):
             with suppress(ProcessLookupError):
@@ -94,8 +82,6 @@ class Supervisor:
 
 
 class Operator:
-    """Somebody with jobs, a gateway for each, and a supervisor for each stage."""
-
     def __init__(self, servers: str, prefix: str, home: Path) -> None:
         self.cluster = Cluster(Connection((servers,)))
         self.prefix, self.home = prefix, home
@@ -105,7 +91,6 @@ class Operator:
         self.producers: dict[str, Producer] = {}
 
     def supervise(self, home: Path, name: str = "w1") -> list[Supervisor]:
-        """A supervisor of each stage."""
         home.mkdir(exist_ok=True)
         cluster = ("--bootstrap-servers", self.servers)
         return [Supervisor(each, f"{self.prefix}-*", cluster, home, name) for each in STAGES]
@@ -127,7 +112,7 @@ class Operator:
                 producer.close(epoch)
 
     def expect_published(self, job: DeployedJob, last: int) -> None:
-        """All epochs, each with all devices, and none else."""
+        """Check that exactly these epochs are published, each with all devices."""
         reader, found = EstimateReader(self.cluster, job), dict[int, tuple[Fate, int]]()
 
         def complete() -> bool:
@@ -189,7 +174,7 @@ def test_jobs_that_crash_hang_or_are_hostile_disturb_no_other(operator: Operator
     jobs = {name: operator.deploy(name) for name in ("sound", "crashing", "hanging", "hostile")}
     shuffle = operator.supervisors[0]
     for job in jobs.values():
-        # A window that waits for its grace keeps the shuffle worker awake.
+        # A window waiting for its grace period keeps the shuffle worker running.
         operator.produce(job, 1, 1)
         operator.expect_published(job, 1)
 
@@ -242,7 +227,7 @@ def test_of_two_supervisors_one_is_lost_while_jobs_rest(operator: Operator, tmp_
     operator.supervisors = second
     wait_until(lambda: operator.all_rest(job), "the workers that are left rest")
 
-    # The machine is back, with the notes of when it was lost, which say nothing any more.
+    # The machine is back, with outdated records of its state at the loss.
     again = operator.supervise(homes[0])
     for supervisor in second:
         supervisor.lose()
@@ -308,7 +293,6 @@ def test_what_rests_is_said_and_woken_with_the_rights_of_its_stage_alone(
             (tmp_path / stage).mkdir()
             own = ("--kafka-config", str(secured.users[stage]))
             supervisors.append(Supervisor(stage, name, own, tmp_path / stage))
-        # A new job rests before it was ever started, and that is said.
         try:
             for first, last in ((1, 0), (1, 4), (5, EPOCHS)):
                 transport = KafkaTransport(cluster, name)

@@ -1,4 +1,4 @@
-"""All workers are restarted one after the other while epochs come in: nobody should notice."""
+"""Restart all workers one at a time while epochs arrive, without visible effect."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_rolling_restart_loses_nothing_and_holds_estimates_back_for_less_than_
 
 
 def restart(name: str, processes: Processes, published: Published) -> None:
-    """As an operator does: end it, start it, go on when it is ready and estimates come again."""
+    """Restart a worker like an operator, then wait until it is ready and estimates resume."""
     before = processes.said(name, "partitions:")
     processes.signal(name, signal.SIGTERM)
     assert processes.running[name].wait(PATIENCE) == 0
@@ -85,14 +85,13 @@ def restart(name: str, processes: Processes, published: Published) -> None:
 
 
 def closed_epoch(processes: Processes, name: str) -> int:
-    """The last epoch that a producer has closed, once it has ended."""
     assert processes.running[name].wait(PATIENCE) == 0
     lines = (processes.folder / f"{name}.log").read_text().splitlines()
     return max(int(line.split()[1]) for line in lines if line.startswith("closed "))
 
 
 def publications(cluster: Cluster, job: DeployedJob) -> list[float]:
-    """When each epoch was published, in seconds since 1970."""
+    """Return the publication time of each epoch, in seconds since 1970."""
     first = FirstEstimates(job)
     return [
         record.timestamp / 1000

@@ -1,4 +1,4 @@
-"""Sealed shuffle instances on a real broker: who has its disk and one instance's key reads nothing.
+"""Sealed parallel shufflers on a real broker: its disk and one key reveal no report.
 
 One of them is killed while windows flow.
 """
@@ -92,13 +92,13 @@ def test_a_captured_instance_reads_no_report_and_opens_nothing_of_the_other_one(
     reports = reports_in_boxes(job, tmp_path, "adder", boxes)
     assert reports is not None
     assert reports < len(boxes), "there is chaff among them"
-    # Every device's bits are kept, in two reports each, more often than not.
+    # The bits of every device are kept in two reports each more often than not.
     assert reports > EPOCHS * 2 * USERS
     check_disk_after(broker, job, drawn)
 
 
 def send(cluster: Cluster, job: DeployedJob, folder: Path) -> None:
-    """Two gateways, of which one has nothing but ash and the other oak; and nobody reads yet."""
+    """Report as two gateways, with only ash and only oak, before any stage runs."""
     for name, value in (("north", "ash"), ("south", "oak")):
         users = {f"{name}{number}": value for number in range(USERS)}
         with open_producer(cluster, job, folder / name, name=name) as producer:
@@ -111,7 +111,7 @@ def send(cluster: Cluster, job: DeployedJob, folder: Path) -> None:
 def opened_by_instances(
     job: DeployedJob, folder: Path, raw: dict[Role, list[bytes]]
 ) -> dict[Role, Boxes]:
-    """The boxes that each instance finds in its topic, where another one's key opens nothing."""
+    """Return the ciphertexts in each shuffler's topic, checking that no other key opens them."""
     drawn: dict[Role, Boxes] = {}
     for role, party in zip(job.route.reports, ("first", "second"), strict=True):
         batches = [value for value in raw[role] if kind_of(value) is not RecordType.PUNCTUATION]
@@ -137,7 +137,7 @@ def opened_by_instances(
 
 
 def reports_in_boxes(job: DeployedJob, folder: Path, party: str, boxes: Boxes) -> int | None:
-    """How many reports a party reads in boxes, chaff left out; None if it opens none."""
+    """Return the number of reports in ciphertexts a party opens, without cover traffic, or None."""
     key = read_private_key(folder / party / f"{party}.key")
     opened = reports = 0
     for epoch, row in boxes:
@@ -157,14 +157,14 @@ def files_of(broker: LocalKafka, job: DeployedJob, role: Role) -> bytes:
 
 
 def check_disk_before(broker: LocalKafka, job: DeployedJob, raw: dict[Role, list[bytes]]) -> None:
-    """What was looked at is what the broker has on its disk."""
+    """Check that the inspected records are those on the broker's disk."""
     for role, values in raw.items():
         disk = files_of(broker, job, role)
         assert all(value in disk for value in values)
 
 
 def check_disk_after(broker: LocalKafka, job: DeployedJob, drawn: dict[Role, Boxes]) -> None:
-    """Nothing that is added up can be found in what the broker keeps of the way there."""
+    """Check that no aggregated ciphertext is in the broker's earlier topics."""
     needles = {row[:16] for boxes in drawn.values() for _, row in boxes}
     shuffled = files_of(broker, job, Role.SHUFFLED)
     assert all(needle in shuffled for needle in needles)

@@ -1,4 +1,4 @@
-"""Sealed reports on a real broker: who has the broker's disk and some of the keys reads nothing."""
+"""Sealed reports on a real broker: its disk and a subset of the keys reveal no report."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ def test_neither_a_stage_nor_who_adds_up_reads_a_report_alone(
         raw = send(cluster, job, tmp_path)
         with workers(job, bootstrap_servers, tmp_path, PARTIES) as first:
             released(cluster, job, 1)
-            # Another one takes over, and writes again what it finds unfinished.
+            # Another worker takes over and rewrites the unfinished window.
             first["shuffle-2"].kill()
             with worker(job, "shuffle-2", bootstrap_servers, tmp_path, PARTIES, name="second"):
-                # The first stage deletes what it has passed on: it stands still until that is read.
+                # The first stage deletes what it has forwarded, so it is paused until that is read.
                 first["shuffle"].send_signal(signal.SIGSTOP)
                 raw += send(cluster, job, tmp_path, epoch=2)
                 first["shuffle"].send_signal(signal.SIGCONT)
@@ -84,7 +84,8 @@ def test_neither_a_stage_nor_who_adds_up_reads_a_report_alone(
     for party, key in keys.items():
         assert party == "stage-a" or not any(opens(job, sealed, key) for sealed in batches)
         assert count_opened(job, "stage 2", hop, key) == (len(hop) if party == "stage-b" else 0)
-        # The innermost boxes open with the key of who adds up, once a stage has opened the others.
+        # The innermost ciphertexts open with the aggregator's key, once a stage has opened the
+        # outer ones.
         assert count_opened(job, "aggregate", hop, key) == 0
         read = count_opened(job, "aggregate", shuffled, key)
         assert read == (len(shuffled) if party == "adder" else 0)
@@ -99,7 +100,7 @@ def test_neither_a_stage_nor_who_adds_up_reads_a_report_alone(
 
 
 def send(cluster: Cluster, job: DeployedJob, folder: Path, epoch: int = 1) -> list[bytes]:
-    """Two gateways, of which one has nothing but ash and the other oak; returns their records."""
+    """Report as two gateways, with only ash and only oak, and return their records."""
     before = cluster.end_offsets(job.topic(Role.REPORTS))[0]
     for name, value in (("north", "ash"), ("south", "oak")):
         users = {f"{name}{number}": value for number in range(USERS)}
@@ -114,14 +115,14 @@ def send(cluster: Cluster, job: DeployedJob, folder: Path, epoch: int = 1) -> li
 
 
 def check_sizes(raw: list[bytes]) -> None:
-    """What the gateways send is as long, record by record, whatever their users hold."""
+    """Check that the gateways' records have equal lengths, whatever their users' items."""
     sizes = [len(value) for value in raw if kind_of(value) is RecordType.SEALED_BATCH]
     half = len(sizes) // 4
     assert sizes[:half] == sizes[half : 2 * half] == sizes[2 * half : 3 * half]
 
 
 def check_disk(broker: LocalKafka, job: DeployedJob, shuffled: set[tuple[int, bytes]]) -> None:
-    """No box that is added up lies in what the broker keeps of the way there."""
+    """Check that no aggregated ciphertext is in the broker's earlier topics."""
     needles = {row[:16] for _, row in shuffled}
     for role in (Role.REPORTS, Role.HOP_1):
         files = list(broker.directory.rglob(f"{job.topic(role)}-0/*.log"))
@@ -146,7 +147,7 @@ def batch_rows(job: DeployedJob, sealed: SealedBatch, key: X25519PrivateKey) -> 
 def count_opened(
     job: DeployedJob, party: str, rows: set[tuple[int, bytes]], key: X25519PrivateKey
 ) -> int:
-    """How many boxes a key opens, and that what is read of the innermost is a report or chaff."""
+    """Count the ciphertexts a key opens, checking that contents are reports or cover traffic."""
     opened = 0
     for epoch, row in rows:
         values = np.frombuffer(row, "<u8").reshape(1, -1)
@@ -158,7 +159,6 @@ def count_opened(
 
 
 def released(cluster: Cluster, job: DeployedJob, epochs: int) -> None:
-    """Wait until so many epochs are published, each of them released."""
     topic = job.topic(Role.ESTIMATES)
     wait_for(cluster, topic, epochs)
     for record in cluster.read(topic):

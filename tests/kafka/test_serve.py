@@ -1,4 +1,4 @@
-"""The live page on a real broker: how soon an estimate is there, and what an outage does."""
+"""Live page on a real broker: latency of estimates, and an outage."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.support.small_run import job_text
 EPOCHS = 30
 
 Until: TypeAlias = Callable[..., Awaitable[None]]
-"""Waits until something has been sent that has these values."""
+"""Wait until a message with these values was sent."""
 
 
 def publish(cluster: Cluster, job: DeployedJob, epoch: int) -> None:
@@ -46,7 +46,7 @@ def publish(cluster: Cluster, job: DeployedJob, epoch: int) -> None:
 def test_a_job_behind_a_long_history_of_others_is_never_said_not_to_be_deployed(
     bootstrap_servers: str, job_name: str
 ) -> None:
-    """``dpstream.jobs`` is longer than one poll; the first news is of all jobs."""
+    """``dpstream.jobs`` exceeds one poll, but the first message must cover all jobs."""
     connection = Connection((bootstrap_servers,))
     with Cluster(connection) as cluster:
         cluster.create_topics([jobs_topic(1)])
@@ -87,8 +87,8 @@ def test_an_estimate_is_sent_within_a_second_of_being_published(
                     assert (await messages(viewer, "epoch"))["epoch"] == epoch
                     delays.append(time.monotonic() - sent)
                     served.site.look_who_watches()
-            # Another viewer: the first may have been told while it waited for an epoch, and
-            # what does not change is told once.
+            # Another viewer: the first may have received it while waiting for an epoch, and
+            # constant values are sent once.
             async with client.ws_connect(f"{address}ws?job={job.name}") as viewer:
                 served.site.look_who_watches()
                 pipeline = await messages(viewer, "pipeline")
@@ -106,13 +106,13 @@ def test_an_estimate_is_sent_within_a_second_of_being_published(
         "from sent by a publisher to received by a viewer: "
         f"median {1000 * delays[EPOCHS // 2]:.0f} ms, at most {1000 * delays[-1]:.0f} ms"
     )
-    # Generous: on a quiet machine it is some tens of milliseconds.
+    # A generous limit: the delay is some tens of milliseconds on an idle machine.
     assert delays[EPOCHS // 2] < 1
 
 
 @asynccontextmanager
 async def listening(viewer: aiohttp.ClientWebSocketResponse) -> AsyncIterator[Until]:
-    """Read all that a viewer is sent, all the time: who answers nobody is taken for gone."""
+    """Read all messages to a viewer, because an unresponsive viewer is disconnected."""
     told: list[dict[str, Any]] = []
 
     async def read() -> None:

@@ -1,4 +1,4 @@
-"""Tables in two shares on a real broker: who has its disk and one party's key learns nothing."""
+"""Tables in two shares on a real broker: its disk and one party's key reveal nothing."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_neither_party_nor_the_broker_sees_what_a_producer_counted(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One party is killed while the other goes on, and comes back."""
+    """One party is killed while the other continues, and restarts."""
     monkeypatch.chdir(tmp_path)
     items = ", ".join(f"item {number}" for number in range(ITEMS))
     text = JOB.format(name=job_name, items=items)
@@ -79,7 +79,7 @@ def test_neither_party_nor_the_broker_sees_what_a_producer_counted(
 
 
 def check_partials(job: DeployedJob, kept: dict[Role, list[bytes]]) -> None:
-    """Each party's sums are random numbers; together they are nearly all users' ash."""
+    """Check that each party's sums are random and that together they are nearly all users' ash."""
     form = job.table_form
     for ours, theirs in zip(*(kept[role] for role in SUMS), strict=True):
         first, second = (
@@ -96,7 +96,7 @@ def check_partials(job: DeployedJob, kept: dict[Role, list[bytes]]) -> None:
 
 
 def check_shares(job: DeployedJob, broker: LocalKafka, folder: Path, windows: list[bytes]) -> None:
-    """What lies on the broker's disk opens with the key of its own party alone."""
+    """Check that data on the broker's disk opens with its own party's key alone."""
     topic = job.topic(Role.SHUFFLED)
     files = list(broker.directory.rglob(f"{topic}-0/*.log"))
     disk = b"".join(path.read_bytes() for path in files)
@@ -121,13 +121,12 @@ def check_shares(job: DeployedJob, broker: LocalKafka, folder: Path, windows: li
 
 
 def looks_uniform(data: bytes) -> bool:
-    """Whether bytes are as often each of 256 as uniform ones are, but once in 10^12 times."""
+    """Return whether bytes look uniform, with a false alarm rate of 1 in 10^12."""
     counts = np.bincount(np.frombuffer(data, np.uint8), minlength=256)
     return float(chisquare(counts).pvalue) > 1e-12
 
 
 def send(cluster: Cluster, job: DeployedJob, folder: Path, epoch: int) -> None:
-    """Two gateways, whose users all have the same item."""
     for name in ("north", "south"):
         users = {f"{name}{number}": "item 0" for number in range(USERS)}
         with open_producer(cluster, job, folder / name, name=name) as producer:

@@ -1,4 +1,4 @@
-"""Noisy sums on a real broker: a window that is written again after a kill has the same sum."""
+"""Noisy sums on a real broker: a window rewritten after a kill has the same sum."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ from tests.support.replays import replayed
 pytestmark = pytest.mark.verify
 
 ROOT = Path(__file__).parents[2]
-# Far longer than anything takes: who needs it has failed.
+# Far longer than any expected wait.
 PATIENCE = 120.0
 USERS, EPOCHS = 300, 3
-# Before the record, when it is sent, and when it has arrived and is not committed; several times.
+# Before the record, when it is sent, and when it has arrived but is not committed; several times.
 DEATHS = (0, -1, 1, -1, 2, -1)
 
 
@@ -80,7 +80,7 @@ def test_a_window_written_again_has_the_same_sum_and_replays_estimate_the_same(
 
 
 def user_values(epoch: int) -> list[int]:
-    """A third have the value 1 at first, and a third more by and by."""
+    """Return values: a third of the users have 1 at first, and gradually a further third."""
     return [int(user % 3 == 0 or user < 100 * (epoch - 1)) for user in range(USERS)]
 
 
@@ -93,7 +93,7 @@ def produce(cluster: Cluster, job: DeployedJob) -> None:
 
 
 def check_sums(cluster: Cluster, job: DeployedJob) -> None:
-    """All that ever left the stage is one number of each epoch: what was sent, and its noise."""
+    """Check that the stage's only output is one noisy sum per epoch."""
     manifests = [decode_manifest(each.value) for each in cluster.read(job.topic(Role.MANIFESTS))]
     assert {each.epoch for each in manifests} == set(range(1, EPOCHS + 1))
     assert {(each.fate, each.contributors) for each in manifests} == {(Fate.RELEASED, USERS)}
@@ -108,14 +108,14 @@ def check_sums(cluster: Cluster, job: DeployedJob) -> None:
     assert isinstance(law, ShuffledValueStreamLaw)
     noise = law.noise.draw(key.generator(job.deployment, 1))
     ones = sum(user_values(1))
-    # Of the first epoch it is known what was sent, but for how each word was rounded.
+    # The messages of the first epoch are known up to the rounding of each word.
     exact = STEPS * (ones * (0.5 + law.boost) - (USERS - ones) * 0.5)
     assert abs(written[1][0] - SUM_ZERO - noise - exact) <= USERS
     assert law.deviation > USERS, "noise is more than rounding"
 
 
 def wait_for_estimates(cluster: Cluster, job: DeployedJob) -> dict[int, bytes]:
-    """What is published of every epoch, without whose it is."""
+    """Return the publications of every epoch, without the deployment's identity."""
     deadline = time.monotonic() + PATIENCE
     while True:
         published, found = FirstEstimates(job), {}
@@ -130,12 +130,10 @@ def wait_for_estimates(cluster: Cluster, job: DeployedJob) -> dict[int, bytes]:
 
 
 def run(stage: str, job: DeployedJob) -> tuple[str, ...]:
-    """The command of a worker."""
     return "run", stage, job.name, "--name", f"{stage}-worker"
 
 
 def start(*arguments: str) -> subprocess.Popen[bytes]:
-    """A process of this Python."""
     return subprocess.Popen(
         [sys.executable, *arguments], cwd=ROOT, env=os.environ, stderr=subprocess.DEVNULL
     )

@@ -1,4 +1,4 @@
-"""Supervisors on a real broker: workers come and go with the jobs, and disturb no other job's."""
+"""Supervisors on a real broker: workers follow the jobs without affecting other jobs."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from tests.support.small_run import EPOCHS, job_text, write_changes
 
 STAGES = ("shuffle", "aggregate", "publish")
 PATIENCE = 90.0
-"""Far longer than anything takes: who needs it has failed."""
+"""Far longer than any expected wait."""
 
 
 class Supervisor:
-    """``dpstream run STAGE``, which writes JSON lines into a file and serves metrics."""
+    """``dpstream run STAGE`` that logs JSON lines to a file and serves metrics."""
 
     def __init__(self, stage: str, pattern: str, servers: str, home: Path) -> None:
         self.port = free_port()
@@ -52,7 +52,6 @@ class Supervisor:
             )
 
     def children(self) -> dict[str, psutil.Process]:
-        """Its workers, by job."""
         found = {}
         for child in psutil.Process(self.process.pid).children():
             try:
@@ -64,7 +63,6 @@ class Supervisor:
         return found
 
     def lines(self, job: str | None) -> list[str]:
-        """What was said about a job."""
         lines = [json.loads(line) for line in self.log.read_text().splitlines()]
         return [line["message"] for line in lines if line["job"] == job and "message" in line]
 
@@ -90,8 +88,6 @@ class Supervisor:
 
 
 class Operator:
-    """Somebody with two jobs and a supervisor for each stage."""
-
     def __init__(self, servers: str, prefix: str, home: Path, dpstream: Commands) -> None:
         self.cluster = Cluster(Connection((servers,)))
         self.servers, self.prefix, self.home, self.dpstream = servers, prefix, home, dpstream
@@ -128,7 +124,6 @@ class Operator:
         )
 
     def children(self, job: DeployedJob) -> dict[str, int]:
-        """Process ids of a job's workers, by stage."""
         found = {stage: each.children() for stage, each in self.supervisors.items()}
         return {
             stage: children[job.name].pid
@@ -199,7 +194,7 @@ def test_workers_come_and_go_with_the_jobs(operator: Operator) -> None:
         assert supervisor.total("dpstream_worker_restarts_total", dpstream_job=two.name) == 0
         assert "the worker has ended by signal 9" in " ".join(supervisor.lines(one.name))
 
-    # As when only keys that are an operator's own are changed.
+    # As if only operator-specific keys were changed.
     restarted = operator.children(one)
     shuffle = one.shuffle.model_copy(update={"grace": 2 * one.shuffle.grace})
     changed = one.model_copy(update={"shuffle": shuffle})
@@ -232,7 +227,7 @@ def test_workers_come_and_go_with_the_jobs(operator: Operator) -> None:
 
 @pytest.mark.verify
 def test_a_job_that_cannot_run_disturbs_no_other(operator: Operator, job_name: str) -> None:
-    """Its noise key is on another machine; the other job was there before the supervisor."""
+    """Its noise key is on another machine, and the other job was deployed earlier."""
     shuffle = operator.supervisors["shuffle"]
     noisy = parse_job(
         f"name: {job_name}-noisy\nprotocol: shuffled_counts\n"

@@ -1,4 +1,4 @@
-"""Any broker of three may die: what is acknowledged is on another, and nobody loses his place."""
+"""Any broker of three may fail: acknowledged records are replicated, and offsets survive."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CELLS = 20_000
 EPOCHS = 48
 PARTITIONS = 4
 PRODUCERS = {"north": (0, 15_000), "south": (15_000, 5_000)}
-# Seconds: far more than a leader takes, far less than clients keep what they know by default.
+# Seconds: far longer than a leader election, far shorter than the clients' default metadata age.
 READ_AGAIN = 120.0
 WORKERS = {"shuffle": 2, "aggregate": 1, "publish": 1}
 
@@ -42,7 +42,7 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreeBrokers]:
 def test_a_job_is_deployed_though_brokers_learn_of_its_topics_one_by_one(
     brokers: ThreeBrokers,
 ) -> None:
-    """Whichever broker is asked next, and however short the time since another was."""
+    """Whichever broker is queried next, and however soon after another."""
     for number in range(8):
         job = new_job(
             f"many-{number}",

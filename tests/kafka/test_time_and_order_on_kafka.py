@@ -1,4 +1,4 @@
-"""Clocks, retention and producers ahead of time, on a real broker."""
+"""Clocks, retention and early producers on a real broker."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def manifests(cluster: Cluster, job: DeployedJob) -> dict[int, Manifest]:
 
 
 class Gateways:
-    """Four producers of a job, each with a device; closed at the end."""
+    """Four producers of a job with one device each, closed at the end."""
 
     def __init__(self, cluster: Cluster, job: DeployedJob, folder: Path) -> None:
         self._opened = {
@@ -79,7 +79,7 @@ class Gateways:
 def test_no_clock_of_a_writer_decides_what_retention_deletes(
     cluster: Cluster, bootstrap_servers: str, job_name: str
 ) -> None:
-    """A record from 1973, or of next year, is stamped with the moment of its arrival."""
+    """Records from 1973 or next year get the timestamp of their arrival."""
     job = deployed(cluster, job_name)
     before = time.time_ns() // 1_000_000
     producer = KafkaProducer(bootstrap_servers=bootstrap_servers)
@@ -101,7 +101,7 @@ def test_deploying_again_sets_the_clock_of_a_deployment_of_an_earlier_version(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Until then workers and status say what is wrong with it."""
+    """Until then, workers and status report the problem."""
     monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
     job = deployed(cluster, job_name)
     reports = job.topic(Role.REPORTS)
@@ -132,7 +132,7 @@ def test_a_window_that_is_written_again_is_dated_when_that_happens(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Not when it was decided: retention would delete it before anybody reads it."""
+    """Dated by its decision instead, it would be deleted by retention before it is read."""
     monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
     job = deployed(cluster, job_name)
     gateways = Gateways(cluster, job, tmp_path)
@@ -167,7 +167,7 @@ Lying: TypeAlias = Callable[..., "subprocess.Popen[str]"]
 
 @pytest.fixture
 def lying(bootstrap_servers: str, tmp_path: Path) -> Iterator[Lying]:
-    """Starts commands on machines whose clocks are so many seconds ahead, and ends them."""
+    """Return a function that starts commands with clocks some seconds ahead, ended at exit."""
     started: list[subprocess.Popen[str]] = []
     preload = compile_preload(tmp_path)
 
@@ -197,7 +197,7 @@ def lying(bootstrap_servers: str, tmp_path: Path) -> Iterator[Lying]:
 def test_live_rows_on_a_clock_50_minutes_fast_go_by_the_brokers(
     cluster: Cluster, lying: Lying, job_name: str, tmp_path: Path
 ) -> None:
-    """With epochs of five minutes it would close ten of them early; it closes none."""
+    """With five-minute epochs it would close ten early; it closes none."""
     began = datetime.now(UTC) - timedelta(minutes=7)
     job = deployed(cluster, job_name, start=began.isoformat(), length="PT5M")
     (tmp_path / "roster.txt").write_text("ann\n")

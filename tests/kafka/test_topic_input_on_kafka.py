@@ -1,4 +1,4 @@
-"""Events of a real topic count once, however often who reads them is killed."""
+"""Events of a real topic count once, however often their reader is killed."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def shown(record: EstimateRecord) -> tuple[object, ...]:
 
 
 def write_events(path: Path) -> Path:
-    """Events in no order at all; a user has one at most for an epoch."""
+    """Write unordered events, at most one per user and epoch."""
     chance = random.Random(20261123)
     pairs = chance.sample([(u, e) for u in range(USERS) for e in range(-2, EPOCHS + 3)], EVENTS)
     path.write_text(
@@ -89,7 +89,7 @@ def put(cluster: Cluster, topic: str, events: Path) -> None:
 
 
 def run_killed(command: list[str]) -> list[str]:
-    """Run it, kill it after so many lines again and again, and let it end at last."""
+    """Run a command, kill it repeatedly after some lines, and finally let it end."""
     chance = random.Random(SEED)
     lines: list[str] = []
     for kill in [True] * KILLS + [False]:
@@ -106,7 +106,7 @@ def run_killed(command: list[str]) -> list[str]:
 
 
 def published_of(cluster: Cluster, job: DeployedJob) -> list[EstimateRecord]:
-    """What the stages make of what the producer has sent, copies and all."""
+    """Return the stages' estimates from the producer's records, duplicates included."""
     stages = SimulatedCluster(job, seeded_generators(SEED))
     for role in (Role.PRODUCERS, Role.REPORTS):
         for partition in range(len(job.start_offsets[role])):

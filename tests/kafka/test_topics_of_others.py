@@ -1,4 +1,4 @@
-"""Topics that others have made, or made larger: used, or refused with what to do."""
+"""Topics that others created or enlarged are used, or rejected with instructions."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def job(job_name: str) -> Job:
 
 
 def refusal_of_worker(cluster: Cluster, job: Job, stage: str, folder: Path) -> str:
-    """Start a worker that ends by itself; returns the line that says why."""
+    """Start a worker that ends by itself, and return the line with the reason."""
     (servers,) = cluster.connection.bootstrap_servers
     worker = subprocess.run(
         [sys.executable, "-m", "dpstream.pipeline.cli", "run", stage, job.name, "--name", "w1"],
@@ -197,7 +197,7 @@ def test_status_names_settings_that_were_changed(cluster: Cluster, job: Job) -> 
     cluster.alter_topics(changed)
     found: tuple[str, ...] = ()
     deadline = time.monotonic() + 30.0
-    # Brokers follow a change of settings in their own time.
+    # Brokers apply changed settings after a delay.
     while len(found) < 3 and time.monotonic() < deadline:
         found = gather_status(cluster, deployed, now=0).contradictions
     with ManyTopics(cluster.connection) as many:

@@ -1,4 +1,4 @@
-"""`dpstream up` on a real broker: to its end, and stopped at any moment, leaving nothing behind."""
+"""`dpstream up` on a real broker, to its end and stopped at any moment, leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -27,12 +27,10 @@ from tests.support.small_run import EPOCHS, USERS, job_text, write_changes
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 120.0
-"""Far longer than anything takes: who needs it has failed."""
+"""Far longer than any expected wait."""
 
 
 class Home:
-    """A state folder, and all processes that work in it."""
-
     def __init__(self, folder: Path, job: str) -> None:
         self.folder = folder
         self.state = folder / "state"
@@ -43,7 +41,7 @@ class Home:
         self.kafka = self.state / "kafka"
 
     def processes(self) -> list[psutil.Process]:
-        """Whoever has this state folder in its environment, and is no zombie."""
+        """Return the processes with this state folder in their environment, without zombies."""
         found = []
         for process in psutil.process_iter():
             try:
@@ -54,12 +52,11 @@ class Home:
         return found
 
     def processes_of(self, command: str) -> list[psutil.Process]:
-        """Those that run a dpstream command: one that was forked has its name."""
+        """Return the processes of a dpstream command. Forked ones have its name."""
         return [process for process in self.processes() if process.name() == command]
 
     @contextmanager
     def up(self, *options: str) -> Iterator[Up]:
-        """``dpstream up``, which is killed at the end if it is still there."""
         command = [sys.executable, "-m", "dpstream.pipeline.cli", "up", str(self.job), "--json"]
         command += ["--input", str(self.input), "--output", str(self.folder / "out"), "--yes"]
         command += options
@@ -74,14 +71,12 @@ class Home:
 
 
 def heed_all_signals() -> None:
-    """Somebody's nohup or background shell is not to make a process deaf, which inherits that."""
+    """Reset signals that nohup or a background shell ignores, which child processes inherit."""
     for number in (signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
 
 
 class Up:
-    """A running ``dpstream up``."""
-
     def __init__(self, command: list[str], home: Home) -> None:
         self.process = subprocess.Popen(
             command,
@@ -111,7 +106,6 @@ class Up:
         raise AssertionError(f"it never said {text!r}, but:\n{''.join(self.said)}")
 
     def end(self, number: int | None = None) -> tuple[int, str]:
-        """Send a signal and wait for the end; returns exit code and standard output."""
         if number is not None:
             self.process.send_signal(number)
         output, said = self.process.communicate(timeout=PATIENCE)
@@ -127,7 +121,6 @@ class Up:
 
 @pytest.fixture
 def home(tmp_path: Path, job_name: str) -> Iterator[Home]:
-    """A state folder without a broker."""
     home = Home(tmp_path, job_name)
     yield home
     still_running(home.processes(), PATIENCE)
@@ -135,7 +128,7 @@ def home(tmp_path: Path, job_name: str) -> Iterator[Home]:
 
 @pytest.fixture
 def served_home(home: Home, broker: LocalKafka) -> Iterator[Home]:
-    """A state folder whose broker, the one of all tests, runs already, and is left running."""
+    """State folder whose broker, shared by all tests, already runs and stays running."""
     home.state.mkdir()
     home.kafka.symlink_to(broker.directory)
     pid = broker.status().pid
@@ -150,7 +143,7 @@ def test_a_run_that_was_killed_leaves_nothing_and_another_survives_a_broken_brok
     with home.up("--rate", "1") as up:
         up.wait_until_it_says("epoch 1 ")
         processes = home.processes()
-        # This command, the keeper, Kafka, the forker, the producer, three workers.
+        # This command, the broker's manager, Kafka, the forker, the producer, three workers.
         assert len(processes) == 8
         assert (
             "-XX:TieredStopAtLevel=1"
@@ -168,7 +161,7 @@ def test_a_run_that_was_killed_leaves_nothing_and_another_survives_a_broken_brok
         up.wait_until_it_says("the local Kafka has broken down")
         producer.resume()
         up.wait_until_it_says("stopping")
-        # The work is done: this comes too late, and must not harm either.
+        # The work is finished: a late signal must not harm either.
         up.process.send_signal(signal.SIGINT)
         result = up.result()
     home.assert_nothing_is_left()
@@ -202,7 +195,7 @@ def test_ctrl_c_while_the_broker_starts(home: Home) -> None:
 def test_a_signal_at_any_moment_leaves_nothing(
     served_home: Home, moment: str, number: signal.Signals
 ) -> None:
-    # So slow that it is not over when the signal comes.
+    # Slow enough to be running when the signal comes.
     with served_home.up("--rate", "1") as up:
         up.wait_until_it_says(moment)
         code, _ = up.end(number)
@@ -255,7 +248,7 @@ def test_the_noise_of_the_shuffle_stage_is_the_same_after_its_worker_was_killed(
 
 
 def windows_written(home: Home) -> set[tuple[int, bytes]]:
-    """Every different window that was written, by epoch; each of this small job is one chunk."""
+    """Return the distinct windows written, by epoch. Each window of this small job is one chunk."""
     servers = LocalKafka(home.kafka).status().bootstrap_servers
     assert servers is not None
     with Cluster(Connection((servers,))) as cluster:

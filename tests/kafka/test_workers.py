@@ -1,4 +1,4 @@
-"""A worker loses nothing and repeats nothing, whatever is killed, stopped or paused."""
+"""A worker loses and repeats no record under kills, stops and pauses."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from tests.support.echo import PARTITIONS, Echo
 
 
 def test_kills_and_rebalances_copy_every_record_once(echo: Echo) -> None:
-    """Partitions move between two workers that are killed in turn while they have work."""
+    """Partitions move between two workers that are killed in turn during work."""
     portion = 200
 
     def authors() -> set[str]:
@@ -142,7 +142,7 @@ def test_offsets_set_forward_by_another_program_lose_nothing(echo: Echo) -> None
         TopicPartition(echo.topic(Role.REPORTS), partition): OffsetAndMetadata(200, "", -1)
         for partition in range(PARTITIONS)
     }
-    # Kafka refuses it as long as the worker that was killed has a place in its group.
+    # Kafka rejects it while the killed worker is still a group member.
     echo.wait_until(
         lambda: set(admin.alter_group_offsets(group, ends).values()) == {NoError},
         "the offsets are set",
@@ -156,7 +156,7 @@ def test_offsets_set_forward_by_another_program_lose_nothing(echo: Echo) -> None
 
 
 def test_paused_worker_restores_before_it_copies_again(echo: Echo) -> None:
-    """Paused for longer than the session, with records in its buffer that others copy meanwhile."""
+    """The pause exceeds the session timeout, with buffered records that others copy meanwhile."""
     count = 400
     echo.produce(count)
     paused = echo.start("paused", work=0.005)
@@ -176,8 +176,8 @@ def test_paused_worker_restores_before_it_copies_again(echo: Echo) -> None:
     echo.wait_until(lambda: echo.copied() >= count * PARTITIONS, "all records are copied")
     for partition in range(PARTITIONS):
         copies = echo.copies(partition)
-        # What it had handed to its Kafka client when it was stopped still leaves the client now, so
-        # a few may be there twice; nothing was begun under the partitions it had lost.
+        # Records passed to its Kafka client before the pause are still sent, so a few may be
+        # duplicated. None was started under the partitions it had lost.
         assert {offset for offset, *_ in copies} == set(range(count))
         assert not [
             offset
@@ -187,7 +187,7 @@ def test_paused_worker_restores_before_it_copies_again(echo: Echo) -> None:
 
 
 def test_worker_ends_and_joins_anew_when_no_member_has_partitions(echo: Echo) -> None:
-    """Under its own name Kafka would give it what it had, if it is back within its session."""
+    """Under its own name Kafka would return its former assignment within the session timeout."""
     echo.produce(10)
     worker = echo.start("only", script="unassigned_worker.py")
     echo.wait_until(lambda: worker.said("partitions: none") == 1, "the group gives it nothing")

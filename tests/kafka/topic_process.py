@@ -1,7 +1,7 @@
-"""A producer that reads a topic of events, as a process of its own that can be killed.
+"""Producer of a topic of events, as a killable process.
 
-Arguments: job, topic, servers, folder of its state, file of its roster, seed, last epoch. It prints
-a line whenever something has become durable.
+Arguments: job, topic, servers, state folder, producer registry file, seed, last epoch. It prints a
+line whenever something has become durable.
 """
 
 from __future__ import annotations
@@ -23,15 +23,13 @@ from dpstream.pipeline.kafka.memory import seeded_generators
 
 
 class SmallSlices(EventTopic):
-    """Reads so few events at a time that many transactions keep them."""
+    """Read few events at a time, so that they span many transactions."""
 
     def read(self, partition: int, start: int, stop: int) -> LogSlice:
         return super().read(partition, start, min(stop, start + 2_000))
 
 
 class Told(TopicInput):
-    """Says what has become durable."""
-
     def take(self, partition: int, events: LogSlice) -> None:
         super().take(partition, events)
         print("taken", partition, events.end, flush=True)

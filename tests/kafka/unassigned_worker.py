@@ -1,4 +1,4 @@
-"""An echo worker whose group gives partitions to nobody, as if Kafka did not know the topic.
+"""Echo worker whose group assigns partitions to no member, as if Kafka did not know the topic.
 
 Run as a script, with the arguments of `echo_worker`.
 """
