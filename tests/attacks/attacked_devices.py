@@ -1,4 +1,4 @@
-"""Jobs whose devices report for themselves, and what such devices send."""
+"""Jobs whose devices report directly, and the bodies that such devices send."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dpstream.topics.envelopes import encode_body, encode_envelope
 from dpstream.topics.sealing import Lock, device_context, key_id, seal
 
 EPOCHS: Final = 4
-"""Of a horizon, which another one follows."""
+"""Length of a horizon, which another one follows."""
 _JOB: Final[dict[str, Any]] = {
     "name": "audit",
     "protocol": "future_rand",
@@ -31,18 +31,18 @@ _NOON: Final = 43_200_000
 
 
 def device_job(**changed: Any) -> DeployedJob:
-    """A job of days, deployed when the first one begins; `changed` is what its file says else."""
+    """Build a job of daily epochs, deployed at the start of the first one."""
     return _deployed(json.dumps({**_JOB, **changed}))
 
 
-# Several attacks begin with the same job, and calibrating one takes a while.
+# Several attacks use the same job, and calibration is slow.
 @lru_cache(maxsize=16)
 def _deployed(written: str) -> DeployedJob:
     return deploy_job(make_job(json.loads(written)), deployed_at=_BEGIN, deployment=bytes(16))
 
 
 def noon(job: DeployedJob, epoch: int) -> int:
-    """In the middle of an epoch, milliseconds since 1970."""
+    """Return the middle of an epoch, in milliseconds since 1970."""
     times = times_of(job)
     assert times is not None
     start = times.start(epoch)
@@ -51,7 +51,7 @@ def noon(job: DeployedJob, epoch: int) -> int:
 
 
 def identity(what: str, number: int) -> bytes:
-    """An id of 16 bytes, the same for the same number."""
+    """Return an id of 16 bytes, equal for equal numbers."""
     return hashlib.sha256(f"{what} {number}".encode()).digest()[:16]
 
 
@@ -64,16 +64,7 @@ def body_of(
     enrols: bool = True,
     longer: int = 0,
 ) -> bytes:
-    """A body with a report of each device.
-
-    Args:
-        job: whose devices report for themselves.
-        epoch: of all reports.
-        devices: their numbers.
-        words: that each of them says, of one column.
-        enrols: whether the reports say that their devices enrol.
-        longer: bytes by which contents are longer than those of the job.
-    """
+    """Build a body with a report of each device, `longer` than the job's by some bytes."""
     assert job.devices is not None
     key = job.devices.key_at(epoch)
     form = job.content_form

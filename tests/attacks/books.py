@@ -1,9 +1,8 @@
-"""The books of devices: what they note of what they have spent, beside what they have sent.
+"""Privacy accounts of devices: the spending they record, compared with the words they sent.
 
-A guarantee over a whole stream rests on what a device keeps: a clock that runs down, changes that
-are counted, steps that are taken. Streams that change at every epoch, far beyond what is followed
-at once, are worked out anew by the definition, and compared with the words that were sent and with
-the arrays that were kept. Nothing here is chance.
+A guarantee over a whole stream relies on the state of a device: a decreasing squared-norm budget,
+counted changes, recorded steps. Streams that change at every epoch, far beyond `max_changes`, are
+recomputed from the definition, and compared with words and state. Nothing here is random.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from dpstream.randomizers.value_stream.lattice import STEP
 from dpstream.randomizers.value_stream.lattice import ZERO as ZERO_LETTER
 
 EPOCHS, CHANGES = 12, 2
-# As a share: numbers are added up in another order.
+# Relative tolerance: floating-point sums differ in their order.
 _NEAR = 1e-9
 
 
@@ -53,7 +52,7 @@ def books_of_devices(coins: np.random.Generator) -> dict[str, str]:
 
 @dataclass
 class Followed:
-    """A device as its definition says: what is left of its changes, of which a few are boosted."""
+    """Reference device by definition: its remaining changes, the first few of them boosted."""
 
     boost: float
     decay: float
@@ -63,7 +62,7 @@ class Followed:
     left: float = 0.0
 
     def pull(self, value: int) -> float:
-        """What a value adds to what is sent, 1/2 less and changes included."""
+        """Return a value's contribution to the report, less 1/2, with pre-emphasis of changes."""
         self.left *= self.decay
         if value != self.before:
             if self.made < self.changes:
@@ -74,7 +73,7 @@ class Followed:
 
 
 def streams(coins: np.random.Generator) -> NDArray[np.int8]:
-    """Of 24 devices, which change at every epoch, never, or by chance; shape (epochs, 24)."""
+    """Return values, shape (epochs, 24), changing at every epoch, never, or at random."""
     values = coins.integers(0, 2, (EPOCHS, 24), dtype=np.int8)
     values[:, :8] = np.arange(EPOCHS)[:, None] % 2
     values[:, 8:12] = 1 - values[:, :4]
@@ -84,7 +83,7 @@ def streams(coins: np.random.Generator) -> NDArray[np.int8]:
 
 def _letters(coins: np.random.Generator) -> Iterator[str]:
     full = calibrate_stream(ValueStreamParameters(2.0, CHANGES), EPOCHS)
-    # And one that such streams run beyond.
+    # Also a mechanism whose budget such streams exceed.
     for law in (full, _of_half_the_clock(full)):
         devices = ValueStream(law)
         values = streams(coins)
@@ -107,7 +106,7 @@ def _letters(coins: np.random.Generator) -> Iterator[str]:
 
 
 def _of_half_the_clock(law: ValueStreamLaw) -> ValueStreamLaw:
-    """With goals further off, so that no more is lost."""
+    """Halve the budget, with wider goals so that the loss does not increase."""
     return replace(law, clock=max(law.clock / 2, 2 * law.reserve), theta=law.theta / 2)
 
 
@@ -149,7 +148,7 @@ def _sums(coins: np.random.Generator) -> Iterator[str]:
 
 
 def _too_little_noise(clock: int, deviation: int, epsilon: float, delta: float) -> str:
-    """Any two streams may be twice the root of a clock apart."""
+    """Check the noise between streams that differ by twice the root of the budget."""
     apart = 2 * math.sqrt(clock) / deviation
     likely = stats.norm.sf(epsilon / apart - apart / 2)
     least = likely - math.exp(epsilon) * stats.norm.sf(epsilon / apart + apart / 2)
@@ -159,7 +158,7 @@ def _too_little_noise(clock: int, deviation: int, epsilon: float, delta: float) 
 
 
 def _messages(coins: np.random.Generator) -> Iterator[str]:
-    """Each device alone: the stage adds the dummies, and so all that it sends is real."""
+    """Check devices one at a time. The stage adds the dummies, so all messages sent are real."""
     asked = ShuffledCountsParameters(2.0, 0.01, changes=CHANGES, boost=3, dummies="shuffle")
     law = calibrate_counts(asked, EPOCHS, 2)
     for stream in streams(coins).T:
@@ -180,7 +179,7 @@ def _messages(coins: np.random.Generator) -> Iterator[str]:
 
 
 def _steps(coins: np.random.Generator) -> Iterator[str]:
-    """Asked at every epoch, a device answers in as many as are charged for."""
+    """Check that a device queried at every epoch answers in as many as are charged."""
     asked = LdpSgdParameters(3.0, 0.05, 1, 2, clip=0.01, seed_bits=3, groups=3)
     law = calibrate_sgd(asked, EPOCHS, 2)
     charged = math.ceil(Fraction(EPOCHS, 3))

@@ -1,9 +1,9 @@
-"""What parties of which each sees a part can learn from it: boxes of reports, shares of tables.
+"""Partial views of ciphertexts of reports and shares of tables, and what they reveal.
 
-The attacker is one of them, and opens what is sealed to it: the next shuffle stage or the party
-that adds up, who is not to know whose report is whose; one of two parties with a share each, to
-whom it is to be nothing but random numbers; and a shuffle stage that passes on the shares of few.
-A correct program is convicted with a probability below 2^-100.
+The attacker is one of the parties, and decrypts what is encrypted to it: the next shuffler or the
+aggregator, which must not learn the sender of a report; one of two parties with a share each, to
+which it must look random; and a shuffler that forwards the shares of few devices. A correct program
+fails with a probability below 2^-100.
 """
 
 from __future__ import annotations
@@ -22,16 +22,15 @@ from dpstream.topics.shares import Counts, PartialSum, ShareForm, ShareSum, boxe
 from tests.attacks.promises import broken
 from tests.attacks.scenes import scene_job
 
-# So many that no two orders of them are alike by chance.
+# Enough that no two random orders of them are equal.
 _REPORTS = 40
 _CELLS, _MINIMUM = 64, 4
-# Bytes of the name of a share, and of what stands before the share itself.
+# Bytes of a share's name, and of the header before the share itself.
 _NAME, _ABOUT = 16, 8
 _CONTEXTS = tuple(sealing_context(name, bytes(16), bytes(16), 1) for name in ("a", "b"))
 
 
 def attack_boxes_and_shares() -> Iterator[str]:
-    """Orders of boxes, shares alone, and sums of few."""
     promises = {
         "the order of boxes says nothing of the order of reports": _order_of_boxes,
         "equal tables have shares as different as others, each of a name of its own": _shares_alone,
@@ -60,14 +59,14 @@ def _order_of_boxes() -> str:
 
 
 def _shares_alone() -> str:
-    """Of a table of zeros, of a full one, and of zeros again."""
+    """Check shares of a table of zeros, of a full one, and of zeros again."""
     form = ShareForm(_CELLS)
     tables = [np.full(_CELLS, count, "<u4") for count in (0, 1 << 20, 0)]
     keys, names, shares = _keys(), list[bytes](), list[bytes]()
     for table in tables:
         opened = _opened(table, 1, form, keys)
         names += [content[:_NAME] for content in opened[0]]
-        # What else both parties see is which piece it is, and of how many devices.
+        # Both parties also see the number of the chunk and of devices.
         shares += [content[_NAME + _ABOUT :] for contents in opened for content in contents]
     if len({*shares}) < len(shares):
         return "two tables have the same share: whoever has one reads what the other party hides"
@@ -87,7 +86,7 @@ def _sums_of_few() -> str:
         for _ in range(devices):
             opened = _opened(np.ones(form.cells, "<u4"), 1, form, keys)
             for total, contents in zip(sums, opened, strict=True):
-                # Whoever copies a share does not make more devices of one.
+                # Copies of a share must not count as more devices.
                 total.add([*contents, *contents])
         for total in sums:
             handed_on = PartialSum.from_bytes(form, partial_of(job, total, None)).pieces is not None
@@ -104,7 +103,7 @@ def _keys() -> list[X25519PrivateKey]:
 def _opened(
     table: Counts, devices: int, form: ShareForm, keys: Sequence[X25519PrivateKey]
 ) -> list[list[bytes]]:
-    """What each party finds in its boxes of a table that was just cut in two shares."""
+    """Return what each party decrypts of a table just split into two shares."""
     first, second = (
         Lock(public_bytes(key), context) for key, context in zip(keys, _CONTEXTS, strict=True)
     )

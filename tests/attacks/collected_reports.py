@@ -1,9 +1,8 @@
-"""What collectors promise the devices that report to them.
+"""Promises of collectors to the devices that report to them.
 
-Attacked by those who see what surrounds a collector: who reads its records beside the access log of
-a proxy, who knows ids of devices, who reads answers and refusals, who sees when records of which
-size are written; and by a device that wants to count twice. The collector's core is the installed
-one, and writes to topics in memory.
+The attackers see what surrounds a collector: its records together with the access log of a proxy,
+ids of devices, answers and rejections, times and sizes of records. One is a device that wants to
+count twice. The collector's core is the installed one, and writes to topics in memory.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from tests.attacks.promises import broken
 
 _DEVICES: Final = range(16)
 _TURNS: Final = 20
-"""Of the event loop, in which whoever does not wait has written."""
+"""Event loop iterations in which any writer without a delay has written."""
 _LONG: Final = 3_600.0
 _ACCEPTED: Final = 202
 _TOKENS: Final = {
@@ -49,7 +48,6 @@ _TOKENS: Final = {
 
 
 def attack_collector() -> Iterator[str]:
-    """What is written, answered and refused of reports that devices send themselves."""
     return broken(
         {
             "records are the same whoever comes first: no access log tells whose a row is": _order,
@@ -65,30 +63,21 @@ def attack_collector() -> Iterator[str]:
 
 @dataclass
 class Topics:
-    """Where a collector writes, in memory.
-
-    Attributes:
-        appended: when records are said to have been written, milliseconds since 1970.
-        records: topic and record, in the order of writing.
-    """
+    """In-memory topics of a collector, with a claimed time of writing (milliseconds since 1970)."""
 
     appended: int | None = None
     records: list[tuple[str, bytes]] = field(default_factory=list)
 
     async def write(self, topic: str, partition: int, value: bytes) -> int | None:
-        """Write a record."""
         self.records.append((topic, value))
         return self.appended
 
 
 @dataclass(frozen=True, slots=True)
 class _Collected:
-    """What a collector has made of bodies, in the order in which they came.
+    """Outcome of bodies, in order of arrival.
 
-    Attributes:
-        answers: to each.
-        records: topic and record.
-        written: how many of these there were when a body had come, and no time had passed.
+    `written` is the number of records right after each body, before any time has passed.
     """
 
     answers: list[HttpResponse]
@@ -96,7 +85,6 @@ class _Collected:
     written: list[int]
 
     def tags(self, job: DeployedJob) -> tuple[list[bytes], list[bytes]]:
-        """Of reports, and of enrolments."""
         reports: list[bytes] = []
         enrolments: list[bytes] = []
         for topic, value in self.records:
@@ -109,7 +97,6 @@ class _Collected:
 
     @property
     def taken(self) -> list[bool]:
-        """Which bodies are acknowledged."""
         return [answer.status == _ACCEPTED for answer in self.answers]
 
 
@@ -126,15 +113,12 @@ def _collected(
     key: CollectorKey | None = None,
     appended: int | None = None,
 ) -> _Collected:
-    """Have a collector of the job take bodies at noon of an epoch.
+    """Let a collector of the job receive bodies at noon of an epoch, before any time has passed.
 
     Args:
-        job: whose devices report for themselves.
-        epoch: whose noon it is.
-        bodies: one after the other, before any time has passed.
-        subjects: of their tokens; None: they have none.
-        key: of all collectors of the job.
-        appended: when the broker says that it has written what it is given.
+        subjects: Subjects of their tokens; None for no tokens.
+        key: Shared by all collectors of the job.
+        appended: Time at which the broker claims to have written its records.
     """
     key = key or _key(1)
     intake = Intake(job.model_copy(update={"collector_key": key.digest}), key)
@@ -202,7 +186,7 @@ def _unkeyed() -> str:
 
 
 def _linked() -> str:
-    """Of two horizons, so that the number of one is that of an epoch, too."""
+    """Check tags over two horizons, where a horizon's number is also that of an epoch."""
     job = device_job()
     found: dict[bytes, str] = {}
     for epoch in range(1, 2 * EPOCHS + 1):
@@ -269,7 +253,7 @@ def _sizes() -> str:
     if not all(_collected(sealing, 1, [body_of(sealing, 1, [3])]).taken):
         return "a box of the right size is not taken"
     whole = decode_body(body_of(sealing, 1, [3])).rows.shape[1]
-    # Of two sizes in one, each might pass for two.
+    # One body with both sizes could pass for two.
     for longer in (1, 16, whole):
         if any(_collected(sealing, 1, [body_of(sealing, 1, [3], longer=longer)]).taken):
             return "boxes of several sizes are taken: a size may tell what is in them"

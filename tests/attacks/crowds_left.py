@@ -1,10 +1,10 @@
-"""Whether the shuffle stage deletes from crowds by the law that the guarantee speaks of.
+"""Deletion of messages from crowds by the shuffler, compared with the mechanism of the guarantee.
 
-Of n messages of a crowd max(0, min(n, n + Z - shift)) are to be left, Z discrete Laplace, and none
-where that is below the minimum; which ones is to be drawn, each message alike. The stage is run
-with one key for many epochs, each of which has randomness of its own. A law that is kept is doubted
-with a probability of at most `false_alarm`: by the inequality of Dvoretzky, Kiefer and Wolfowitz
-(with the constant of Massart), and by Hoeffding's.
+Of n messages of a crowd max(0, min(n, n + Z - shift)) must remain, Z discrete Laplace, or zero
+below the minimum, and each message is equally likely to remain. The stage runs with one key for
+many epochs, each with fresh randomness. A correct mechanism fails with a probability of at most
+`false_alarm`, by the inequality of Dvoretzky, Kiefer and Wolfowitz (with the constant of Massart),
+and by Hoeffding's.
 """
 
 from __future__ import annotations
@@ -23,14 +23,13 @@ from dpstream.topics.words import Words
 from tests.attacks.scenes import scene_job
 
 LARGE, MINIMUM = 40, 4
-"""Messages of a crowd that is never withheld, and the fewest that are released of any."""
+"""Messages of a crowd that is never suppressed, and the minimum of a released crowd."""
 _CROWDS = ("1", "2", "3", "4", "5")
-# The last one is smaller.
+# The last crowd is smaller.
 _SMALL = len(_CROWDS) - 1
 
 
 def crowds_job(key: NoiseKey) -> DeployedJob:
-    """A job from whose crowds the stage deletes."""
     return _without_key().model_copy(update={"noise_key": key.digest})
 
 
@@ -42,16 +41,12 @@ def _without_key() -> DeployedJob:
 
 
 def attack_crowds(windows: int, coins: np.random.Generator, false_alarm: float) -> str:
-    """Delete messages from the crowds of some windows.
-
-    Returns:
-        Why their numbers or their places contradict the law, or an empty text.
-    """
+    """Return why numbers or positions of deleted messages contradict the mechanism, or ""."""
     key = NoiseKey(coins.bytes(KEY_BYTES))
     job = crowds_job(key)
     law, noise = job.crowds_law, StageNoise(job, key)
     assert law is not None
-    # As many as are left below the minimum about most of the time.
+    # The number that remains falls below the minimum about most of the time.
     small = MINIMUM + law.counts.shift - 2
     sizes = [LARGE] * _SMALL + [small]
     words = _messages(law, sizes)
@@ -63,14 +58,14 @@ def attack_crowds(windows: int, coins: np.random.Generator, false_alarm: float) 
 
 
 def _messages(law: CrowdsLaw, sizes: list[int]) -> Words:
-    """Messages in canonical order, each of which tells its place in its crowd."""
+    """Return messages in canonical order, each of which states its position in its crowd."""
     crowds = np.repeat(np.arange(1, len(sizes) + 1), sizes)
     places = np.concatenate([np.arange(size) for size in sizes])
     return Words(law.words_of(crowds, places[:, None].astype(np.uint8)))
 
 
 def _doubts(law: CrowdsLaw, kept: NDArray[np.bool_], small: int, false_alarm: float) -> str:
-    """What speaks against the law; `kept` has shape (windows, crowds, places)."""
+    """Return the evidence against the mechanism; `kept` has shape (windows, crowds, positions)."""
     numbers = kept.sum(axis=2)
     share = false_alarm / 4
     for size, seen in ((LARGE, numbers[:, :_SMALL].ravel()), (small, numbers[:, _SMALL])):
@@ -90,7 +85,7 @@ def _doubts(law: CrowdsLaw, kept: NDArray[np.bool_], small: int, false_alarm: fl
 
 
 def _law_of_left(law: CrowdsLaw, size: int) -> NDArray[np.float64]:
-    """The probability of each number that is left of so many messages, shape (size + 1,)."""
+    """Return the probability of each number of remaining messages, shape (size + 1,)."""
     decay, reach = float(law.counts.ratio), 400
     noise = np.arange(-reach, reach + 1)
     masses = (1 - decay) / (1 + decay) * decay ** np.abs(noise)

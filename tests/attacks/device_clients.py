@@ -1,8 +1,8 @@
-"""What the client of a single device promises the user it runs for, whatever a server does.
+"""Promises of a single device's client to its user, whatever a server does.
 
-The server is the adversary: it makes job after job, says less than a law costs, wants to be joined
-once more, never answers; and it reads what a device sends, and what its app logs. The client is the
-installed one, with a server and a store in memory.
+The server is the adversary. It creates job after job, understates the loss of a mechanism, requests
+repeated joins, never answers, and reads what a device sends and what its app logs. The client is
+the installed one, with an in-memory server and store.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ROOMY: Final = Limit.of(100, 1e-3)
 _THIRD: Final = 1 / 3
 _ENROLS: Final = 2 * IDENTITY_BYTES
 _NUMBERS: Final = 10**9, 10**18
-"""What epsilons and deltas of an account are written in."""
+"""Denominators of epsilons and deltas in an account."""
 _EPOCH_BY_EPOCH: Final[dict[str, Any]] = {
     "protocol": "single_message",
     "parameters": {
@@ -40,7 +40,6 @@ _EPOCH_BY_EPOCH: Final[dict[str, Any]] = {
 
 
 def attack_client() -> Iterator[str]:
-    """What devices send, charge and refuse, whatever they are asked for."""
     return broken(
         {
             "a device enrols once in a horizon: its epochs are not linked by it": _enrols,
@@ -54,13 +53,7 @@ def attack_client() -> Iterator[str]:
 
 @dataclass
 class Server:
-    """A collector that keeps all it is sent.
-
-    Attributes:
-        now: milliseconds since 1970.
-        dead: nobody answers to reports, which arrive all the same.
-        bodies: that have arrived.
-    """
+    """Collector that stores everything it receives; if `dead`, reports arrive without an answer."""
 
     now: int
     dead: bool = False
@@ -69,7 +62,6 @@ class Server:
     def request(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
     ) -> ServerResponse:
-        """See `dpstream.randomizers.client.transport.Transport`."""
         if body is None:
             return ServerResponse(200, json.dumps({"time": self.now}).encode())
         self.bodies.append(body)
@@ -79,7 +71,6 @@ class Server:
 
 
 def _started(job: DeployedJob, server: Server, kept: MemoryStore, limit: Limit = _ROOMY) -> Device:
-    """A process of the app."""
     return Device(
         "https://localhost",
         job.name,
@@ -93,7 +84,7 @@ def _started(job: DeployedJob, server: Server, kept: MemoryStore, limit: Limit =
 
 
 def _joined(job: DeployedJob, limit: Limit = _ROOMY) -> tuple[Server, MemoryStore, Device]:
-    """A device that has joined at the first epoch."""
+    """Return a device that has joined at the first epoch."""
     server, kept = Server(noon(job, 1)), MemoryStore()
     device = _started(job, server, kept, limit)
     device.join(statement_of(job).encode())
@@ -118,8 +109,8 @@ def _enrols() -> str:
 
 
 def _spends() -> str:
-    """Deployment after deployment, of two jobs: one charges for horizons, the other for epochs."""
-    # Which no number of losses comes to.
+    """Deploy two jobs repeatedly: one charges for horizons, the other for epochs."""
+    # No sum of losses equals this limit.
     limit = Limit.of(2.1, 1e-5)
     for changed in ({"parameters": {"epsilon": _THIRD, "changes": 2}}, _EPOCH_BY_EPOCH):
         job = device_job(**changed)
@@ -199,7 +190,7 @@ def _draws_again() -> str:
     server, kept, device = _joined(job)
     server.dead = True
     device.report(True)
-    # The app is started again, and offered another value.
+    # The app restarts and is given another value.
     again = _started(job, server, kept)
     server.now += 3_600_000
     again.report(False)
@@ -213,7 +204,7 @@ def _draws_again() -> str:
 
 
 def _says() -> str:
-    """Where the state is damaged, nothing is left to spend, the job is over, or nobody asked it."""
+    """Check that errors, which apps log, do not depend on the value to report."""
     job = device_job()
     for accident in (_damaged, _poor, _over, _left):
         said: set[str] = set()

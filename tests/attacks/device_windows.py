@@ -1,8 +1,8 @@
-"""Windows of devices that report for themselves, when whoever hands reports on copies them.
+"""Windows of devices that report directly, when an intermediary copies reports.
 
-A collector, or the broker's operator, has reports and makes more of them: under the same tag, or
-sealed ones, which it cannot read, under tags of devices that do not exist. What counts is one of
-each; otherwise few would pass for many, or show by how much they move what is published.
+A collector, or the broker's operator, has reports and duplicates them: under the same tag, or
+sealed ones, which it cannot read, under tags of nonexistent devices. One of each must count.
+Otherwise few devices would pass for many, or reveal by how much they move the estimates.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ _MANY = 500
 
 
 def attack_device_windows() -> Iterator[str]:
-    """Copies of what devices sent, under the same tag and others."""
     key = X25519PrivateKey.generate()
     again = "few devices whose reports come again and again are not released"
     promises = {
@@ -42,7 +41,6 @@ def attack_device_windows() -> Iterator[str]:
 
 @lru_cache(maxsize=4)
 def device_job(private_key: X25519PrivateKey | None) -> DeployedJob:
-    """A job whose devices report for themselves, sealed to a key if there is one."""
     seals = [] if private_key is None else [public_bytes(private_key).hex()]
     parameters = {"epsilon": 4, "changes": 2}
     return scene_job(
@@ -51,12 +49,11 @@ def device_job(private_key: X25519PrivateKey | None) -> DeployedJob:
 
 
 def device_rows(job: DeployedJob, epoch: int, devices: int) -> list[bytes]:
-    """What a collector writes of so many devices: of each a tag, and a report of one word."""
     assert job.devices is not None
     coins, key = cryptographic_generator(), job.devices.key_at(epoch)
     population = job.randomizer()
     population.enrol(_MANY, coins)
-    # Of some of them nothing is due.
+    # Some of them have no report due.
     words = written_out(population.report(epoch, np.ones(_MANY, np.int8), None, coins))
     rows = []
     for device in range(devices):
@@ -70,7 +67,6 @@ def device_rows(job: DeployedJob, epoch: int, devices: int) -> list[bytes]:
 
 
 def record_of(job: DeployedJob, epoch: int, rows: Sequence[bytes]) -> bytes:
-    """A record of these rows."""
     assert job.devices is not None
     key = job.devices.key_at(epoch)
     array = np.frombuffer(b"".join(rows), np.uint8).reshape(len(rows), -1)
@@ -107,7 +103,7 @@ def _copies(private_key: X25519PrivateKey) -> str:
 
 
 def _speaks_against(scene: Scene, devices: int) -> str:
-    """What speaks against a first window into which so many devices have sent a report each."""
+    """Return the evidence against a first window of one report by each device."""
     said = scene.manifests()[1].contributors
     if said != devices:
         return f"a manifest says that {said} devices are in, who are {devices}"

@@ -1,4 +1,4 @@
-"""Examples of protocols that attacks on the implementation run with."""
+"""Protocol examples for attacks on the implementation."""
 
 from __future__ import annotations
 
@@ -13,14 +13,12 @@ from tests.conformance.cases import CASES, Case
 EXAMPLES = [
     pytest.param(case, marks=() if case.number == 0 else pytest.mark.verify) for case in CASES
 ]
-"""``make test`` takes the first one of each protocol, ``make verify`` all of them."""
+"""``make test`` runs the first one of each protocol, ``make verify`` all of them."""
 
 
 def case_of(name: str, number: int = 0) -> Case:
-    """Return an example of a protocol."""
     return find_cases(name)[number]
 
 
 def with_entry(case: Case, **changed: Any) -> Case:
-    """Return the example with changes of its registry entry."""
     return replace(case, protocol=replace(case.protocol, **changed))

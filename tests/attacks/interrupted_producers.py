@@ -1,8 +1,7 @@
-"""What a producer sends that is stopped, started and asked again at the worst moments.
+"""Records of a producer that is stopped, restarted and called again at the worst moments.
 
-The same values and coins, once with nothing going wrong: whatever happens on the way, the records
-that arrive have to be the same, byte for byte. So nothing that was drawn is drawn again, and
-nothing that was used up is forgotten.
+The same values and randomness run once without faults. Whatever happens, the records that arrive
+must be equal byte for byte, so nothing is redrawn and no spending is lost.
 """
 
 from __future__ import annotations
@@ -33,14 +32,13 @@ from tests.support.new_jobs import new_job
 _EPOCHS: Final = 4
 _DEVICES: Final = 40
 _MANY: Final = 200
-"""Devices of which some draw differently from others, whatever they draw."""
+"""Enough devices that some draws differ in any case."""
 
 Sent: TypeAlias = list[tuple[str, int, bytes]]
 
 
 def attack_interrupted(case: Case) -> Iterator[str]:
-    """A producer of one protocol that is interrupted in several ways."""
-    # Who helps to learn waits for the model of the epoch before, which nobody publishes here.
+    # A learning device waits for the previous epoch's model, which is not published here.
     epochs = _EPOCHS if case.protocol.learning is None else 1
     job = job_of(case, epochs=epochs, minimum=_DEVICES)
     values, others = other_values(case, epochs, _DEVICES, np.arange(_DEVICES))
@@ -67,7 +65,7 @@ def attack_interrupted(case: Case) -> Iterator[str]:
 
 
 def attack_renewal() -> Iterator[str]:
-    """A producer whose devices begin another horizon."""
+    """Interrupt a producer whose devices start another horizon."""
     return broken(
         {"in every horizon devices draw anew what their privacy rests on": _renewed},
     )
@@ -88,14 +86,12 @@ def _sent(
     full: bool = False,
     again: NDArray[np.int8] | None = None,
 ) -> Sent:
-    """The records that arrive.
+    """Return the records that arrive.
 
     Args:
-        job: of several epochs.
-        values: of every epoch and device.
-        restarted: a process has its end after each epoch.
-        full: the disk is, when an epoch is closed for the first time.
-        again: other values, which every epoch is closed with once more.
+        restarted: True if the process ends after each epoch.
+        full: True if the disk is full when an epoch is first closed.
+        again: Other values with which every epoch is closed once more.
     """
     log = MemoryLog()
     with tempfile.TemporaryDirectory() as folder:
@@ -109,7 +105,7 @@ def _sent(
                 name="attacked",
                 transport=MemoryDriver(log),
                 generators=_generators,
-                # Of a drawing that did not happen nobody knows the id.
+                # The id of a drawing that did not happen is unknown.
                 identifiers=lambda: identity("drawing", epoch),
             )
 
@@ -120,7 +116,6 @@ def _sent(
             if full:
                 with suppress(ProducerError):
                     producer.close_together(epoch, _no_room)
-                # Who refuses what was not drawn sends less.
                 with suppress(ProducerError, ValueError):
                     producer.close(epoch)
             else:
@@ -129,7 +124,7 @@ def _sent(
                 producer.shut()
                 producer = opened()
             if again is not None:
-                # A randomizer that refuses by itself has drawn nothing either.
+                # A randomizer that rejects by itself has not drawn either.
                 with suppress(ProducerError, ValueError):
                     producer.report_all(epoch, again[epoch - 1])
                     producer.close(epoch)
@@ -147,7 +142,6 @@ def _no_room() -> None:
 
 
 def _generators(purpose: str, number: int) -> np.random.Generator:
-    """Coins that are a function of what is drawn."""
     digest = hashlib.sha256(f"{purpose} {number}".encode()).digest()
     return seeded_generator(int.from_bytes(digest[:6]))
 

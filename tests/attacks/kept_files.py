@@ -1,8 +1,8 @@
-"""Whether others on the machine read what is kept there: keys, and what devices have drawn.
+"""Access by other users of the machine to stored keys and device draws.
 
-Everything that holds a secret is made by the installed code, in a process whose mask of modes hides
-nothing, in folders that are not there yet; then access to it is opened, bit by bit, and it is read
-once more. And whoever holds a key must not show it where it is written into a log.
+The installed code creates everything that contains a secret, with an empty umask and in new
+folders. Then access is opened bit by bit, and it is read once more. A key holder must not reveal
+the key when it is logged.
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ Use = Callable[[Path], object]
 
 
 def attack_files() -> Iterator[str]:
-    """What is kept on a machine that others use, too."""
     return broken(
         {
             "what holds a secret is made for its owner alone, and so are its folders": _made,
@@ -64,7 +63,7 @@ def _locked(path: Path) -> None:
     FolderLock(path.with_suffix(""), "an audit").release()
 
 
-# What makes a file at a path, whose folder may be missing, and what reads it.
+# Function that creates a file, whose folder may be missing, and function that reads it.
 _KEYS: Final[dict[str, tuple[Use, Use]]] = {
     "the noise key": (NoiseKey.at, NoiseKey.read),
     "the collectors' key": (CollectorKey.at, CollectorKey.read),
@@ -109,7 +108,6 @@ def _opened() -> str:
 
 
 def _does(use: Use, path: Path) -> bool:
-    """Whether it is not refused."""
     try:
         use(path)
     except (DpstreamError, DeviceError, OSError):
@@ -119,7 +117,7 @@ def _does(use: Use, path: Path) -> bool:
 
 @contextmanager
 def _unmasked() -> Iterator[Path]:
-    """A folder, and no mask that takes access away from what is made in it."""
+    """Yield a folder, with an umask that removes no access."""
     with tempfile.TemporaryDirectory() as folder:
         before = os.umask(0)
         try:

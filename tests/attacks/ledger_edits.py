@@ -1,9 +1,9 @@
-"""Whether what is done to the ledger afterwards is found, and takes no charge away unseen.
+"""Detection of later edits to the ledger, so that no charge disappears unseen.
 
-The attacker rewrites the topic as its broker's operator could, with other bytes or fewer of them,
-and keeps its form: the entries are as dpstream writes them. The ledger alone has to tell, without
-what else is kept; only its end is nobody's but those who have kept a head. Found exactly, never by
-chance.
+The attacker rewrites the topic, as its broker's operator could, with other bytes or fewer of them,
+but keeps its format: the entries are as dpstream writes them. The ledger alone must detect edits,
+without other data. Only edits of its end are undetectable except by holders of a saved head.
+Detection is exact, never random.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ Log = Sequence[tuple[int, bytes]]
 
 
 def attack_ledger() -> Iterator[str]:
-    """Edits, cuts, and other orders of what was charged."""
     promises = {
         "a charge that is made smaller afterwards is found": _smaller,
         "an entry that is taken out, moved, doubled or put in is found": _rearranged,
@@ -69,7 +68,7 @@ def _finds(log: Log, kept: str | None = None) -> bool:
 
 
 def _unfound(logs: Iterator[tuple[str, Log]]) -> str:
-    """What is done and not found; empty if all of it is."""
+    """Return the undetected edits, or an empty text."""
     if _finds(_honest()):
         return "a ledger that nobody has touched is called damaged"
     return next((f"{what}, and nobody notices" for what, log in logs if not _finds(log)), "")
@@ -78,7 +77,7 @@ def _unfound(logs: Iterator[tuple[str, Log]]) -> str:
 def _smaller() -> str:
     def edited() -> Iterator[tuple[str, Log]]:
         log = _honest()
-        # The last record has none behind it that names its hash.
+        # The last record has no successor that contains its hash.
         for place, (offset, record) in enumerate(log[:-1]):
             for change in ({"epsilon": 0.5}, {"delta": 0.0}, {"population": "teachers"}):
                 body = json.loads(record)

@@ -1,8 +1,8 @@
-"""Whether released windows tell who sent what: by their order, or by ids of batches and producers.
+"""Links from released windows to senders: by order, or by ids of batches and producers.
 
-Of two people with different values, each with a producer of its own, one is the first to report. If
-they exchange their values, what is released has to look the same with the same probability, and no
-record of it may hold the id of a producer or of one of its batches.
+Of two users with different values, each with a producer of its own, one reports first. If they
+exchange their values, the released window must have the same distribution, and no record of it may
+contain the id of a producer or of one of its batches.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from dpstream.topics.chunks import decode_chunk
 from dpstream.topics.frames import CodecError
 from dpstream.topics.names import Role
 
-# Devices that say nearly the truth, so that only the order hides who sent what; in words that no
-# table of counts holds, whose order is lost in any case.
+# Devices that report almost the true value, so that only the order hides the sender. Their words do
+# not fit a table of counts, whose order is lost in any case.
 _JOB = {
     "name": "audit",
     "protocol": "laplace_histogram",
@@ -29,17 +29,15 @@ _JOB = {
     "topics": {"partitions": 2},
 }
 _HELD = ((1, 2), (2, 1))
-"""The items of the first person to report and of the second, before and after the exchange."""
+"""Items of the first and the second user to report, before and after the exchange."""
 
 
 def attack_linkage(order: str, trials: int, coins: np.random.Generator, false_alarm: float) -> str:
-    """Exchange the values of two people, and look for their order and ids in released windows.
+    """Exchange the values of two users, and look for their order and ids in released windows.
 
     Args:
-        order: of windows, as in job files.
-        trials: half of the windows that are judged. As many of either arrangement are drawn before.
-        coins: all that is drawn.
-        false_alarm: maximum probability of a reason against a correct stage.
+        trials: Half the number of judged windows. As many of each arrangement are drawn before.
+        false_alarm: Maximum probability of a reason against a correct stage.
 
     Returns:
         How a window links a report to its sender, or an empty text.
@@ -52,7 +50,7 @@ def attack_linkage(order: str, trials: int, coins: np.random.Generator, false_al
     job = deploy_job(make_job(values), deployed_at=0)
     linked: list[str] = []
     judged = 2 * trials
-    # Those that are judged are of either arrangement by a fair coin.
+    # A fair coin decides the arrangement of each judged window.
     first = int(coins.binomial(judged, 0.5))
 
     def drawn(held: tuple[int, int], windows: int) -> Sights:
@@ -73,14 +71,11 @@ def attack_linkage(order: str, trials: int, coins: np.random.Generator, false_al
 
 
 class _Log(MemoryLog):
-    """Topics that remember the ids of producers and batches."""
-
     def __init__(self) -> None:
         super().__init__()
         self.identities: set[bytes] = set()
 
     def append(self, action: Append) -> None:
-        """Write a record, and note whose it is."""
         if action.role is Role.REPORTS:
             try:
                 batch: Batch = decode_batch(action.value)
@@ -94,7 +89,7 @@ class _Log(MemoryLog):
 def _window(
     job: DeployedJob, held: tuple[int, int], coins: np.random.Generator, linked: list[str]
 ) -> Sight:
-    """Words of a released window in their order, each at a place of its own."""
+    """Return the words of a released window in order, each tagged with its position."""
 
     def generators(purpose: str, number: int) -> np.random.Generator:
         return coins

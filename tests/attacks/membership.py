@@ -1,8 +1,7 @@
-"""Whose reports released windows hold, when the broker hands records on as its operator likes.
+"""Membership of released windows, when the broker's operator controls delivery.
 
-What every producer sent is known here, so that each window can be compared with what its manifest
-says of it. That is a matter of what arrives alone: whatever is drawn, a correct stage is never
-convicted.
+The reports of every producer are known here, so that each window can be compared with its manifest.
+The result depends only on what arrives: whatever is drawn, a correct stage never fails.
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ MINIMUM = 4
 
 
 def attack_membership() -> Iterator[str]:
-    """Too few devices, copies, parts, strangers: what may be released of them."""
     promises = {
         "a window of fewer devices than the minimum is not released, whoever is enrolled or late": (
             _too_few
@@ -43,18 +41,13 @@ def attack_membership() -> Iterator[str]:
 
 @lru_cache(maxsize=1)
 def plain_job() -> DeployedJob:
-    """A job whose windows hold just what devices sent, nearly the truth."""
+    """Build a job whose windows contain only reports, almost the true values."""
     parameters = {"epsilon": 12, "domain": ["a", "b"]}
     return scene_job("laplace_histogram", parameters, minimum=MINIMUM)
 
 
 def speaks_against(scene: Scene, senders: Sequence[Sent]) -> str:
-    """What speaks against the windows of a scene; empty if nothing does.
-
-    Args:
-        scene: of which all windows are decided.
-        senders: who sent something, whether or not they are in.
-    """
+    """Return the evidence against the finalized windows of a scene, or an empty text."""
     minimum = scene.job.shuffle.minimum
     for epoch, manifest in scene.manifests().items():
         inside = scene.inside(epoch)
@@ -72,7 +65,6 @@ def speaks_against(scene: Scene, senders: Sequence[Sent]) -> str:
 
 
 def _of(job: DeployedJob, north: Sequence[object], south: Sequence[object]) -> tuple[Sent, Sent]:
-    """What two producers send of two epochs in which their devices have these values."""
     coins = cryptographic_generator()
     return draw(job, "north", [north] * 2, coins), draw(job, "south", [south] * 2, coins)
 
@@ -81,12 +73,12 @@ def _too_few() -> str:
     job = plain_job()
     absent = [1, 2, 1, *[None] * MINIMUM]
     for north, south, first, then in (
-        # Of whom everybody is there: one device less than is asked for, and as many.
+        # All present: one device fewer than the minimum, and exactly the minimum.
         ([1, 2], [1], "both", "both"),
         ([1, 2], [1, 2], "both", "both"),
         # Many are enrolled, and few of them report.
         (absent, [None], "both", "both"),
-        # Of whom some come too late for the second window, and were in the first.
+        # Some are too late for the second window, and were in the first.
         ([1, 2, 1, None], [2, 2], "both", "one"),
         ([1, 2, 1], [2, 2], "one", "one"),
     ):
@@ -108,7 +100,7 @@ def _too_few() -> str:
 def _handed_on(
     senders: Sequence[Sent], records: Sequence[bytes], registered: Sequence[Sent]
 ) -> tuple[Scene, str]:
-    """A window of `registered` into which these records come, and what speaks against it."""
+    """Deliver records to a window of `registered` producers, and return the evidence against it."""
     scene = Scene(plain_job(), cryptographic_generator())
     scene.register(*registered)
     scene.hand_on(1, records)
@@ -152,7 +144,7 @@ def _strangers() -> str:
 
 
 def _in_two(sent: Sent) -> tuple[bytes, bytes, bytes]:
-    """The same reports of a first epoch in two batches, as of a larger producer, and their end."""
+    """Return the reports of a first epoch as two batches, and the punctuation."""
     batch = decode_batch(sent.records[1][0])
     drawing = drawing_of(batch.batch)
     assert batch.words.counts is None

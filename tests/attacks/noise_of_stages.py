@@ -1,9 +1,9 @@
-"""Whether the noise that the shuffle stage adds is there, and is that of its window alone.
+"""Presence of the shuffler's noise, and its independence between windows.
 
-Of a window one noisy version may exist, and of two windows no noise twice: two versions could be
-averaged, and in the difference of two windows with one noise there is none. So the attacker runs
-the stage again: at other epochs, under another deployment, with another key. A correct stage is
-convicted with a probability below 1e-16: where noises are the same by chance.
+A window must have a single noisy version, and no two windows the same noise: two versions could be
+averaged, and equal noise cancels in a difference. The attacker therefore reruns the stage: at other
+epochs, under another deployment, with another key. A correct stage fails with a probability below
+1e-16, when noises are equal by chance.
 """
 
 from __future__ import annotations
@@ -24,13 +24,12 @@ _HERE, _ELSEWHERE = bytes(16), bytes(15) + b"\1"
 
 @dataclass(frozen=True, slots=True)
 class Noisy:
-    """A kind of noise.
+    """Kind of noise.
 
     Attributes:
-        job: makes a job with it, of a deployment and a key.
-        values: of the devices of a producer, at every epoch.
-        noise: what a window holds beside what was sent; of sums, but for a constant.
-        words: how many a window has; None if it may be any number.
+        job: Builds a job with it, from a deployment and a key.
+        noise: Content of a window beyond the reports; of sums, up to a constant.
+        words: Number of words of a window; None for any number.
     """
 
     job: Callable[[bytes, NoiseKey], DeployedJob]
@@ -40,12 +39,12 @@ class Noisy:
 
 
 def attack_dummies() -> Iterator[str]:
-    """Dummies: there, and of their window alone."""
+    """Attack dummies: present, and independent between windows."""
     return _attack(DUMMIES)
 
 
 def attack_sums() -> Iterator[str]:
-    """Sums: noisy, by a noise of their window alone, and released without the words."""
+    """Attack sums: noise independent between windows, and release without the words."""
     return _attack(SUMS)
 
 
@@ -88,14 +87,7 @@ def _other_keys(noisy: Noisy, key: NoiseKey) -> str:
 def _noises(
     noisy: Noisy, deployment: bytes, key: NoiseKey, used: NoiseKey | None
 ) -> list[object] | str:
-    """The noise of the window of each epoch, or what speaks against the windows already.
-
-    Args:
-        noisy: a kind of noise.
-        deployment: of the job.
-        key: that it was deployed with.
-        used: that the worker has.
-    """
+    """Return the noise of each epoch's window, or evidence; `used` is the worker's key."""
     job, coins = noisy.job(deployment, key), cryptographic_generator()
     scene = Scene(job, coins, used)
     senders: list[Sent] = [
@@ -121,7 +113,7 @@ def _noises(
 
 @lru_cache(maxsize=8)
 def dummies_job(deployment: bytes, key: NoiseKey) -> DeployedJob:
-    """A job to which the stage adds dummies, in so many cells that no two draws are alike."""
+    """Build a job with dummies in enough cells that no two draws are equal."""
     domain = [f"item {number}" for number in range(40)]
     parameters = {"epsilon": 1, "delta": 1e-6, "domain": domain, "dummies": "shuffle"}
     return scene_job("count_min", parameters, minimum=2, deployment=deployment, key=key)
@@ -129,7 +121,7 @@ def dummies_job(deployment: bytes, key: NoiseKey) -> DeployedJob:
 
 @lru_cache(maxsize=8)
 def sums_job(deployment: bytes, key: NoiseKey) -> DeployedJob:
-    """A job of which the stage releases noisy sums, of a noise so wide that none comes again."""
+    """Build a job with noisy sums, of noise so wide that it never repeats."""
     parameters = {"epsilon": 1e-6, "delta": 1e-6, "changes": 1, "dummies": "shuffle"}
     return scene_job("shuffled_counts", parameters, minimum=2, deployment=deployment, key=key)
 

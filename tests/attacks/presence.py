@@ -1,6 +1,6 @@
-"""Whether who is enrolled, present or silent depends on values: it is public.
+"""Independence of enrollment and presence, which are public, from values.
 
-Two runs with the same coins, and other values of people who come, fall silent and leave.
+Two runs with the same randomness, and other values of users who enroll, are absent and leave.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ _LEAVING: Final = _USERS[10:]
 
 
 def attack_presence() -> Iterator[str]:
-    """What a producer tells of who is there."""
     return broken(
         {
             "those who are named are present, and nobody else": _silent,
@@ -43,8 +42,6 @@ def _job() -> DeployedJob:
 
 
 class _Watched:
-    """A producer, and what it tells of every epoch."""
-
     def __init__(self) -> None:
         self._job = _job()
         self._log = MemoryLog()
@@ -57,13 +54,12 @@ class _Watched:
         )
 
     def close(self, epoch: int, values: Mapping[str, int]) -> None:
-        """Report these, and close the epoch."""
         self.producer.report(epoch, values)
         self.producer.close(epoch)
 
     @property
     def told(self) -> list[tuple[int, int]]:
-        """Who is present and who is enrolled, of every epoch."""
+        """Numbers of present and enrolled devices at every epoch."""
         values = [
             value
             for partition in range(len(self._job.start_offsets[Role.REPORTS]))
@@ -81,7 +77,7 @@ def _silent() -> str:
         named = (_USERS, _SOME, (), _USERS[3:9])
         for epoch, users in enumerate(named, 1):
             watched.close(epoch, dict.fromkeys(users, value))
-            # Rows that come when their epoch is closed are of no other one.
+            # Rows that arrive when their epoch is closed must not count for another one.
             with suppress(ProducerError):
                 watched.producer.report(epoch, dict.fromkeys(_USERS, value))
         if watched.told != [(len(users), len(_USERS)) for users in named]:

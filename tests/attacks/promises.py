@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias
 
 Promises: TypeAlias = Mapping[str, Callable[[], str]]
-"""By promise, a check that returns why it is broken, or an empty text."""
+"""Checks by promise. Each returns why its promise is broken, or an empty text."""
 
 
 def broken(promises: Promises) -> Iterator[str]:
-    """Check promises in turn, and yield each broken one with its reason."""
     for promise, check in promises.items():
         reason = check()
         if reason:

@@ -1,4 +1,4 @@
-"""Whether what privacy rests on is drawn once, by a cryptographic generator, and told to nobody."""
+"""Privacy-relevant randomness: drawn once, by a cryptographic generator, and kept secret."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from tests.attacks.changed_values import other_values
 from tests.attacks.promises import broken
 
 EPOCHS, DEVICES = 4, 12
-# Devices of which some draw differently from others.
+# Enough devices that some draws differ.
 _MANY = 200
-# Of secret state that is looked for: what is shorter is found by chance.
+# Minimum bytes of secret state to search for: shorter ones are found by chance.
 _LONG_ENOUGH = 8
 
 
 def attack_generators() -> Iterator[str]:
-    """What every protocol draws with: the generator, and what becomes of it after a fork."""
+    """Check the generator of every protocol, also after a fork."""
     return broken(
         {
             "devices and stages draw from a cryptographic generator with a key of its own": (
@@ -43,7 +43,7 @@ def attack_generators() -> Iterator[str]:
 
 
 def attack_randomness(case: Case) -> Iterator[str]:
-    """What one protocol draws: once, also where its producer is killed, and told to nobody."""
+    """Check one protocol's draws: once, even if its producer is killed, and secret."""
     promises = {
         "an epoch that was drawn before a crash is sent as it was drawn": _crash,
         "devices that are restored go on with what they drew": _restart,
@@ -77,11 +77,10 @@ def _forks() -> str:
 
 
 def _in_a_child(draw: Callable[[], bytes]) -> bytes:
-    """What a forked child draws."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        # Nothing of the parent is to be ended or written twice.
+        # The child must not run the parent's cleanup or flush its buffers.
         try:
             os.write(writer, draw())
         finally:
@@ -98,12 +97,11 @@ class _Crash(Exception):  # noqa: N818 - it is what happens
 
 
 class _CrashingDriver(MemoryDriver):
-    """Is killed at the first record of reports, once it is asked to."""
+    """Driver that dies at the first record of reports once requested."""
 
     crashes = False
 
     def carry_out(self, action: Any) -> object:
-        """Carry one action out."""
         if self.crashes and isinstance(action, Append):
             raise _Crash
         return super().carry_out(action)
@@ -161,7 +159,7 @@ def _restart(case: Case) -> str:
 
 
 def _drawn_once(case: Case) -> str:
-    """What differs between devices that have seen nothing was drawn; it has to stay as it is."""
+    """Return differences between devices that have seen nothing. Their state must stay as drawn."""
     devices, others = (case.protocol.randomizer(case.law) for _ in range(2))
     for each in (devices, others):
         each.enrol(_MANY, cryptographic_generator())
@@ -179,14 +177,11 @@ def _drawn_once(case: Case) -> str:
 
 
 class _Listening(MemoryLog):
-    """Topics of which nothing is forgotten."""
-
     def __init__(self) -> None:
         super().__init__()
         self.written: list[bytes] = []
 
     def append(self, action: Append) -> None:
-        """Write a record, and remember it."""
         self.written += [action.value, action.key or b"", repr(action.headers).encode()]
         super().append(action)
 
@@ -221,7 +216,7 @@ def _secrets(case: Case) -> str:
 
 
 def _bytes_of(producer: Producer) -> dict[bytes, str]:
-    """Secret state of each device that is too long to be somewhere by chance."""
+    """Return secret state of each device that is too long to occur by chance."""
     found: dict[bytes, str] = {}
     for name, array in producer.store.arrays().items():
         for row in array:

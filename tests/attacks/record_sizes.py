@@ -1,8 +1,7 @@
-"""Whether sizes or numbers of records and boxes say what is in them.
+"""Independence of sizes and numbers of records and ciphertexts from their content.
 
-What the devices of a producer hold goes to extremes: nothing, all of them the same, everybody
-something else. Where messages hide in the crowd their number is a secret, and a table of counts
-must not grow with the largest of them.
+The values of a producer's devices are extreme: none, all equal, all different. Where messages hide
+in the crowd their number is secret, and a table of counts must not grow with its largest count.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from dpstream.topics.sealed_batches import decode_sealed_batch, open_batch
 from tests.attacks.promises import broken
 
 _DEVICES: Final = 400
-"""More than a count of one byte can tell."""
+"""More than a one-byte count can hold."""
 _FEW: Final = 3
 _NOBODY: Final = "11" * 32
 _SEALED: Final[dict[str, Any]] = {
@@ -40,7 +39,6 @@ _SEALED: Final[dict[str, Any]] = {
 
 
 def attack_sizes(case: Case) -> Iterator[str]:
-    """Records of a producer of many devices, of one protocol."""
     job = job_of(case, epochs=1, minimum=_DEVICES)
     return broken(
         {"records are as many and as long whatever devices hold": lambda: _lengths(job, case)},
@@ -48,7 +46,6 @@ def attack_sizes(case: Case) -> Iterator[str]:
 
 
 def attack_boxes() -> Iterator[str]:
-    """What one shuffle instance sees that opens its batches."""
     return broken(
         {"boxes for every instance are as many whatever devices hold": _boxes},
     )
@@ -101,7 +98,6 @@ def _boxes() -> str:
 def _opened(
     job: DeployedJob, keys: KeyRing, records: list[tuple[str, int, bytes]]
 ) -> Iterator[tuple[str, int]]:
-    """How many boxes there are in each batch."""
     locks = {role.value: job.locks.of_batch(role, 1) for role in job.route.reports}
     for role, _, value in records:
         if kind_of(value) is RecordType.SEALED_BATCH:

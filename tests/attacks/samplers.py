@@ -1,7 +1,7 @@
-"""Many draws of samplers beside the law of each: dummies, signs, words, labels, permanent answers.
+"""Samples compared with exact distributions: dummies, signs, words, labels, permanent answers.
 
-All that can be drawn is compared with its exact probability, by the binomial law; a sampler that is
-right is doubted with a probability of at most `false_alarm`.
+Every outcome is compared with its exact probability by the binomial distribution. A correct sampler
+fails with a probability of at most `false_alarm`.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from dpstream.randomizers.shuffled_counts.shuffled_item_counts.calibration impor
 Coins = np.random.Generator
 Drawn = Iterable[Hashable]
 Shares = Mapping[Hashable, float]
-# Of what is drawn one by one.
+# Number of samples drawn one at a time.
 _TRIALS = 1_000
-# Outcomes less likely than this are put together.
+# Outcomes less likely than this are combined.
 _LEAST = 1e-3
 
 
 def sampled_draws(coins: Coins, false_alarm: float) -> dict[str, str]:
-    """Return, by sampler, which draw its law makes unlikely, or an empty text."""
+    """Return, by sampler, an outcome that its distribution makes unlikely, or an empty text."""
     return {
         what: compare(*sample(coins), false_alarm / len(SAMPLED))
         for what, sample in SAMPLED.items()
@@ -41,7 +41,7 @@ def sampled_draws(coins: Coins, false_alarm: float) -> dict[str, str]:
 
 
 def compare(drawn: Drawn, law: Shares, false_alarm: float) -> str:
-    """Return an outcome that was drawn more or less often than its law allows, or an empty text."""
+    """Return an outcome drawn more or less often than its distribution allows, or an empty text."""
     seen, rare = Counter(drawn), "something less likely"
     trials = seen.total()
     shares = {each: likely for each, likely in law.items() if likely >= _LEAST}
@@ -64,7 +64,7 @@ def compare(drawn: Drawn, law: Shares, false_alarm: float) -> str:
 def _dummies(
     dummies: Dummies, contributors: int, law: stats.rv_discrete
 ) -> Callable[[Coins], tuple[Drawn, Shares]]:
-    """Of three cells, two are looked at together: they are independent, with the same law."""
+    """Sample two of three cells jointly: they are independent, with the same distribution."""
 
     def sample(coins: Coins) -> tuple[Drawn, Shares]:
         drawn = (
@@ -83,7 +83,7 @@ def _dummies(
 def _counted(
     dummies: Dummies, contributors: int, law: stats.rv_discrete
 ) -> Callable[[Coins], tuple[Drawn, Shares]]:
-    """The same of all cells at once, each a draw of its own."""
+    """Sample all cells at once, each a draw of its own."""
 
     def sample(coins: Coins) -> tuple[Drawn, Shares]:
         drawn = dummies.counts(contributors, 20_000, coins).tolist()
@@ -93,7 +93,6 @@ def _counted(
 
 
 def _signs(coins: Coins) -> tuple[Drawn, Shares]:
-    """Which of four signs are reversed."""
     law = ComposedLaw((40, 15, 6, 2, 1))
     drawn = law.sample(20_000, coins)
     return map(tuple, (drawn < 0).tolist()), {
@@ -104,7 +103,7 @@ def _signs(coins: Coins) -> tuple[Drawn, Shares]:
 
 
 def _words(coins: Coins) -> tuple[Drawn, Shares]:
-    """A message of an item is any word of it, and no other."""
+    """Sample messages of an item: any of its words, and no other."""
     asked = ShuffledCountsParameters(
         4.0, 0.1, dummies="shuffle", domain=tuple("abcdefgh"), buckets=3
     )
@@ -120,13 +119,12 @@ def _words(coins: Coins) -> tuple[Drawn, Shares]:
 
 
 def _labels(coins: Coins) -> tuple[Drawn, Shares]:
-    """Which of three instances two messages of one device come to, each by itself."""
+    """Sample the shufflers, of three, that two messages of one device go to independently."""
     reports = np.array([[7], [8]], np.uint8)
     return _instances(lambda: divide(reports, 3, None, coins)), _NINTHS
 
 
 def _counted_labels(coins: Coins) -> tuple[Drawn, Shares]:
-    """The same of messages that are counted."""
     reports = CountedWords(np.array([[7], [8]], np.uint8), np.ones(2, np.uint8))
     return _instances(lambda: divide(reports, 3, None, coins)), _NINTHS
 
@@ -144,7 +142,7 @@ _NINTHS: Shares = dict.fromkeys(product(range(3), repeat=2), 1 / 9)
 
 
 def _answers(coins: Coins) -> tuple[Drawn, Shares]:
-    """The answers of a device to both values of a bit; and that it answers the same again."""
+    """Sample answers to both values of a bit, checking that repeated answers are equal."""
     reversed_, cells = 0.3, 8
     bits = PermanentBits(cells, round(reversed_ * 2**32))
     nothing, everything = (np.array([row]) for row in ([0] * cells, range(1, cells + 1)))

@@ -1,7 +1,7 @@
-"""Scenes in which the stage that decides windows is attacked.
+"""Scenarios for attacks on the stage that finalizes windows.
 
-What producers or devices sent is drawn before; the attacker is the broker's operator, who hands it
-on late, twice, in part or in another order, and who stops workers and starts others in their place.
+Reports of producers or devices are drawn in advance. The attacker is the broker's operator, who
+delivers them late, twice, in part or in another order, and stops and replaces workers.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from dpstream.topics.names import Role
 from dpstream.topics.words import Words
 
 NOW = 1_700_000_000_000
-"""The broker's clock, milliseconds since 1970: after all epochs of `scene_job`."""
+"""Broker's clock, milliseconds since 1970: after all epochs of `scene_job`."""
 EPOCHS = 3
 GRACE = 60.0
 PATIENT = (0.0, GRACE + 1, 2 * GRACE + 2)
-"""Moments, in seconds, by which a worker has decided all that has come."""
+"""Times in seconds by which a worker has finalized everything that arrived."""
 
 Held = Counter[tuple[int, ...]]
-"""How often each word is there."""
+"""Multiplicity of each word."""
 
 
 def scene_job(
@@ -51,7 +51,7 @@ def scene_job(
     key: NoiseKey | None = None,
     **sections: Any,
 ) -> DeployedJob:
-    """A job of a few epochs that are over, whose windows wait for a minute."""
+    """Build a job of a few finished epochs, with a grace period of a minute."""
     shuffle = {"minimum": minimum, "grace": f"{GRACE:g} s"}
     values = {
         "name": "audit",
@@ -68,15 +68,7 @@ def scene_job(
 
 @dataclass(frozen=True)
 class Sent:
-    """What one producer sends.
-
-    Attributes:
-        name: of the producer.
-        registration: its record.
-        records: by epoch, batches and after them the punctuation.
-        present: by epoch, how many of its devices report.
-        words: by epoch, what they say.
-    """
+    """Records of one producer. `present` and `words` are by epoch, like the records."""
 
     name: str
     registration: bytes
@@ -88,14 +80,7 @@ class Sent:
 def draw(
     job: DeployedJob, name: str, values: Sequence[Sequence[Any]], coins: np.random.Generator
 ) -> Sent:
-    """Have a producer draw its epochs from 1 on.
-
-    Args:
-        job: whose reports are drawn.
-        name: of the producer.
-        values: of every epoch, those of all of its devices; None where one is absent.
-        coins: all that is drawn.
-    """
+    """Let a producer draw its epochs from 1 on. A value of None is an absent device."""
     log = MemoryLog(clock=lambda: NOW)
     producer = Producer(
         job,
@@ -123,12 +108,10 @@ def draw(
 
 
 def batches_of(records: Sequence[bytes]) -> list[Words]:
-    """The words of the batches among records."""
     return [decode_batch(each).words for each in records if kind_of(each) is RecordType.BATCH]
 
 
 def punctuation_of(records: Sequence[bytes]) -> Punctuation:
-    """The punctuation among records."""
     (found,) = (
         decode_punctuation(each) for each in records if kind_of(each) is RecordType.PUNCTUATION
     )
@@ -136,7 +119,6 @@ def punctuation_of(records: Sequence[bytes]) -> Punctuation:
 
 
 def held_by(pieces: Sequence[Words]) -> Held:
-    """How often each word is in all of these."""
     held: Held = Counter()
     for words in pieces:
         counts = np.ones(words.rows, np.int64) if words.counts is None else words.counts
@@ -147,14 +129,7 @@ def held_by(pieces: Sequence[Words]) -> Held:
 
 @dataclass(eq=False)
 class Scene:
-    """The topics of a job, on which the attacker decides what arrives when, and who works.
-
-    Attributes:
-        job: the deployed job.
-        coins: of the workers.
-        noise_key: that workers are given.
-        keys: the same, of sealed reports.
-    """
+    """Topics of a job with delivery and workers under the attacker's control."""
 
     job: DeployedJob
     coins: np.random.Generator
@@ -163,17 +138,15 @@ class Scene:
     log: MemoryLog = field(default_factory=lambda: MemoryLog(clock=lambda: NOW))
 
     def register(self, *senders: Sent) -> None:
-        """Let producers be known, in this order."""
         for sent in senders:
             self.log.append(Append(Role.PRODUCERS, 0, sent.registration))
 
     def hand_on(self, epoch: int, records: Sequence[bytes]) -> None:
-        """Let records of an epoch arrive."""
         for value in records:
             self.log.append(Append(Role.REPORTS, self.job.topics.partition_of(epoch), value))
 
     def worker(self, *moments: float) -> SteppedWorker:
-        """A worker that takes all partitions over and works at these moments, in seconds."""
+        """Return a worker that takes over all partitions and runs at these times, in seconds."""
         stage = build_stage(
             self.job,
             "shuffle",
@@ -190,18 +163,15 @@ class Scene:
         return SteppedWorker(MemoryWorker(stage, self.log, _Fenced(self.log)), partitions, moments)
 
     def work(self, *moments: float) -> None:
-        """Have a worker do all it can at these moments."""
         self.worker(*moments).step()
 
     def manifests(self) -> dict[int, Manifest]:
-        """The first manifest of every epoch."""
         first: dict[int, Manifest] = {}
         for manifest in map(decode_manifest, self.log.values(Role.MANIFESTS)):
             first.setdefault(manifest.epoch, manifest)
         return first
 
     def inside(self, epoch: int) -> set[str]:
-        """The producers that the first manifest of an epoch says are in."""
         roster = Roster(self.job)
         for value in self.log.values(Role.PRODUCERS):
             roster.apply(LogRecord(0, value))
@@ -209,7 +179,7 @@ class Scene:
         return {each.name for each, is_in in zip(roster, said, strict=False) if is_in}
 
     def writings(self, epoch: int) -> list[Held]:
-        """What each whole writing of a window holds."""
+        """Return the content of each complete write of a window."""
         attempts: defaultdict[bytes, list[Words]] = defaultdict(list)
         totals: dict[bytes, int] = {}
         for partition in range(len(self.job.start_offsets[Role.SHUFFLED])):
@@ -221,27 +191,22 @@ class Scene:
 
 
 class _FencedError(Exception):
-    """Another worker has taken over what this one wants to commit."""
+    """Another worker has taken over the partition of this commit."""
 
 
 class _Fenced(MemoryDriver):
-    """Refuses commits once another worker has taken over, as Kafka does."""
+    """Driver that rejects commits once another worker has taken over, as Kafka does."""
 
     taken_over = False
 
     def carry_out(self, action: Action) -> object:
-        """Carry one action out."""
         if self.taken_over and isinstance(action, Commit):
             raise _FencedError
         return super().carry_out(action)
 
 
 class SteppedWorker:
-    """A worker that is stopped between any two of its actions.
-
-    Attributes:
-        done: whether nothing is left for it to do.
-    """
+    """Worker that can be stopped between any two of its actions, until it is `done`."""
 
     def __init__(self, worker: MemoryWorker, partitions: int, moments: tuple[float, ...]) -> None:
         self.done = False
@@ -250,17 +215,16 @@ class SteppedWorker:
         self._reply: object = None
 
     def step(self, actions: int | None = None) -> None:
-        """Carry out so many actions; all that are left if it is not said how many."""
         while not self.done and actions != 0:
             try:
                 self._reply = self._driver.carry_out(self._steps.send(self._reply))
-            # Its successor has finished with what it was about to read.
+            # Its successor has processed and deleted the records it was about to read.
             except (StopIteration, _FencedError, DeletedError):
                 self.done = True
             actions = None if actions is None else actions - 1
 
     def fence(self) -> None:
-        """Let another worker have taken over, of which this one knows nothing."""
+        """Let another worker take over without notice to this one."""
         assert isinstance(self._driver, _Fenced)
         self._driver.taken_over = True
 
@@ -275,15 +239,10 @@ def _work(worker: MemoryWorker, partitions: int, moments: tuple[float, ...]) -> 
 def taken_over_at_every_step(
     begin: Callable[[], Scene], late: Callable[[Scene], None], *, just_decided: bool = False
 ) -> Iterator[Scene]:
-    """What comes of it when a worker is stopped, another takes over, and the first wakes up.
+    """Stop a worker, let another take over, and resume the first, for every action of the first.
 
-    For every action of the first worker: it wakes up when the other one has done all that was left,
-    and, with `just_decided`, also when the other one has decided and nothing else.
-
-    Args:
-        begin: a scene in which a worker would decide a window.
-        late: what arrives after the first worker was stopped.
-        just_decided: see above.
+    The first resumes when the other has finished everything, and with `just_decided` also when the
+    other has finalized the window and done nothing else. `late` delivers records after the stop.
     """
     actions, done = 0, False
     while not done:

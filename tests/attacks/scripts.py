@@ -1,8 +1,8 @@
-"""Samplers that are given their random words, at the boundaries where draws have to change.
+"""Samplers with scripted random words, at the boundaries where draws must change.
 
-A probability that is off by 2^-64 is never seen in samples. But a draw is a function of a uniform
-integer: told the integer just below a boundary and the one at it, a sampler has to answer with
-neighbouring numbers, and where all words can be tried, each number comes as often as any other.
+A probability that is off by 2^-64 never shows in samples. But a draw is a function of a uniform
+integer: given the integer just below a boundary and the one at it, a sampler must return adjacent
+numbers, and where all words can be tried, each number must be equally frequent.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ def scripted_draws() -> dict[str, str]:
 
 
 class _Words:
-    """A generator that hands out words that are given, and refuses to draw others."""
+    """Generator that returns given words and rejects other draws."""
 
     def __init__(self, *words: int) -> None:
         self._words = list(words)
 
     def integers(self, low: int, high: int, size: int | None = None, **_: Any) -> Any:
-        """The next words; they have to be those of all 64 bits."""
+        """Return the next words, requiring draws of full 64-bit words."""
         if (low, high) != (0, 1 << _WORD_BITS):
             raise ValueError(f"integers from {low} to {high} are asked for, instead of words")
         taken = [self._words.pop(0) for _ in range(1 if size is None else size)]
@@ -66,7 +66,7 @@ def _generator(*words: int) -> np.random.Generator:
 
 
 def _tables(tables: Sequence[NoiseTable]) -> Iterator[str]:
-    """A bound is the least integer that the number after it is drawn for."""
+    """Check that each bound is the smallest integer for which the next number is drawn."""
     for table in tables:
         for bound in table.bounds:
             for uniform in {max(0, bound - 1), min(bound, (1 << TABLE_BITS) - 1)}:
@@ -80,18 +80,18 @@ def _tables(tables: Sequence[NoiseTable]) -> Iterator[str]:
 
 
 def _words_of(uniform: int) -> np.random.Generator:
-    """Such that a table compares this integer: its first 16 bits, the next 48, and the last 64."""
+    """Return a generator whose draws make a table compare this integer (16, 48 and 64 bits)."""
     first = uniform >> TABLE_BITS - _GUIDE_BITS
     after = uniform >> _WORD_BITS & (1 << _WORD_BITS - _GUIDE_BITS) - 1
     return _generator(first, after << _GUIDE_BITS, uniform & _WORD)
 
 
 def _normal() -> Iterator[str]:
-    """What is drawn for an integer u is a number n with P(below n) <= u 2^-128 < P(up to n)."""
+    """Check that the draw for an integer u is an n with P(below n) <= u 2^-128 < P(up to n)."""
     for deviation in _DEVIATIONS:
         noise = NormalNoise(deviation)
         unit = Decimal(1 << TABLE_BITS)
-        # As far as probabilities in the table may be off.
+        # Maximum error of probabilities in the table.
         doubt = Decimal(noise.distance)
         for uniform in _integers(noise):
             drawn = noise.draw(_generator(uniform >> _WORD_BITS, uniform & _WORD))
@@ -110,7 +110,7 @@ def _normal() -> Iterator[str]:
 
 
 def _integers(noise: NormalNoise) -> list[int]:
-    """Spread evenly, far out, and at bounds."""
+    """Return evenly spread integers, some in the far tails, and all at bounds."""
     even = [(2 * place + 1) << TABLE_BITS - 5 for place in range(16)]
     far = [1 << TABLE_BITS - bits for bits in (20, 40, 60)]
     bounds = [noise.bound(round(share * noise.deviation)) for share in (-2.5, 0.0, 0.7, 3.1)]
@@ -136,7 +136,7 @@ _PI = Decimal("3.141592653589793238462643383279502884197169399375105820974944592
 
 
 def _bytes() -> Iterator[str]:
-    """All bytes, and all pairs of bytes; those that are drawn again come back as the largest."""
+    """Check all bytes and all pairs of bytes, with redraws mapped to the largest number."""
     for width, sizes in ((1, range(1, 257)), (2, (257, 300, 1_000, 40_000, 65_536))):
         every = np.arange(1 << 8 * width).astype(f"<u{width}").tobytes()
         for size in sizes:
@@ -153,7 +153,7 @@ def _bytes() -> Iterator[str]:
                 return bytes(count)
 
             drawn = ByteGenerator(give).integers(0, size, 1 << 8 * width)
-            # Whatever is drawn again is 0, and comes last.
+            # Redrawn words become 0 and come last.
             often = np.bincount(drawn, minlength=size)
             often[0] -= sum(again) // width
             if len(set(often.tolist())) > 1 or often[0] != (1 << 8 * width) // size:

@@ -1,8 +1,8 @@
-"""Whether anything but the randomized view depends on values.
+"""Independence of everything but the randomized view from values.
 
-Two runs of the installed producer and stages on topics in memory: the same people, presence, times
-and coins, and other values. The second one is given the released words of the first, so that all
-that is made of them has to be the same; everything else has to be the same by itself.
+Two runs of the installed producer and stages on in-memory topics have the same users, presence,
+times and randomness, and other values. The second run releases the words of the first, so that
+everything computed from them must be equal. Everything else must be equal by itself.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from tests.support.records_seen import seen_chunk, seen_record
 
 EPOCHS, MINIMUM = 4, 12
 PRODUCERS = {"gateway": 9, "house": 2, "phone": 1}
-"""How many devices each stands for."""
+"""Number of devices of each producer."""
 ON_DISK = "gateway"
-"""The one whose state is written to files."""
+"""Producer whose state is written to files."""
 # One of many behind a gateway, and one alone.
 _CHANGED = np.array([8, 11])
 
@@ -47,16 +47,7 @@ Seen = dict[str, object]
 
 
 def compare_neighbours(case: Case, *, seed: int, released: bool = True) -> str:
-    """Run two neighbors.
-
-    Args:
-        case: protocol and parameters.
-        seed: of all draws.
-        released: True if windows are large enough to be released.
-
-    Returns:
-        What differs, or an empty text.
-    """
+    """Run two neighbors and return what differs, or an empty text."""
     job = job_of(case, epochs=EPOCHS, minimum=MINIMUM if released else 10 * MINIMUM)
     devices = sum(PRODUCERS.values())
     release: dict[int, list[bytes]] = {}
@@ -72,11 +63,7 @@ def compare_neighbours(case: Case, *, seed: int, released: bool = True) -> str:
 
 
 class _Log(MemoryLog):
-    """Topics that are watched, and on which a second run releases the words of the first.
-
-    Attributes:
-        seen: all that was written, also what is deleted later, by topic.
-    """
+    """Topics with all records `seen`, on which a second run releases the words of the first."""
 
     def __init__(self, job: DeployedJob, release: dict[int, list[bytes]]) -> None:
         super().__init__(clock=lambda: LAST_MOMENT)
@@ -86,7 +73,6 @@ class _Log(MemoryLog):
         self.seen: dict[Role, list[object]] = {role: [] for role in job.start_offsets}
 
     def append(self, action: Append) -> None:
-        """Write a record down as it is seen; a released one is that of the first run."""
         role, partition = action.role, action.partition
         place = self.end(role, partition)
         record = LogRecord(place, action.value, 0, action.key, action.headers)
@@ -105,8 +91,6 @@ class _Log(MemoryLog):
 
 @dataclass
 class _Told:
-    """What the workers of a stage tell: log lines, and windows for their metrics."""
-
     job: DeployedJob
     stage: str
     text: io.StringIO = field(default_factory=io.StringIO)
@@ -122,7 +106,6 @@ class _Told:
             ).window(window)
 
     def metrics(self, heartbeat: Mapping[str, Any]) -> bytes:
-        """What Prometheus is told."""
         snapshot = WorkerSnapshot(
             self.job.name,
             self.stage,
@@ -187,7 +170,7 @@ def _producers(job: DeployedJob, log: MemoryLog, folder: Path, seed: int) -> Ite
         identifiers = seeded_generator(seed, number, 1)
         producer = Producer(
             job,
-            # One on a disk is enough to see whether sizes of files tell values.
+            # One producer on disk suffices to check whether file sizes depend on values.
             folder / name if name == ON_DISK else None,
             name=name,
             transport=MemoryDriver(log),
@@ -199,11 +182,10 @@ def _producers(job: DeployedJob, log: MemoryLog, folder: Path, seed: int) -> Ite
 
 
 def _generators(seed: int, who: int) -> Generators:
-    """Coins that are a function of who throws them, and for what."""
+    """Return randomness as a function of its user and purpose."""
     return lambda purpose, number: seeded_generator(seed, who, len(purpose), number)
 
 
 def _bounds(job: DeployedJob, log: MemoryLog, role: Role) -> list[tuple[int, int]]:
-    """Where the partitions of a topic begin and end."""
     partitions = range(len(job.start_offsets[role]))
     return [(log.start(role, each), log.end(role, each)) for each in partitions]

@@ -1,10 +1,9 @@
-"""Whether people can be made to lose more than was ever stated for them.
+"""Attempts to make users lose more privacy than was ever declared for them.
 
-The attacker deploys: the same job again and again, jobs that renew, many epochs, together with
-others, after undeploying what was there, or beside a budget of their own. What each deployment
-shows of a person is computed here from what its parameters say, and added up. All of it goes the
-way of ``dpstream deploy``, on topics in memory; the figures are exact, and convict no correct
-program.
+The attacker deploys: the same job repeatedly, recurring jobs, many epochs, several jobs at once,
+after undeploying, or with a budget of their own. The loss of each deployment is computed here from
+its parameters and summed. All operations use the code of ``dpstream deploy``, on in-memory topics.
+Sums are exact, and a correct program never fails.
 """
 
 from __future__ import annotations
@@ -29,12 +28,11 @@ from tests.attacks.promises import broken
 
 _PEOPLE = "students"
 _MOST = 5
-"""Deployments that an attacker tries one after the other: more than any budget here allows."""
+"""Deployments tried in sequence: more than any budget here allows."""
 _ENDLESS = 10**9
 
 
 def attack_spending() -> Iterator[str]:
-    """All ways to more than the budget."""
     ways: dict[str, Callable[[], str]] = {
         "a job that is deployed again and again": _again,
         "a job that is undeployed each time": _undeployed,
@@ -55,11 +53,7 @@ def attack_spending() -> Iterator[str]:
 
 @dataclass
 class Books:
-    """``dpstream.jobs`` and ``dpstream.ledger``, and who deploys by what they say.
-
-    Attributes:
-        lost: epsilon and delta that people may have lost by what was deployed, by its parameters.
-    """
+    """``dpstream.jobs`` and ``dpstream.ledger``, with the sum of all deployments' losses."""
 
     records: list[tuple[bytes, bytes | None]] = field(default_factory=list)
     entries: list[bytes] = field(default_factory=list)
@@ -67,7 +61,6 @@ class Books:
     _deployments: Iterator[int] = field(default_factory=lambda: count(1))
 
     def state(self) -> Spending:
-        """What both topics say."""
         topic, chain = JobsTopic(), Chain()
         for key, value in self.records:
             topic.apply(key, value)
@@ -76,7 +69,6 @@ class Books:
         return Spending(topic, chain)
 
     def plan(self, values: Mapping[str, Any]) -> DeployPlan:
-        """What deploying a job comes to, in place of one of its name."""
         deployment, job = next(self._deployments), make_job(values)
         return plan_deployment(
             self.state(),
@@ -88,11 +80,9 @@ class Books:
         )
 
     def deploy(self, values: Mapping[str, Any]) -> bool:
-        """Deploy a job, unless that is refused."""
         return self.carry_out(self.plan(values))
 
     def carry_out(self, plan: DeployPlan) -> bool:
-        """Do what was planned, unless that is refused now."""
         if plan.refusal is not None:
             return False
         job = plan.deployed
@@ -107,13 +97,11 @@ class Books:
         return True
 
     def undeploy(self, name: str) -> None:
-        """End a job."""
         job = self.state().topic.jobs[name]
         self.write(of_end(job, next(self._deployments)))
         self.records.append((name.encode(), None))
 
     def write(self, wanted: Wanted) -> None:
-        """Write to the ledger what is wanted; what refuses it is raised."""
         steps = writing(wanted, lambda: str(len(self.entries)), "audit")
         record = next(steps)
         while True:
@@ -128,10 +116,10 @@ class Books:
 
 
 def _loss(job: DeployedJob) -> tuple[Fraction, Fraction]:
-    """What a deployment may show of a person: each horizon, and each epoch that stands alone."""
+    """Return the maximum loss by a deployment: each horizon, and each epoch that stands alone."""
     horizons = (job.horizons or _ENDLESS) if job.epochs.renew else 1
     parameters: Any = job.parameters
-    # A pure loss of epochs with fresh randomness adds up, exactly.
+    # Pure losses of epochs with fresh randomness sum up exactly.
     times = horizons * (job.epochs.count if job.protocol_entry.per_epoch else 1)
     delta = getattr(parameters, "delta", 0.0)
     return times * Fraction(str(parameters.epsilon)), horizons * Fraction(str(delta))
@@ -149,15 +137,15 @@ def _job(name: str, epsilon: float = 4.0, **sections: Any) -> dict[str, Any]:
 
 
 def _with_delta(name: str, **sections: Any) -> dict[str, Any]:
-    """A job that loses epsilon 1 and delta 1e-6 in each of its horizons."""
+    """Build a job that loses epsilon 1 and delta 1e-6 in each of its horizons."""
     parameters = {"epsilon": 1, "delta": 1e-6, "changes": 1, "dummies": "shuffle"}
     values = _job(name, protocol="shuffled_counts", parameters=parameters)
     return {**values, "shuffle": {"minimum": 2}, "epochs": {"count": 2}, **sections}
 
 
 def _beyond(books: Books, epsilon: float, delta: float = 0.0, *, room: bool = True) -> str:
-    """Whether more was lost than this; `room`: something has to have been deployed at all."""
-    # Laws are rounded against ourselves, which shows in the tenth digit.
+    """Return a reason if more than this was lost, or with `room`, if nothing was deployed."""
+    # Losses are rounded up, visible in the tenth digit.
     for name, lost, most in zip(("epsilon", "delta"), books.lost, (epsilon, delta), strict=True):
         if lost > Fraction(str(most)) * Fraction("1.000001"):
             return f"people lose {name} {float(lost):g}, their budget is {most:g}"
@@ -170,7 +158,7 @@ def _again() -> str:
     books = Books()
     for _ in range(_MOST):
         books.deploy(_job("first", budget={"epsilon": 10}))
-        # Whoever states nothing is bound by it all the same.
+        # A job without a declaration is bound by it as well.
         books.deploy(_job("second"))
     return _beyond(books, 10)
 
@@ -222,7 +210,7 @@ def _renewing() -> str:
 
 
 def _at_once() -> str:
-    """Each of two sees a budget with room for it alone, and the ledger has them one by one."""
+    """Deploy two jobs concurrently, each within the budget alone. The ledger orders them."""
     for epsilon, delta in ((3.5, 0.9), (100, 3.5e-6)):
         budget = {"epsilon": epsilon, "delta": delta}
         books = Books()
@@ -247,7 +235,6 @@ def _endless() -> str:
 
 
 def _larger_budget() -> str:
-    """Of epsilon, and of delta where epsilon is plenty."""
     books = Books()
     for name, least in (("first", 10), ("second", 100)):
         for _ in range(_MOST):
@@ -261,7 +248,7 @@ def _larger_budget() -> str:
 
 
 def _loud_constants() -> str:
-    """Records of jobs that are as they should be, but for the constants of another epsilon."""
+    """Write valid job records except for the constants of another epsilon."""
     for factor in (1.01, 1.5, 4.0):
         honest, loud = (
             deploy_job(make_job(_job("first", epsilon)), deployed_at=0, deployment=bytes(16))

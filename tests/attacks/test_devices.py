@@ -1,4 +1,4 @@
-"""Attacks on collectors, clients, producers and files find nothing, and each broken promise."""
+"""Attacks on collectors, clients, producers and files find each broken promise, and no other."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_record_sizes_are_the_same_for_all_values(name: str) -> None:
 
 
 def written_as_they_come(patch: Patch) -> str:
-    """Reports are not gathered: each is a record."""
+    """Write each report as a record of its own, without batching."""
 
     class AtOnce(Intake):
         def take(
@@ -99,7 +99,7 @@ def tagged_with_any_key(patch: Patch) -> str:
 
 
 def tagged_with_a_public_key(patch: Patch) -> str:
-    """The digest of the key stands in the deployed job."""
+    """Tag with the digest of the key, which is in the deployed job."""
 
     def tagger(key: bytes, *rest: Any) -> Tagger:
         return Tagger(CollectorKey(key).digest, *rest)
@@ -127,7 +127,7 @@ def taken_with_any_key(patch: Patch) -> str:
 
 
 def refused_by_name(patch: Patch) -> str:
-    """A refusal says what was in the body."""
+    """Include the content of the body in a rejection."""
 
     class Talking(Intake):
         def take(

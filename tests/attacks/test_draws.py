@@ -1,4 +1,4 @@
-"""Samplers and accounts of devices are as defined, and each deviation is found."""
+"""Samplers and privacy accounts match their definitions, and each deviation is found."""
 
 from __future__ import annotations
 
@@ -88,7 +88,6 @@ def test_integers_modulo_their_range_are_convicted(monkeypatch: pytest.MonkeyPat
 
 
 def convicted(names: Collection[str], seed: int = 1) -> set[str]:
-    """Of these samplers."""
     coins = seeded_generator(seed)
     return {name for name in names if compare(*samplers.SAMPLED[name](coins), ALARM)}
 
@@ -97,9 +96,9 @@ def test_comparisons_have_the_probability_of_a_false_alarm_that_they_are_given()
     law: dict[Hashable, float] = {0: 0.25, 1: 0.75}
     assert compare([0] * 30 + [1] * 90, law, 0.1) == ""
     assert compare([0] * 90 + [1] * 30, law, 1e-9)
-    # What a law never gives is not drawn even once.
+    # A single draw of an impossible outcome is evidence.
     assert compare([2] + [1] * 20, law, 1e-9)
-    # A fifth of the runs at most are doubted at a fifth.
+    # At a false alarm rate of a fifth, at most a fifth of the runs fail.
     drawn = seeded_generator(3).binomial(40, 0.75, 300).tolist()
     wrong = sum(bool(compare([1] * ones + [0] * (40 - ones), law, 0.2)) for ones in drawn)
     assert stats.binom.sf(wrong - 1, 300, 0.2) > 1e-9

@@ -40,7 +40,7 @@ def test_order_of_arrival_is_found(order: str, monkeypatch: pytest.MonkeyPatch) 
 
 def test_id_of_a_batch_is_found() -> None:
     class Same:
-        """Draws an id of a producer once more for a window."""
+        """Draws an id of a producer again for a window."""
 
         def __init__(self) -> None:
             self._rng = seeded_generator(2)
@@ -50,7 +50,7 @@ def test_id_of_a_batch_is_found() -> None:
             return getattr(self._rng, name)
 
         def bytes(self, size: int) -> bytes:
-            # Of each window: two ids of each producer, then those of the stage.
+            # For each window: two ids of each producer, then those of the stage.
             self._drawn += 1
             return bytes([self._drawn if self._drawn < 5 else 1]) * size
 

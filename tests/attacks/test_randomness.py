@@ -1,4 +1,4 @@
-"""Randomness is cryptographic, drawn once and kept secret, or the attack says so."""
+"""Randomness is cryptographic, drawn once and kept secret, or the attack reports it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def reasons(case: Case) -> str:
 
 
 def test_a_sign_vector_that_is_drawn_anew_at_each_epoch_is_convicted() -> None:
-    """Each report alone is as it should be: what gives it away are several of them."""
+    """Each report alone is correct: only several of them show the fault."""
 
     class Forgetful(FutureRand):
         def report(
@@ -84,7 +84,7 @@ def test_an_epoch_that_is_not_sent_as_it_was_drawn_is_convicted(
 
     def once(producer: Producer) -> Any:
         calls[0] += 1
-        # The first producer registers and draws; the one after the crash sends nothing.
+        # The first producer registers and draws. The one after the crash sends nothing.
         return send(producer) if calls[0] <= 2 else iter(())
 
     monkeypatch.setattr(Producer, "_send", once)

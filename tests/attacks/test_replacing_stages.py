@@ -1,8 +1,8 @@
-"""A shuffle stage that replaces reports, against sealed reports and shares.
+"""Shuffler that replaces reports, against sealed reports and shares.
 
-The first stage passes on the reports of one victim, and reports of its own in place of all others.
-The noise of the other contributors is gone then. Every party after it adds the reports of devices
-of its own, as many as the guarantee needs honest contributors: their noise is in what is published.
+The first shuffler forwards the reports of one victim, and its own reports in place of all others.
+The noise of the other contributors is then missing. Every later party adds the reports of as many
+devices of its own as the guarantee needs honest users: their noise is in the estimates.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def job_of(section: dict[str, Any], epochs: int = 1) -> DeployedJob:
 def added_counts(
     job: DeployedJob, party: str, keys: KeyRing, epoch: int = 1
 ) -> np.ndarray[Any, Any]:
-    """How many reports of each cell a party adds to a window."""
+    """Return the number of reports of each cell that a party adds to a window."""
     words = AddedDevices(job, party, keys).words(epoch)
     assert words is not None
     return table_of(words.values, words.counts, len(ITEMS)).astype(np.int64)
@@ -96,7 +96,7 @@ def added_counts(
 def _published(
     folder: Path, section: dict[str, Any], keys: KeyRing, item: int
 ) -> np.ndarray[Any, Any]:
-    """The published counts of a window, the first of 61 contributors holding `item`."""
+    """Return the published counts of a window, the first of 61 contributors holding `item`."""
     job = job_of(section)
     values = {"victim": {1: {"v": [item]}}, "rest": {1: {f"r{n}": [1] for n in range(OTHERS)}}}
     world = World(job, folder, values, keys=keys)  # type: ignore[arg-type]
@@ -133,8 +133,8 @@ def test_what_is_published_has_the_noise_of_every_later_party(
     published = _published(tmp_path, section, keys, 3)
     mean, _ = job.law.noise.moments(3 * OTHERS + 1)  # type: ignore[attr-defined]
     left = published + mean - np.sum(noises, axis=0)
-    # All that is left besides is the victim's one message, and the few dummies of its own; values
-    # are published with digits that their errors leave.
+    # Besides, only the victim's one message and the few dummies of its own remain. Values are
+    # published with as many digits as their errors justify.
     assert np.abs(left - np.round(left)).max() < 0.06
     assert left.round()[2] >= 1
     assert left.round().sum() < OTHERS / 2
@@ -144,7 +144,7 @@ def test_what_is_published_has_the_noise_of_every_later_party(
 def test_a_party_adds_what_its_window_needs_of_honest_contributors(
     section: dict[str, Any], keys: KeyRing, shared: bool
 ) -> None:
-    """Of one party and many epochs, cell by cell: the law of the noise, which half would fail."""
+    """Over many epochs, each cell of one party has the noise distribution; half the noise fails."""
     job = job_of(section, epochs=400)
     noise = job.law.noise  # type: ignore[attr-defined]
     for party in job.later_parties:
@@ -154,7 +154,7 @@ def test_a_party_adds_what_its_window_needs_of_honest_contributors(
         error = 5 * np.sqrt(variance / drawn.size)
         assert abs(drawn.mean() - mean) < error
         assert error < mean / 4
-        # Of Poisson numbers the variance is the mean.
+        # The variance of a Poisson number is its mean.
         assert abs(drawn.var() / variance - 1) < 5 * np.sqrt(2.2 / drawn.size)
 
 
@@ -194,7 +194,7 @@ def test_sentences_say_who_has_to_be_honest(section: dict[str, Any]) -> None:
 
 
 def test_no_sentence_claims_a_guarantee_where_nothing_is_added() -> None:
-    """Parties that add up what a model is learned from add no devices."""
+    """Aggregators of a learning job add no devices."""
     sealed = job_of(sealed_section(STAGES)).sealed
     assert sealed is not None
     assert "it does not hold against a stage that replaces or withholds" in sealed.trust(1, 0)

@@ -1,4 +1,4 @@
-"""Only randomized reports depend on values, or the attack says what else does."""
+"""Only randomized reports depend on values, or the attack reports what else does."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.attacks.side_channels import compare_neighbours
 from tests.conformance.cases import CASES, Case
 
 WITHHELD = ("future_rand-0", "fragments-0", "shuffled_counts-0", "count_min-0")
-"""Examples whose withheld windows ``make test`` looks at; ``make verify`` looks at all."""
+"""Examples whose suppressed windows ``make test`` checks; ``make verify`` checks all."""
 
 
 @pytest.mark.parametrize("case", EXAMPLES, ids=str)
@@ -39,7 +39,7 @@ def test_neighbors_look_alike_in_withheld_windows(case: Case) -> None:
 
 
 def tells_in_a_batch_of_its_own(monkeypatch: pytest.MonkeyPatch) -> str:
-    """A batch is sent twice where the sum of values is odd."""
+    """Send a batch twice if the sum of values is odd."""
     report_all, records = Producer.report_all, epoch_records.DrawnEpoch.records
     sums = [0]
 

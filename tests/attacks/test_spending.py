@@ -1,4 +1,4 @@
-"""Attacks on budgets and the ledger find nothing, and find each broken promise."""
+"""Attacks on budgets and the ledger find each broken promise, and no other."""
 
 from __future__ import annotations
 

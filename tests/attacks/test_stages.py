@@ -1,4 +1,4 @@
-"""Attacks on stages find nothing, and find each broken promise."""
+"""Attacks on stages find each broken promise, and no other."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def strangers_taken_in(patch: Patch) -> None:
 
 
 def everybody_written(patch: Patch) -> None:
-    """A window that is read again has all that has come meanwhile, from everybody."""
+    """Include late reports of all producers when a window is read again."""
     read = ProducerWindows.read
     patch.setattr(
         ProducerWindows,

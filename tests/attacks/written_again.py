@@ -1,8 +1,8 @@
-"""Whether a window is the same whoever writes it, when workers are stopped between any two actions.
+"""Equality of a window across writers, when workers are stopped between any two actions.
 
-A worker decides a window, and is stopped somewhere on the way; what was late arrives; another
-worker takes over and does all that is left; then the first one wakes up. Two versions of a window
-that differ in a person show that person's report; two that differ in noise show it with less noise.
+A worker finalizes a window and is stopped at some action. Late records arrive, another worker takes
+over and finishes, and then the first one resumes. Two versions of a window that differ in a user
+reveal that user's report, and two that differ in noise reveal it with less noise.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ _DEPLOYMENT = bytes(16)
 
 
 def attack_written_again() -> Iterator[str]:
-    """A worker stopped at every step, by what windows are of."""
     key = NoiseKey.random()
     promises = {
         "of producers": lambda: _producers(plain_job(), None, ([1, 2, 1, 1], [2, 2]), judged=True),
@@ -47,7 +46,7 @@ def _producers(
     *,
     judged: bool = False,
 ) -> str:
-    """The second producer is late; `judged`: windows hold what was sent and nothing else."""
+    """Let the second producer be late; `judged`: windows contain reports and nothing else."""
     coins = cryptographic_generator()
     senders: list[Sent] = [
         draw(job, name, [held], coins)
