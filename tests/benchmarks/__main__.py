@@ -1,7 +1,7 @@
-"""Measures speed and memory: ``python -m tests.benchmarks [--json PATH] [--runs N]``.
+"""Measure speed and memory: ``python -m tests.benchmarks [--json PATH] [--runs N]``.
 
-Prints tables, and writes all figures as JSON. Everything happens in a temporary folder and on a
-local broker of its own, and is gone afterwards.
+Prints tables, and writes all results as JSON. Runs in a temporary folder and on its own local
+broker, both removed afterwards.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ CORES = 2
 MEMORY_LIMIT = 300
 """Megabytes that no worker may exceed."""
 EPOCHS = 20_000
-"""Of the job that is to show that memory does not grow with their number."""
+"""Epochs of the job that shows constant memory."""
 
 WARM_UP = Load("drawn", epochs=256, producers=1, number=100_000)
 PASSAGES = {
@@ -61,7 +61,6 @@ console = Console()
 
 
 def main() -> int:
-    """Measure everything."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
     parser.add_argument("--json", type=Path, default=Path("benchmark.json"), metavar="PATH")
     parser.add_argument("--runs", type=int, default=5, metavar="N", help="the median counts")
@@ -77,7 +76,7 @@ def main() -> int:
             on_cores(CORES) as cores,
             console.status("") as status,
         ):
-            # The broker, the workers and their scratch files: all in there.
+            # The broker, the workers and their spill files are all inside.
             os.environ["DPSTREAM_HOME"] = folder
             figures = {"machine": {**machine(), "cores_used": cores}}
             figures |= _measure(arguments.runs, Path(folder), status)
@@ -161,7 +160,6 @@ def _passages(
 
 
 def megabytes(passage: Passage, process: str) -> str:
-    """The peak of a process."""
     return f"{passage.peaks[process]:.0f} MB"
 
 
@@ -195,7 +193,6 @@ def _print_held(held: dict[str, Passage]) -> None:
 
 
 def _replays(runs: int, folder: Path, status: Status) -> list[dict[str, Any]]:
-    """Every source of a replay, each in a process of its own."""
     measured = []
     for number, source in enumerate(replaying.SOURCES):
         status.update(f"replay: {source}")
@@ -243,7 +240,7 @@ def _many_epochs(folder: Path, status: Status) -> list[dict[str, Any]]:
         stdout=subprocess.PIPE,
         text=True,
         env=_environment(),
-        # Ctrl-C is for us to pass on.
+        # Only the parent handles Ctrl-C, and forwards it.
         start_new_session=True,
     ) as child:
         try:

@@ -1,9 +1,9 @@
-"""How many reports a collector takes: ``python -m tests.benchmarks.collector``, about a minute.
+"""Throughput of a collector: ``python -m tests.benchmarks.collector``, about a minute.
 
-A collector is kept to one core; a load generator and the local broker have the other one. Every
-report counts when Kafka has acknowledged it. Rates are what 256 kept connections get, each with one
-request at a time; latencies are those at half of that, of requests that are sent when they are due,
-however late the answers to others are. Prints JSON.
+The collector is pinned to one core, and a load generator and the local broker run on the other. A
+report counts once Kafka has acknowledged it. Rates are those of 256 persistent connections with one
+request at a time. Latencies are measured at half that rate, with requests sent when due, however
+late other answers are. Prints JSON.
 """
 
 from __future__ import annotations
@@ -36,14 +36,13 @@ from tests.support.new_jobs import new_job
 CONNECTIONS = 256
 SECONDS = 4.0
 BODIES = 500
-"""Different ones of each size, of other devices each."""
+"""Distinct bodies of each size, from distinct devices."""
 LOADS = {"single requests": 1, "requests of 100": 100}
 _ACCEPTED = b"HTTP/1.1 202"
 _START_SECONDS = 60.0
 
 
 def main() -> None:
-    """Measure, with a broker of its own."""
     with tempfile.TemporaryDirectory(prefix="dpstream-bench-") as folder:
         os.environ["DPSTREAM_HOME"] = folder
         with local_broker(lambda text: None) as connection:
@@ -51,7 +50,6 @@ def main() -> None:
 
 
 def measure(connection: Connection) -> dict[str, Any]:
-    """The figures of every load."""
     now = datetime.now(UTC)
     job = new_job(
         "bench-devices",
@@ -100,7 +98,7 @@ def measure(connection: Connection) -> dict[str, Any]:
 
 @contextmanager
 def _collector(connection: Connection) -> Iterator[tuple[int, int]]:
-    """A collector on the first core, everything else of this process on the others."""
+    """Run a collector on the first core, and everything else of this process on the others."""
     cores = available_cores()
     command = [sys.executable, "-m", "dpstream.pipeline.cli", "collect", "--bind", "127.0.0.1:0"]
     with subprocess.Popen(
@@ -119,7 +117,7 @@ def _collector(connection: Connection) -> Iterator[tuple[int, int]]:
 
 
 class _Fleet:
-    """Connections, each with one request at a time."""
+    """Connections with one request at a time each."""
 
     def __init__(self, port: int, requests: list[bytes]) -> None:
         self._requests = requests
@@ -134,7 +132,6 @@ class _Fleet:
             self._idle.append(made)
 
     def ready(self, job: str) -> None:
-        """Wait until the collector takes reports of the job."""
         deadline = time.monotonic() + _START_SECONDS
         while True:
             if time.monotonic() > deadline:
@@ -146,11 +143,10 @@ class _Fleet:
             time.sleep(0.1)
 
     def run(self, seconds: float, rate: float | None = None) -> tuple[int, float, list[float]]:
-        """Send for so long; how many were answered, in how many seconds, and how long each took.
+        """Send requests and return the number of answers, the total seconds, and each latency.
 
         Args:
-            seconds: after which nothing more is sent.
-            rate: requests a second; None: as many as there are answers.
+            rate: Requests per second; None for as many as are answered.
         """
         begun = now = time.perf_counter()
         latencies: list[float] = []
@@ -174,7 +170,6 @@ class _Fleet:
         return len(latencies), now - begun, latencies
 
     def close(self) -> None:
-        """Hang up."""
         self._selector.close()
         for made in self._idle:
             made.close()

@@ -1,4 +1,4 @@
-"""The whole path on a real broker, every part of it a process of its own."""
+"""Complete pipeline on a real broker, with every component a process of its own."""
 
 from __future__ import annotations
 
@@ -58,20 +58,17 @@ _POLL_SECONDS = 0.05
 
 
 class BenchmarkError(Exception):
-    """Something that is to be measured does not work."""
+    """A measured component failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is sent.
+    """Reports to send.
 
     Attributes:
-        kind: of `tests.benchmarks.producing`.
-        epochs: how many.
-        producers: how many processes.
-        number: of devices, or of reports an epoch, of each producer.
-        order: in which windows are released.
-        reports: what they are: bits of `future_rand`, letters of `value_stream` or cells of items.
+        kind: Of `tests.benchmarks.producing`.
+        number: Devices, or reports per epoch, of each producer.
+        reports: Bits of `future_rand`, letters of `value_stream`, or cells of items.
     """
 
     kind: Literal["devices", "drawn", "held"]
@@ -83,7 +80,6 @@ class Load:
 
     @property
     def window_reports(self) -> int:
-        """Reports of an epoch."""
         return self.producers * self.number
 
 
@@ -92,11 +88,10 @@ class Passage:
     """One run, from the first close of an epoch to the last published estimate.
 
     Attributes:
-        reports: counted in the published partials.
-        seconds: that it took.
-        processor: processor seconds by process, the broker's included.
-        others: processor seconds of everything else on the machine meanwhile.
-        peaks: most resident memory by process, in megabytes.
+        reports: Reports counted in the published partials.
+        processor: Processor seconds by process, including the broker.
+        others: Processor seconds of everything else on the machine meanwhile.
+        peaks: Peak resident memory by process, in megabytes.
     """
 
     reports: int
@@ -107,26 +102,23 @@ class Passage:
 
     @property
     def reports_per_second(self) -> float:
-        """End to end."""
         return self.reports / self.seconds
 
     @property
     def cores_busy(self) -> float:
-        """How many cores the processes kept busy."""
+        """Cores kept busy by the processes."""
         return sum(self.processor.values()) / self.seconds
 
     @property
     def cores_of_others(self) -> float:
-        """How many cores were busy with something else: the figures are the worse for it."""
+        """Cores kept busy by other processes, which slow down the run."""
         return self.others / self.seconds
 
     def shares(self) -> dict[str, float]:
-        """Each process's share of the processor time."""
         total = sum(self.processor.values())
         return {name: seconds / total for name, seconds in self.processor.items()}
 
     def to_json(self) -> dict[str, Any]:
-        """The figures."""
         return {
             "reports": self.reports,
             "seconds": round(self.seconds, 3),
@@ -141,7 +133,6 @@ class Passage:
 
 @contextmanager
 def local_broker(say: Callable[[str], None]) -> Iterator[Connection]:
-    """The local broker of the state folder, for as long as it is needed."""
     messages: Queue[Message] = Queue()
     with KeptBroker(messages.put) as broker:
         while True:
@@ -160,7 +151,7 @@ def local_broker(say: Callable[[str], None]) -> Iterator[Connection]:
 
 
 def produce(connection: Connection, runs: int) -> Rate:
-    """Send batches of 64 KiB to the broker from one core, and wait for their acknowledgement."""
+    """Send batches of 64 KiB from one core, and wait for their acknowledgment."""
     reports = 20_000_000
     load = Load("drawn", epochs=64, producers=1, number=reports)
     with Cluster(connection) as cluster, _deployed(cluster, load) as job, on_cores(1):
@@ -176,11 +167,6 @@ def produce(connection: Connection, runs: int) -> Rate:
 
 
 def pass_through(connection: Connection, folder: Path, load: Load) -> Passage:
-    """Deploy a job, run it to its last estimate, and delete it.
-
-    Raises:
-        BenchmarkError: a process has ended, or nothing comes out for minutes.
-    """
     with (
         Cluster(connection) as cluster,
         _deployed(cluster, load) as job,
@@ -193,7 +179,6 @@ def pass_through(connection: Connection, folder: Path, load: Load) -> Passage:
 
 @contextmanager
 def _deployed(cluster: Cluster, load: Load) -> Iterator[DeployedJob]:
-    """A job for as long as it is needed, its topics included."""
     name = f"bench-{secrets.token_hex(4)}"
     shuffle: dict[str, Any] = {"producers": load.producers, "order": load.order}
     if load.reports == "cells":
@@ -214,7 +199,6 @@ class _Run:
     producers: list[Child] = field(default_factory=list)
 
     def start(self, connection: Connection, load: Load) -> None:
-        """Start everybody, and wait until they could begin."""
         for stage in STAGES:
             command = ["run", stage, self.job.name, "--name", "bench", *connection.arguments()]
             self._launch(stage, dpstream_command(*command))
@@ -229,7 +213,6 @@ class _Run:
         self._wait(lambda: {status["stage"] for status in self._statuses()} == set(STAGES))
 
     def measure(self, load: Load) -> Passage:
-        """Let the producers begin, and wait for the last estimate."""
         pids = self._pids()
         before = {name: processor_seconds(pid) for name, pid in pids.items()}
         everything = busy_seconds()
@@ -272,7 +255,6 @@ class _Run:
             os.kill(child.process.pid, signal.SIGUSR1)
 
     def _hear(self, word: str) -> list[str]:
-        """Wait for a line that begins with this word from each producer."""
         heard: list[str] = []
 
         def heard_from_all() -> bool:
@@ -296,19 +278,18 @@ class _Run:
             time.sleep(_POLL_SECONDS)
 
     def _statuses(self) -> list[dict[str, Any]]:
-        """The heartbeats of workers that have partitions."""
         heartbeats = self.cluster.read(self.job.topic(Role.STATUS))
         statuses = [json.loads(heartbeat.value) for heartbeat in heartbeats]
         return [status for status in statuses if status["partitions"]]
 
     def _reports_held(self) -> int:
-        """What the shuffle stage has counted, by its latest heartbeat."""
+        """Return the reports counted by the shuffler in its latest heartbeat."""
         shuffle = [status for status in self._statuses() if status["stage"] == "shuffle"]
         return int(shuffle[-1]["counts"].get("reports", 0))
 
 
 def count_reports(cluster: Cluster, job: DeployedJob) -> int:
-    """Reports in the first complete partial of every epoch."""
+    """Count the reports in the first complete partial of every epoch."""
     count = 0
 
     def add(epoch: int, payload: bytes) -> None:

@@ -1,15 +1,15 @@
-"""What protocols find of the items that most users hold, side by side, on an item log.
+"""Heavy hitters found by several protocols, compared on an item log.
 
     python -m tests.benchmarks.heavy_hitters LOG [--epsilon 1] [--seed 1]
 
-LOG is what `prepare_words` or `prepare_retail --items 1` writes: a user has one item. Devices and
-aggregators are the real ones, without topics between them. For each protocol it prints how many
-items are found, how many of these anybody holds, how many of the 32 most held are among them, and
-the root mean squared error of these 32, or of those that were found.
+LOG is the output of `prepare_words` or `prepare_retail --items 1`: a user has one item. Devices and
+aggregators are the real ones, without topics between them. For each protocol it prints the number
+of items found, how many of these any user has, how many of the top 32 are among them, and the root
+mean squared error of these 32, or of those found.
 
-Found are: what a search lists; what the Bucket mechanism and sparse recovery name; and of protocols
-that estimate every item, the items whose count is above 0 with a certainty of 95 % for all of the
-domain at once.
+Found items are those listed by a search, and those named by the Bucket mechanism and sparse
+recovery. For protocols that estimate every item, they are the items whose count is above 0 at
+simultaneous 95 % confidence over the whole domain.
 """
 
 from __future__ import annotations
@@ -45,30 +45,25 @@ from experiments.preparation import labels_path, read_plain
 
 DELTA: Final = 1e-6
 BITS: Final = 24
-"""Of the numbers that a search tells items by."""
+"""Bits of the numbers by which a search identifies items."""
 
 _SPREAD: Final = 0x9E3779B1
 _TOGETHER: Final = 20_000
 
 Columns = tuple[str, int, int, int, float | None]
-"""Protocol, found, held by anybody, among the most held, root mean squared error of these."""
+"""Protocol, found items, those held by any user, top items among them, their RMSE."""
 
 
 @dataclass(frozen=True, slots=True)
 class Holders:
-    """Users and their items.
-
-    Attributes:
-        held: item of each user, int64, from 1 on.
-        labels: of all items.
-    """
+    """Users, the item of each (int64, from 1 on), and the labels of all items."""
 
     held: NDArray[np.int64]
     labels: tuple[str, ...]
 
     @classmethod
     def read(cls, log: Path) -> Holders:
-        """From an item log of one epoch, beside which are its labels."""
+        """Read an item log of one epoch, with its label file next to it."""
         labels = tuple(labels_path(log).read_text("utf-8").splitlines())
         numbers = {label: number for number, label in enumerate(labels, 1)}
         lines = read_plain(log).decode("utf-8").splitlines()[1:]
@@ -76,12 +71,11 @@ class Holders:
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """How many hold each item, shape (items + 1,), none holding item 0."""
+        """Number of holders of each item, shape (items + 1,), zero for item 0."""
         return np.bincount(self.held, minlength=len(self.labels) + 1)
 
 
 def asked(labels: tuple[str, ...], epsilon: float) -> Iterator[tuple[str, str, Any]]:
-    """What the table calls it, protocol, and parameters."""
     yield "count_min, prefixes", "count_min", CountMinParameters(epsilon, DELTA, Bits(BITS))
     yield "count_min", "count_min", CountMinParameters(epsilon, DELTA, labels)
     yield (
@@ -103,7 +97,6 @@ def asked(labels: tuple[str, ...], epsilon: float) -> Iterator[tuple[str, str, A
 
 
 def compare(name: str, protocol: str, parameters: Any, holders: Holders, seed: int) -> Columns:
-    """One protocol, once."""
     entry, users = PROTOCOLS[protocol], len(holders.held)
     law = entry.calibrate(parameters, 1, users)
     aggregator, rng = entry.aggregation.make(law, parameters), seeded_generator(seed)
@@ -122,7 +115,7 @@ def compare(name: str, protocol: str, parameters: Any, holders: Holders, seed: i
     estimate: Any = aggregator.estimate(1, everybody)
     most = np.argsort(-counts, kind="stable")[:FOUND]
     if spread is None and isinstance(estimate, FoundItems):
-        # Of large domains not all is published; what is known is the same.
+        # Large domains are only published in part, and the aggregator has the rest.
         known_of_all: Any = aggregator
         estimate = known_of_all.window([1], everybody).estimates.listed()
     if spread is not None:
@@ -140,7 +133,7 @@ def compare(name: str, protocol: str, parameters: Any, holders: Holders, seed: i
 
 
 def _spread(items: int) -> NDArray[np.int64]:
-    """A number of `BITS` bits for every item, and 0 for none: all different."""
+    """Return a distinct number of `BITS` bits for every item, and 0 for none."""
     return np.append(0, 1 + np.arange(1, items + 1) * _SPREAD % (1 << BITS)).astype(np.int64)
 
 
@@ -155,7 +148,6 @@ def _claimed(aggregator: Any, estimate: Any) -> NDArray[np.int64]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.benchmarks.heavy_hitters",
         description="What protocols find of the items that most users hold.",

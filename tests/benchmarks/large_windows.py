@@ -1,13 +1,13 @@
-"""One window of millions of four-byte reports through the shuffle stage: time, memory, pauses.
+"""One window of millions of four-byte reports in the shuffle stage: time, memory, pauses.
 
 ``python -m tests.benchmarks.large_windows [MILLIONS ...] [--order random] [--aggregate]``
 
-Each size is a process of its own, for its memory; topics lie in files. A pause is what the event
-loop of a worker waits for: the time between two records, or between two things that the stage asks
-for; others on the machine prolong it, but not what of it was work. What a billion reports take is
-read off a line through the sizes, of processor time, and said beside what a million took at each of
-them. With ``--aggregate`` the window then passes an aggregate stage, too, which keeps every
-different word and its count.
+Each size runs in its own process, for its memory, with topics in files. A pause is the wait of a
+worker's event loop: the time between two records, or between two actions of the stage. Other
+processes prolong it, but not its share of processor time. The cost of a billion reports is
+extrapolated by a line through the sizes, in processor time, and printed with the cost per million
+at each size. With ``--aggregate`` the window then passes an aggregate stage too, which keeps every
+distinct word and its count.
 """
 
 from __future__ import annotations
@@ -67,19 +67,15 @@ DOMAIN_BITS, ROWS, BUCKETS = 20, 4096, 65536
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What was measured of a window.
+    """Measurements of a window.
 
     Attributes:
-        millions: of reports.
-        stage: that it passed.
-        collecting: seconds of processor time until all records were taken in.
-        closing: the same, from there to the last record that was written.
-        longest_pause: seconds by the wall.
-        busiest_pause: seconds of processor time, which other processes do not prolong.
-        megabytes: resident memory beyond what there was before, at most.
-        scratch_megabytes: written to scratch files.
-        read_megabytes: read from them.
-        records: that were written.
+        collecting: Processor seconds until all records were read.
+        closing: Processor seconds from there to the last written record.
+        longest_pause: Wall-clock seconds.
+        busiest_pause: Processor seconds, which other processes do not prolong.
+        megabytes: Peak resident memory beyond the initial one.
+        scratch_megabytes, read_megabytes: Written to and read from spill files.
     """
 
     millions: int
@@ -95,23 +91,16 @@ class Figures:
 
     @property
     def seconds(self) -> float:
-        """Of processor time, in all."""
         return self.collecting + self.closing
 
 
 class CountedScratch:
-    """Opens scratch files, and counts what is written and read.
-
-    Attributes:
-        written: bytes.
-        read: bytes.
-    """
+    """Opens spill files, and counts the bytes written and read."""
 
     def __init__(self) -> None:
         self.written = self.read = 0
 
     def __call__(self) -> BinaryIO:
-        """A scratch file."""
         return cast(BinaryIO, _CountedFile(temporary_file(), self))
 
 
@@ -140,11 +129,9 @@ class _CountedFile:
 
 
 class TimedLog(FileLog):
-    """Notes how long the stage lets others wait: a worker's loop has a turn at each record.
+    """Log that measures event loop pauses: a worker's loop runs at each record.
 
-    Attributes:
-        longest_pause: seconds by the wall.
-        busiest_pause: seconds of processor time.
+    `longest_pause` is in wall-clock seconds, and `busiest_pause` in processor seconds.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -152,13 +139,13 @@ class TimedLog(FileLog):
         self.begin()
 
     def begin(self) -> None:
-        """Others have just had their turn, and nothing has been noted yet."""
+        """Start measuring, as if the event loop had just run."""
         self.longest_pause = self.busiest_pause = 0.0
         self._since = time.monotonic(), time.process_time()
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Others have their turn, for as long as this takes."""
+        """Let the event loop run for the duration of the context."""
         wall, busy = self._since
         self.longest_pause = max(self.longest_pause, time.monotonic() - wall)
         self.busiest_pause = max(self.busiest_pause, time.process_time() - busy)
@@ -166,17 +153,15 @@ class TimedLog(FileLog):
         self._since = time.monotonic(), time.process_time()
 
     def read(self, role: Role, partition: int, start: int, stop: int) -> LogSlice:
-        """See `FileLog.read`."""
         with self.turn():
             return super().read(role, partition, start, stop)
 
 
 @dataclass(slots=True)
 class WritingDriver(MemoryDriver):
-    """Writes at once: what waits to be flushed waits in a Kafka client otherwise."""
+    """Driver that writes at once. In production, unflushed records wait in a Kafka client."""
 
     def carry_out(self, action: Action) -> object:
-        """Carry one action out; returns its reply."""
         assert isinstance(self.log, TimedLog)
         with self.log.turn():
             if isinstance(action, Append):
@@ -186,7 +171,7 @@ class WritingDriver(MemoryDriver):
 
 
 def measure(millions: int, folder: Path, order: str, *, aggregate: bool) -> Iterator[Figures]:
-    """Pass one window through a shuffle stage, and through an aggregate stage if that is wanted."""
+    """Pass one window through a shuffle stage, and optionally through an aggregate stage."""
     job = deploy_job(make_job(job_values(order)), deployed_at=0)
     log = TimedLog(folder)
     assert job.word_form.distinct is None
@@ -261,7 +246,7 @@ def _records(
 
 
 def job_values(order: str) -> dict[str, Any]:
-    """Messages of four bytes, of which there are too many different ones for a table."""
+    """Return a job with four-byte messages, too many distinct ones for a table."""
     return {
         "name": "large",
         "protocol": "count_mean_sketch",
@@ -283,7 +268,6 @@ def job_values(order: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure every size in a process of its own, and print a table."""
     parser = argparse.ArgumentParser()
     parser.add_argument("millions", nargs="*", type=int)
     parser.add_argument("--order", default="sorted", choices=("sorted", "random"))
@@ -306,7 +290,6 @@ def main() -> None:
 
 
 def print_table(order: str, found: Sequence[Figures]) -> None:
-    """Print what was measured, and what a billion reports would take."""
     headings = ("reports", "stage", "collecting", "closing", "longest pause", "of it busy")
     rows = [
         (
@@ -334,7 +317,7 @@ def print_table(order: str, found: Sequence[Figures]) -> None:
         f"{1000 * each.seconds / each.millions:.1f} ms at {each.millions}" for each in shuffled
     )
     memory = max(each.megabytes for each in shuffled)
-    # A merge holds a page of each run.
+    # A merge needs a page of each run.
     pages = PAGE_BYTES / _MEMORY_LIMIT * 1e9 * 4 / MEGABYTE
     console.print(
         f"A billion reports: {base + 1000 * slope:.0f} s of a processor by a line through these "

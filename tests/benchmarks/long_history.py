@@ -1,11 +1,10 @@
-"""What a job that has lived through very many epochs costs whoever starts anew, and who asks.
+"""Cost of a long history of epochs for starting processes and queries.
 
 ``python -m tests.benchmarks.long_history FOLDER [--epochs N] [--horizon N] [--only WHAT ...]``
 
-The topics lie in files of FOLDER, which are kept: another run measures on the same ones. Manifests,
-partials, estimates and documents are made by what makes them in a job, of drawn reports. Every role
-and verb is measured in a process of its own that reads the files in place of a broker. Prints a
-`Restart` a line, in JSON.
+Topics are files in FOLDER, which later runs reuse. The code of real jobs makes manifests, partials,
+estimates and documents from drawn reports. Every role and command is measured in its own process,
+which reads the files in place of a broker. Prints a `Restart` per line, in JSON.
 """
 
 from __future__ import annotations
@@ -52,15 +51,12 @@ KEPT = (Role.PRODUCERS, Role.MANIFESTS, Role.PARTIALS, Role.ESTIMATES, Role.RESU
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """What it takes a process to know again what the topics hold, or to answer.
+    """Cost of restoring a process from its topics, or of answering.
 
     Attributes:
-        what: role or verb.
-        epochs: published.
-        horizon: epochs of one.
-        processor_seconds: without those of starting Python and importing.
-        peak_megabytes: most resident memory of the process, which has all modules of all roles.
-        more_megabytes: by how much that is more than before it read anything.
+        processor_seconds: Without starting Python and importing.
+        peak_megabytes: Peak resident memory of the process, with all modules of all roles.
+        more_megabytes: Increase of memory by reading.
     """
 
     what: str
@@ -72,7 +68,7 @@ class Restart:
 
 
 class TopicFile:
-    """A topic of one partition in files: values, keys, and where each of them ends."""
+    """One-partition topic in files: values, keys, and their end positions."""
 
     def __init__(self, folder: Path, role: Role) -> None:
         self._paths = {kind: folder / f"{role.value}.{kind}" for kind in ("values", "keys", "ends")}
@@ -84,13 +80,12 @@ class TopicFile:
         }
 
     def append(self, value: bytes, key: bytes | None) -> None:
-        """Hold a record until `flush`."""
+        """Buffer a record until `flush`."""
         self._parts["values"].append(value)
         self._parts["keys"].append(key or b"")
         self._sizes.append((len(value), len(key or b"")))
 
     def flush(self) -> None:
-        """Write what was appended."""
         for kind, parts in self._parts.items():
             with self._paths[kind].open("ab") as file:
                 file.write(b"".join(parts))
@@ -103,7 +98,7 @@ class TopicFile:
         self.ends = self._ends()
 
     def read(self, start: int, stop: int, most: int = SLICE_BYTES) -> list[LogRecord]:
-        """Some records from `start` to before `stop`, of about so many bytes."""
+        """Return records from `start` to before `stop`, of about `most` bytes."""
         stop = min(stop, len(self.ends))
         if start >= stop:
             return []
@@ -135,14 +130,9 @@ class TopicFile:
 
 
 class HistoryLog(MemoryLog):
-    """The topics of a job in the files of a folder; raw and shuffled records are long deleted.
+    """Topics of a job in the files of a folder. Raw and shuffled records are deleted.
 
-    What is appended is shown behind the files, and is in none of them.
-
-    Args:
-        folder: with the files.
-        job: of the history.
-        unpublished: so many of the last epochs have no estimate yet.
+    Appended records follow the files, and are not written to them.
     """
 
     def __init__(self, folder: Path, job: DeployedJob, unpublished: int = 0) -> None:
@@ -158,11 +148,10 @@ class HistoryLog(MemoryLog):
         self.committed[Role.PARTIALS, 0] = self.end(Role.PARTIALS, 0)
 
     def end(self, role: Role, partition: int) -> int:
-        """The offset of the next record."""
         return self._kept(role) + super().end(role, partition)
 
     def read(self, role: Role, partition: int, start: int, stop: int) -> LogSlice:
-        """Records from `start` to before `stop`, at most about `SLICE_BYTES` of them."""
+        """Return records from `start` to before `stop`, at most about `SLICE_BYTES` of them."""
         kept = self._kept(role)
         if start >= kept:
             found = super().read(role, partition, start - kept, stop - kept)
@@ -179,7 +168,7 @@ class HistoryLog(MemoryLog):
 
 
 class HistoryCluster(MemoryCluster):
-    """The same for tools, which ask a cluster by the names of topics."""
+    """Same history for tools, which query a cluster by topic names."""
 
     def __init__(self, job: DeployedJob, log: HistoryLog) -> None:
         super().__init__()
@@ -191,7 +180,7 @@ class HistoryCluster(MemoryCluster):
         self._say_what_was_decided(job, log.files[Role.MANIFESTS])
 
     def _say_what_was_decided(self, job: DeployedJob, manifests: TopicFile) -> None:
-        """As a shuffle worker does that was stopped a while ago."""
+        """Write the heartbeat of a shuffle worker that was stopped a while ago."""
         offset = max(0, len(manifests.ends) - 1_000)
         last = manifests.read(offset - 1, offset)[0].value if offset else b""
         tally = Tally.after(offset, last, {Fate.RELEASED.value: offset})
@@ -202,20 +191,18 @@ class HistoryCluster(MemoryCluster):
         self.append(job.topic(Role.STATUS), json.dumps(words).encode(), b"shuffle/w")
 
     def end_offsets(self, topic: str) -> list[int]:
-        """The offset of the next record, by partition."""
         kept = self._kept.get(topic)
         return super().end_offsets(topic) if kept is None else [len(kept.ends)]
 
     def read(
         self, topic: str, partition: int = 0, start: int = 0, stop: int | None = None
     ) -> Iterator[LogRecord]:
-        """Records from `start` to before `stop`."""
         kept = self._kept.get(topic)
         if kept is None:
             yield from super().read(topic, partition, start, stop)
             return
         end = len(kept.ends) if stop is None else stop
-        # As a page asks for what lies so many records before the end.
+        # A page requests a number of records before the end.
         start = start if start >= 0 else max(0, len(kept.ends) + start)
         while records := kept.read(start, end):
             yield from records
@@ -271,8 +258,6 @@ def _producer(job: DeployedJob, log: HistoryLog) -> None:
 
 
 def _page(job: DeployedJob, log: HistoryLog, *, looked_at: bool = False) -> None:
-    """What a browser asks first; or that, and the look at the stages and back that follows."""
-
     async def ask() -> None:
         async with live_page(HistoryCluster(job, log)) as page:
             await page.get("/api/jobs/long")
@@ -316,11 +301,10 @@ MEASURED: dict[str, Callable[[DeployedJob, HistoryLog], object]] = {
     "estimates --json": _verb("estimates", "long", "--json"),
     "producers": _verb("producers", "long"),
 }
-"""What is started or asked, by its name."""
+"""Measured roles and commands by name."""
 
 
 def measure(what: str, folder: Path) -> Restart:
-    """Start or ask it once, in this process."""
     job = DeployedJob.from_bytes((folder / JOB_FILE).read_bytes())
     _ = job.guarantee
     log = HistoryLog(folder, job)
@@ -338,7 +322,6 @@ def measure(what: str, folder: Path) -> Restart:
 
 
 def main() -> None:
-    """Fill the folder if it is empty, and measure everything."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.long_history")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--epochs", type=int, default=EPOCHS)

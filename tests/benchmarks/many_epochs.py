@@ -1,8 +1,8 @@
-"""A job of many small epochs through all stages in one process, and their memory as it goes on.
+"""Memory of all stages in one process over a job of many small epochs.
 
 ``python -m tests.benchmarks.many_epochs EPOCHS FOLDER``
 
-The topics lie in files, so that what grows is the stages. Prints a `Point` a line, in JSON.
+Topics are files, so that only the stages can grow. Prints a `Point` per line, in JSON.
 """
 
 from __future__ import annotations
@@ -35,14 +35,7 @@ _REPORTS = 100
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """What has happened since the point before.
-
-    Attributes:
-        what: in words.
-        epochs: published so far.
-        seconds: since the point before.
-        peak_megabytes: most resident memory of the process so far.
-    """
+    """Progress since the previous point, and peak resident memory of the process so far."""
 
     what: str
     epochs: int
@@ -58,7 +51,7 @@ class _FilePartition:
 
 
 class FileLog(MemoryLog):
-    """The topics of a job in files: eight bytes of memory for a record and as many for its time."""
+    """Topics of a job in files, with 16 bytes of memory per record."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
@@ -67,18 +60,16 @@ class FileLog(MemoryLog):
         )
 
     def append(self, action: Append) -> None:
-        """Write a record at the end of its partition; nothing here has a key or headers."""
+        """Write a record without key or headers at the end of its partition."""
         held = self._files[action.role, action.partition]
         held.file.write(action.value)
         held.starts.append(held.starts[-1] + len(action.value))
         held.stamps.append(self.clock())
 
     def end(self, role: Role, partition: int) -> int:
-        """The offset of the next record."""
         return len(self._files[role, partition].stamps)
 
     def read(self, role: Role, partition: int, start: int, stop: int) -> LogSlice:
-        """Records from `start` to before `stop`, at most about `SLICE_BYTES` of them."""
         held = self._files[role, partition]
         records: list[LogRecord] = []
         size = 0
@@ -92,11 +83,11 @@ class FileLog(MemoryLog):
         return LogSlice(tuple(records), start + len(records))
 
     def delete_below(self, role: Role, partition: int, offset: int) -> None:
-        """Leave it to whoever deletes the folder."""
+        """Do nothing: the folder is deleted as a whole."""
 
 
 def main() -> None:
-    """Run the job, then start each stage anew on what its topics hold."""
+    """Run the job, then restart each stage on its topics."""
     epochs, folder = int(sys.argv[1]), Path(sys.argv[2])
     job = deploy_job(make_job(job_values("many", epochs)), deployed_at=0)
     log = FileLog(folder)

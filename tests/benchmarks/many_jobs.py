@@ -1,17 +1,17 @@
-"""What many jobs cost on one machine whose workers rest, and how fast they are when they do not.
+"""Cost of many jobs with idle workers on one machine, and throughput of busy ones.
 
 ``python -m tests.benchmarks.many_jobs [JOBS [BUSY]] [--rounds N]``
 
-On the local broker of the state folder (``DPSTREAM_HOME``, best a new one); idle jobs that an
-earlier run has deployed there are used again. Prints figures in JSON: how long it takes from the
-start of three supervisors until every job is answered for; memory (proportional set size) and
-processor time of all that they have started, and of the broker; ``dpstream status`` of all jobs;
-how long it takes to publish an epoch that wakes a job; and the reports a second of so many busy
-jobs, and of one alone that is sent as many, with what took the seconds of the cores.
+Uses the local broker of the state folder (``DPSTREAM_HOME``, preferably a new one), and idle jobs
+deployed there by an earlier run. Prints JSON: time from the start of three supervisors until every
+job is supervised; memory (proportional set size) and processor time of all their processes and of
+the broker; ``dpstream status`` of all jobs; time to publish an epoch that wakes a job; and reports
+per second of BUSY busy jobs, and of one job that is sent as many, with the processor time by
+component.
 
-At first, while the broker's compiler is at work, the one alone is measured for nothing. Then it and
-the others take turns, so many rounds, since no machine is as fast all the time: what counts is the
-median of what they are to each other in a round. All workers of a pass are awake when it begins.
+The first measurement of the single job warms up the broker's JIT compiler and is dropped. Then the
+single job and the others alternate for N rounds, as machine speed varies. The result is the median
+of the ratio per round. All workers of a pass run when it starts.
 """
 
 from __future__ import annotations
@@ -53,20 +53,20 @@ from tests.benchmarks.one_core import DrawnReports, job_values
 from tests.benchmarks.producing import send
 
 REST_SECONDS = 60.0
-"""Longer than it takes to wake all of the busy jobs, and to draw what they are sent."""
+"""Longer than waking all busy jobs and drawing their reports takes."""
 IDLE_SECONDS = 30.0
 WAKINGS = 3
 REPORTS = 1_000_000
-"""Of an epoch of a busy job."""
+"""Reports per epoch of a busy job."""
 EPOCHS = 12
-"""Of each of the busy jobs in a round; the one that is alone has those of all of them."""
+"""Epochs of each busy job in a round. The single job has those of all of them."""
 _SMALL_REPORTS = 1000
-"""Of an epoch that wakes a job, of which there are two before each pass, and one beside them."""
+"""Reports of an epoch that wakes a job: two before each pass, and a separate one."""
 _PATIENCE = 300.0
 
 
 class Supervisors:
-    """One of each stage, and all that they start."""
+    """Supervisors of each stage with all their processes."""
 
     def __init__(self, connection: Connection, folder: Path) -> None:
         self._ports = {stage: free_port() for stage in STAGES}
@@ -79,11 +79,9 @@ class Supervisors:
             self.processes.append(Process(dpstream_command(*command), log=log))
 
     def wait_for(self, jobs: int) -> None:
-        """Wait until each of them answers for so many jobs."""
         _wait(lambda: all(self._jobs(port) == jobs for port in self._ports.values()))
 
     def tree(self) -> list[psutil.Process]:
-        """All processes."""
         own = [psutil.Process(process.pid) for process in self.processes]
         return [*own, *(child for each in own for child in each.children(recursive=True))]
 
@@ -106,7 +104,7 @@ class Supervisors:
 
 
 class Sender:
-    """Sends reports of a job that were drawn before, so many epochs and some small ones."""
+    """Sends previously drawn reports of a job, in full and in small epochs."""
 
     def __init__(self, cluster: Cluster, name: str, epochs: int, passes: int) -> None:
         job = make_job(job_values(name, epochs + 2 * passes + 1))
@@ -120,25 +118,21 @@ class Sender:
         self._epochs = self._sent = self._published = 0
 
     def draw(self, epochs: int, reports: int) -> None:
-        """Draw the records of so many epochs, which come after those drawn before."""
         for _ in range(epochs):
             self._epochs += 1
             self._drawn.append((self._epochs, self._source.epoch(self._epochs, reports)))
 
     def send(self) -> None:
-        """Send the next epoch that was drawn."""
         epoch, records = self._drawn.popleft()
         self._transport.run(send(Role.REPORTS, self.job.topics.partition_of(epoch), records))
         self._sent += 1
 
     def published(self) -> bool:
-        """Whether all that was sent is published by now."""
         self._published += sum(1 for _ in self._estimates.read())
         return self._published >= self._sent
 
 
 def main() -> None:
-    """Measure, and print."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.many_jobs")
     parser.add_argument("jobs", type=int, nargs="?", default=200)
     parser.add_argument("busy", type=int, nargs="?", default=20)
@@ -170,7 +164,7 @@ def _measure(
         yield {"seconds from a record that wakes a job to its estimate": _wake(together[:WAKINGS])}
         ratios = []
         for number in range(rounds + 1):
-            # Workers that were woken are awake for a while, and none of the one that is alone.
+            # Woken workers stay up for a while, and none of the single job may be among them.
             _settle(supervisors)
             single, figures = _pass(supervisors, [alone], EPOCHS * busy)
             yield {"reports a second, alone": single, **figures}
@@ -201,8 +195,7 @@ def _supervisors(connection: Connection, folder: Path) -> Iterator[Supervisors]:
 
 
 def _idle(supervisors: Supervisors) -> dict[str, object]:
-    """Memory, and what runs while nothing comes."""
-    # Some are woken by the registration of those who report there later.
+    # Registration of later producers wakes some workers.
     _settle(supervisors)
     ours, broker = supervisors.tree(), [_broker()]
     before, begun = (_processor(ours), _processor(broker)), time.monotonic()
@@ -218,7 +211,6 @@ def _idle(supervisors: Supervisors) -> dict[str, object]:
 
 
 def _settle(supervisors: Supervisors) -> None:
-    """Wait until all workers rest."""
     settled = 0
     while settled < 10:
         settled = settled + 1 if len(supervisors.tree()) == 2 * len(STAGES) else 0
@@ -246,11 +238,11 @@ def _wake(senders: Sequence[Sender]) -> dict[str, object]:
 def _pass(
     supervisors: Supervisors, senders: Sequence[Sender], epochs: int
 ) -> tuple[float, dict[str, object]]:
-    """Reports a second of jobs that are all awake; memory, and where the seconds of cores went."""
+    """Return the reports per second of jobs that are all awake, with memory and processor time."""
     for sender in senders:
         sender.draw(2, _SMALL_REPORTS)
         sender.draw(epochs, REPORTS)
-    # With the first all are woken, one after the other; with the second all are at work.
+    # The first epoch wakes all workers one at a time, and with the second all are working.
     for _ in range(2):
         for sender in senders:
             sender.send()
@@ -278,7 +270,7 @@ def _pass(
 
 
 def _used(supervisors: Supervisors) -> dict[str, float]:
-    """Processor seconds so far: of the stages, the broker, and of who sends and reads estimates."""
+    """Return processor seconds so far: of the stages, the broker, and this process."""
     sender = sum(psutil.Process().cpu_times()[:2])
     return {**supervisors.processor(), "broker": _processor([_broker()]), "sender": sender}
 

@@ -1,9 +1,9 @@
-"""What windows of many producers cost the shuffle stage: a record, a manifest, all that is decided.
+"""Cost of windows of many producers for the shuffler: records, manifests, decision log.
 
 ``python -m tests.benchmarks.many_producers [PRODUCERS ...]``
 
-Every producer sends a batch of one report and its punctuation. Prints `Closing` and `Remembered` a
-line, in JSON.
+Every producer sends a batch of one report and its punctuation. Prints `Closing` and `Remembered`,
+one per line, in JSON.
 """
 
 from __future__ import annotations
@@ -44,13 +44,11 @@ Order = Literal["registration", "random"]
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """What it takes to close a window.
+    """Cost of closing a window.
 
     Attributes:
-        producers: of the job.
-        order: in which their punctuations come; all batches come before, in the other order.
-        microseconds: of processor time for each record, its admission included.
-        manifest_bytes: of the window's manifest, in which all are.
+        order: Order of the punctuation. All batches come before, in the other order.
+        microseconds: Processor time per record, including admission.
     """
 
     producers: int
@@ -61,14 +59,12 @@ class Closing:
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """What a worker remembers of as many decisions as it does remember.
+    """Cost of a full decision log in a worker.
 
     Attributes:
-        producers: of the job; at each epoch others of them are missing, a hundredth.
-        decisions: how many were shown.
-        megabytes: that the log of decisions holds.
-        microseconds: of processor time for each decision.
-        manifest_bytes: of the last manifest.
+        producers: Producers of the job, a varying hundredth of which is missing at each epoch.
+        megabytes: Memory of the log of decisions.
+        microseconds: Processor time per decision.
     """
 
     producers: int
@@ -79,7 +75,6 @@ class Remembered:
 
 
 def many_job(producers: int) -> Job:
-    """A job that waits for so many producers."""
     values = {
         "name": "many",
         "protocol": "future_rand",
@@ -92,7 +87,6 @@ def many_job(producers: int) -> Job:
 
 
 def closing(producers: int, order: Order, epochs: int = 3) -> Closing:
-    """Close windows, of which the fastest counts."""
     job, log = deploy_job(many_job(producers), deployed_at=0), MemoryLog()
     enrolments = [secrets.token_bytes(16) for _ in range(producers)]
     for number, enrolment in enumerate(enrolments):
@@ -124,7 +118,7 @@ def closing(producers: int, order: Order, epochs: int = 3) -> Closing:
 
 
 def remembered(producers: int, decisions: int = EPOCHS_AHEAD) -> Remembered:
-    """Show a log of decisions as many as it remembers."""
+    """Read a full log of decisions."""
     job = deploy_job(many_job(producers), deployed_at=0)
     rng = np.random.default_rng(1)
     populations = rng.integers(500, 1500, producers)
@@ -152,7 +146,6 @@ def remembered(producers: int, decisions: int = EPOCHS_AHEAD) -> Remembered:
 
 
 def main() -> None:
-    """Measure jobs of so many producers."""
     for producers in map(int, sys.argv[1:] or ["1000"]):
         for order in ("registration", "random"):
             print(json.dumps(asdict(closing(producers, order))), flush=True)

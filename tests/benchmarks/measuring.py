@@ -1,4 +1,4 @@
-"""How things are measured: processor time, memory, and medians of several runs."""
+"""Measurement of processor time, memory, and medians of several runs."""
 
 from __future__ import annotations
 
@@ -20,13 +20,10 @@ MEGABYTE = 10**6
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """How fast one thing is done.
+    """Speed of one operation.
 
     Attributes:
-        name: of the thing.
-        reports: handled in one run.
-        megabytes: of encoded records in one run, 10^6 bytes each.
-        seconds: of each run.
+        megabytes: Encoded records per run, in units of 10^6 bytes.
         clock: "processor", which other processes do not slow down, or "wall".
     """
 
@@ -38,16 +35,13 @@ class Rate:
 
     @property
     def reports_per_second(self) -> float:
-        """Of the median run."""
         return self.reports / median(self.seconds)
 
     @property
     def megabytes_per_second(self) -> float:
-        """Of the median run."""
         return self.megabytes / median(self.seconds)
 
     def to_json(self) -> dict[str, Any]:
-        """The figures."""
         return {
             "name": self.name,
             "reports_per_second": round(self.reports_per_second),
@@ -60,15 +54,7 @@ class Rate:
 
 
 def rate(name: str, reports: int, size: int, work: Callable[[], object], runs: int) -> Rate:
-    """Time some work of this process: once to warm up, then `runs` times.
-
-    Args:
-        name: of the work.
-        reports: handled in one run.
-        size: bytes of the encoded records of one run.
-        work: one run.
-        runs: how many count.
-    """
+    """Time work of this process, on `size` bytes of records: once to warm up, then `runs` times."""
     work()
     seconds = []
     for _ in range(runs):
@@ -79,7 +65,6 @@ def rate(name: str, reports: int, size: int, work: Callable[[], object], runs: i
 
 
 def available_cores() -> list[int]:
-    """The cores that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
@@ -87,10 +72,7 @@ def available_cores() -> list[int]:
 
 @contextmanager
 def on_cores(count: int) -> Iterator[int]:
-    """Keep this process, and what it starts, on so many cores; yields how many it really are.
-
-    Systems that have no such thing use all their cores.
-    """
+    """Limit this process and its children to `count` cores if possible, and yield their number."""
     before = available_cores()
     if not hasattr(os, "sched_setaffinity"):
         yield len(before)
@@ -103,21 +85,21 @@ def on_cores(count: int) -> Iterator[int]:
 
 
 def processor_seconds(pid: int) -> float:
-    """Processor time that a process has used, in user and system mode together."""
+    """Return the processor time of a process, in user and system mode together."""
     times = psutil.Process(pid).cpu_times()
     return float(times.user + times.system)
 
 
 def busy_seconds() -> float:
-    """Processor time that the whole machine has used, since some moment in the past."""
+    """Return the processor time of the whole machine since an arbitrary moment."""
     times = psutil.cpu_times()._asdict()
-    # What guests use is part of user and nice.
+    # Guest time is included in user and nice.
     idle = ("idle", "iowait", "steal", "guest", "guest_nice")
     return float(sum(seconds for kind, seconds in times.items() if kind not in idle))
 
 
 def peak_megabytes(pid: int) -> float:
-    """The most memory that a process has had resident so far; where unknown, what it has now."""
+    """Return the peak resident memory of a process, or where unknown, the current one."""
     status = Path(f"/proc/{pid}/status")
     if status.exists():
         for line in status.read_text().splitlines():
@@ -127,18 +109,17 @@ def peak_megabytes(pid: int) -> float:
 
 
 def resident_megabytes() -> float:
-    """The memory that this process has resident now."""
     return float(psutil.Process().memory_info().rss / MEGABYTE)
 
 
 def forget_peak() -> None:
-    """Let `peak_megabytes` of this process begin anew, where the system can do that."""
+    """Reset `peak_megabytes` of this process where the system supports it."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 
 
 def machine() -> Mapping[str, Any]:
-    """What the figures depend on; the load is that of all processes over the last minute."""
+    """Return the conditions of the measurement, with the load of the last minute."""
     return {
         "system": platform.platform(),
         "python": platform.python_version(),
@@ -152,7 +133,6 @@ def machine() -> Mapping[str, Any]:
 def table_of(
     title: str, headings: Sequence[str], rows: Iterable[Sequence[str]], caption: str | None = None
 ) -> Table:
-    """A table whose first column says what the others are figures of."""
     table = Table(title=title, caption=caption)
     for number, heading in enumerate(headings):
         table.add_column(heading, justify="right" if number else "left")

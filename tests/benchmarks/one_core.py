@@ -1,4 +1,4 @@
-"""The stages one by one, in memory and on one core."""
+"""Stages measured one at a time, in memory and on one core."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ ITEMS = 10_000
 SCANNED = 1_000_000
 ROWS, BUCKETS = 64, 65_536
 DIFFERENT = ROWS * BUCKETS
-"""Words of four bytes, where there are too many of them for a table."""
+"""Four-byte words, too many distinct ones for a table."""
 
 
 def job_values(name: str, epochs: int, **shuffle: Any) -> dict[str, Any]:
-    """A job over values 0 and 1 whose windows close only by completeness."""
+    """Return a job over values 0 and 1 whose windows close only by completeness."""
     return {
         "name": name,
         "protocol": "future_rand",
@@ -68,12 +68,12 @@ def job_values(name: str, epochs: int, **shuffle: Any) -> dict[str, Any]:
 
 
 def letters_job_values(name: str, epochs: int, **shuffle: Any) -> dict[str, Any]:
-    """The same, where everybody reports a letter at every epoch."""
+    """Return such a job in which every device reports a letter at every epoch."""
     return {**job_values(name, epochs, **shuffle), "protocol": "value_stream"}
 
 
 def items_job_values(name: str, epochs: int, **shuffle: Any) -> dict[str, Any]:
-    """The same over `ITEMS` items, each of which raises five cells out of 40,960."""
+    """Return such a job over `ITEMS` items, each of which raises five cells out of 40,960."""
     parameters = {
         "epsilon": 1,
         "delta": 1e-6,
@@ -89,7 +89,7 @@ def items_job_values(name: str, epochs: int, **shuffle: Any) -> dict[str, Any]:
 
 
 class DrawnReports:
-    """A registered producer whose reports are random words, for measuring what comes after it."""
+    """Registered producer whose reports are random words, for measurements of later stages."""
 
     def __init__(self, job: DeployedJob) -> None:
         self._job = job
@@ -98,11 +98,9 @@ class DrawnReports:
         self._rng = np.random.default_rng()
 
     def registration(self) -> bytes:
-        """The record that enrols it."""
         return Registration(self._job.deployment, self._name, self._enrolment, 1).to_bytes()
 
     def epoch(self, epoch: int, reports: int) -> list[bytes]:
-        """The records of an epoch with so many reports; the last is the punctuation."""
         form = self._job.word_form
         different = 2 * orders_due(epoch) if form.report_bytes == 1 else form.distinct or DIFFERENT
         words = self._rng.integers(0, different, (reports, 1)).astype(form.dtype)
@@ -120,7 +118,6 @@ class DrawnReports:
 
 
 def measure(runs: int) -> Iterator[Rate]:
-    """Randomize, encode, decode, shuffle and aggregate."""
     yield _randomize(runs)
     yield from _cells(runs)
     yield from _projective(runs)
@@ -130,7 +127,7 @@ def measure(runs: int) -> Iterator[Rate]:
 
 
 def _randomize(runs: int) -> Rate:
-    """All epochs of a million devices, two in a hundred of which change between two epochs."""
+    """Measure all epochs of a million devices, of which 2 % change between two epochs."""
     job = deploy_job(make_job(job_values("randomize", 64)), deployed_at=0)
     generator = cryptographic_generator()
     enrolled = job.randomizer()
@@ -150,7 +147,7 @@ def _randomize(runs: int) -> Rate:
 
 
 def _cells(runs: int) -> Iterator[Rate]:
-    """Cells of the items of many devices, with their dummies; and looking at a million items."""
+    """Measure cells of many devices' items with dummies, and estimates of a million items."""
     users = 100_000
     job = deploy_job(make_job(items_job_values("cells", 1, minimum=users)), deployed_at=0)
     generator = cryptographic_generator()
@@ -173,7 +170,7 @@ def _cells(runs: int) -> Iterator[Rate]:
 
 
 def _projective(runs: int) -> Iterator[Rate]:
-    """Words of few and of very many items: drawn, counted, and the counts of all items."""
+    """Measure words of few and of very many items: draws, counts, and estimates of all items."""
     generator = cryptographic_generator()
     for bits in (10, 20):
         law = calibrate(ProjectiveGeometryParameters(1.0, Bits(bits)), 1, DEVICES)
@@ -203,7 +200,7 @@ def _projective(runs: int) -> Iterator[Rate]:
 
 
 def changing_values(devices: int, epochs: int) -> NDArray[np.int8]:
-    """Values 0 and 1 of shape (epochs, devices)."""
+    """Return values 0 and 1 of shape (epochs, devices)."""
     rng = np.random.default_rng()
     values = np.empty((epochs, devices), np.int8)
     now = (rng.random(devices) < 0.3).astype(np.int8)
@@ -233,7 +230,6 @@ def _codec(runs: int) -> Iterator[Rate]:
 
 
 def _stages(order: str, runs: int) -> Iterator[Rate]:
-    """A window of ten million reports through the shuffle stage and the aggregate stage."""
     job = deploy_job(make_job(job_values(order, 64, order=order)), deployed_at=0)
     source = DrawnReports(job)
     records = source.epoch(64, WINDOW_REPORTS)
@@ -248,7 +244,7 @@ def _stages(order: str, runs: int) -> Iterator[Rate]:
 
     yield rate(f"shuffle, {order}", WINDOW_REPORTS, sum(map(len, records)), shuffle, runs)
     chunks = log.values(Role.SHUFFLED, job.topics.partition_of(64))
-    # A window of one-byte words that is sorted is a record of a few hundred bytes: take many.
+    # A sorted window of one-byte words is a record of a few hundred bytes, so 1,000 are measured.
     windows = 1 if order == "random" else 1000
     size = sum(map(len, chunks))
 
@@ -272,7 +268,6 @@ def _stages(order: str, runs: int) -> Iterator[Rate]:
 
 
 def shuffle_stage(job: DeployedJob, scratch: Scratch = temporary_file) -> Stage:
-    """A new shuffle stage of a job."""
     return build_stage(
         job,
         "shuffle",
@@ -289,7 +284,6 @@ def shuffle_stage(job: DeployedJob, scratch: Scratch = temporary_file) -> Stage:
 def _show(
     stage: Stage, job: DeployedJob, log: MemoryLog, partition: int, values: Sequence[bytes]
 ) -> None:
-    """Have a stage take in records of one partition."""
     driver = MemoryDriver(log)
     driver.run(stage.assign(partition, None, 0.0))
     for offset, value in enumerate(values):

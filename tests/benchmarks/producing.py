@@ -1,15 +1,15 @@
-"""A producer as a process of its own, which waits for SIGUSR1 before it sends anything.
+"""Producer process that waits for SIGUSR1 before it sends.
 
 ``python -m tests.benchmarks.producing KIND LIFELINE JOB NAME SERVERS FOLDER NUMBER``
 
 KIND is one of
 
 * ``devices``: a real `Producer` with NUMBER devices closes every epoch of the job,
-* ``drawn``: NUMBER reports an epoch, encoded beforehand, are sent as they are,
-* ``held``: the same, but all punctuation is held back until a second SIGUSR1.
+* ``drawn``: NUMBER reports per epoch, encoded in advance, are sent unchanged,
+* ``held``: the same, with all punctuation delayed until a second SIGUSR1.
 
-It prints ``ready`` when it could begin, ``begun SECONDS``, of the monotonic clock, when it does,
-and ``held`` when nothing but the punctuation is missing.
+It prints ``ready`` when it could start, ``begun SECONDS``, of the monotonic clock, when it does,
+and ``held`` when only the punctuation is missing.
 """
 
 from __future__ import annotations
@@ -34,13 +34,12 @@ from dpstream.pipeline.lifeline import follow
 from dpstream.topics.names import Role
 from tests.benchmarks.one_core import DrawnReports, changing_values
 
-# Values of so many epochs are made beforehand, and come round again.
+# Number of epochs whose values are made in advance, and then repeat.
 _EPOCHS_OF_VALUES = 16
 
 
 def main() -> None:
-    """Be a producer until told to end."""
-    # Before any thread is started, so that none of them takes the signal.
+    # Before any thread starts, so that none of them receives the signal.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     kind, name_of_job, name, servers, folder, number = sys.argv[1:]
     follow()
@@ -51,7 +50,7 @@ def main() -> None:
             _close_epochs(job, transport, name, Path(folder), int(number))
         else:
             _send_drawn(job, transport, int(number), hold=kind == "held")
-        # The parent asks for our memory and processor time before it ends us.
+        # The parent reads the memory and processor time of this process before it ends it.
         threading.Event().wait()
 
 
@@ -102,7 +101,6 @@ def _send(
 
 
 def send(role: Role, partition: int, records: Sequence[bytes]) -> Steps[None]:
-    """Write records and wait for their acknowledgement."""
     for record in records:
         yield Append(role, partition, record)
     yield Flush()

@@ -1,9 +1,9 @@
-"""Windows of a million one-byte reports, replayed in memory by the real stages from files.
+"""In-memory replay of windows of a million one-byte reports from files by the real stages.
 
 ``python -m tests.benchmarks.replaying SOURCE RUNS FOLDER``
 
-A process of its own for each source, for its memory. Everything is timed: opening and verifying
-what is read, cutting it anew, aggregating, publishing. Prints `Figures`.
+Each source runs in its own process, for its memory. The time covers opening and verifying the
+source, splitting it into chunks, aggregating, publishing. Prints `Figures`.
 """
 
 from __future__ import annotations
@@ -52,19 +52,14 @@ SOURCES = {
     "topics, order: sorted": "sorted",
     "topics, order: random": "random",
 }
-"""What is replayed, and how its windows were released: in random order all words are written."""
+"""Replayed source, with the order of its windows: in random order all words are written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What was measured.
+    """Measurements of a source.
 
-    Attributes:
-        source: of `SOURCES`.
-        reports: in one run.
-        reports_per_second: by processor time, of the median run.
-        megabytes: of what holds the windows.
-        peak_megabytes: most resident memory of the process.
+    Rates are by processor time, of the median run. `peak_megabytes` is resident memory.
     """
 
     source: str
@@ -75,7 +70,6 @@ class Figures:
 
 
 def write_topics(log: FileLog, order: str) -> DeployedJob:
-    """Manifests and windows of a job, as its shuffle stage writes them."""
     job = deploy_job(make_job(job_values("reports", EPOCHS, order=order)), deployed_at=0)
     rng = np.random.default_rng(1)
     for epoch in range(1, EPOCHS + 1):
@@ -119,7 +113,6 @@ def write_topics(log: FileLog, order: str) -> DeployedJob:
 
 
 def record(job: DeployedJob, log: FileLog, folder: Path) -> None:
-    """Record the job."""
     folder.mkdir()
     place = RecordingFolder(folder)
     index = open_recording(place, job, from_epoch=None)
@@ -130,7 +123,6 @@ def record(job: DeployedJob, log: FileLog, folder: Path) -> None:
 
 
 def replay(source: ReplaySource) -> int:
-    """Replay everything; returns how many epochs were published."""
     plan = plan_replay(source, Wanted())
     source.check(plan.first, plan.windows_from, plan.last)
     job = deploy_replay(
@@ -140,7 +132,6 @@ def replay(source: ReplaySource) -> int:
 
 
 def timed(open_source: Callable[[], ReplaySource], runs: int) -> Iterator[float]:
-    """The processor seconds of every run."""
     for _ in range(runs):
         before = time.process_time()
         published = replay(open_source())
@@ -149,7 +140,6 @@ def timed(open_source: Callable[[], ReplaySource], runs: int) -> Iterator[float]
 
 
 def main() -> None:
-    """Replay one source so many times."""
     name, runs, place = sys.argv[1:]
     folder = Path(place)
     log = FileLog(folder)

@@ -1,8 +1,8 @@
-"""How many sealed reports a core passes on: ``python -m tests.benchmarks.sealing [--reports N]``.
+"""Measure sealed reports per second and core: ``python -m tests.benchmarks.sealing [--reports N]``.
 
-A window of reports goes through a producer and the real stages, two shuffle stages in series, in
-memory. Processor time of each; then the same in as many processes as there are cores, each with a
-partition of its own, as workers have them. After that, tables in two shares, of many producers.
+A window of reports passes a producer and the real stages, two chained shufflers, in memory. Prints
+the processor time of each; then the same in as many processes as there are cores, with a partition
+each, like workers; and finally tables in two shares, of many producers.
 """
 
 from __future__ import annotations
@@ -52,7 +52,6 @@ SHARED = {
 
 
 def main() -> None:
-    """Measure, and print a table."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.benchmarks.sealing",
         description=__doc__,
@@ -84,7 +83,6 @@ def main() -> None:
 
 
 def shares(console: Console, tables: int, cells: int) -> None:
-    """Print what tables in two shares cost."""
     seconds, size = measure_shares(tables, cells)
     table = Table("who", "what", "CPU us a table", "tables a second and core")
     for who, what in SHARED.items():
@@ -95,7 +93,7 @@ def shares(console: Console, tables: int, cells: int) -> None:
 
 
 def measure_shares(tables: int, cells: int) -> tuple[dict[str, tuple[float, float]], float]:
-    """Processor and wall seconds of each, and the bytes of a table as sent."""
+    """Return processor and wall-clock seconds of each step, and the bytes of a table as sent."""
     values = {
         "name": "shares",
         "protocol": "single_message",
@@ -142,7 +140,7 @@ def measure_shares(tables: int, cells: int) -> tuple[dict[str, tuple[float, floa
 
 
 def measure(reports: int) -> dict[str, tuple[float, float]]:
-    """Processor and wall seconds of each."""
+    """Return processor and wall-clock seconds of each step."""
     values = {
         "name": "sealing",
         "protocol": "single_message",

@@ -1,1 +1,1 @@
-"""Beside other libraries: the same users, one run."""
+"""Comparison with other libraries: the same users, one run."""

@@ -1,8 +1,8 @@
-"""Beside other libraries, on the same users: ``python -m tests.benchmarks.peers [--words FILE]``.
+"""Compare with other libraries on the same users.
 
-Counts 1,024 items of 100,000 users with everybody's protocols; or with FILE, the ``en_50k.txt`` of
-`experiments.prepare_words`, searches for the words that most users hold.
-multi-freq-ldpy and pure-LDP are installed into an environment of their own.
+``python -m tests.benchmarks.peers [--words FILE]`` counts 1,024 items of 100,000 users with all
+protocols; or with FILE, the ``en_50k.txt`` of `experiments.prepare_words`, searches for the most
+frequent words. multi-freq-ldpy and pure-LDP are installed into an environment of their own.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ LIMIT = 900
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.peers", description=__doc__)
     parser.add_argument("--words", type=Path, metavar="FILE", help="plain or gzip")
     parser.add_argument(
@@ -75,7 +74,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def python_or_none(console: Console) -> Path | None:
-    """The interpreter of the peers' environment; says so if there is none."""
     try:
         return peer_python()
     except NoPeersError as error:
@@ -84,7 +82,6 @@ def python_or_none(console: Console) -> Path | None:
 
 
 def show_oracles(console: Console, measured: Sequence[Oracle]) -> None:
-    """A row for each protocol at each epsilon."""
     table = Table(
         title=f"{ITEMS:,} items, {USERS:,} users, Zipf 1.1",
         caption="root mean squared error of all items in users, without bias, and cut at zero and "
@@ -101,7 +98,6 @@ def show_oracles(console: Console, measured: Sequence[Oracle]) -> None:
 
 
 def show_searches(console: Console, measured: Sequence[Search], users: int) -> None:
-    """A row for each search at each epsilon."""
     table = Table(
         title=f"words of {users:,} users, cut to 6 letters",
         caption=f"named, how many of the {WANTED} most held, how many that nobody holds; seconds "

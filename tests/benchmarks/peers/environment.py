@@ -1,4 +1,4 @@
-"""The environment that other libraries run in: no part of the project's own."""
+"""Separate environment for other libraries."""
 
 from __future__ import annotations
 
@@ -22,19 +22,15 @@ _INSTALLING: Final = 900.0
 
 
 class NoPeersError(Exception):
-    """Other libraries cannot be measured; the message says why."""
+    """Other libraries cannot be measured. The message states the reason."""
 
 
 class PeerError(Exception):
-    """Something went wrong within another library; the message is a word for a table."""
+    """Another library failed. The message is a word for a table."""
 
 
 def peer_python(place: Path = PLACE) -> Path:
-    """The interpreter of the peers' environment, which is made unless it is there already.
-
-    Raises:
-        NoPeersError: it cannot be made; without a network, for instance.
-    """
+    """Return the interpreter of the peers' environment, creating it or raising `NoPeersError`."""
     python, done = place / "bin" / "python", place / ".installed"
     wanted = REQUIREMENTS.read_text("utf-8")
     if done.is_file() and done.read_text("utf-8") == wanted:
@@ -66,17 +62,12 @@ def _run(command: list[str]) -> None:
 
 
 def run_peer(python: Path, arguments: list[str], limit: int) -> Iterator[dict[str, Any]]:
-    """One task of `peer_side`: its answers, as they come.
-
-    Args:
-        python: of the peers' environment.
-        arguments: of the task.
-        limit: seconds of processor time after which it is ended.
+    """Run one task of `peer_side`, yielding its answers as they come.
 
     Raises:
-        PeerError: it took longer, or failed.
+        PeerError: If it fails or takes longer than `limit` processor seconds.
     """
-    # A single thread, as everything here is measured on one core.
+    # A single thread, as all measurements are on one core.
     threads = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL", "NUMBA")}
     command = ["sh", "-c", f'ulimit -t {limit}; exec "$@"', "sh", str(python), str(_SIDE)]
     with (

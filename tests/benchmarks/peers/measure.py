@@ -1,4 +1,4 @@
-"""The same users for dpstream's protocols and for those of other libraries, in one run."""
+"""Same users for the protocols of dpstream and of other libraries, in one run."""
 
 from __future__ import annotations
 
@@ -29,39 +29,34 @@ ORACLES: Final = {
     "multi-freq-ldpy": ("GRR", "OUE", "SS"),
     "pure-LDP": ("GRR", "OUE", "OLH", "FastLH", "HR"),
 }
-"""OLH of multi-freq-ldpy is pure-LDP's, as its source says."""
+"""OLH of multi-freq-ldpy is pure-LDP's, according to its source."""
 SLOW: Final = {"OLH": (1.0,)}
-"""Whose server takes a minute: at these epsilons alone."""
+"""Protocols whose server takes a minute, with the only epsilons measured."""
 
 LETTERS: Final = 6
-"""Words are cut, or filled up, to so many, as in pure-LDP's own experiments."""
+"""Length to which words are cut or padded, as in pure-LDP's own experiments."""
 LETTER_BITS: Final = 5
 WANTED: Final = 32
 SEARCHES: Final = (("PEM", "flh"), ("PEM", "hcms"), ("TreeHist", "flh"))
 """Algorithms, and the oracle of their sketches: Hadamard count-mean sketch, fast local hashing."""
 
 _TOGETHER: Final = 20_000
-# Seconds of a tick: rates of what takes less are those of one.
+# Clock tick in seconds, the minimum duration used for rates.
 _TICK: Final = 0.004
 
 
 @dataclass(frozen=True, slots=True)
 class Oracle:
-    """How a protocol has done. None where it has not been measured; `note` says why.
+    """Result of a protocol, with None for everything not measured, and a note with the reason.
 
     Attributes:
-        library: "dpstream" or another.
-        protocol: its name there.
-        epsilon: of a report.
-        rmse: root mean squared error of all items, in users, of estimates without bias; the
-            mean over all draws.
-        clipped: the same of estimates that are cut at zero and scaled to the number of users.
-        bytes: of a report, at least.
-        randomized: reports a second of processor time.
-        served: the same of adding up and estimating all items.
-        note: why there is nothing.
-        draws: of users and reports.
-        uncertainty: of `rmse`, its standard error; None for a single draw.
+        rmse: Root mean squared error over all items, in users, of unbiased estimates; the mean over
+            all draws.
+        clipped: `rmse` of estimates clipped at zero and scaled to the number of users.
+        bytes: Minimum size of a report.
+        randomized: Reports per processor second.
+        served: Reports per processor second of aggregating and estimating all items.
+        uncertainty: Standard error of `rmse`; None for a single draw.
     """
 
     library: str
@@ -77,24 +72,18 @@ class Oracle:
     uncertainty: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The figures."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What a search for the words most held has found, and the processor time that it took.
+    """Result and processor time of a search for the most frequent words.
 
     Attributes:
-        library: as of `Oracle`.
-        algorithm: its name there.
-        epsilon: of a user.
-        listed: how many words it has named.
-        recall: how many of the 32 most held are among them.
-        unheld: how many it has named that nobody holds.
-        randomizing: seconds for all users.
-        serving: seconds for adding up and searching.
-        note: why there is nothing.
+        recall: How many of the top 32 words are among those listed.
+        unheld: Number of listed words that no user has.
+        randomizing: Seconds for all users.
+        serving: Seconds for aggregating and searching.
     """
 
     library: str
@@ -108,12 +97,11 @@ class Search:
     note: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """The figures."""
         return asdict(self)
 
 
 def zipf_items(users: int = USERS, items: int = ITEMS, seed: int = 1) -> NDArray[np.int64]:
-    """The item of each user, from 0 on."""
+    """Return the item of each user, from 0 on."""
     weights = np.arange(1, items + 1) ** -EXPONENT
     drawn = np.random.default_rng(seed).choice(items, users, p=weights / weights.sum())
     return drawn.astype(np.int64)
@@ -127,18 +115,7 @@ def measure_oracles(
     epsilons: Sequence[float] = EPSILONS,
     draws: int = 1,
 ) -> Iterator[Oracle]:
-    """All protocols at all epsilons, on the same items, drawn anew as often as is said.
-
-    Those of `SLOW` are measured once.
-
-    Args:
-        python: of the peers' environment; None leaves them out.
-        folder: for the items.
-        limit: seconds for each protocol of another library at each epsilon.
-        on_progress: is told what is measured.
-        epsilons: of a report.
-        draws: of users and reports.
-    """
+    """Measure all protocols at all epsilons on the same items, with fresh items per draw."""
     found: dict[tuple[str, str, float], list[Oracle]] = {}
     for draw in range(1, draws + 1):
 
@@ -152,7 +129,7 @@ def measure_oracles(
 
 
 def together(draws: Sequence[Oracle]) -> Oracle:
-    """Several draws of one protocol at one epsilon: means, and the standard error of `rmse`."""
+    """Combine draws of one protocol at one epsilon: means, and the standard error of `rmse`."""
     measured = [each for each in draws if not each.note]
     if not measured:
         return draws[0]
@@ -182,7 +159,6 @@ def _measured(
     epsilons: Sequence[float],
     draw: int,
 ) -> Iterator[Oracle]:
-    """One draw of all."""
     held = zipf_items(seed=draw)
     path = folder / "held.npy"
     np.save(path, held)
@@ -217,7 +193,7 @@ def _measured(
 def _answers(
     python: Path, task: list[str], limit: int, epsilons: Sequence[float]
 ) -> Iterator[tuple[float, dict[str, Any] | str]]:
-    """What another library says at each epsilon; from where it fails on, why."""
+    """Yield another library's answer at each epsilon, or the reason after its first failure."""
     answers, failed = run_peer(python, task, limit), ""
     for epsilon in epsilons:
         try:
@@ -240,7 +216,7 @@ def _own_oracle(
         devices.enrol(users, rng)
         return devices.report(1, values, None, rng)
 
-    # What is made once for many epochs: tables of noise, and the arrays of a space.
+    # Warm up what is built once for many epochs: tables of noise, and the arrays of a space.
     randomize()
     before = time.process_time()
     words = randomize()
@@ -260,9 +236,9 @@ def _own_oracle(
 
 
 def _rate(users: int, seconds: float) -> float:
-    """Users a second of processor time; of what took less than a tick of its clock, of that tick.
+    """Return users per processor second, counting at least one clock tick.
 
-    Of a process with several threads, as some libraries have, Linux may count in ticks.
+    Linux may count multithreaded processes in ticks, and some libraries use several threads.
     """
     return users / max(seconds, _TICK)
 
@@ -275,7 +251,7 @@ def _errors(estimates: NDArray[np.float64], held: NDArray[np.int64]) -> tuple[fl
 
 
 def held_words(contents: bytes, users: int, seed: int = 1) -> list[str]:
-    """The word of each user, of `LETTERS` letters of `ALPHABET`; other words are left out."""
+    """Return the word of each user, of `LETTERS` letters of `ALPHABET`, leaving out other words."""
     shares: dict[str, int] = {}
     for word, count in word_counts(contents).items():
         if set(word) <= set(ALPHABET[:-1]):
@@ -287,7 +263,7 @@ def held_words(contents: bytes, users: int, seed: int = 1) -> list[str]:
 
 
 def word_number(word: str) -> int:
-    """The item number of a word: five bits a letter, 0 for what fills it up, and one more.
+    """Return the item number of a word: five bits per letter, 0 for padding, plus one.
 
     >>> word_number("......"), word_number(".....a"), word_number("a.....")
     (1, 2, 33554433)
@@ -306,16 +282,7 @@ def measure_searches(
     on_progress: Callable[[str], None] = lambda _: None,
     epsilons: Sequence[float] = (2.0, 4.0),
 ) -> Iterator[Search]:
-    """The words most held, found by dpstream's search and by those of pure-LDP.
-
-    Args:
-        python: of the peers' environment; None leaves them out.
-        folder: for the words.
-        words: of each user.
-        limit: seconds for each search of another library.
-        on_progress: is told what is measured.
-        epsilons: of a user.
-    """
+    """Measure searches for the most frequent words, by dpstream and by pure-LDP."""
     path = folder / "words.txt"
     path.write_text("\n".join(words), "ascii")
     different, counts = np.unique(np.array(words), return_counts=True)

@@ -1,13 +1,13 @@
-"""What other libraries do, measured in their own environment: a line of JSON for each EPSILON.
+"""Measure other libraries in their own environment: a line of JSON for each EPSILON.
 
     PYTHON peer_side.py oracle LIBRARY ORACLE EPSILON,... ITEMS HELD.npy
     PYTHON peer_side.py search ALGORITHM SKETCH EPSILON,... MOST WORDS.txt
 
-`oracle` estimates how many users hold each of so many items, counted from 0: HELD holds the item of
-each user. `search` finds the words most held; WORDS holds the word of each user, filled up to one
-length. Nothing of dpstream is imported here, and libraries are used as their documentation says.
-Times are of the processor. Estimates are without bias: multi-freq-ldpy's own clipping at zero and
-scaling is left out, since it can be done to any estimates, and is done to all of them afterwards.
+`oracle` estimates the number of holders of each of ITEMS items, numbered from 0. HELD contains the
+item of each user. `search` finds the most frequent words. WORDS contains the word of each user,
+padded to one length. This module imports nothing of dpstream, and uses libraries as documented.
+Times are processor times. Estimates are unbiased: multi-freq-ldpy's own clipping at zero and
+scaling is left out, since it applies to any estimates, and is applied to all of them afterwards.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ from typing import Any
 import numpy as np
 
 ALPHABET = list("abcdefghijklmnopqrstuvwxyz'.")
-"""Of words; the last letter fills them up."""
+"""Letters of words. The last one is padding."""
 
 TOGETHER = 10_000
-"""Users whose reports are in memory at a time."""
+"""Number of users whose reports are in memory at a time."""
 
 HASHES = 1_000
-"""Of FastLH: from 1,000 on they add little to its error (Cormode, Maddock, Maple 2021)."""
+"""Hashes of FastLH: from 1,000 on they add little to its error (Cormode, Maddock, Maple 2021)."""
 
 SKETCH = {"k": 32, "m": 1024}
 """Rows and buckets of a sketch, as in the library's own experiments."""
 
 PREFIX_STEP = 2
-"""Letters more at every level, as in the library's own experiments."""
+"""Additional letters per level, as in the library's own experiments."""
 
 
 def multi_freq(
     oracle: str, epsilon: float, items: int
 ) -> tuple[Callable[[int], Any], Callable[[Sequence[Any]], Any], int]:
-    """Randomizer of a value, estimator of shares, and the fewest bytes of a report."""
+    """Return randomizer of a value, estimator of shares, and minimum bytes of a report."""
     module = import_module(
         f"multi_freq_ldpy.pure_frequency_oracles.{'UE' if oracle == 'OUE' else oracle}"
     )
-    # The estimators of this library clip at zero, and scale what is left to a sum of 1.
+    # The estimators of this library clip at zero, and scale the rest to a sum of 1.
     module.MI = lambda counts, n, p, q: (np.asarray(counts) / n - q) / (p - q)  # type: ignore[attr-defined]
     if oracle == "OUE":
         return (
@@ -69,7 +69,7 @@ def multi_freq(
 
 
 def pure_ldp(oracle: str, epsilon: float, items: int) -> tuple[Any, Any, int]:
-    """Client, server, and the fewest bytes of a report."""
+    """Return client, server, and minimum bytes of a report."""
     oracles = import_module("pure_ldp.frequency_oracles")
     index = {"index_mapper": lambda item: item}
     number = number_bytes(items)
@@ -106,12 +106,11 @@ def pure_ldp(oracle: str, epsilon: float, items: int) -> tuple[Any, Any, int]:
 
 
 def number_bytes(values: int) -> int:
-    """Of the narrowest unsigned integer that tells so many values apart."""
+    """Return the size of the smallest unsigned integer with this number of values."""
     return max(1, math.ceil(math.log2(values) / 8))
 
 
 def run_oracle(library: str, oracle: str, epsilon: float, items: int, held: Any) -> dict[str, Any]:
-    """All users once: estimates of all items in users, and times."""
     values = held.tolist()
     randomizing = server_side = 0.0
     if library == "multi-freq-ldpy":
@@ -150,10 +149,9 @@ def run_oracle(library: str, oracle: str, epsilon: float, items: int, held: Any)
 def run_search(
     algorithm: str, sketch: str, epsilon: float, most: int, words: Sequence[str]
 ) -> dict[str, Any]:
-    """The words found, and times."""
     creators = import_module("pure_ldp.core.fo_creator")
     hitters = import_module("pure_ldp.heavy_hitters")
-    # TreeHist gives half of its epsilon to prefixes and half to whole words, and says so itself.
+    # TreeHist itself splits epsilon evenly between prefixes and whole words.
     asked: dict[str, Any] = {"epsilon": epsilon, **SKETCH}
     more: dict[str, Any]
     if sketch == "hcms":
@@ -199,7 +197,6 @@ def run_search(
 
 
 def main(arguments: Sequence[str]) -> None:
-    """The command."""
     warnings.simplefilter("ignore")
     kind, first, second, epsilons, number, path = arguments
     held = np.load(path) if kind == "oracle" else None
