@@ -1,8 +1,8 @@
-"""What the suite runs over: every protocol of the registry, with each of the examples it offers.
+"""Cases of the suite: every protocol of the registry, with each of its examples.
 
 A new protocol needs no change here. It needs examples in its registry entry, an exact law in
 ``pipeline/conformance/laws/<protocol>.py`` (see `ExactLaw`) and golden bytes
-(``python -m tests.conformance.golden``); what is missing fails with a sentence that says so.
+(``python -m tests.conformance.golden``). Anything missing fails with a message that names it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dpstream.pipeline.protocols.registry import PROTOCOLS
 
 CASES = [case for name in PROTOCOLS for case in find_cases(name)]
 
-# All pairs of streams are looked at: where there are many, it takes a while.
+# All pairs of streams are checked, which takes a while if there are many.
 MANY_STREAMS = 40
 
 EXHAUSTIVE = (
@@ -34,11 +34,11 @@ EXHAUSTIVE = (
     "bucket-1",
     "sparse_recovery-1",
 )
-"""Larger examples of what smaller ones show too: ``make verify`` looks at all there is of them."""
+"""Larger examples of behavior that smaller ones cover too, enumerated by ``make verify`` alone."""
 
 
 LONG_TO_SAMPLE = ("sparse_recovery-0", "count_mean_sketch-0")
-"""Of which samples take longest: ``make verify`` compares them with the law."""
+"""Slowest to sample: ``make verify`` compares them with the exact distribution."""
 
 
 def _one_of_each_law() -> frozenset[str]:
@@ -50,7 +50,7 @@ def _one_of_each_law() -> frozenset[str]:
 
 
 SAMPLED = _one_of_each_law()
-"""The first example of each law, of which ``make test`` draws samples; ``make verify`` of all."""
+"""The first example of each law, which ``make test`` samples; ``make verify`` samples all."""
 
 
 def _marks(case: Case, *, sampled: bool = False) -> list[pytest.MarkDecorator]:
@@ -60,10 +60,10 @@ def _marks(case: Case, *, sampled: bool = False) -> list[pytest.MarkDecorator]:
 
 
 SUMMED = [case for case in CASES if case.protocol.stage_sum(case.law) is not None]
-"""Those of which the shuffle stage releases noisy sums: their views are of windows, not devices."""
+"""Cases whose shuffler releases noisy sums: their views are of windows, not devices."""
 
 COUNTING = [case for case in CASES if case.protocol.learning is None]
-"""Those that estimate counts; what is learnt has tests of its own."""
+"""Cases that estimate counts. Learning has tests of its own."""
 
 
 def _every(cases: list[Case], *, sampled: bool = False) -> pytest.MarkDecorator:

@@ -1,8 +1,8 @@
-"""The golden bytes of a protocol, and the command that writes them.
+"""Write the golden bytes of a protocol.
 
-They pin what has to be read again later: constants in job records, the state of devices on disk,
-reports and batches on the wire, aggregators' states in the partials. A change here breaks running
-deployments, so nothing writes these files but::
+They pin everything that must stay readable: constants in job records, device state on disk, reports
+and batches on the wire, aggregator state in partials. A change here breaks running deployments, so
+nothing writes these files but::
 
     python -m tests.conformance.golden [PROTOCOL ...]
 """
@@ -30,16 +30,11 @@ DEVICES = 24
 
 
 def golden_file(protocol: str) -> Path:
-    """Where a protocol's golden bytes lie."""
     return Path(__file__).parent / "golden" / f"{protocol}.json"
 
 
 def golden_bytes(case: Case, law: Law) -> dict[str, Any]:
-    """What the case's code writes now with a law: JSON values, bytes in hexadecimal.
-
-    The generator of the enrolment is ``seeded_generator(0)``, that of an epoch
-    ``seeded_generator(epoch)``; the values are `Case.mixed_values`.
-    """
+    """Return the bytes now written with a law: JSON values, bytes in hexadecimal."""
     protocol, parameters = case.protocol, case.parameters
     devices, aggregator = protocol.randomizer(law), protocol.aggregation.make(law, parameters)
     devices.enrol(DEVICES, seeded_generator(0))
@@ -66,7 +61,6 @@ def golden_bytes(case: Case, law: Law) -> dict[str, Any]:
 
 
 def flattened(constants: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """Every number and word of nested JSON values, by where it stands."""
     if isinstance(constants, dict):
         parts = list(constants.items())
     elif isinstance(constants, list):
@@ -79,27 +73,23 @@ def flattened(constants: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def as_words(reports: WordArray | CountedWords) -> Words:
-    """What a producer sends."""
     if isinstance(reports, CountedWords):
         return Words(reports.values, reports.counts)
     return Words(reports)
 
 
 def written_out_bytes(words: Words) -> bytes:
-    """Every report, one after the other."""
     if words.counts is None:
         return words.values.tobytes()
     return np.repeat(words.values, words.counts.astype(np.intp), axis=0).tobytes()
 
 
 def batch_of(epoch: int, words: Words) -> Batch:
-    """The words in a batch whose identifiers are simple."""
     fingerprint, deployment, batch, enrolment = (bytes([number] * 16) for number in range(1, 5))
     return Batch(fingerprint, deployment, batch, enrolment, epoch, words)
 
 
 def main(names: list[str]) -> None:
-    """Write the golden files of these protocols; of all of them if there are none."""
     for name in names or PROTOCOLS:
         cases = [golden_bytes(case, case.law) for case in CASES if case.protocol.name == name]
         if not cases:

@@ -1,4 +1,4 @@
-"""The examples of the registry as jobs of a few epochs."""
+"""Registry examples as jobs of a few epochs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ LAST_EPOCH = 4
 
 
 def job_of(case: Case, *, dummies: str | None = None, minimum: int = 12) -> DeployedJob:
-    """The case as a deployed job; arguments are those of `case_job_file`."""
     job = make_job(case_job_file(case, dummies=dummies, minimum=minimum))
     return deploy_job(job, deployed_at=0, deployment=bytes(16))
 
@@ -21,16 +20,10 @@ def job_of(case: Case, *, dummies: str | None = None, minimum: int = 12) -> Depl
 def case_job_file(
     case: Case, name: str = "case", *, dummies: str | None = None, minimum: int = 12
 ) -> dict[str, Any]:
-    """What the job file of a case says.
-
-    Args:
-        case: the example.
-        name: of the job.
-        dummies: who adds them, if it is not the example's.
-        minimum: of devices, if the example asks for fewer.
+    """Return the job file of a case, with `dummies` and `minimum` overriding the example's.
 
     Raises:
-        ValueError: `dummies` is not for these parameters.
+        ValueError: If `dummies` does not apply to these parameters.
     """
     parameters = case.parameters
     if dummies is not None:
@@ -46,7 +39,6 @@ def case_job_file(
 
 
 def _as_written(parameters: Any) -> dict[str, Any]:
-    """As a job file says them."""
     written = {key: value for key, value in asdict(parameters).items() if value is not None}
     domain = written.get("domain")
     if isinstance(domain, tuple):

@@ -1,10 +1,10 @@
-"""What many jobs promise, in numbers, and the command that writes them down.
+"""Promises of many jobs in numbers, and the command that writes them.
 
-Each job is planned as `dpstream plan` does it. What is written is what has to stay: the guarantee,
-what is promised against each party and with fewer honest contributors, the constants that devices
-and stages draw from, the error; of a job that is refused, where its file is wrong. All of it
-follows from the parameters alone, so whatever calibrates or accounts for less is seen. A change
-here is a change of a promise, and nothing writes the file but::
+Each job is planned like `dpstream plan`. The file contains what must not change: the guarantee, the
+guarantees against each party and with fewer honest users, the constants of devices and stages, the
+error; for a rejected job, the location of the error in its file. All of it is a function of the
+parameters alone, so a calibration or accounting with a smaller loss shows. A change here is a
+change of a promise, and nothing writes the file but::
 
     python -m tests.conformance.promises
 """
@@ -40,11 +40,11 @@ _SHUFFLED = ("epsilon: .5, delta: 1.0e-6", "epsilon: 2, delta: 1.0e-6")
 
 
 def _grid(*axes: tuple[str, ...]) -> tuple[str, ...]:
-    """All combinations of what may be said, each as the inside of a YAML mapping."""
+    """Return all combinations of options, each as the inside of a YAML mapping."""
     return tuple(", ".join(filter(None, each)) for each in product(*axes))
 
 
-# By protocol: its parameters, the epochs, and what else the job file says.
+# Per protocol: its parameters, the epochs, and other job file keys.
 _JOBS: Final[tuple[tuple[str, tuple[str, ...], int, str], ...]] = (
     ("value_stream", _STREAMS, 24, ""),
     ("future_rand", _grid(_STREAMS, ("", "calibration: published")), 24, ""),
@@ -212,7 +212,7 @@ _JOBS: Final[tuple[tuple[str, tuple[str, ...], int, str], ...]] = (
 
 
 def parts() -> dict[str, dict[str, str]]:
-    """The files of all jobs by what tells them apart, a few of a protocol in each part."""
+    """Return the job files by distinguishing text, in parts with a few of a protocol each."""
     jobs: dict[str, dict[str, str]] = {}
     for protocol, many, epochs, more in _JOBS:
         for parameters in many:
@@ -229,14 +229,13 @@ def parts() -> dict[str, dict[str, str]]:
 
 
 def _batched(jobs: Iterable[tuple[str, str]]) -> Iterator[tuple[tuple[str, str], ...]]:
-    """So many at a time that they are planned in a second or two."""
     left = iter(jobs)
     while part := tuple(islice(left, _A_PART)):
         yield part
 
 
 def promises_of(text: str) -> dict[str, float | str]:
-    """What a job promises, and draws from, by names; of one that is refused, where it is wrong."""
+    """Return a job's promises and constants by name, or the location of its error."""
     try:
         job = parse_job(text)
         law = job.calibrate()
@@ -263,14 +262,13 @@ _WORDS = {"party", "sees", "neighbours", "assumes", "trust"}
 
 
 def _plain(value: Any) -> float | str:
-    """A number; of integers of any size, written as text, as many digits as a float has."""
+    """Return a number. Integers of any size, written as text, are rounded to a float's digits."""
     if isinstance(value, str) and value.isdecimal():
         return float(value)
     return str(value) if isinstance(value, bool | str | None) else float(value)
 
 
 def main() -> None:
-    """Write down what all of them promise now."""
     promises = {
         part: {told: promises_of(text) for told, text in jobs.items()}
         for part, jobs in parts().items()

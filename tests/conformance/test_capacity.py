@@ -1,7 +1,7 @@
-"""Of protocols that rely on the shuffle stage, nobody sees how many messages a producer sends.
+"""Protocols that rely on the shuffler hide the number of messages of a producer.
 
-Their number and the sizes of their records follow from who is present, from the epoch and from the
-law: they are the same for all values, and have room for all dummies that are drawn.
+The number and sizes of its records are a function of presence, epoch and mechanism: they are equal
+for all values, and have space for all dummies drawn.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TABLES = [
     for case in CASES
     if (table_cells(case.protocol.word_form(case.law)) or MOST_SHARED + 1) <= MOST_SHARED
 ]
-"""Those whose reports can be in shares."""
+"""Cases whose reports can be in shares."""
 
 shuffled_cases = pytest.mark.parametrize("case", SHUFFLED, ids=str)
 
@@ -48,7 +48,6 @@ def test_protocols_with_a_capacity_are_found() -> None:
 
 
 def records_of(job: DeployedJob, values: NDArray[Any], seed: int) -> list[bytes]:
-    """What a producer writes to the raw topic: values by epoch and device."""
     log = MemoryLog()
     publish_models(job, log)
     identifiers = seeded_generator(seed)
@@ -72,7 +71,6 @@ def records_of(job: DeployedJob, values: NDArray[Any], seed: int) -> list[bytes]
 
 
 def streams(case: Case, devices: int) -> Iterator[NDArray[np.integer]]:
-    """All devices with one and the same stream, and each with another."""
     indices = range(len(case.values))
     for first in indices:
         for second in (first, indices[-1 - first]):
@@ -87,7 +85,7 @@ def test_sizes_and_number_of_records_are_the_same_for_all_values(case: Case, dev
         try:
             job = job_of(case, dummies=dummies)
         except ValueError:
-            assert dummies == "shuffle"  # Not of every parameters.
+            assert dummies == "shuffle"  # Not applicable to all parameters.
             continue
         shapes = {
             tuple(map(len, records_of(job, values, seed)))
@@ -95,7 +93,7 @@ def test_sizes_and_number_of_records_are_the_same_for_all_values(case: Case, dev
         }
         assert len(shapes) == 1
         (shape,) = shapes
-        # Each epoch has a batch and a punctuation, whatever there is to say.
+        # Each epoch has a batch and a punctuation, whatever the values.
         assert len(shape) >= 2 * LAST_EPOCH
 
 
@@ -103,7 +101,7 @@ def test_sizes_and_number_of_records_are_the_same_for_all_values(case: Case, dev
 def test_there_is_room_for_all_messages_and_no_more_are_ever_drawn(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a misfit that is as likely as not, rather than never."""
+    """Overflows are made as likely as not instead of negligible."""
     assert case.protocol.shuffling is not None
     law = case.law
     monkeypatch.setattr("dpstream.randomizers.dummies.MISFIT", 0.5)
@@ -122,7 +120,7 @@ def test_there_is_room_for_all_messages_and_no_more_are_ever_drawn(
 def test_no_more_reports_are_alike_than_shares_are_told_to_add_up(
     case: Case, devices: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of one device, too: a second report that says the same would be one too many."""
+    """Also for a single device: a second equal report would be one too many."""
     monkeypatch.setattr("dpstream.randomizers.dummies.MISFIT", 0.5)
     law, cells = case.law, table_cells(case.protocol.word_form(case.law))
     assert cells is not None
@@ -136,7 +134,6 @@ def test_no_more_reports_are_alike_than_shares_are_told_to_add_up(
 
 
 def test_of_bits_that_are_reversed_the_most_alike_is_one_a_device() -> None:
-    """However many of them there are; where there are dummies, any number of these may be alike."""
     law = {case.protocol.name: case.law for case in SHUFFLED}
     for name in ("fragments", "count_mean_sketch"):
         assert PROTOCOLS[name].most_alike(law[name], 1, 1_000) == 1_000
@@ -146,7 +143,7 @@ def test_of_bits_that_are_reversed_the_most_alike_is_one_a_device() -> None:
 
 @shuffled_cases
 def test_messages_of_a_batch_are_in_canonical_order(case: Case) -> None:
-    """Real ones do not stand before dummies; rows of several words are permuted instead."""
+    """Real messages do not precede dummies. Rows of several words are permuted instead."""
     job = job_of(case)
     if job.word_form.width > 1:
         return
@@ -162,7 +159,7 @@ def test_messages_of_a_batch_are_in_canonical_order(case: Case) -> None:
 
 
 def test_rows_of_several_words_are_permuted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first message that devices make, a real one, comes to any place as often."""
+    """The devices' first message, a real one, is equally likely at each position."""
     job = deploy_job(
         new_job(
             "tuples",
@@ -191,7 +188,7 @@ def test_rows_of_several_words_are_permuted(monkeypatch: pytest.MonkeyPatch) -> 
 
 @shuffled_cases
 def test_what_misfits_cost_is_charged_to_delta(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Were they as frequent as that, no law would be found."""
+    """At that frequency of overflows, calibration fails."""
     parameters = case.parameters
     if getattr(parameters, "dummies", "none") in ("none", "shuffle"):
         return

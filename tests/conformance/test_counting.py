@@ -1,4 +1,4 @@
-"""An aggregator counts a multiset: no order, no grouping and no encoding makes a difference."""
+"""Aggregators count a multiset: order, grouping and encoding make no difference."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.conformance.cases import CASES, Case, WordArray, every_case
 DEVICES = 12
 PARTS = 3
 
-# An epoch, words and how often each.
+# Epoch, words, and the count of each.
 Piece: TypeAlias = tuple[int, WordArray, NDArray[np.uint32] | None]
 
 
@@ -53,7 +53,7 @@ def test_however_reports_are_split_and_merged_the_result_is_the_same(
 
 @every_case
 def test_every_report_counts(case: Case) -> None:
-    """So equal states above are not equal because reports were dropped."""
+    """Equal states are therefore not due to dropped reports."""
     for epoch, words in enumerate(sent(case), start=1):
         states = set[bytes]()
         for used in range(len(words) + 1):
@@ -124,7 +124,7 @@ def test_words_of_another_epoch_or_shape_change_nothing(case: Case) -> None:
 
 @every_case
 def test_going_on_from_a_state_gives_the_same_estimates(case: Case) -> None:
-    """Of the head counts before it, those alone are known with which a later interval begins."""
+    """Only the earlier head counts at the start of a later interval are known."""
     for silent in range(case.last_epoch + 1):
         reports = [words[: len(words) * (epoch != silent)] for epoch, words in _numbered(case)]
         devices = np.arange(case.last_epoch + 1) + DEVICES
@@ -151,9 +151,9 @@ def test_going_on_from_a_state_gives_the_same_estimates(case: Case) -> None:
 
 @every_case
 def test_estimates_do_not_depend_on_when_they_are_asked_for(case: Case) -> None:
-    """Nor on the order in which windows come in: those asked for earlier are made anew."""
+    """The order of windows does not matter either: earlier estimates are recomputed."""
     at_once, step_by_step = case.aggregator(), case.aggregator()
-    # The same object: what was made for another one is not gone on with.
+    # The same object: intermediate results for another one are not reused.
     attendance = Attendance.constant(case.last_epoch, DEVICES)
     for epoch, words in _numbered(case):
         at_once.add(epoch, words, None)
@@ -169,7 +169,7 @@ def test_of_few_protocols_all_of_a_horizon_has_to_be_known() -> None:
         for case in CASES
         if not isinstance(case.aggregator(), ResumableAggregator) and not case.protocol.per_epoch
     }
-    # Of these the one that counts yes or no has states; those of items have none.
+    # Of these, the one that counts yes or no has states, unlike those of items.
     assert without == {"hadamard_values", "range_values", "ldp_sgd", "shuffled_counts"}
 
 

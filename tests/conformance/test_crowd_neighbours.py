@@ -1,7 +1,7 @@
-"""Whichever crowd a user is in, all that anybody sees but the randomized view is the same.
+"""Everything but the randomized view is independent of users' crowds.
 
-As `test_neighbours` has it, of inputs that differ in crowds too. Here the randomized view is what
-is left of each crowd: how many messages were deleted, and which, is made that of the first run.
+Like `test_neighbours`, for inputs that also differ in crowds. The randomized view is what remains
+of each crowd: number and selection of the deleted messages are those of the first run.
 """
 
 from __future__ import annotations
@@ -40,10 +40,9 @@ JOB: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class SameLeft(SameRelease):
-    """Has every run leave of each window the words of the first run, and no others."""
+    """Keep exactly the words of the first run in every window."""
 
     def patch(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Put it into the shuffle stages of this process."""
         left = StageNoise.left
 
         def left_first(noise: StageNoise, epoch: int, words: Words) -> Words:
@@ -57,7 +56,6 @@ class SameLeft(SameRelease):
 
 
 def write_inputs(folder: Path, variant: str, minimum: int) -> Inputs:
-    """The files of one of `VARIANTS`."""
     folder.mkdir(parents=True)
     job = folder / "job.yaml"
     shuffle = {"minimum": minimum, "producers": len(PRODUCERS)}
@@ -87,7 +85,6 @@ def _rows(user: str, number: int, variant: str) -> Iterator[str]:
 
 
 def compare(folder: Path, dpstream: Commands, minimum: int) -> list[int]:
-    """Run all variants and see that they look the same; returns the epochs that were released."""
     release = SameLeft(folder / "released")
     release.folder.mkdir(parents=True)
     first: Seen | None = None

@@ -1,8 +1,8 @@
-"""Whatever devices hold, all that anybody sees but their contents is the same: from HTTP on.
+"""Everything but report contents is independent of devices' values, from HTTP on.
 
-Real clients report to a real collector's intake, and the shuffle stage decides. Of two runs all
-devices hold other values. What the network, an access log, Kafka's operator and readers of
-manifests and heartbeats see is compared, byte by byte where contents are not in it.
+Real clients report to a real collector's intake, and the shuffler finalizes windows. In two runs
+all devices have different values. The views of the network, an access log, Kafka's operator and
+readers of manifests and heartbeats are compared, byte by byte apart from contents.
 """
 
 from __future__ import annotations
@@ -56,12 +56,7 @@ PROTOCOLS: dict[str, tuple[dict[str, Any], list[Any]]] = {
 
 @dataclass
 class Run:
-    """One run, and what was seen of it.
-
-    Attributes:
-        seen: by everybody between the devices and the published windows, in order.
-        contents: of envelopes, which may differ.
-    """
+    """One run with its observations, and the contents of envelopes, which may differ."""
 
     world: DeviceWorld
     intake: Intake
@@ -72,14 +67,15 @@ class Run:
     def request(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
     ) -> ServerResponse:
-        """See `dpstream.randomizers.client.Transport`: what an access log would have, and more."""
+        """Record what an access log would contain, and more."""
         job = self.world.job
         answer = self._answer(path, body)
         public = b""
         if body is not None:
             report = HEADER_BYTES + IDENTITY_BYTES
             content = HEADER_BYTES + ENVELOPE_OVERHEAD
-            # A report's id comes after its words, of the same coins: it is random on a device.
+            # A report's id follows its words and uses the same randomness: on a device it is
+            # random.
             public = body[:report] + body[report + IDENTITY_BYTES : content]
             self.contents.append(body[content:])
         size = len(body or b"")
@@ -105,7 +101,6 @@ class Run:
         return ServerResponse(202, b'{"accepted":1}')
 
     def write(self) -> None:
-        """What a collector writes of the requests it has gathered."""
         gate = self.intake.gate(self.gathered[0])
         assert isinstance(gate, IntakeRules)
         taken = self.intake.take(gate, self.gathered, [None] * len(self.gathered))
@@ -121,12 +116,11 @@ class Run:
 
 
 def coins(number: int) -> Any:
-    """The bytes that a device draws: the same in both runs, as far as as many are drawn."""
+    """Return the bytes that a device draws, with a common prefix in both runs."""
     return random.Random(number).randbytes
 
 
 def run(protocol: str, values: list[list[Any]], *, sealed: bool, minimum: int) -> Run:
-    """Have devices report values, by device and epoch."""
     parameters, _ = PROTOCOLS[protocol]
     keys = (SEALING_KEY,) if sealed else ()
     shuffle = {"minimum": minimum, "grace": "PT40S"}
@@ -151,7 +145,7 @@ def run(protocol: str, values: list[list[Any]], *, sealed: bool, minimum: int) -
     for epoch in range(1, EPOCHS + 1):
         world.at(epoch, 10)
         for number, device in enumerate(devices):
-            # Who reports when is public: the last device is silent at an epoch.
+            # Presence is public: the last device is absent at one epoch.
             if number == DEVICES - 1 and epoch == 3:
                 continue
             device.join()
@@ -178,7 +172,7 @@ def test_what_is_seen_is_the_same_whatever_devices_hold(protocol: str, sealed: b
     first = [[rng.choice(domain) for _ in range(EPOCHS)] for _ in range(DEVICES)]
     following = dict(zip(map(str, domain), [*domain[1:], domain[0]], strict=True))
     second = [[following[str(value)] for value in row] for row in first]
-    # Windows that are released, and, where the law takes it, some that are withheld.
+    # Released windows, and some suppressed ones where the protocol allows it.
     one, other = (
         run(protocol, values, sealed=sealed, minimum=100 if domain[0] == [] else 2)
         for values in (first, second)
@@ -186,7 +180,7 @@ def test_what_is_seen_is_the_same_whatever_devices_hold(protocol: str, sealed: b
     assert len(one.seen) == len(other.seen)
     for left, right in zip(one.seen, other.seen, strict=True):
         assert left == right
-    # Something does depend on values: what is randomized.
+    # Randomized contents do depend on values.
     assert one.contents != other.contents
     assert {len(content) for content in one.contents} == {
         len(content) for content in other.contents

@@ -1,4 +1,4 @@
-"""Devices keep what they drew, say nothing when absent, and draw from the generator given only."""
+"""Devices keep their draws, send nothing when absent, and use only the given generator."""
 
 from __future__ import annotations
 
@@ -23,10 +23,7 @@ DEVICES = 300
 def test_devices_restored_from_disk_go_on_as_if_nothing_had_happened(
     case: Case, tmp_path: Path
 ) -> None:
-    """Drawing again would spend the privacy budget again: devices enrolled anew would differ.
-
-    Unless a protocol draws nothing at enrolment.
-    """
+    """Redrawing would spend the budget again. Some protocols draw nothing at enrollment."""
     undisturbed, restarted, anew = (enrolled(case, seed) for seed in (1, 1, 2))
     draws = not same_arrays(snapshot(undisturbed), snapshot(anew))
     law = case.protocol.law(case.parameters).from_json(json.loads(json.dumps(case.law.to_json())))
@@ -65,7 +62,7 @@ def test_epochs_begin_with_the_first_one_and_no_epoch_comes_twice(case: Case) ->
 
 @every_case
 def test_the_same_generator_gives_the_same_reports_and_another_does_not(case: Case) -> None:
-    """Or, where the randomness is the shuffle stage's, the same sums."""
+    """Or the same sums, where the randomness is the shuffler's."""
     values = case.mixed_values(DEVICES)
     found = []
     for seed in (5, 5, 6):
@@ -86,7 +83,7 @@ def test_absent_devices_send_nothing(case: Case) -> None:
 
 @every_case
 def test_what_an_absent_device_would_have_said_is_never_told(case: Case) -> None:
-    """Two populations differ in values at absences only: their reports are the same for good."""
+    """Two populations differ in values at absences only, and their reports stay equal."""
     one, other = enrolled(case, 9), enrolled(case, 9)
     everywhere = 0
     indices = np.arange(DEVICES) % len(case.values)
@@ -125,7 +122,7 @@ def test_values_that_are_none_are_refused_and_change_nothing(case: Case) -> None
             devices.report(1, good, mask, rng)
     assert (devices.epoch, repr(rng.bit_generator.state)) == (0, unused)
     assert same_arrays(snapshot(devices), before)
-    # Nobody looks at what silent devices hold.
+    # Values of absent devices are ignored.
     silent = np.arange(DEVICES) == 1
     devices.report(1, wrong[-1], ~silent, case.generator(13))
     assert devices.epoch == 1
@@ -165,7 +162,6 @@ def same_arrays(
 def through_disk(
     path: Path, arrays: Mapping[str, NDArray[np.generic]]
 ) -> dict[str, NDArray[np.generic]]:
-    """The arrays after one producer has stored them and another has opened the file."""
     writer = ProducerStore(path)
     with writer.transaction():
         writer.save_arrays(arrays)

@@ -1,8 +1,8 @@
-"""What devices draw at enrolment is there before any value is, and what they used up stays so.
+"""Devices draw at enrollment before any value arrives, and spending is permanent.
 
-Every longitudinal protocol runs for eight epochs, in every form that its parameters give it, with
-devices that change their values at nearly every epoch and use up whatever budget they have. Where
-every epoch stands alone, all of them are drawn alike.
+Every longitudinal protocol runs for eight epochs, in every form of its parameters, with devices
+that change their values at nearly every epoch and exhaust any budget. Where every epoch stands
+alone, all epochs are drawn alike.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ DRAWN: dict[str, set[str]] = {
     "range_values": {"level", "noise", "row"},
     "fragments": {"key"},
 }
-"""Arrays of the state that are drawn at enrolment, and read only from then on."""
+"""State arrays drawn at enrollment, and only read from then on."""
 
 MORE: dict[str, tuple[dict[str, Any], ...]] = {
     "hadamard_values": ({"domain": ("a", "b", "c"), "changes": 2},),
@@ -51,14 +51,14 @@ MORE: dict[str, tuple[dict[str, Any], ...]] = {
         {"changes": 2, "boost": 1, "domain": Numbers(0.0, 80.0, 4)},
     ),
 }
-"""Parameters of forms that the examples of a protocol lack."""
+"""Parameters of forms that a protocol's examples lack."""
 
 
 STANDING_ALONE: dict[str, tuple[dict[str, Any], ...]] = {
     "count_min": ({"dummies": "negative_binomial"},),
     "hadamard": ({"dummies": "poisson"},),
 }
-"""The same of protocols to which every epoch stands alone."""
+"""The same for protocols whose epochs stand alone."""
 
 
 def forms() -> Iterator[Case]:
@@ -75,14 +75,13 @@ def forms() -> Iterator[Case]:
 
 
 def with_examples(protocol: Protocol, examples: list[Example]) -> list[Case]:
-    """A case for each of them."""
     make_exact = exact_law_of(protocol.name)
     offering = replace(protocol, examples=tuple(examples))
     return [Case(offering, number, make_exact) for number in range(len(examples))]
 
 
 def keeps_draws(protocol: Protocol, parameters: Any) -> bool:
-    """Whether devices keep what they draw at enrolment for all epochs."""
+    """Return whether devices keep their draws of enrollment for all epochs."""
     return not protocol.per_epoch or getattr(parameters, "permanent", False)
 
 
@@ -90,7 +89,6 @@ FORMS = list(forms())
 
 
 def forms_standing_alone() -> Iterator[Case]:
-    """Each for two epochs."""
     for protocol in PROTOCOLS.values():
         if protocol.per_epoch:
             first = protocol.examples[0]
@@ -107,7 +105,7 @@ every_form = pytest.mark.parametrize("case", FORMS, ids=str)
 
 @every_form
 def test_draws_of_enrolment_depend_on_no_value(case: Case) -> None:
-    """Two populations with the same coins and other values; devices come on the way, too."""
+    """Two populations have equal randomness and different values, and devices enroll later too."""
     one, two = enrolled(case, 1), enrolled(case, 1)
     names = DRAWN.get(case.protocol.name, set()) & snapshot(one).keys()
     for epoch in range(1, EPOCHS + 1):
@@ -123,10 +121,7 @@ def test_draws_of_enrolment_depend_on_no_value(case: Case) -> None:
 
 @every_form
 def test_all_that_is_drawn_at_enrolment_is_drawn_then(case: Case) -> None:
-    """Not when a value comes: two populations with other coins differ in it from the start.
-
-    What else of the state is there holds nothing that was drawn.
-    """
+    """Two populations with different randomness differ from the start, in these arrays alone."""
     one, two = snapshot(enrolled(case, 1)), snapshot(enrolled(case, 2))
     differing = {name for name in one if not np.array_equal(one[name], two[name])}
     expected = DRAWN.get(case.protocol.name, set())
@@ -138,7 +133,7 @@ def test_all_that_is_drawn_at_enrolment_is_drawn_then(case: Case) -> None:
 
 @every_form
 def test_a_budget_that_is_used_up_stays_so_whatever_is_restored(case: Case, tmp_path: Path) -> None:
-    """Saved and restored after every epoch, and never: the same reports, and the same state."""
+    """Saving and restoring after every epoch changes neither reports nor state."""
     undisturbed, restarted = enrolled(case, 6), enrolled(case, 6)
     used: list[int] = []
     for epoch in range(1, EPOCHS + 1):
@@ -172,9 +167,9 @@ def test_a_budget_that_is_used_up_stays_so_whatever_is_restored(case: Case, tmp_
     ids=str,
 )
 def test_dummies_come_at_every_epoch_of_the_horizon(case: Case) -> None:
-    """From devices that have nothing to say, at the last epoch as much as at any other.
+    """Devices without a value send them, at the last epoch as at any other.
 
-    Trees have fewer or more cells by epoch: as many as the stage would add where they leave it to.
+    Cells of a tree vary by epoch: the number equals that added by the stage where it adds dummies.
     """
     trials = 150
     sent, added = np.zeros((2, EPOCHS))
@@ -201,10 +196,7 @@ def test_dummies_come_at_every_epoch_of_the_horizon(case: Case) -> None:
 @pytest.mark.parametrize("case", list(forms_standing_alone()), ids=str)
 @pytest.mark.parametrize(("devices", "trials"), [(1, 100), (MINIMUM, 1), (200 * MINIMUM, 1)])
 def test_epochs_that_stand_alone_are_drawn_alike(case: Case, devices: int, trials: int) -> None:
-    """With the same coins and values, dummies and noise of the last epoch are those of the first.
-
-    Few messages are listed, and many are counted.
-    """
+    """With equal randomness and values, the last epoch's dummies and noise equal the first's."""
     for trial in range(trials):
         population = case.protocol.randomizer(case.law)
         population.enrol(devices, case.generator(1))
@@ -235,13 +227,13 @@ def test_the_law_of_one_epoch_draws_the_same_and_spends_no_more(case: Case) -> N
 
 
 def constant_messages(case: Case) -> int:
-    """What all devices send at an epoch without a value and without a change."""
+    """Return the number of messages of all devices without a value and without a change."""
     boost = getattr(case.law, "boost", 0)
     return MINIMUM * boost if hasattr(case.law, "calibration") else 0
 
 
 def some_values(case: Case, devices: int, seed: int, epoch: int) -> NDArray[np.int8]:
-    """Random ones: half of all devices or more change at an epoch."""
+    """Return random values: half of all devices or more change at an epoch."""
     return case.array_of(case.generator(seed, epoch).integers(len(case.values), size=devices))
 
 

@@ -1,7 +1,7 @@
-"""What is published: right on average, and as far off as it says.
+"""Published estimates are unbiased, with the stated errors.
 
-Devices and aggregator run so many times that thresholds with a false alarm of 1e-12 also reject the
-same errors scaled by 0.7 and by 1.3, or shifted by half a standard deviation.
+Devices and aggregator run often enough that thresholds with a false alarm rate of 1e-12 also reject
+the same errors scaled by 0.7 and by 1.3, or shifted by half a standard deviation.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ pytestmark = pytest.mark.slow
 
 RUNS = 800
 DEVICES = 600
-# A share of the users change, the others keep the initial value: predictions made without knowing
-# the values are not exact, and may be off by so much of the variance.
+# A share of the users change, the others keep the initial value. Predictions made without knowing
+# the values are inexact, by up to this share of the variance.
 CHANGING = 4
 TOLERANCE = 0.05
-# Two buckets are told by one row: what several rows do by chance is allowed for all the same.
+# One row distinguishes two buckets, but the allowance for several rows is made anyway.
 CAUTIOUS = ("range_values-1",)
 NEWCOMERS = 10_000
 NEWCOMERS_RUNS = 8
@@ -43,7 +43,7 @@ def test_estimates_are_unbiased(case: Case) -> None:
 @every_estimated_case
 @pytest.mark.parametrize("prediction", ["published", "planned"])
 def test_errors_are_as_large_as_predicted(case: Case, prediction: str) -> None:
-    """By the standard deviation published with each estimate, and by the plan, before any data."""
+    """Covers the standard deviation published with each estimate, and the plan before any data."""
     published, planned = errors(case)
     standardized = published if prediction == "published" else planned
     for scale in (1.0, 0.7) if str(case) in CAUTIOUS else (1.0, 0.7, 1.3):
@@ -53,7 +53,7 @@ def test_errors_are_as_large_as_predicted(case: Case, prediction: str) -> None:
 
 @every_estimated_case
 def test_newcomers_count_for_as_many_as_they_are(case: Case) -> None:
-    """Half of the devices come at the second epoch, with another value; three in ten are silent."""
+    """Half of the devices enroll at the second epoch with another value, and 30 % are absent."""
     if case.last_epoch == 1:
         return
     standardized = np.concatenate([newcomers_errors(case, run) for run in range(NEWCOMERS_RUNS)])
@@ -64,7 +64,7 @@ def test_newcomers_count_for_as_many_as_they_are(case: Case) -> None:
 
 
 def newcomers_errors(case: Case, run: int) -> NDArray[np.float64]:
-    """Errors over the standard deviations published, from the second epoch on; one dimension."""
+    """Return errors over published standard deviations, from the second epoch on."""
     devices, aggregator = case.protocol.randomizer(case.law), case.aggregator()
     attendance, rng = Attendance.empty(case.last_epoch), case.generator(31, run)
     indices = np.full((case.last_epoch, 2 * NEWCOMERS), case.domain.initial)
@@ -90,10 +90,7 @@ def newcomers_errors(case: Case, run: int) -> NDArray[np.float64]:
 
 @cache
 def errors(case: Case) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Errors over the standard deviations published and planned.
-
-    Shape (runs, counts) each; a count is an epoch's number, or the one of an item at an epoch.
-    """
+    """Return errors over the standard deviations published and planned, shape (runs, counts)."""
     values = followed_values(case)
     attendance = Attendance.constant(case.last_epoch, DEVICES)
     truth = case.truth(values)
@@ -117,7 +114,6 @@ def errors(case: Case) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 
 
 def values_of(estimate: Published) -> NDArray[np.float64]:
-    """What is estimated at an epoch, shape (counts,)."""
     if isinstance(estimate, Estimate):
         return np.array([estimate.value], np.float64)
     values: NDArray[np.float64] = estimate.intervals[0]
@@ -125,7 +121,7 @@ def values_of(estimate: Published) -> NDArray[np.float64]:
 
 
 def followed_values(case: Case) -> NDArray[np.int8]:
-    """Shape (epochs, devices); all streams that estimates are unbiased for."""
+    """Return values, shape (epochs, devices), of all streams with unbiased estimates."""
     streams = [stream for stream in case.streams if case.exact.followed(stream)]
     changing = DEVICES // CHANGING
     values = case.array_of(np.full((case.last_epoch, DEVICES), case.domain.initial))
@@ -135,7 +131,7 @@ def followed_values(case: Case) -> NDArray[np.int8]:
 
 
 def likelihood_of_mean(standardized: NDArray[np.float64]) -> NDArray[np.float64]:
-    """p-value of the mean of each column, if it is 0."""
+    """Return the p-value of the mean of each column, for mean 0."""
     likelihood: NDArray[np.float64] = 2 * stats.norm.sf(
         np.abs(standardized.mean(axis=0)) * math.sqrt(len(standardized))
     )
@@ -143,7 +139,7 @@ def likelihood_of_mean(standardized: NDArray[np.float64]) -> NDArray[np.float64]
 
 
 def likelihood_of_squares(standardized: NDArray[np.float64]) -> NDArray[np.float64]:
-    """p-value of the variance of each column, if it is 1 within the tolerance."""
+    """Return the p-value of the variance of each column, for variance 1 within the tolerance."""
     squares = np.square(standardized).sum(axis=0)
     below = stats.chi2.cdf(squares / (1 - TOLERANCE), len(standardized))
     above = stats.chi2.sf(squares / (1 + TOLERANCE), len(standardized))

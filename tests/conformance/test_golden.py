@@ -1,4 +1,4 @@
-"""What was written once stays readable, and is written the same again."""
+"""Old bytes stay readable, and are written identically."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NEAR = 1e-3
 
 @every_case
 def test_the_same_bytes_are_written_again(case: Case) -> None:
-    """With the constants of then: what devices drew and sent, batches, the aggregator's state."""
+    """With the former constants: draws and reports of devices, batches, the aggregator's state."""
     expected = golden(case)
     law = case.protocol.law(case.parameters).from_json(expected["law"])
     written = json.loads(json.dumps(golden_bytes(case, law)))
@@ -38,7 +38,7 @@ def test_the_same_bytes_are_written_again(case: Case) -> None:
 
 @every_case
 def test_constants_are_those_of_then_but_for_the_accuracy_of_their_search(case: Case) -> None:
-    """Deployed jobs keep theirs. Integers that are no result of a search are the same ones."""
+    """Deployed jobs keep theirs. Integers that are not found by a search are equal."""
     expected, found = golden(case)["law"], json.loads(json.dumps(case.law.to_json()))
     then, now = (dict(flattened(law, "")) for law in (expected, found))
     assert now.keys() == then.keys()
@@ -46,7 +46,7 @@ def test_constants_are_those_of_then_but_for_the_accuracy_of_their_search(case: 
         if isinstance(constant, float) or "_weights" in name:
             assert now[name] == pytest.approx(constant, rel=NEAR), name
         elif name.split("/")[-4:-2] in (["odds", "weights"], ["backstop", "weights"]):
-            # Of a loss that is searched for; integers, as text.
+            # Constants of a searched loss; integers are written as text.
             assert int(now[name]) == pytest.approx(int(constant), rel=NEAR), name
         else:
             assert now[name] == constant, name

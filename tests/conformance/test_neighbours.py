@@ -1,10 +1,9 @@
-"""Whatever a user's values and rows are, all that anybody sees but the randomized view is the same.
+"""Everything but the randomized view is independent of users' values and rows.
 
-Runs from rows of input to the page, by the commands that a user gives, with the same public coins,
-of which some users' rows differ. The randomized view is the words of reports, and the words that
-the shuffle stage releases; the latter are made those of the first run, so that everything after
-them must be the same bit for bit. What there is to be seen is listed in
-`tests.support.public_facts`.
+Runs go from input rows to the page, through the user commands, with the same public randomness and
+different rows of some users. The randomized view is the words of reports, and the words that the
+shuffler releases. The latter are replaced by those of the first run, so that everything computed
+from them must be equal bit for bit. `tests.support.public_facts` lists all observables.
 """
 
 from __future__ import annotations
@@ -34,17 +33,17 @@ from tests.support.sealing import (
 )
 
 COMPARED = ("laplace_histogram", "jl_hh", "bucket", "sparse_recovery", "count_mean_sketch")
-"""Protocols for comparison, which travel as others do."""
+"""Protocols for comparison, with the same data flow as others."""
 WITHHELD = ("future_rand", "fragments", "shuffled_counts")
-"""Protocols of which windows that are too small are looked at, too."""
+"""Protocols whose suppressed windows are compared too."""
 
 
 DIVIDED = ("fragments-4", "single_message-0", "count_min-0", "hadamard-0")
-"""Looked at with several shuffle instances where there is time."""
+"""Cases compared with parallel shufflers where there is time."""
 
 
 def send_what_is_refused(cluster: RunCluster, job: DeployedJob) -> None:
-    """A batch once more, the same of nobody who is registered, and what is no record."""
+    """Send a repeated batch, a batch of an unregistered producer, and a malformed record."""
     topic, partition = job.topic(Role.REPORTS), job.topics.partition_of(1)
     first = next(cluster.read(topic, partition)).value
     stranger = first
@@ -57,7 +56,7 @@ def send_what_is_refused(cluster: RunCluster, job: DeployedJob) -> None:
 @pytest.mark.parametrize(
     ("case", "minimum"),
     [
-        # One example of every protocol, and some that are withheld; ``make verify`` runs the rest.
+        # One example of every protocol, and some suppressed ones; ``make verify`` runs the rest.
         pytest.param(
             case,
             minimum,
@@ -88,7 +87,7 @@ def test_nothing_but_the_randomized_view_depends_on_values(
                     folder / f"input {variant}", case, variant, minimum=minimum, dummies=dummies
                 )
             except ValueError:
-                assert dummies == "shuffle"  # Not of every parameters.
+                assert dummies == "shuffle"  # Not applicable to all parameters.
                 break
             seen = run_in_memory(
                 folder / variant, inputs, release, Commands(capsys), send_what_is_refused
@@ -131,7 +130,7 @@ def test_sealed_reports_of_neighbours_look_alike_to_everybody(
     keys: Sequence[int],
     cases: Sequence[str],
 ) -> None:
-    """Of protocols that send a secret number of messages, and one that does not."""
+    """Protocols with a secret number of messages, and one without."""
     for case in (case for case in CASES if str(case) in cases):
         release = SameRelease(tmp_path / str(case) / "released")
         release.folder.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Which shuffle instance a message goes to, where several work side by side."""
+"""Assignment of messages to parallel shufflers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REPORTS = 200
 @pytest.mark.parametrize("enrolment", [bytes(16), bytes([1] * 16)], ids=["north", "south"])
 @pytest.mark.parametrize("word", [0, 1])
 def test_every_message_goes_to_an_instance_of_its_own_draw(enrolment: bytes, word: int) -> None:
-    """Whatever it says, whose it is and where it stands."""
+    """The draw is independent of the message's content, its sender and its position."""
     job = deploy_job(
         new_job("parallel", "split_budget", {"epsilon": 1}, count=4, minimum=4, instances=2),
         deployed_at=0,

@@ -1,4 +1,4 @@
-"""One device alone and many devices at once follow one law, the exact one."""
+"""A single device and many devices at once follow one distribution, the exact one."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ pytestmark = pytest.mark.slow
 
 ALONE = 1_500
 TOGETHER = 20_000
-# What is expected less often is counted with the next rarest: the chi-square law would not hold.
+# Rarer outcomes are combined with the next: the chi-square distribution would not hold.
 RARE = 20
 # Views.
 MANY = 10_000
 
-# (epoch, report) -> mean and variance of how often one observed group of devices sends it.
+# (epoch, report) -> mean and variance of its count over one observed group of devices.
 Moments: TypeAlias = dict[tuple[int, Report], tuple[float, float]]
 
 
 @every_sampled_case
 def test_a_device_on_its_own_sends_what_the_law_says(case: Case) -> None:
-    """All that it sends, over all epochs, and not what it would send for another stream."""
+    """Covers all its reports over all epochs, and differs from other streams' distributions."""
     stream, other = max(
         permutations(case.streams, 2),
         key=lambda pair: variation(case.views[pair[0]], case.views[pair[1]]),
@@ -54,9 +54,9 @@ def test_a_device_on_its_own_sends_what_the_law_says(case: Case) -> None:
 
 @every_sampled_case
 def test_devices_run_as_one_send_what_the_law_says(case: Case) -> None:
-    """Every word at every epoch as often as it should, and not as often as for another stream."""
+    """Covers every word at every epoch, and differs from other streams' distributions."""
     if case in SUMMED:
-        return  # A window with more devices is another one.
+        return  # A window with more devices is a different one.
     moments = {stream: moments_of(views) for stream, views in case.views.items()}
     stream, other = max(
         permutations(case.streams, 2), key=lambda pair: distance(moments[pair[0]], moments[pair[1]])
@@ -72,7 +72,7 @@ def test_devices_run_as_one_send_what_the_law_says(case: Case) -> None:
 
 
 def group(case: Case, stream: Stream) -> NDArray[np.int8]:
-    """Values of devices that are observed together, shape (epochs, devices)."""
+    """Return values of devices observed together, shape (epochs, devices)."""
     values = case.array_of(np.zeros((case.last_epoch, case.exact.devices), np.intp))
     values[:, 0] = stream
     return values
@@ -83,13 +83,12 @@ def view_of(reports: list[WordArray]) -> View:
 
 
 def variation(one: Mapping[View, Fraction], other: Mapping[View, Fraction]) -> float:
-    """Total variation distance."""
     views = one.keys() | other.keys()
     return sum(abs(float(one.get(view, 0)) - float(other.get(view, 0))) for view in views) / 2
 
 
 def fit(seen: Counter[View], views: Mapping[View, Fraction]) -> float:
-    """p-value of what was seen; 0 if it cannot be."""
+    """Return the p-value of the observed views; 0 if impossible."""
     if not seen.keys() <= views.keys():
         return 0.0
     cells = [(0, 0.0)]
@@ -107,7 +106,7 @@ def moments_of(views: Mapping[View, Fraction]) -> Moments:
     second: defaultdict[tuple[int, Report], Fraction] = defaultdict(Fraction)
     for view, probability in views.items():
         if len(views) > MANY:
-            # Of so many different denominators a common one would be too long.
+            # A common denominator of this many fractions would be too long.
             probability = Fraction(float(probability))
         for epoch, reports in enumerate(view):
             for report, times in Counter(reports).items():
@@ -120,7 +119,7 @@ def moments_of(views: Mapping[View, Fraction]) -> Moments:
 
 
 def distance(one: Moments, other: Moments) -> float:
-    """The largest difference of two means, in standard deviations."""
+    """Return the largest difference of two means, in standard deviations."""
     return max(
         abs(mean - other.get(word, (0.0, 0.0))[0]) / math.sqrt(variance)
         for word, (mean, variance) in one.items()
@@ -129,20 +128,20 @@ def distance(one: Moments, other: Moments) -> float:
 
 
 def least_likely(seen: Counter[tuple[int, Report]], moments: Moments) -> float:
-    """The smallest p-value over all words and epochs; 0 if something cannot be."""
+    """Return the smallest p-value over all words and epochs; 0 if impossible."""
     if not seen.keys() <= moments.keys():
         return 0.0
     likelihoods = []
     for word, (mean, variance) in moments.items():
         if TOGETHER * mean < RARE and variance <= mean:
-            # One of many words that are hardly ever sent: no normal law.
+            # One of many rarely sent words: the normal distribution does not apply.
             likelihoods.append(
                 min(1.0, 2 * float(stats.poisson.sf(seen[word] - 1, TOGETHER * mean)))
             )
             continue
         error = seen[word] - TOGETHER * mean
         deviation = math.sqrt(TOGETHER * variance)
-        # Something sent for certain has no variance.
+        # A report sent with certainty has no variance.
         likely = 2 * stats.norm.sf(abs(error) / deviation) if deviation else float(abs(error) < 0.5)
         likelihoods.append(float(likely))
     return min(likelihoods)

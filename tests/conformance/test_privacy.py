@@ -1,4 +1,4 @@
-"""The guarantee, exactly: from the probabilities of everything that can be seen."""
+"""Exact check of guarantees, from the probabilities of all views."""
 
 from __future__ import annotations
 
@@ -25,10 +25,7 @@ def test_no_two_neighbours_can_be_told_apart_better_than_stated(case: Case) -> N
 
 @every_case
 def test_an_exact_guarantee_is_no_larger_than_it_has_to_be(case: Case) -> None:
-    """Two streams attain it; so the test above would notice a larger loss.
-
-    Where there is a delta, the noise is found by a search that ends a little above the least.
-    """
+    """Two streams attain it, except that searches of noise end slightly above the minimum."""
     guarantee = case.protocol.randomizer(case.law).guarantee
     if guarantee.basis != "exact":
         return
@@ -39,7 +36,7 @@ def test_an_exact_guarantee_is_no_larger_than_it_has_to_be(case: Case) -> None:
 
 @every_case
 def test_what_a_stream_loses_beyond_its_value_is_stated_exactly(case: Case) -> None:
-    """Where the unit is a value that never changes, streams that do change lose more."""
+    """If the unit is a value that never changes, changing streams lose more."""
     guarantee = case.protocol.randomizer(case.law).guarantee
     assert (guarantee.stream_epsilon is not None) == (guarantee.unit != "stream")
     if guarantee.stream_epsilon is None:
@@ -48,7 +45,7 @@ def test_what_a_stream_loses_beyond_its_value_is_stated_exactly(case: Case) -> N
     spent = exponential(guarantee.stream_epsilon, rounded_up=False)
     assert largest_divergence(case, whole, spent) <= Fraction(guarantee.delta)
     if guarantee.unit == "epoch":
-        # Of several epochs with new noise in each, an upper bound.
+        # An upper bound, over several epochs with fresh noise in each.
         assert guarantee.stream_epsilon >= guarantee.epsilon
         return
     less = exponential(guarantee.stream_epsilon - 1e-9, rounded_up=True)
@@ -58,7 +55,7 @@ def test_what_a_stream_loses_beyond_its_value_is_stated_exactly(case: Case) -> N
 @every_case
 def test_words_are_accepted_exactly_at_the_epochs_at_which_they_can_be_sent(case: Case) -> None:
     if case in SUMMED:
-        return  # Any sum of devices that there may be is accepted.
+        return  # Any possible sum over devices is accepted.
     possible = [
         {report for views in case.views.values() for view in views for report in view[epoch]}
         for epoch in range(case.last_epoch)
@@ -85,7 +82,7 @@ def test_words_are_accepted_exactly_at_the_epochs_at_which_they_can_be_sent(case
 
 
 def sent_by_newcomers(case: Case, enrolled_at: int) -> Iterator[set[Report]]:
-    """What devices that are enrolled on the way send: so many that nothing is left out."""
+    """Yield all possible reports of devices that enroll later."""
     devices, rng = case.protocol.randomizer(case.law), case.generator(40, enrolled_at)
     devices.enrol(NEWCOMERS, rng)
     values = case.mixed_values(NEWCOMERS)

@@ -1,4 +1,4 @@
-"""What a job of some parameters promises is what one of the same parameters promised before."""
+"""Promises of given parameters never change."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.conformance.promises import FILE, parts, promises_of
 
 NEAR = 1e-7
-"""Processors may differ in the last digits, and a search ends near where it ended before."""
+"""Processors may differ in the last digits, and the result of a search varies slightly."""
 
 PARTS = parts()
 

@@ -1,4 +1,4 @@
-"""The suite for protocols of other packages: it passes who keeps promises, and says what fails."""
+"""The suite for third-party protocols: correct ones pass, and failures are explained."""
 
 from __future__ import annotations
 
@@ -50,8 +50,6 @@ def with_guarantee(**changed: Any) -> type[FreshResponse]:
 
 
 class Changed(FreshResponse):
-    """Devices that do something else with the reports of an epoch."""
-
     def report(
         self,
         epoch: int,
@@ -77,14 +75,14 @@ class Changed(FreshResponse):
 
 
 class Twice(Changed):
-    """Each value is randomized twice: whoever has both reports knows more."""
+    """Randomize each value twice: both reports together reveal more."""
 
     def changed(self, epoch, honest, values, present, rng):  # type: ignore[no-untyped-def]
         return np.concatenate([honest, FreshResponse.report(self, epoch, values, present, rng)])
 
 
 class Leaking(Changed):
-    """One in ten devices with value 1 says so."""
+    """Reveal the value 1 of one in ten devices."""
 
     def changed(self, epoch, honest, values, present, rng):  # type: ignore[no-untyped-def]
         if present is None:
@@ -93,7 +91,7 @@ class Leaking(Changed):
 
 
 class Naming(Changed):
-    """A device with value 1 sometimes sends a word that no other one has."""
+    """Sometimes send a word unique to a device with value 1."""
 
     def changed(self, epoch, honest, values, present, rng):  # type: ignore[no-untyped-def]
         if present is None:
@@ -102,7 +100,7 @@ class Naming(Changed):
 
 
 class Forgetting(Changed):
-    """What reports rest on is not in the state, and made anew by whoever is restored."""
+    """Omit randomness of the reports from the state, and redraw it when restored."""
 
     def changed(self, epoch, honest, values, present, rng):  # type: ignore[no-untyped-def]
         if not hasattr(self, "memo"):
@@ -111,7 +109,7 @@ class Forgetting(Changed):
 
 
 class Remembering(Changed):
-    """Where devices were absent, their next report is about what they held then."""
+    """Report the values held during absence once the device is back."""
 
     def changed(self, epoch, honest, values, present, rng):  # type: ignore[no-untyped-def]
         held = getattr(self, "held", values)
@@ -120,7 +118,7 @@ class Remembering(Changed):
 
 
 class Biased(EpochResponsesAggregator):
-    """Estimates more than there is."""
+    """Overestimate."""
 
     def estimate(self, epoch: int, attendance: Any) -> Any:
         estimate: Any = super().estimate(epoch, attendance)
@@ -128,7 +126,7 @@ class Biased(EpochResponsesAggregator):
 
 
 class Boasting(EpochResponsesAggregator):
-    """Publishes smaller errors than it makes."""
+    """Publish too small errors."""
 
     def estimate(self, epoch: int, attendance: Any) -> Any:
         estimate: Any = super().estimate(epoch, attendance)
@@ -136,14 +134,14 @@ class Boasting(EpochResponsesAggregator):
 
 
 class Gullible(EpochResponsesAggregator):
-    """Takes any word."""
+    """Accept any word."""
 
     def check_words(self, epoch: int, words: Any) -> None:
         pass
 
 
 class Doubling(EpochResponsesAggregator):
-    """Merging counts its own reports again."""
+    """Count its own reports again when merging."""
 
     def merge(self, other: Any) -> None:
         super().merge(other)
@@ -159,7 +157,7 @@ def aggregating(kind: type[EpochResponsesAggregator]) -> dict[str, Any]:
 
 
 def weak(parameters: Any, last_epoch: int, minimum: int) -> FreshResponseLaw:
-    """Loses half of what is asked for."""
+    """Return a law that loses half of the requested epsilon."""
     halved = FreshResponseParameters(parameters.epsilon / 2)
     law: Any = PROTOCOL.calibrate(halved, last_epoch, minimum)
     return law  # type: ignore[no-any-return]

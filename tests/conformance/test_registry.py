@@ -1,4 +1,4 @@
-"""Every registered protocol is a whole one, and offers what the suite needs."""
+"""Every registered protocol is complete, and offers what the suite needs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_no_more_is_spent_than_was_asked_for(case: Case) -> None:
 
 
 REMOVAL_WHERE_PUBLISHED = {"jl_hh", "laplace_histogram", "sparse_recovery"}
-"""Protocols whose paper has neighbours by removal; all others exchange the values of a user."""
+"""Protocols whose paper has neighbors by removal. All others exchange the values of a user."""
 
 
 @every_case
@@ -75,7 +75,7 @@ def test_a_guarantee_states_its_neighbours_and_that_presence_is_none_of_it(case:
 
 @every_case
 def test_the_probabilities_of_the_exact_law_add_up(case: Case) -> None:
-    """Checks the suite's own yardstick."""
+    """Checks the suite's own reference."""
     for views in case.views.values():
         assert sum(views.values()) == 1
         assert min(views.values()) > 0

@@ -1,4 +1,4 @@
-"""Where randomness comes from: a generator that was passed in, by default a cryptographic one."""
+"""Randomness comes from a passed generator, by default a cryptographic one."""
 
 from __future__ import annotations
 
@@ -87,10 +87,7 @@ def test_a_producer_draws_from_the_default_generator(monkeypatch: pytest.MonkeyP
 
 
 def other_randomness(code: str) -> Iterator[str]:
-    """Uses of randomness other than numpy's type of generators, and seeds outside of tests.
-
-    `randomizers/randomness.py`, which makes the generators, may define what others must not use.
-    """
+    """Yield randomness other than by numpy's generator type, and seeds outside tests."""
     for node in ast.walk(ast.parse(code)):
         match node:
             case ast.Import(names=names):

@@ -1,6 +1,6 @@
-"""Dummies of the shuffle stage: a function of the generator, in the form of reports, and enough.
+"""Shuffler dummies: a function of the generator, in the format of reports, and enough.
 
-Protocols that leave their dummies to the shuffle stage say so by ``dummies: shuffle``.
+Protocols with shuffler dummies state ``dummies: shuffle``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LAST_EPOCH, MINIMUM = 4, 20
 
 @dataclass(frozen=True)
 class Case:
-    """A protocol with the parameters of its first example, and its dummies left to the stage."""
+    """Protocol with its first example's parameters and shuffler dummies."""
 
     protocol: Protocol
     parameters: Any
@@ -35,7 +35,6 @@ class Case:
         return self.protocol.calibrate(self.parameters, LAST_EPOCH, MINIMUM)
 
     def draw(self, law: Law, epoch: int) -> CountedWords:
-        """Those of an epoch, from the randomness that a shuffle worker gives."""
         dummies = self.protocol.stage_dummies(law)
         assert dummies is not None
         return dummies(epoch, KEY.generator(DEPLOYMENT, epoch))
@@ -71,7 +70,7 @@ def test_the_stage_adds_nothing_unless_it_is_asked_to(protocol: Protocol) -> Non
 
 @every_case
 def test_every_worker_draws_the_same(case: Case) -> None:
-    """Each has read the law from the deployed job; whatever it has drawn before, in any order."""
+    """Each has read the law from the deployed job, and former draws make no difference."""
     law = case.law
     epochs = range(1, LAST_EPOCH + 1)
     first = [case.draw(law, epoch) for epoch in epochs]
@@ -100,7 +99,7 @@ def test_dummies_look_like_reports(case: Case) -> None:
 
 @every_case
 def test_contributors_add_none(case: Case) -> None:
-    """Devices that have nothing to say send nothing, however many they are."""
+    """Devices without a value to report send nothing, however many they are."""
     devices = case.protocol.randomizer(case.law)
     devices.enrol(1000, seeded_generator(1))
     slots = case.protocol.values(case.parameters).slots
@@ -111,7 +110,7 @@ def test_contributors_add_none(case: Case) -> None:
 
 @every_case
 def test_the_stage_adds_as_many_as_the_fewest_contributors_would(case: Case) -> None:
-    """The noise of the smallest window is the same, whoever adds it."""
+    """The noise of the smallest window is the same, whichever party adds it."""
     law = case.law
     of_stage = case.protocol.stage_dummies(law)
     assert of_stage is not None
@@ -134,6 +133,6 @@ def test_the_stage_adds_as_many_as_the_fewest_contributors_would(case: Case) -> 
 
 
 def messages_of(dummies: StageDummies, trial: int) -> int:
-    """How many the stage adds to all epochs of a horizon."""
+    """Return the number of messages added by the stage over a horizon."""
     epochs = range(1, LAST_EPOCH + 1)
     return sum(dummies(epoch, seeded_generator(5, trial, epoch)).messages for epoch in epochs)

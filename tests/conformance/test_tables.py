@@ -1,8 +1,8 @@
-"""Whatever is drawn from a table, or anew where there was no room, is charged to delta.
+"""Errors of noise tables, and redraws for lack of space, are charged to delta.
 
-Tables are off their laws, and what is drawn anew has another law than what was drawn at first. Both
-are seen here where they happen, over a horizon of the fewest contributors that are run as one, or
-each on its own, and compared with what a calibration has counted.
+Tables differ from their distributions, and redraws have another distribution than first draws. Both
+are observed here as they happen, over a horizon of the minimum number of contributors, run together
+or each on its own, and compared with the charges of the calibration.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
 from tests.conformance.cases import COUNTING, Case
 
 ITEMS = ("a", "b", "c")
-# What is summed up in another order may differ in its last digits.
+# Sums in a different order may differ in the last digits.
 ROUNDING = 1e-9
 
 
 @dataclass
 class Seen:
-    """What was drawn, or charged.
+    """Draws or charges.
 
     Attributes:
-        distance: of all numbers drawn from tables from their laws, in total variation.
-        rooms: how many times dummies were drawn that might not have fitted.
+        distance: Total variation of all numbers drawn from tables from their distributions.
+        rooms: Number of draws of dummies that might not have fitted.
     """
 
     distance: float = 0.0
@@ -53,10 +53,10 @@ class Seen:
 
 
 def with_dummies() -> Iterator[tuple[Case, Any]]:
-    """Every case that relies on the shuffle stage, also with dummies of the stage if it may.
+    """Yield cases that rely on the shuffler, also with shuffler dummies if possible.
 
-    Not of sketches with rows, which are charged for the fewest contributors of one row: how many
-    there are in it is drawn.
+    Sketches with rows are left out: they are charged for one row's minimum number of contributors,
+    and the actual number in a row is random.
     """
     for case in (*COUNTING, *MORE):
         if case.protocol.shuffling is not None and case.protocol.name != "count_mean_sketch":
@@ -67,7 +67,6 @@ def with_dummies() -> Iterator[tuple[Case, Any]]:
 
 
 def example(name: str, last_epoch: int, minimum: int, parameters: Any) -> Case:
-    """A case that no other test of the suite needs."""
     shown = Example(parameters, last_epoch, minimum)
     return Case(
         replace(PROTOCOLS[name], examples=(shown,)), 0, lambda law, last_epoch: NotImplemented
@@ -91,7 +90,7 @@ MORE = [
         ("fragments", 1, FragmentsParameters(3.0, 0.1, ITEMS)),
     )
 ]
-"""Of several epochs, several kinds of cells, and dummies in clusters."""
+"""Cases of several epochs, several kinds of cells, and dummies in clusters."""
 
 every_kind = pytest.mark.parametrize(
     ("case", "parameters"),
@@ -103,7 +102,6 @@ every_kind = pytest.mark.parametrize(
 
 
 def charged(case: Case, parameters: Any) -> Seen:
-    """What the calibration of a case charges for."""
     counted = [0j]
 
     def note(epsilon: float, distance: complex, draws: int) -> float:
@@ -116,7 +114,7 @@ def charged(case: Case, parameters: Any) -> Seen:
                 if getattr(module, "delta_of_tables", None) is delta_of_tables:
                     patch.setattr(module, "delta_of_tables", note)
                 if name.endswith(("table_distances", "fragments.calibration")):
-                    # What is charged for misfits is told from the rest by being imaginary.
+                    # Charges for overflows are marked by an imaginary value.
                     patch.setattr(module, "MISFIT", 1j)
         case.protocol.calibrate(parameters, case.last_epoch, case.minimum)
     return Seen(counted[0].real, counted[0].imag)
@@ -124,7 +122,6 @@ def charged(case: Case, parameters: Any) -> Seen:
 
 @contextmanager
 def watched() -> Iterator[Seen]:
-    """See what is drawn."""
     seen = Seen()
     table, normal = NoiseTable.draw, NormalNoise.draw
     most, capacity = Dummies.most, FragmentsLaw.capacity
@@ -154,7 +151,7 @@ def watched() -> Iterator[Seen]:
 
 
 def drawn(case: Case, law: Law, values: NDArray[np.integer], *, alone: bool) -> Seen:
-    """What is drawn for a horizon of so many contributors, by them and by the stage."""
+    """Return the draws of a horizon, by the contributors and by the stage."""
     devices = values.shape[1]
     parts = [slice(each, each + 1) for each in range(devices)] if alone else [slice(devices)]
     populations = []
@@ -211,13 +208,12 @@ def test_what_is_set_aside_for_tables_is_not_spent_on_noise(case: Case, paramete
         if shuffling is not None and shuffling.stage_sum(law) is None:
             shuffling.epsilon_with(law, 1)
     if charged(case, parameters).distance > 0:
-        # Fragments are told what of delta is used up, and look at it themselves.
+        # Fragments receives the used part of delta, and checks it itself.
         assert spent or case.protocol.name == "fragments"
         assert max(spent, default=0.0) <= parameters.delta * (1 - FOR_TABLES) * (1 + ROUNDING)
 
 
 def of_protocols() -> list[ModuleType]:
-    """All that are there and compute a law from the parameters of a job."""
     return [
         module
         for name, module in list(sys.modules.items())
@@ -227,7 +223,7 @@ def of_protocols() -> list[ModuleType]:
 
 
 def answers_for_a_delta(module: ModuleType) -> Iterator[tuple[str, Callable[..., Any]]]:
-    """What a module asks of accounting with a delta, but for what sees to tables themselves."""
+    """Yield a module's calls of accounting with a delta, except those by tables themselves."""
     for name, value in list(vars(module).items()):
         if inspect.isfunction(value) and value is not check_tables:
             of_accounting = value.__module__.startswith("dpstream.randomizers.accounting.")
