@@ -1,4 +1,4 @@
-"""Tables on standard output, as a README can quote them."""
+"""Markdown tables on standard output, for READMEs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """A Markdown table, aligned."""
     lines = [list(columns), *map(list, rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     lines.insert(1, ["-" * (width - 1) + ":" for width in widths])

@@ -1,6 +1,6 @@
-"""Every interval of a horizon errs as predicted, for the optimal law and for the published one.
+"""Errors of every interval of a horizon match predictions, for the optimal and the published law.
 
-`make test` runs 20 seeds, `make verify` 100, to a tolerance of six standard errors either way.
+`make test` runs 20 seeds, `make verify` 100, with a tolerance of six standard errors either way.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CHANGES = 4
 EPSILON = 4.0
 CALIBRATIONS: tuple[Literal["optimal", "published"], ...] = ("optimal", "published")
 FALSE_ALARM = 1e-9
-# The top order is hardly ever drawn: an estimate from a handful of reports has no such law.
+# The top order is rarely drawn: an estimate from a few reports is not normal.
 FEW_DEVICES = 100
 
 
@@ -93,7 +93,7 @@ def test_intervals_err_as_predicted(
 
 
 def random_streams(rng: np.random.Generator) -> NDArray[np.int8]:
-    """Values, shape (horizon + 1, devices): 0 before the first epoch, then up to four changes."""
+    """Return values, shape (horizon + 1, devices): initially 0, then up to four changes."""
     flips = np.zeros((HORIZON + 1, DEVICES), np.int8)
     for _ in range(CHANGES):
         flips[rng.integers(1, HORIZON + 1, DEVICES), np.arange(DEVICES)] ^= 1
@@ -113,7 +113,7 @@ def run(
 
 
 def estimates(aggregator: FutureRandAggregator, order: int) -> NDArray[np.float64]:
-    """Of the sums over all devices, one for each interval of an order (Algorithm 2)."""
+    """Estimate the sums over all devices, one for each interval of an order (Algorithm 2)."""
     negative, positive, *_ = aggregator.tree.order_counts(order, HORIZON).T
     means = (positive - negative) / (positive + negative)
     scaled: NDArray[np.float64] = DEVICES * means / aggregator.law.c_gaps[order]
@@ -123,9 +123,9 @@ def estimates(aggregator: FutureRandAggregator, order: int) -> NDArray[np.float6
 def predicted(
     law: FutureRandLaw, order: int, partial_sums: NDArray[np.int8]
 ) -> NDArray[np.float64]:
-    """The standard deviations that go with partial sums (intervals, devices).
+    """Return standard deviations for known partial sums, shape (intervals, devices).
 
-    What the values contribute is known here, so less is left than `interval_variances` allows for.
+    They are smaller than `interval_variances`, because the contribution of the values is known.
     """
     mean_squares = np.square(partial_sums.mean(axis=1))
     signs = 1 / law.c_gaps[order] ** 2 - mean_squares
@@ -141,6 +141,6 @@ def root_mean_square(values: NDArray[np.float64]) -> float:
 
 
 def likelihood(standardized: NDArray[np.float64]) -> float:
-    """p-value of their squares, if their variance is 1."""
+    """Return the p-value of their squares, for variance 1."""
     squares, count = float(np.square(standardized).sum()), len(standardized)
     return float(2 * min(stats.chi2.cdf(squares, count), stats.chi2.sf(squares, count)))

@@ -1,9 +1,8 @@
-"""The accuracy of count_min through its real devices, at the settings of the reference.
+"""Accuracy of count_min through its real devices, with the settings of the reference.
 
-Epsilon 1, delta 1e-6, 10,000 items held by Zipf's law with exponent 1.1; mean absolute error over
-the 100 items most held and 400 random others, in users. The analyzer of the paper cuts estimates
-off at 0; means and medians are published as they are, since sums of them would be biased otherwise.
-Both are shown.
+Epsilon 1, delta 1e-6, 10,000 items with Zipf exponent 1.1; mean absolute error over the top 100 and
+400 random other items, in users. The paper's analyzer clips estimates at 0. Published means and
+medians are not clipped, since their sums would be biased. Both are printed.
 """
 
 from __future__ import annotations
@@ -45,13 +44,9 @@ PUBLISHED_ERROR = {100_000: 32.0, 1_000_000: 61.0}
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """Of a window, in users.
+    """Errors of a window, in users, of estimates as published and clipped (`cut`) at 0.
 
-    Attributes:
-        published: as estimates are published.
-        cut: the same, cut off at 0.
-        stated: what the errors that the window states make of it, cut off at 0.
-        estimator: the one used.
+    `stated` is the prediction by the window's stated errors, clipped at 0.
     """
 
     published: float
@@ -69,7 +64,6 @@ def law_of(users: int, calibration: Calibration = "exact") -> CountMinLaw:
 
 
 def window_of(law: CountMinLaw, held: NDArray[np.int64], seed: int) -> CountMinAggregator:
-    """What is received of these users, all of them present."""
     devices, aggregator = CountMin(law), CountMinAggregator(law)
     devices.enrol(len(held), seeded_generator(seed))
     words = devices.report(1, held[:, None], None, seeded_generator(1, seed))
@@ -79,7 +73,6 @@ def window_of(law: CountMinLaw, held: NDArray[np.int64], seed: int) -> CountMinA
 
 
 def seeded_law(law: CountMinLaw, seed: int) -> CountMinLaw:
-    """With other hashes."""
     return replace(law, code=HashedRows(SIZE, ROWS, BUCKETS, f"accuracy {seed}"))
 
 
@@ -104,7 +97,7 @@ def measured(law: CountMinLaw, users: int, seed: int, asked: Estimator | None) -
 
 
 def as_in_the_paper(law: CountMinLaw, users: int, seed: int) -> float:
-    """The least of an item's cells less the mean of the noise, cut off at 0; no better offset."""
+    """Return the paper's error: minimum of an item's cells less the mean noise, clipped at 0."""
     rng = seeded_generator(2, seed)
     counts = rng.multinomial(users, zipf_counts(SIZE, 1.0))
     law = seeded_law(law, seed)
@@ -144,7 +137,7 @@ def test_mean_absolute_error(users: int) -> None:
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_the_noise_part_of_the_prediction(estimator: Estimator) -> None:
-    """Of windows in which nobody holds an item: 5 % are 4.5 standard errors at least."""
+    """Windows in which no item is held: 5 % are at least 4.5 standard errors."""
     users = 100_000
     law = law_of(users)
     nothing, everything = np.zeros(users, np.int64), np.arange(1, SIZE + 1)
@@ -155,7 +148,7 @@ def test_the_noise_part_of_the_prediction(estimator: Estimator) -> None:
         aggregator.estimator = estimator
         window = aggregator.window([1], Attendance.constant(1, users))
         assert window is not None
-        # The minimum is not below 0 as it is published, and would be none of noise alone.
+        # The minimum is not negative as published, and would be 0 for noise alone.
         read = together(window.cells[own.code.encode(everything)], estimator)
         assert isinstance(window.estimates, RowEstimates)
         found.append(np.abs(read - window.estimates.offset).mean())

@@ -1,7 +1,7 @@
-"""The images of "Encode, Shuffle, Analyze Privacy Revisited", against independent simulations.
+"""Images of "Encode, Shuffle, Analyze Privacy Revisited", compared with independent simulations.
 
 The bars are root mean squared errors, clipped to [0, 255], of binomials drawn cell by cell by other
-software than this. Neighbours are by removal.
+software than this. Neighbors are by removal.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from tests.verify.tables import print_table
 
 pytestmark = pytest.mark.verify
 
-# Data for experiments, beside the repository: nothing but this test needs them.
+# Experiment data outside the repository, needed by this test alone.
 IMAGES = Path(__file__).parents[2].parent / "shared/data/images"
 WITHIN = 0.03
 
 
 @dataclass(frozen=True)
 class Bars:
-    """Of one epsilon: published calibration by tau, its curator, and exact calibration."""
+    """Bars of one epsilon: published calibration by tau, its curator, and exact calibration."""
 
     epsilon: float
     published: dict[int, float]
@@ -55,7 +55,7 @@ class Bars:
 
 @dataclass(frozen=True)
 class Image:
-    """A file, what a job over it says, and what is to come out."""
+    """Image file, job file keys, and expected results."""
 
     file: str
     grid: tuple[int, int]
@@ -103,7 +103,7 @@ CAMERA = Image(
         Bars(1, {1: 19.8, 4: 27.3}, 20.4, 4.4, 8.0),
     ),
 )
-# What is printed of curators has two digits only where they are small.
+# Printed curator errors have only two digits where they are small.
 ROUNDED = 0.05
 
 
@@ -141,7 +141,7 @@ if IMAGES.exists():
     def test_four_reports_of_the_bars_have_the_backstop_of_one(
         image: Image, epsilon: float, bar: float
     ) -> None:
-        """The bars take the first of two bounds alone; the smaller of both errs up to 9 % less."""
+        """The bars use the first of two bounds alone; the smaller has up to 9 % less error."""
         one, four = (_job(image, epsilon, "exact", reports).law for reports in (1, 4))
         assert isinstance(one, FragmentsLaw)
         assert isinstance(four, FragmentsLaw)
@@ -157,7 +157,7 @@ if IMAGES.exists():
         assert 0.9 * found[1] < found[0] < 1.01 * found[1]
 
     def _clipped_error(image: Image, law: FragmentsLaw) -> float:
-        """Of all cells at once: the law of the devices, without a device."""
+        """Return the error of all cells at once, from the devices' distribution without devices."""
         truth = pixels(read_plain(IMAGES / image.file)).reshape(-1).astype(np.int64)
         rng, users, backstop = seeded_generator(1), image.users, law.backstop_flips
         assert backstop is not None
@@ -171,7 +171,7 @@ if IMAGES.exists():
 
     @pytest.mark.parametrize(("epsilon", "bar"), [(0.25, 50.3), (1, 14.1)])
     def test_a_sketch_with_the_published_odds(epsilon: float, bar: float) -> None:
-        """These count the messages of all rows as hidden among each other, which they are not."""
+        """These odds count the messages of all rows as hidden among each other, which is wrong."""
         users, delta = HORSE.users, HORSE.delta
         asked = CountMeanSketchParameters(epsilon, delta, Points(HORSE.grid), neighbours="removal")
         bits = FragmentsParameters(

@@ -1,7 +1,7 @@
-"""Heavy hitters of a domain too large to list: recall of the 32 items most held, over 20 runs.
+"""Heavy hitters of a domain too large to list: recall of the top 32 items over 20 runs.
 
-A million users hold a 24-bit number each, by Zipf's law with exponent 1.1; which numbers are
-frequent is random. Epsilon 1 and delta 1e-6 for every user, at most 6.5 messages each.
+A million users have a 24-bit number each, with Zipf exponent 1.1 and random frequent numbers.
+Epsilon 1 and delta 1e-6 for every user, at most 6.5 messages each.
 """
 
 from __future__ import annotations

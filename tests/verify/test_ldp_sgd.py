@@ -1,7 +1,7 @@
-"""How accurate a model of MNIST's digits is, for which epsilon.
+"""Accuracy of a model of MNIST's digits by epsilon.
 
-``DPSTREAM_MNIST=FOLDER pytest -m verify -s tests/verify/test_ldp_sgd.py``, FOLDER holding the four
-idx files, as .gz.
+``DPSTREAM_MNIST=FOLDER pytest -m verify -s tests/verify/test_ldp_sgd.py``, with the four idx files
+in FOLDER as .gz.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ def test_a_job_learns_as_well_from_rows_to_what_is_published(tmp_path: Path) -> 
     last = done.records[-1].summary
     assert last.value is not None
     print(f"published after 300 steps: {last.value:.1f} % of the test set")
-    # Of every sixth digit: a standard deviation of 1 % more or less.
+    # On a sixth of the digits, with a standard deviation of 1 %.
     assert last.value >= 78
 
 
 def test_a_device_takes_twenty_microseconds() -> None:
-    """50,000 gradients a second on two cores, measured and printed; ten times as slow fails."""
+    """50,000 gradients per second on two cores, measured and printed. A tenth of that fails."""
     asked = LdpSgdParameters(1.9, 1e-5, FEATURES, CLASSES)
     devices, rng = LdpSgd(calibrate(asked, 3, minimum=20_000)), cryptographic_generator()
     devices.enrol(20_000, rng)

@@ -1,5 +1,4 @@
-"""Mechanisms of OpenDP, attacked by the audit that attacks ours: acquitted, and with half the noise
-convicted.
+"""Mechanisms of OpenDP pass the audit of this project, and fail with half the noise.
 
 ``make peers`` fetches OpenDP and runs this; nothing else needs it.
 """
@@ -38,7 +37,6 @@ _NEVER_NEGATIVE = 1 << 20
 
 @pytest.fixture(scope="module")
 def opendp() -> Any:
-    """The library."""
     library = pytest.importorskip("opendp.prelude", reason="OpenDP is missing: make peers")
     library.enable_features("contrib")
     return library
@@ -46,25 +44,20 @@ def opendp() -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Releases:
-    """A target: what a mechanism releases of one value.
-
-    Attributes:
-        draw: so many releases of a value.
-    """
+    """Audit target: releases of one value, sampled by `draw`."""
 
     draw: Callable[[int, int], Sequence[int]]
     seen: tuple[str, ...] = ("releases of one value",)
     epochs: int = 1
 
     def sights(self, stream: Stream, trials: int, coins: np.random.Generator) -> tuple[Sights, ...]:
-        """Each release alone."""
         (value,) = stream
         releases = self.draw(value, trials)
         return (Sights.of([((((each + _NEVER_NEGATIVE,), 1),),) for each in releases]),)
 
 
 def observed(draw: Callable[[int, int], Sequence[int]], claimed: float) -> Any:
-    """The finding of an audit by samples of a mechanism of a bit."""
+    """Audit a mechanism of a bit by samples, and return the finding."""
     job = job_of(find_cases("split_budget")[0], epochs=1, minimum=1)
     guarantee = replace(job.guarantee, epsilon=claimed)
     sample = Sample("a peer", ("releases",), job, Releases(draw), guarantee, TRIALS)
@@ -83,7 +76,7 @@ def test_the_discrete_laplace_mechanism(opendp: Any, broken: bool) -> None:
     used = opendp.m.make_laplace(*space, scale=SCALE / 2 if broken else SCALE)
 
     def draw(value: int, count: int) -> Sequence[int]:
-        # Each of the entries is drawn by itself.
+        # Each entry is drawn separately.
         return cast(Sequence[int], used([value] * count) if count else [])
 
     finding = observed(draw, claimed)
@@ -95,11 +88,9 @@ def test_the_discrete_laplace_mechanism(opendp: Any, broken: bool) -> None:
 
 @pytest.mark.parametrize("broken", [False, True])
 def test_randomized_response_as_a_protocol_of_another_package(opendp: Any, broken: bool) -> None:
-    """The exact law, which was written without it, is the one that its draws have."""
+    """The independent exact law matches the distribution of its draws."""
 
     class Response(FreshResponse):
-        """Devices that leave the coin to OpenDP."""
-
         louder: ClassVar[bool] = broken
 
         @property

@@ -1,7 +1,7 @@
-"""Items asked once, by several protocols at the same epsilon: the error of an item.
+"""Error per item of one-time queries, by several protocols at the same epsilon.
 
-Where nobody is trusted, beside what no local protocol gets below; and beside count_min, which
-trusts the shuffle stage.
+Without a trusted party, compared with the lower bound of local protocols; and with count_min, which
+trusts the shuffler.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ pytestmark = pytest.mark.verify
 USERS, ITEMS = 100_000, 1024
 LABELS = tuple(map(str, range(ITEMS)))
 TRIALS = 8
-# Errors of 1,024 items in each trial: six deviations of their mean square, and as much for errors
-# of different items going together.
+# Errors of 1,024 items in each trial: six deviations of their mean square, and as much for the
+# correlation of different items' errors.
 WITHIN = 12 / math.sqrt(2 * TRIALS * ITEMS)
 
 
 def least_deviation(epsilon: float) -> float:
-    """Of a rare item, whatever the local protocol."""
+    """Return the minimum standard deviation of a rare item over all local protocols."""
     return math.sqrt(USERS * 4 * math.exp(epsilon)) / math.expm1(epsilon)
 
 
@@ -80,7 +80,6 @@ def test_the_error_of_an_item_asked_once(epsilon: float) -> None:
 
 
 def squared_error(name: str, law: Any, parameters: Any, trial: int) -> float:
-    """The mean over the items."""
     entry, rng = PROTOCOLS[name], seeded_generator(1, trial)
     shares = zipf_counts(ITEMS, 1.0)
     held = 1 + np.random.default_rng(trial).choice(ITEMS, USERS, p=shares)
@@ -98,7 +97,7 @@ def squared_error(name: str, law: Any, parameters: Any, trial: int) -> float:
 
 
 def test_variances_beside_the_least() -> None:
-    """Of a rare item: this is worked out, not measured."""
+    """Variance of a rare item, computed and not measured."""
     sizes = (10, 100, 1024, 1 << 16, 1 << 20)
     rows = []
     for epsilon in (0.5, 1.0, 2.0, 4.0):
@@ -124,7 +123,7 @@ def test_variances_beside_the_least() -> None:
 
 
 def test_what_is_found_of_open_domains() -> None:
-    """Items at random numbers: those above the count that is stated, and what is found falsely."""
+    """Items at random numbers: those above the stated count, and false positives."""
     users, many, trials = 300_000, 5_000, 4
     rows, missed, false, listed = [], 0, 0, 0
     for epsilon, bits in ((1.0, 24), (2.0, 48), (4.0, 24), (4.0, 61)):

@@ -1,7 +1,7 @@
-"""How accurate ranges, boxes and quantiles are: epsilon 1, delta 10^-6, the noise of one epoch.
+"""Accuracy of ranges, boxes and quantiles: epsilon 1, delta 10^-6, the noise of one epoch.
 
-Cells are what the code makes of values that are drawn, plus Poisson noise. Errors do not depend on
-the values, nor on how many there are.
+Cells are those of drawn values, plus Poisson noise. Errors depend neither on the values nor on
+their number.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PEOPLE = 100_000
 MOST_MESSAGES = 30
 CHOSEN = Levels(SIZE, (8, 4, 4, 4, 2))
 QUERIES = 2_000
-# Errors of the ranges of one run are far from independent: six standard errors as measured.
+# Errors of the ranges of one run are highly dependent: six standard errors as measured.
 TOLERANCE = 0.07
 
 
@@ -42,7 +42,7 @@ def messages_per_user(code: AxisCode | Grid, mean: float) -> float:
 
 
 def drawn(sizes: tuple[int, ...], people: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Coordinates of people, shape (people, axes): skewed, and every value is somebody's."""
+    """Return skewed coordinates, shape (people, axes), that include every value."""
     shares = rng.beta(1.5, 4.0, (people, len(sizes)))
     shares[::10] = rng.random(shares[::10].shape)
     return (shares * sizes).astype(np.int64)
@@ -51,7 +51,7 @@ def drawn(sizes: tuple[int, ...], people: int, rng: np.random.Generator) -> NDAr
 def windows(
     code: AxisCode | Grid, points: NDArray[np.int64], mean: float, runs: int, seed: int
 ) -> list[GridCounts]:
-    """Estimates from so many windows with the same people."""
+    """Return estimates from `runs` windows with the same users."""
     items = code.items(points) if isinstance(code, Grid) else points[:, 0] + 1
     cells = code.encode(items)
     exact = np.bincount(cells[cells >= 0], minlength=code.cells)
@@ -65,7 +65,6 @@ def windows(
 def mean_absolute_error(
     code: AxisCode | Grid, people: int, mean: float, runs: int, seed: int
 ) -> float:
-    """Of random boxes, over some runs."""
     rng = np.random.default_rng(seed + 1)
     grid = code if isinstance(code, Grid) else Grid((code,))
     points = drawn(grid.sizes, people, rng)

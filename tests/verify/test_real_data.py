@@ -1,7 +1,7 @@
-"""Real streams against the reference's errors: mean RMSE over seeds, clipped to 0 to everybody.
+"""Real streams compared with the reference's errors: mean RMSE over seeds, after clipping.
 
-One seed differs much from another: a mean of 60 has a standard error of 2 to 3 %, so more are taken
-where it matters.
+Estimates are clipped to [0, number of users]. Seeds differ widely: a mean of 60 has a standard
+error of 2 to 3 %, so more are used where it matters.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from tests.verify.tables import print_table
 
 pytestmark = pytest.mark.verify
 
-# Data for experiments, beside the repository: nothing but this test needs them.
+# Experiment data outside the repository, needed by this test alone.
 ASKUBUNTU = Path(__file__).parents[2].parent / "shared/data/askubuntu-a2q/sx-askubuntu-a2q.txt.gz"
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A job on a change log, and the errors that were reached elsewhere, with what is allowed."""
+    """Job on a change log, with reference errors and tolerances."""
 
     name: str
     change_log: Path

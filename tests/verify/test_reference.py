@@ -1,6 +1,6 @@
-"""The product's predictions beside the reference's: golden numbers that were derived elsewhere.
+"""Predictions compared with golden numbers derived by the reference.
 
-Printed digits are the tolerance: a value counts as equal if it prints the same.
+The printed digits are the tolerance: values are equal if they print the same.
 """
 
 from __future__ import annotations
@@ -66,10 +66,7 @@ def test_advantages_and_losses() -> None:
 
 
 def test_predicted_errors() -> None:
-    """The published law, and the optimal one with k signs at every order, as Algorithm 2 adds up.
-
-    What is planned by default, with all intervals combined, stands beside it.
-    """
+    """The published law, and the optimal one with k signs at every order (Algorithm 2)."""
     rows = []
     for (epochs, k), golden in ERRORS.items():
         orders = epochs.bit_length()
@@ -107,7 +104,7 @@ def planned_error(epochs: int, changes: int, calibration: str) -> float:
 
 
 def alike(value: float, printed: str) -> str:
-    """A value with as many digits as are printed."""
+    """Return a value rounded to the printed digits."""
     decimals = len(printed.partition(".")[2])
     text = f"{value:.{decimals}f}"
     return text.removeprefix("0") if printed.startswith(".") else text

@@ -1,7 +1,7 @@
-"""Continual counts in the shuffled model: real streams, and crowds of two sizes.
+"""Continual counts in the shuffle model: real streams, and crowds of two sizes.
 
-What devices send but for their dummies is drawn from nothing. So it is asked of the real devices
-once, and a trial adds dummies to it: what they would have sent, as is checked.
+Reports other than dummies are deterministic. So they are computed once by the real devices, and a
+trial adds the dummies that the devices would have sent, which is checked.
 """
 
 from __future__ import annotations
@@ -44,17 +44,16 @@ class Trials:
 
     @property
     def rmse(self) -> float:
-        """Over all epochs and seeds."""
         return root_mean_square(self.errors)
 
     @property
     def covered(self) -> float:
-        """Share of the 95 % intervals that hold the truth."""
+        """Share of the 95 % intervals that contain the ground truth."""
         return float((np.abs(self.errors) <= 1.96 * self.deviations).mean())
 
     @property
     def bias(self) -> float:
-        """Root mean square over epochs of what the errors have in common, less their noise."""
+        """Root mean square over epochs of the common error, less its noise."""
         means = self.errors.mean(axis=0)
         noise = self.errors.var(axis=0, ddof=1) / len(self.errors)
         return float(np.sqrt(max(0.0, (np.square(means) - noise).mean())))
@@ -62,7 +61,7 @@ class Trials:
 
 @dataclass(frozen=True)
 class Setting:
-    """A job on the students, and the most that its error may be."""
+    """Job on the students, with its maximum error."""
 
     name: str
     parameters: Any
@@ -108,7 +107,7 @@ def test_students() -> None:
         assert trials.rmse <= setting.most, setting
         if setting.covers:
             assert 0.93 <= trials.covered <= 0.97, setting
-        # The noise is as planned; what else there is, is bias.
+        # The noise is as planned, and the rest is bias.
         noise = root_mean_square(trials.errors - trials.errors.mean(axis=0))
         assert 0.93 * planned <= noise <= 1.07 * planned, setting
 
@@ -143,7 +142,7 @@ def test_errors_do_not_grow_with_the_crowd(parameters: Any) -> None:
 
 @cache
 def crowd(users: int) -> list[NDArray[np.int8]]:
-    """Values by epoch: everybody changes up to four times, at any epochs."""
+    """Return values by epoch: all users change up to four times, at any epochs."""
     rng = np.random.default_rng(users)
     flips = np.zeros((CROWD_EPOCHS, users), np.int8)
     for _ in range(CROWD_CHANGES):
@@ -176,7 +175,7 @@ def run(
     truth: NDArray[np.int64],
     seeds: int,
 ) -> Trials:
-    """Everybody present at all epochs."""
+    """Run trials with all users present at all epochs."""
     protocol, users = protocol_of(parameters), len(streams[0])
     rng = seeded_generator(0)
     sent = reports_of(protocol.randomizer(law), streams, rng)
@@ -186,7 +185,7 @@ def run(
         for epoch, reports in enumerate(sent, 1)
     ]
     assert [messages.min() for messages in real] >= [0] * len(real)
-    # The same randomness again: dummies alone tell one trial from another.
+    # The same randomness again: trials differ only in dummies.
     again = seeded_generator(1)
     for epoch, reports in enumerate(
         reports_of(protocol.randomizer(law), streams, seeded_generator(1)), 1
@@ -218,7 +217,6 @@ def reports_of(
 
 
 def table_of(law: Any, reports: CountedWords) -> NDArray[np.int64]:
-    """How often each word occurs."""
     table = np.zeros(law.word_form.distinct, np.int64)
     table[reports.values[:, 0]] = reports.counts
     return table
@@ -227,7 +225,6 @@ def table_of(law: Any, reports: CountedWords) -> NDArray[np.int64]:
 def dummies(
     law: ShuffledCountsLaw, epoch: int, users: int, rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """What so many devices add, by word."""
     return np.array([dummies_in_cell(law.noise.of_contributors(1), users, rng)], np.int64)
 
 

@@ -1,4 +1,4 @@
-"""The shuffled twin of value_stream on real students: one word a week, and one noisy sum of all."""
+"""Shuffled variant of value_stream on real students: one word per week and one noisy sum of all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""value_stream on real students: as far off as planned, with the real codec and stages."""
+"""value_stream on real students: errors as planned, with the real codec and stages."""
 
 from __future__ import annotations
 
@@ -82,10 +82,10 @@ def test_students(
 def test_students_of_whom_some_are_silent_and_some_come_late(
     students: ChangeLog, epsilon: float, changes: int, told: bool, expected: float | None
 ) -> None:
-    """A fifth is silent at every epoch, a tenth is enrolled at the sixtieth.
+    """20 % are absent at every epoch, and 10 % enroll at the sixtieth.
 
-    With a large epsilon, changes that are not boosted since nobody knows when they were made would
-    show: there values are known of silent devices too, as they are from a change log.
+    With a large epsilon, changes without pre-emphasis for lack of a known time would show: from a
+    change log, values of absent devices are known too.
     """
     seeds, late, arrival = 24, 10, 60
     count = len(students.users)
