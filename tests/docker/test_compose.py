@@ -1,4 +1,4 @@
-"""docker/compose.yaml without Docker: its schema, and what it says of this software and Kafka."""
+"""docker/compose.yaml without Docker: its schema, and its use of this software and Kafka."""
 
 from __future__ import annotations
 
@@ -33,15 +33,14 @@ VERBS = {name: service for name, service in OURS.items() if "entrypoint" not in 
 
 
 def schema() -> Any:
-    """The Compose Specification, as the package check-jsonschema carries it."""
-    # Not imported: of that package nothing but a file is wanted.
+    # Only a file of that package is needed, so it is not imported.
     package = metadata.distribution("check-jsonschema")
     path = package.locate_file("check_jsonschema/builtin_schemas/vendor/compose-spec.json")
     return json.loads(Path(str(path)).read_text())
 
 
 def test_the_file_follows_the_compose_specification() -> None:
-    # Draft 7 by an address that jsonschema does not know, with https; of late, draft 2020-12.
+    # Draft 7 by an https address unknown to jsonschema; recently draft 2020-12.
     specification = schema()
     drafts = jsonschema.validators.validator_for(specification, jsonschema.Draft7Validator)
     validator = drafts(specification)
@@ -113,18 +112,17 @@ def test_what_commands_read_is_mounted() -> None:
 
 
 def test_noise_keys_are_for_who_shuffles_and_who_deploys() -> None:
-    """Whoever has them can take the noise off what was released."""
+    """The noise keys allow removing the noise of released windows."""
     holders = {name for name, each in SERVICES.items() if "noise-keys" in str(each.get("volumes"))}
     assert holders == {"shuffle", "deploy"}
 
 
 def holders(volume: str) -> set[str]:
-    """The services that mount a volume."""
     return {name for name, each in SERVICES.items() if volume in str(each.get("volumes"))}
 
 
 def test_keys_of_collectors_are_for_those_and_for_who_deploys() -> None:
-    """Whoever has them can tell whose reports are whose; the signing key is for nobody else."""
+    """The keys allow linking reports to devices, and only the deployment has the signing key."""
     assert holders("collector-keys") == {"collect", "deploy", "deploy-devices"}
     assert SERVICES["collect"]["volumes"] == ["collector-keys:/var/lib/dpstream/collector-keys:ro"]
     assert holders("signing-keys") == {"deploy", "deploy-devices"}
@@ -170,9 +168,9 @@ def test_two_collectors_answer_behind_a_proxy() -> None:
     arguments = shlex.split(collect["command"])[1:]
     context = build_command().commands["collect"].make_context("collect", arguments)
     port = context.params["bind"].rpartition(":")[2]
-    # Where the image's health check and Prometheus look.
+    # Used by the image's health check and Prometheus.
     assert (context.params["metrics"], context.params["metrics_address"]) == (9400, "0.0.0.0")
-    # The proxy alone is in the network that is believed, and its clients are limited one by one.
+    # Only the proxy is in the trusted network, and its clients are limited individually.
     assert context.params["rate"] == 100
     (believed,) = context.params["proxy"]
     context.close()
@@ -192,7 +190,7 @@ def test_two_collectors_answer_behind_a_proxy() -> None:
     sizes = re.findall(r"client_(?:max_body|body_buffer)_size (\d+)k;", settings)
     assert len(sizes) == 2
     assert len(set(sizes)) == 1
-    # More than the largest, so that collectors say themselves that a body is too large.
+    # Above the maximum, so that collectors themselves report that a body is too large.
     assert int(sizes[0]) > BODY_MAX // 1024
 
 

@@ -1,4 +1,4 @@
-"""What Grafana is given is what the builder builds, and fits together."""
+"""Grafana's files equal the builder's output and are consistent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The image without Docker: what its recipe copies and installs is there, and is all there is."""
+"""Image recipe without Docker: it copies and installs existing files, and all of them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "docker" / "Dockerfile").read_text()
 PACKAGES = ("aggregators", "dpstream", "pipeline", "randomizers", "topics")
-# Read in the repository, and by nothing that is installed.
+# Files read in the repository, but by no installed code.
 LEFT_OUT = (
-    # Published by `npm pack`; only what a page of the demonstration loads is installed.
+    # Published by `npm pack`; only the modules loaded by a demo page are installed.
     "randomizers/javascript/[!s]*",
     "randomizers/javascript/.npmrc",
     "randomizers/javascript/src/*.d.ts",
@@ -28,7 +28,6 @@ LEFT_OUT = (
 
 
 def copied() -> list[str]:
-    """What the recipe takes from the repository."""
     lines = re.findall(r"^COPY (?!--from)(.*)$", DOCKERFILE, re.MULTILINE)
     return [source for line in lines for source in line.split()[:-1]]
 

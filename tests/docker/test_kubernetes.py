@@ -1,4 +1,4 @@
-"""docker/kubernetes without a cluster: the API's schemas, and what it says of this software."""
+"""docker/kubernetes without a cluster: the API's schemas, and its use of this software."""
 
 from __future__ import annotations
 
@@ -41,7 +41,6 @@ def documents(path: Path) -> list[Object]:
 
 
 def written() -> list[Object]:
-    """Every object as it is in the files, without kustomize."""
     found = []
     for path in sorted(KUBERNETES.rglob("*.yaml")):
         if path.name not in ("kustomization.yaml", "prometheus-adapter.yaml"):
@@ -51,7 +50,6 @@ def written() -> list[Object]:
 
 @functools.cache
 def built() -> list[Object]:
-    """The example as kustomize builds it, where there is one."""
     tool = ["kubectl", "kustomize"] if shutil.which("kubectl") else ["kustomize", "build"]
     if shutil.which(tool[0]) is None:
         pytest.skip("neither kubectl nor kustomize is installed")
@@ -94,7 +92,6 @@ def ports(workload: Object) -> dict[str, int]:
 
 
 def given(workload: Object) -> tuple[str, Object]:
-    """The verb and its options, as our own command line reads them."""
     verb, *arguments = main(workload)["args"]
     known = {"JOB": "logins", "TOPIC": "example.logins", "POD_NAME": "produce-0"}
     arguments = [re.sub(r"\$\((\w+)\)", lambda name: known[name[1]], each) for each in arguments]
@@ -105,7 +102,6 @@ def given(workload: Object) -> tuple[str, Object]:
 
 
 def chosen(selector: Object, objects: list[Object]) -> list[Object]:
-    """The workloads whose pods a selector means."""
     found = []
     for each in workloads(objects).values():
         labels = each["spec"]["template"]["metadata"]["labels"]
@@ -122,7 +118,7 @@ def chosen(selector: Object, objects: list[Object]) -> list[Object]:
 def test_every_object_follows_the_schemas_of_the_api(
     objects: list[Object], version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Which it reads anew for every object, all of them.
+    # It rereads all of them for every object.
     read_once = functools.cache(kubernetes_validate.utils.schema_contents)
     monkeypatch.setattr(kubernetes_validate.utils, "schema_contents", read_once)
     assert {"StatefulSet", "Deployment", "PodDisruptionBudget", "HorizontalPodAutoscaler"} < {
@@ -178,7 +174,7 @@ def test_every_role_runs_a_command_of_ours_that_listens_where_it_is_asked(
 
 @pytest.fixture(scope="module")
 def answered() -> dict[str, int]:
-    """What is answered at each path that a probe may ask for, by the servers themselves."""
+    """Status of the servers' responses at each path that a probe may request."""
     answers = {}
     fine = Health(True, "fine")
     monitor = serve(MonitorAddress(0), CollectorRegistry(), alive=lambda: fine, ready=lambda: fine)
@@ -213,14 +209,14 @@ def test_probes_ask_for_what_is_answered(objects: list[Object], answered: dict[s
         for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
             asked = container[probe]["httpGet"]
             assert asked["port"] in ports(workload)
-            # As many seconds as the image's own check of health allows.
+            # Same number of seconds as the image's own health check.
             assert container[probe]["timeoutSeconds"] == 8
             if given(workload)[1].get("password_file"):
-                # Whoever has not given it is let in nowhere else.
+                # All other paths require a login.
                 assert asked["path"] == LOGIN_PATH
             else:
                 assert answered[f"{asked['port']} {asked['path']}"] == 200
-        # Who waits for Kafka is not ready, and is not to be started again for that.
+        # A worker waiting for Kafka is not ready, but must not be restarted for it.
         if name != "page":
             assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
             assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
@@ -278,7 +274,7 @@ def test_pods_may_do_as_little_as_the_restricted_standard_allows(objects: list[O
 
 
 def test_no_group_may_write_what_producers_keep(objects: list[Object]) -> None:
-    """fsGroup makes files group-writable at every mount, which producers refuse."""
+    """fsGroup makes files group-writable at every mount, which producers reject."""
     for name, workload in workloads(objects).items():
         settings = pod(workload)["securityContext"]
         if name == "produce":
@@ -286,7 +282,7 @@ def test_no_group_may_write_what_producers_keep(objects: list[Object]) -> None:
             assert settings["fsGroupChangePolicy"] == "OnRootMismatch"
             (claim,) = workload["spec"]["volumeClaimTemplates"]
             mounts = {each["name"]: each["mountPath"] for each in main(workload)["volumeMounts"]}
-            # Not the folder that holds it, which is made below, for its owner alone.
+            # Not its parent folder, which is created below with access for its owner alone.
             assert mounts[claim["metadata"]["name"]] == HOME
             assert claim["spec"]["accessModes"] == ["ReadWriteOncePod"]
         else:
@@ -311,7 +307,7 @@ def test_secrets_are_read_by_whoever_needs_them_through_private_copies(
         assert f"kafka-{name}" in secrets
         for secret in secrets.values():
             assert f"`{secret['secretName']}`" in readme
-            # By whoever has this user id: nobody else runs in the pod, and one container sees them.
+            # Readable by this user id: nothing else runs in the pod, and one container mounts them.
             assert secret["defaultMode"] == 0o444
         (copier,) = spec["initContainers"]
         assert copier["command"] == ["sh", "/scripts/private-files.sh", "/secrets", "/private"]
@@ -336,7 +332,7 @@ def test_secrets_are_read_by_whoever_needs_them_through_private_copies(
 
 
 def test_copies_of_keys_are_taken_where_mounted_ones_are_refused(tmp_path: Path) -> None:
-    """As Kubernetes mounts them: links into a folder with the time in its name."""
+    """Keys mounted like in Kubernetes: links into a folder with the time in its name."""
     keys = {
         "noise-keys/logins": NoiseKey.at(tmp_path / "made" / "noise").secret,
         "collector-keys/logins": CollectorKey.at(tmp_path / "made" / "collector").secret,
@@ -353,7 +349,7 @@ def test_copies_of_keys_are_taken_where_mounted_ones_are_refused(tmp_path: Path)
     (secrets / "sealing-keys").mkdir()
     private.mkdir()
     command = ["sh", str(KUBERNETES / "base" / "private-files.sh"), str(secrets), str(private)]
-    # Again, when the pod's containers are started again.
+    # Again after a restart of the pod's containers.
     for _ in range(2):
         subprocess.run(command, check=True)
     assert (private / "sealing-keys").is_dir()

@@ -1,4 +1,4 @@
-"""Every alert of docker/prometheus fires when it is to, and at no other time."""
+"""Alerts of docker/prometheus fire when they must, and at no other time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PROMETHEUS = Path(__file__).parents[2] / "docker" / "prometheus"
 RULES = [PROMETHEUS / name for name in ("rules.yml", "estimates.yml")]
 
 HOUR = 120
-"""Samples are half a minute apart."""
+"""Samples at intervals of half a minute."""
 
 
 def group(stage: str) -> str:
@@ -25,7 +25,7 @@ def group(stage: str) -> str:
 
 
 def healthy() -> dict[str, str]:
-    """Series of a job with a worker of each stage, in the notation of promtool."""
+    """Return series of a job with a worker of each stage, in the notation of promtool."""
     series: dict[str, str] = {}
     for stage in ("shuffle", "aggregate", "publish"):
         own = f'dpstream_job="logins", stage="{stage}", instance="{stage}:9400"'
@@ -44,7 +44,7 @@ def healthy() -> dict[str, str]:
             f'dpstream_windows_total{{{own}, fate="released"}}': "1x19 2x19 3x19 4x19 5x19 6x19",
             f'dpstream_windows_total{{{own}, fate="too small"}}': f"0x{HOUR}",
             f'dpstream_dead_letters_total{{{own}, reason="unreadable"}}': f"0x{HOUR}",
-            # Records of an earlier deployment are nobody's fault.
+            # Records of an earlier deployment are expected.
             f'dpstream_dead_letters_total{{{own}, reason="deployment"}}': f"0+1x{HOUR}",
             f"dpstream_late_reports_total{{{own}}}": f"0x{HOUR}",
             f"kafka_consumergroup_group_lag_seconds{{{group(stage)}}}": f"50x{HOUR}",
@@ -55,22 +55,23 @@ def healthy() -> dict[str, str]:
         series |= {
             f'up{{job="dpstream", {at}}}': f"1x{HOUR}",
             f"dpstream_collector_ready{{{at}}}": f"1x{HOUR}",
-            # Some wait whenever one looks, and are acknowledged soon.
+            # Some requests always wait, and are acknowledged soon.
             f"dpstream_collector_waiting_requests{{{at}}}": f"3x{HOUR}",
             f"dpstream_collector_received_reports_total{{{of_job}}}": f"0+10x{HOUR}",
             f"dpstream_collector_acknowledged_reports_total{{{of_job}}}": f"0+10x{HOUR}",
-            # Of 600 reports in 15 minutes 60 were refused, by both collectors together.
+            # Of 600 reports in 15 minutes 60 were rejected, by both collectors together.
             f'dpstream_collector_refused_requests_total{{{of_job}, reason="late"}}': f"0+1x{HOUR}",
             f'dpstream_collector_refused_requests_total{{dpstream_job="", {at}, '
             'reason="no_job"}': f"0+50x{HOUR}",
             f'dpstream_collector_refused_requests_total{{{of_job}, reason="busy"}}': f"0x{HOUR}",
         }
-    # 1,000 lie between 900 and 1,100, and a change between 200 below and 200 above it.
+    # 1,000 with a confidence interval of 900 to 1,100, and a change between 200 below and 200 above
+    # it.
     for end, value in {"": 1000, "_low": 900, "_high": 1100}.items():
         series[estimate(end)] = f"{value}x{HOUR}"
     for end, value in {"": 399, "_low": 199, "_high": 599}.items():
         series[estimate(f"_change{end}")] = f"{value}x{HOUR}"
-    # It may be that the limit is passed, and it may be not.
+    # The limit may or may not be exceeded.
     series['dpstream:estimate_limit_high{dpstream_job="logins"}'] = f"901x{HOUR}"
     series['dpstream:estimate_limit_low{dpstream_job="logins"}'] = f"1099x{HOUR}"
     return series
@@ -90,12 +91,7 @@ def collector(name: str, number: int, more: str = "") -> str:
 
 @dataclass(frozen=True)
 class Scenario:
-    """What differs from a healthy job, and which alerts fire then, if any.
-
-    Attributes:
-        changes: samples by a part of the series' names; None takes the series away.
-        fires: by name, an hour after the beginning.
-    """
+    """Deviation from a healthy job: series changed or removed (None), and resulting alerts."""
 
     changes: Mapping[str, str | None]
     fires: frozenset[str] = field(default_factory=frozenset)
@@ -307,7 +303,7 @@ def promtool(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 def found(name: str, scenario: Scenario, expression: str, samples: Sequence[str]) -> dict[str, Any]:
-    """A test of promtool: an expression finds these series, each 1, an hour after the beginning."""
+    """Build a promtool test: an expression yields these series with value 1 after an hour."""
     return {
         "name": name,
         "interval": "30s",
@@ -325,7 +321,7 @@ def found(name: str, scenario: Scenario, expression: str, samples: Sequence[str]
 
 
 def failing(folder: Path, *tests: dict[str, Any]) -> list[str]:
-    """The names of tests that promtool says fail; they are carried out all at once if none does."""
+    """Return the names of failing promtool tests, running all at once first."""
     if _succeed(folder, tests):
         return []
     return [test["name"] for test in tests if not _succeed(folder, [test])]
@@ -341,7 +337,6 @@ def _succeed(folder: Path, tests: Sequence[dict[str, Any]]) -> bool:
 
 
 def fired(name: str, scenario: Scenario, alerts: Iterable[str]) -> dict[str, Any]:
-    """These alerts fire, and no other."""
     firing = 'group by (alertname) (ALERTS{alertstate="firing"})'
     return found(name, scenario, firing, [f'{{alertname="{each}"}}' for each in sorted(alerts)])
 
@@ -366,7 +361,7 @@ def test_an_alert_that_fires_or_does_not_is_noticed_among_others(tmp_path: Path)
 def test_workers_are_added_for_more_lag_than_is_allowed(
     seconds: int, stages: list[str], tmp_path: Path
 ) -> None:
-    """What autoscalers ask for is above 1 where LagOverTwoEpochs fires, at that stage alone."""
+    """The autoscaling metric exceeds 1 where LagOverTwoEpochs fires, for that stage alone."""
     scenario = Scenario({lag("aggregate"): f"{seconds}x{HOUR}"})
     expression = "group by (stage) (dpstream:lag_of_allowed > 1)"
     assert failing(tmp_path, found("lag", scenario, expression, stages)) == []
@@ -378,7 +373,7 @@ def test_every_alert_has_fired() -> None:
     fired = frozenset().union(*(scenario.fires for scenario in SCENARIOS.values()))
     assert {rule["alert"] for rule in alerts} == fired
     for rule in alerts:
-        # Of what is published nobody is woken up.
+        # Alerts on estimates never page.
         of_estimates = rule["alert"].startswith("Estimate")
         assert rule["labels"]["severity"] in (
             ("info",) if of_estimates else ("warning", "critical")

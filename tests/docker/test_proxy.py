@@ -1,4 +1,4 @@
-"""docker/nginx, run before collectors in memory; where nginx is installed."""
+"""docker/nginx in front of in-memory collectors, where nginx is installed."""
 
 import asyncio
 from pathlib import Path
@@ -18,7 +18,6 @@ pytestmark = pytest.mark.skipif(INSTALLED is None, reason="nginx is not installe
 
 
 async def connect(server: Server, port: int) -> Client:
-    """To the proxy; closed with the server."""
     server.clients.append(Client(*await asyncio.open_connection("127.0.0.1", port)))
     return server.clients[-1]
 
@@ -41,7 +40,7 @@ def test_reports_pass_and_refusals_are_problems(tmp_path: Path) -> None:
                 head, _, rest = whole.partition(b"\r\n\r\n")
                 client.send(head + b"\r\n\r\n%x\r\n" % len(rest) + rest + b"\r\n0\r\n\r\n")
                 assert (await client.reply()).status == 202
-                # A little too large, as a collector says it, and far too large.
+                # Slightly too large, rejected by a collector, and far too large.
                 for size in (BODY_MAX + 1, 2 * BODY_MAX):
                     client = await connect(first, port)
                     client.send(report(bytes(size)))
@@ -49,7 +48,7 @@ def test_reports_pass_and_refusals_are_problems(tmp_path: Path) -> None:
                 client = await connect(first, port)
                 reply = await client.ask("GET", "/v1/jobs/none")
                 assert reply.problem == "/problems/unknown-job"
-                # Nobody is there: not HTML, and when to try again.
+                # Without collectors: no HTML, and a time to retry.
                 for server in (first, second):
                     server.service.stopping = True
                 assert (await client.report(body(job))).problem == "/problems/stopping"
@@ -63,7 +62,7 @@ def test_reports_pass_and_refusals_are_problems(tmp_path: Path) -> None:
 
 
 def test_clients_are_limited_and_not_the_proxy(tmp_path: Path) -> None:
-    """What a client says of its own address is not taken for it."""
+    """The address claimed by a client is ignored."""
     job = device_job()
     access = Access(proxies=networks(["127.0.0.1"]))
     rates = Rates(0.1, lambda: 0.0, burst=2)

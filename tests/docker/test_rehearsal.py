@@ -1,4 +1,4 @@
-"""The compose file in real containers, where podman is installed; and what is made for it."""
+"""Compose file in real containers, where podman is installed, and the image builds for it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class FakePodman(Podman):
-    """Has some images, and notes which it is to build."""
+    """Podman with some images that records the builds."""
 
     def __init__(self, has: set[str]) -> None:
         self.has = has
@@ -42,7 +42,7 @@ def test_every_image_of_the_compose_file_is_made(tmp_path: Path) -> None:
     make_images(podman, tmp_path, said.append)
     named = {line.partition(": ")[0] for line in said}
     assert named == images | bases
-    # Ours always: what is rehearsed is what is in the repository.
+    # The project's image is always rebuilt: the current sources are tested.
     assert podman.built == ["localhost/dpstream"]
     assert [line for line in said if "stand-in" not in line] == [
         "dpstream: built of docker/Dockerfile"

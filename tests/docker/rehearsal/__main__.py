@@ -1,9 +1,9 @@
-"""Builds the images and really runs the whole compose file, without Docker and without a registry.
+"""Build the images and run the whole compose file, without Docker and without a registry.
 
 ``python -m tests.docker.rehearsal``, as root, with podman, runc, netavark, aardvark-dns and
-debootstrap installed and podman-compose beside Python. It prints a line for each thing seen, and
-ends with exit code 1 and a sentence if one was not. Everything that it makes is removed again;
-``--folder FOLDER`` keeps images there, for the next time.
+debootstrap installed and podman-compose alongside Python. Prints a line for each passed check, and
+exits with code 1 and a message at the first failure. Everything it creates is removed;
+``--folder FOLDER`` keeps images there for the next run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PROGRAMS = ("podman", "runc", "debootstrap")
 
 
 def missing() -> str | None:
-    """Why a rehearsal is impossible here, in a sentence, or None."""
+    """Return why a run is impossible on this machine, or None."""
     lacking = [name for name in PROGRAMS if shutil.which(name) is None]
     if lacking:
         return (
@@ -38,7 +38,6 @@ def missing() -> str | None:
 
 
 def main() -> int:
-    """Rehearse; gives the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, help="keep images here")
     kept: Path | None = parser.parse_args().folder
@@ -51,7 +50,7 @@ def main() -> int:
     def say(line: str) -> None:
         print(f"{time.monotonic() - began:6.0f} s  {line}", flush=True)
 
-    # Told to stop, it cleans up too.
+    # Also clean up on SIGTERM.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     podman = Podman(folder.resolve())
     try:
@@ -69,7 +68,6 @@ def main() -> int:
 
 
 def _show(podman: Podman) -> None:
-    """The state of all containers, and the last words of those that have ended."""
     print(podman.run("ps", "--all"), file=sys.stderr)
     for container in podman.run("ps", "--all", "--quiet", "--filter", "status=exited").split():
         print(podman.run("logs", "--tail", "20", container), file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Podman with a storage, networks and settings of its own: nothing else here is touched."""
+"""Podman with separate storage, networks and settings: everything else stays untouched."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ COMPOSE: Final = Path(__file__).parents[3] / "docker" / "compose.yaml"
 PROJECT: Final = "dpstream"
 _PATIENCE: Final = 3600.0
 _ROUNDS: Final = 20
-# Some kernels and outer containers refuse what podman asks for by default: crun's cgroups, and
-# limits above their own.
+# Some kernels and outer containers reject podman's defaults: crun's cgroups, and limits above their
+# own.
 _SETTINGS: Final = """\
 [engine]
 runtime = "runc"
@@ -38,15 +38,11 @@ runroot = "{folder}/run"
 
 
 class RehearsalError(Exception):
-    """What did not go as it should, in words."""
+    """A check failed. The message explains it."""
 
 
 class Podman:
-    """Runs podman and podman-compose.
-
-    Args:
-        folder: for images, volumes and networks; made if it is missing.
-    """
+    """Runs podman and podman-compose, with images, volumes and networks in `folder`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -63,11 +59,10 @@ class Podman:
     def run(
         self, *arguments: object, stdin: Any = subprocess.DEVNULL, patience: float = _PATIENCE
     ) -> str:
-        """What a command of podman prints; raises `RehearsalError` with its last lines."""
+        """Return the output of a podman command, raising `RehearsalError` with its last lines."""
         return self._run(["podman", *map(str, arguments)], stdin, patience)
 
     def works(self, *arguments: object) -> bool:
-        """Whether a command of podman ends with 0."""
         try:
             self.run(*arguments)
         except RehearsalError:
@@ -75,12 +70,11 @@ class Podman:
         return True
 
     def compose(self, *arguments: str) -> str:
-        """What ``podman-compose`` prints, of the compose file with its profile ``demo``."""
+        """Return the output of ``podman-compose`` on the compose file with its profile ``demo``."""
         command = [sys.executable, "-m", "podman_compose", "--file", str(COMPOSE)]
         return self._run([*command, "--profile", "demo", *arguments], subprocess.DEVNULL, _PATIENCE)
 
     def containers(self, service: str, running: bool = True) -> list[str]:
-        """The ids of a service's containers."""
         found = self.run(
             "ps",
             *(() if running else ("--all",)),
@@ -91,24 +85,16 @@ class Podman:
         return found.split()
 
     def inspect(self, container: str) -> dict[str, Any]:
-        """What podman knows about a container."""
         (found,) = json.loads(self.run("container", "inspect", container))
         return dict(found)
 
     def healthy(self, container: str) -> bool:
-        """Whether the container's own check of its health passes now.
-
-        Podman leaves regular checks to systemd, which need not be there.
-        """
+        """Run the container's own health check, as podman leaves checks to systemd."""
         return self.works("healthcheck", "run", container)
 
     def clean(self, images: bool) -> None:
-        """Remove containers, networks and volumes, and the images with their folder too.
-
-        Raises:
-            RehearsalError: something is left.
-        """
-        # Those that others depend on cannot go before them.
+        """Remove containers, networks and volumes, and optionally the images with their folder."""
+        # Containers with dependents cannot be removed before these.
         for _ in range(_ROUNDS):
             if not self.run("ps", "--all", "--quiet").split():
                 break

@@ -1,4 +1,4 @@
-"""The images: ours from its Dockerfile, the others put together of packages as stand-ins."""
+"""Images: the project's from its Dockerfile, the others assembled from packages as stand-ins."""
 
 from __future__ import annotations
 
@@ -17,16 +17,15 @@ from tests.docker.rehearsal.engine import COMPOSE, Podman, RehearsalError
 
 DOCKERFILE: Final = COMPOSE.parent / "Dockerfile"
 STAND_INS: Final = Path(__file__).parent / "stand-ins"
-# The suite whose nginx is new enough (1.27.3 or later) for what the proxy's settings use.
+# The suite with nginx 1.27.3 or later, which the proxy's settings require.
 _NEWEST: Final = "sid"
-# Where a machine that fetches by a mirror says so, and whom it believes; nothing of it is kept.
+# Mirror settings of this machine and their certificates, which are not stored in images.
 _OF_THIS_MACHINE: Final = ("/etc/ssl/certs", "/etc/pip.conf")
 
 Say = Callable[[str], None]
 
 
 def make_images(podman: Podman, folder: Path, say: Say) -> None:
-    """Make the images of the compose file; ``folder`` is for what goes into them."""
     names = image_names()
     base = re.findall(r"^FROM (\S+)(?: AS \w+)?$", DOCKERFILE.read_text(), re.MULTILINE)[-1]
     suite = base.rpartition("-")[2]
@@ -50,13 +49,12 @@ def make_images(podman: Podman, folder: Path, say: Say) -> None:
 
 
 def image_names() -> dict[str, str]:
-    """The image of each service of the compose file."""
     services: dict[str, Any] = yaml.safe_load(COMPOSE.read_text())["services"]
     return {name: service["image"] for name, service in services.items()}
 
 
 def _import_system(podman: Podman, folder: Path, suite: str, name: str, python: bool) -> None:
-    """A small Debian, and with ``python`` one with pip and a ``python`` in /usr/local."""
+    """Import a small Debian, with ``python`` one with pip and a ``python`` in /usr/local."""
     root = folder / f"{suite}-system"
     shutil.rmtree(root, ignore_errors=True)
     packages = "ca-certificates" + (",python3,python3-venv,python3-pip" if python else "")
@@ -73,7 +71,6 @@ def _import_system(podman: Podman, folder: Path, suite: str, name: str, python: 
 
 
 def _mirror() -> str:
-    """Where this machine has Debian's packages from."""
     done = _do("apt-get", "indextargets", "--format", "$(CREATED_BY) $(REPO_URI)")
     for line in done.splitlines():
         kind, _, address = line.partition(" ")
@@ -103,7 +100,7 @@ def _build_kafka(podman: Podman, folder: Path, name: str) -> None:
 
 
 def _tools_jar(cache: Path) -> Path:
-    """Kafka's command-line tools, which the local broker does without."""
+    """Return Kafka's command-line tools, which the local broker does not include."""
     from jgo.maven import MavenContext
 
     (version,) = {jar.version for jar in locked_jars() if jar.artifact == "kafka-clients"}
@@ -119,7 +116,7 @@ def _build_of_debian(podman: Podman, kind: str, name: str) -> None:
 
 
 def _build(podman: Podman, dockerfile: Path, name: str, context: Path) -> None:
-    # The format of Docker keeps checks of health, which podman's own has no place for.
+    # Docker's format keeps health checks, which podman's own cannot store.
     mounts = [f"--volume={path}:{path}:ro" for path in _OF_THIS_MACHINE if Path(path).exists()]
     ignored = dockerfile.with_name(f"{dockerfile.name}.dockerignore")
     podman.run(

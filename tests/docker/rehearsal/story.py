@@ -1,4 +1,4 @@
-"""What is done to the stack, and what has to be seen of it."""
+"""Steps and checks of an end-to-end test of the stack."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PRODUCED_JOB: Final = "oulad-weekly"
 BROKERS: Final = ("kafka-1", "kafka-2", "kafka-3")
 DEPLOYS: Final = ("deploy", "deploy-devices")
 STAGES: Final = ("shuffle", "aggregate", "publish")
-# Seconds: for an image to start on a machine that does other things too, never a measurement.
+# Seconds for a container to start on a busy machine, never a measurement.
 _PATIENCE: Final = 900.0
 _PAUSE: Final = 1.0
 
@@ -34,7 +34,7 @@ Say = Callable[[str], None]
 
 
 def play(podman: Podman, say: Say) -> None:
-    """Start the whole file, break it, stop it, and start it again; raises `RehearsalError`."""
+    """Start the whole file, break it, stop it, and restart it, or raise `RehearsalError`."""
     _see_that_ports_are_free()
     _start(podman, say, deploy=True)
     _see_results(say)
@@ -57,7 +57,7 @@ def _see_that_ports_are_free() -> None:
 
 
 def _start(podman: Podman, say: Say, deploy: bool) -> None:
-    # Conditions of health are not waited for by podman before 4.6: brokers first.
+    # Podman before 4.6 does not wait for health conditions, so brokers start first.
     podman.compose("up", "--detach", "--no-build", *BROKERS)
     for broker in BROKERS:
         _see_health(podman, broker)
@@ -139,7 +139,7 @@ def _lose_a_broker(podman: Podman, say: Say) -> None:
 def _kill_a_worker(podman: Podman, say: Say) -> None:
     (worker,) = podman.containers("shuffle")
     before, state = max(_published(DEVICES_JOB)), podman.inspect(worker)
-    # Not by podman's own kill, after which the restart policy holds no more.
+    # Podman's own kill would disable the restart policy.
     os.kill(int(state["State"]["Pid"]), signal.SIGKILL)
     _wait_until(
         lambda: podman.inspect(worker)["RestartCount"] > state["RestartCount"],
@@ -159,7 +159,7 @@ def _start_again(podman: Podman, say: Say) -> None:
     if podman.run("ps", "--quiet", "--all").split():
         raise RehearsalError("containers are left after podman-compose down")
     say("the stack is stopped, and its containers are gone")
-    # The jobs are there: what deploys them says so, and fails.
+    # The jobs exist: the deployment reports it and fails.
     _start(podman, say, deploy=False)
     for job, known in before.items():
         _wait_until(
@@ -183,7 +183,7 @@ def _goes_on(epoch: int, when: str) -> None:
 
 
 def _published(job: str) -> dict[int, Any]:
-    """The estimate of each published epoch, as the page gives them for download."""
+    """Return the estimate of each published epoch from the page's download."""
     try:
         answer = _json(f"{PAGE}/api/jobs/{quote(job)}/estimates?format=json")
     except (OSError, ValueError):
