@@ -1,10 +1,10 @@
-"""Tries mutations, and writes the table of who convicted what.
+"""Try mutations, and write the table of the tests that detect each.
 
     python -m tests.mutations [--parallel N] [--log FILE] [--every-test] [NAME | AREA ...]
 
-Each is tried with the first test that its row names. With `--log`, whoever was killed goes on:
-what was convicted of the same code is not tried again. With names it tries those, and with
-`--every-test` whether each test that a row names convicts it; then nothing is written.
+Each is tried with the first test that its row names. With `--log`, a killed run continues:
+detections for the same code are not tried again. With names it tries those, and with
+`--every-test` it checks that each test that a row names detects it; then nothing is written.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from tests.mutations.trying import Trial, Verdict, try_mutations
 
 
 def main() -> int:
-    """0 if every mutation was convicted."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutations", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="a mutation, or an area of them")
     parser.add_argument("--parallel", type=int, default=2, help="copies that are run at a time")
@@ -64,7 +63,6 @@ def main() -> int:
 
 
 def describe(trial: Trial) -> str:
-    """One line, and what was said by the test."""
     line = f"{trial.verdict.value:10} {trial.seconds:6.1f} s  {trial.mutation.name}"
     return f"{line}\n{'':23}{trial.by}  {trial.said}" if trial.by else line
 

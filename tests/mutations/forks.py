@@ -1,6 +1,6 @@
-"""Forks of a process that has imported what is not ours: a run of tests begins in no time.
+"""Forks of a process with preloaded third-party imports, so that test runs start at once.
 
-Nothing of what is mutated may be among it: each fork imports that for itself, as it is then.
+Mutated code must not be among them: each fork imports it in its current version.
 """
 
 from __future__ import annotations
@@ -15,18 +15,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 MUTATED: Final = "dpstream"
-"""The package that is mutated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a fork came to its end.
-
-    Attributes:
-        status: as `os.waitpid` says it.
-        in_time: whether it came to it by itself.
-        seconds: of the processor that it took, with all that it has waited for.
-    """
+    """End of a fork: wait status, whether it ended in time, and processor seconds."""
 
     status: int
     in_time: bool
@@ -34,11 +27,7 @@ class Ended:
 
 
 def import_what_is_not_ours() -> None:
-    """Once, for all forks.
-
-    Raises:
-        RuntimeError: something that is mutated was imported, too.
-    """
+    """Import third-party modules once for all forks, failing if mutated code is among them."""
     import cryptography.hazmat.primitives.ciphers  # noqa: F401
     import hypothesis  # noqa: F401
     import mpmath  # noqa: F401
@@ -55,7 +44,7 @@ def import_what_is_not_ours() -> None:
 
 
 def in_fork(run: Callable[[], None], seconds: float) -> Ended:
-    """Run something in a fork, which is ended, with all that it has started, after so long."""
+    """Run a function in a fork, and end it with all its processes after a timeout."""
     begun = time.monotonic()
     child = os.fork()
     if child == 0:
@@ -73,7 +62,7 @@ def in_fork(run: Callable[[], None], seconds: float) -> Ended:
 @contextlib.contextmanager
 def _ended_after(seconds: float, child: int) -> Iterator[None]:
     def end(*_: Any) -> None:
-        # It leads a group of its own from its first instruction on; until then it is alone.
+        # It leads its own process group from its first instruction on; until then it is alone.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child, signal.SIGKILL)
         with contextlib.suppress(ProcessLookupError):

@@ -1,8 +1,8 @@
-"""Mutations: changes of the installed code, each of which takes privacy away, and who notices.
+"""Mutations: changes of the installed code that each weaken privacy, and tests that detect them.
 
-The table is a folder of TOML files, one for each part of the house. A mutation is a piece of the
-source that occurs exactly once, what takes its place, what that weakens in words, and the tests
-that convict whoever runs it: audits of a protocol, attacks on the implementation, and conformance.
+The table is a folder of TOML files, one for each area. A mutation is a piece of the source that
+occurs exactly once, its replacement, a description of the weakness, and the tests that detect it:
+audits of a protocol, attacks on the implementation, and conformance.
 """
 
 from __future__ import annotations
@@ -15,33 +15,30 @@ from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
 PACKAGE: Final = "dpstream"
-"""The folder of links by which what lies at the root is imported."""
+"""Folder of links that makes the root folders importable."""
 TABLE: Final = Path(__file__).parent / "table"
 AUDIT: Final = "tests/pipeline/audit/test_quick_audit.py::"
-"""Stands before what convicts by ``dpstream audit --quick``, of one protocol or what all share."""
+"""Prefix of detection by ``dpstream audit --quick``, of one protocol or of shared code."""
 ATTACKS: Final = "tests/attacks/"
-"""Stands before what convicts by an attack on the implementation."""
+"""Prefix of detection by an attack on the implementation."""
 CONFORMANCE: Final = "tests/conformance/"
-"""Stands before what convicts by the conformance suite."""
+"""Prefix of detection by the conformance suite."""
 
 
 class MutationError(Exception):
-    """The table does not fit the source, or a name in it is none."""
+    """The table does not match the source, or a name in it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """A change of one file.
+    """Change of one file.
 
     Attributes:
-        name: unique.
-        area: the file of the table that it stands in.
-        file: what is changed, from the root of the repository.
-        old: a piece of its text, which occurs there exactly once.
-        new: what takes its place.
-        weakens: what is lost, in words.
-        convicted_by: names of tests as pytest takes them. The first is an audit, an attack or one
-            of the conformance suite; others notice it, too.
+        area: File of the table that contains it.
+        old: A piece of the file's text, which occurs there exactly once.
+        weakens: Description of the lost protection.
+        convicted_by: Test ids of pytest. The first is an audit, an attack or one of the conformance
+            suite; others detect it, too.
     """
 
     name: str
@@ -54,12 +51,12 @@ class Mutation:
 
     @property
     def witness(self) -> str:
-        """Who is to convict it: the first of them."""
+        """First test that must detect it."""
         return self.convicted_by[0]
 
     @property
     def module(self) -> str | None:
-        """What Python calls the file; None if it is no module."""
+        """Module name of the file; None if it is no module."""
         path = Path(self.file)
         if path.suffix != ".py":
             return None
@@ -67,11 +64,7 @@ class Mutation:
         return ".".join((PACKAGE, *parts))
 
     def applied(self, source: str) -> str:
-        """The mutated text of the file.
-
-        Raises:
-            MutationError: the piece does not occur in it, or more than once, or stays what it is.
-        """
+        """Return the mutated text; raises `MutationError` unless `old` occurs once and changes."""
         times = source.count(self.old)
         if times != 1 or self.old == self.new:
             raise MutationError(
@@ -82,11 +75,7 @@ class Mutation:
 
 
 def all_mutations() -> list[Mutation]:
-    """The whole table, area by area.
-
-    Raises:
-        MutationError: a name stands in it twice.
-    """
+    """Return the whole table, area by area; raises `MutationError` for repeated names."""
     mutations = [
         Mutation(
             name=name,
@@ -107,11 +96,7 @@ def all_mutations() -> list[Mutation]:
 
 
 def mutations_named(names: Sequence[str]) -> list[Mutation]:
-    """Those of these names, or of these areas; all if there are none.
-
-    Raises:
-        MutationError: a name is none.
-    """
+    """Return the mutations of these names or areas, by default all."""
     mutations = all_mutations()
     known = {mutation.name for mutation in mutations} | {mutation.area for mutation in mutations}
     if unknown := sorted(set(names) - known):

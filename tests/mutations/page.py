@@ -1,4 +1,4 @@
-"""The table as a page: which mutations there are, and who convicted each."""
+"""Page with the table of mutations and the test that detected each."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ BEGIN: Final = "<!-- written by python -m tests.mutations -->"
 
 
 def page_of(trials: Sequence[Trial]) -> str:
-    """The page with the table of mutations that were all convicted; its first part stays."""
+    """Return the page with the table of detected mutations, keeping its first part."""
     head, _, _ = PAGE.read_text().partition(BEGIN)
     return f"{head}{BEGIN}\n\n" + "\n".join(_lines(trials)) + "\n"
 
 
 def row_of(mutation: Mutation) -> str:
-    """The row of a mutation, up to what was measured."""
+    """Return a mutation's row up to the measurements."""
     named = f"| {mutation.name} | `{mutation.file}` | {mutation.weakens}"
     return f"{named} | `{mutation.witness.removeprefix('tests/')}` |"
 

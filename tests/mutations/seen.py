@@ -1,4 +1,4 @@
-"""What was seen before a run was killed: convictions, as long as nothing has changed since."""
+"""Saved results of a run that was killed, valid while the code is unchanged."""
 
 from __future__ import annotations
 
@@ -12,14 +12,7 @@ from tests.mutations.trying import TREE, Trial, Verdict
 
 
 class Seen:
-    """Convictions in a file, a line each.
-
-    They are known by mutation, by the test that is to convict, and by all code there is: of other
-    code nothing has been seen.
-
-    Args:
-        path: of the file, which need not be there.
-    """
+    """Saved detections of a run, a line each, by mutation, test, and digest of all code."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -28,7 +21,6 @@ class Seen:
         self._trials = {entry["key"]: entry for entry in map(json.loads, lines)}
 
     def trial(self, mutation: Mutation) -> Trial | None:
-        """What has come of it; None if that was not seen."""
         entry = self._trials.get(self._key(mutation))
         if entry is None:
             return None
@@ -36,7 +28,6 @@ class Seen:
         return Trial(mutation, Verdict.CONVICTED, by, said, seconds)
 
     def add(self, trial: Trial) -> None:
-        """Write down a conviction; what else may come of a mutation is tried again."""
         if trial.verdict is Verdict.CONVICTED:
             entry = {
                 "key": self._key(trial.mutation),
@@ -54,7 +45,7 @@ class Seen:
 
 
 def code_digest(root: Path) -> str:
-    """SHA-256 of all modules in a copy, those of the table of mutations left out, in hex."""
+    """Return the SHA-256 of all modules in a copy, without the table of mutations, in hex."""
     digest = sha256()
     for path in _modules(root):
         body = path.read_bytes()

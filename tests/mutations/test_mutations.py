@@ -1,4 +1,4 @@
-"""Whoever takes privacy away is convicted."""
+"""Every mutation that weakens privacy is detected."""
 
 from __future__ import annotations
 
@@ -66,7 +66,6 @@ def test_a_text_that_is_gone_or_there_twice_is_named() -> None:
 
 
 def changed(new: str, test: str = CHEAP) -> Mutation:
-    """A change of what `CHEAP` is about."""
     old = 'delta = f", delta {self.delta:g}" if self.delta else ""'
     return Mutation(new, "area", "randomizers/guarantee.py", old, new, "it", (test,))
 

@@ -1,12 +1,10 @@
-"""Mutations tried: on a copy of what is installed, in which the test that should notice is run.
+"""Try mutations on a copy of the installation by running the tests that should detect them.
 
-A mutation is *convicted* if that test passes in the copy as it is, and in the mutated one fails
-because something that it asserts does not hold. A copy that cannot be imported, or that stumbles
-over its own code, convicts nobody.
+A mutation is *convicted* if its test passes in the unmodified copy, and fails in the mutated one
+because of a failed assertion. A copy that cannot be imported, or that crashes, convicts nothing.
 
-In a copy waits a process that has imported what is not ours. Each run is a fork of it, and imports
-the copy's modules for itself: the mutated one from the file that was changed, as is looked up
-afterwards.
+A process with preloaded third-party imports waits in a copy. Each run is a fork of it, and imports
+the copy's modules itself: the mutated one from the changed file, as is checked afterwards.
 """
 
 from __future__ import annotations
@@ -31,38 +29,30 @@ from tests.mutations.witness import MODULE, REPORT
 TREE: Final = ("aggregators", PACKAGE, "pipeline", "randomizers", "tests", "topics")
 FILES: Final = ("pyproject.toml", "PRIVACY.md", "README.md")
 SECONDS: Final = 600.0
-"""After which the run of a mutation has taken too long, which says nothing."""
+"""Timeout of the run of a mutation, which is then inconclusive."""
 UNMUTATED_SECONDS: Final = 3_600.0
-"""The same of all tests together, in the copy as it is."""
+"""Timeout of all tests together in the unmodified copy."""
 
-# Of what a test asserts: its own assertions, `pytest.raises` and `pytest.fail`, and the public
-# suite for protocols.
+# Assertion failures of tests: their own assertions, `pytest.raises` and `pytest.fail`, and the
+# public suite for protocols.
 _ASSERTED: Final = {"AssertionError", "Failed", "DoesNotConformError"}
 
 
 class Verdict(Enum):
-    """What came of a mutation."""
+    """Result of a mutation."""
 
     CONVICTED = "convicted"
     SURVIVED = "survived"
     BROKEN = "broken"
-    """Tests failed, and not because something that they assert does not hold."""
+    """Tests failed, but not by an assertion."""
     TIMED_OUT = "timed out"
     UNFOUNDED = "unfounded"
-    """The tests do not pass without the mutation, or there are none of these names."""
+    """The tests fail without the mutation, or do not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What came of a mutation, and why.
-
-    Attributes:
-        mutation: that was tried.
-        verdict: what came of it.
-        by: the test that failed first, if any.
-        said: what it said.
-        seconds: of the processor that the mutated run took.
-    """
+    """Result of a mutation, with its reason and the processor seconds of the mutated run."""
 
     mutation: Mutation
     verdict: Verdict
@@ -72,11 +62,7 @@ class Trial:
 
 
 class InstalledCopy:
-    """A copy of what is installed, with its tests, in a folder of its own.
-
-    Args:
-        folder: where it lies; must not exist.
-    """
+    """Copy of the installation with its tests, in a new folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -86,17 +72,17 @@ class InstalledCopy:
             shutil.copytree(ROOT / name, folder / name, symlinks=True, ignore=ignored)
         for name in FILES:
             shutil.copy(ROOT / name, folder / name)
-        # What tests start themselves finds the copy before the repository, too.
+        # Child processes of tests find the copy before the repository, too.
         environment = {
             **os.environ,
             "PYTHONPATH": str(folder),
             "DPSTREAM_HOME": str(folder / "home"),
-            # Plugins that no test needs take longer to load than most tests.
+            # Unneeded plugins take longer to load than most tests.
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
         }
-        # Of what no mutation touches a fork finds the compiled form.
+        # A fork finds compiled files of unmutated modules.
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
-        # What the run that started this one is told may not be there, as plugins of its own.
+        # Options of the outer run may name plugins that are missing here.
         environment.pop("PYTEST_ADDOPTS", None)
         self._warm = subprocess.Popen(
             [sys.executable, "-m", "tests.mutations.warm"],
@@ -108,17 +94,15 @@ class InstalledCopy:
         )
 
     def close(self) -> None:
-        """End the process that waits in it."""
         with self._warm:
             assert self._warm.stdin is not None
             self._warm.stdin.close()
 
     def run(self, tests: Sequence[str], mutation: Mutation | None = None) -> dict[str, Any] | None:
-        """Run tests in the copy, until the first one fails if it is mutated.
+        """Run tests in the copy, if mutated until the first one fails.
 
         Returns:
-            What `tests.mutations.witness` has written down, and the ``seconds`` of the processor
-            that it took; None if it took too long.
+            Output of `tests.mutations.witness`, and processor ``seconds``; None after a timeout.
         """
         if mutation is None:
             return self._run(tests, PACKAGE, (), UNMUTATED_SECONDS)
@@ -180,10 +164,7 @@ def try_mutations(
     parallel: int = 1,
     tell: Callable[[Trial], None] = lambda trial: None,
 ) -> list[Trial]:
-    """Try mutations, so many at a time, each in a copy below the folder; in their order.
-
-    Each is tried with its witness. All of these are run without a mutation first, at once.
-    """
+    """Try mutations in parallel, each with its witness in a copy below the folder."""
     if not mutations:
         return []
     with ExitStack() as stack:
@@ -210,12 +191,12 @@ def try_mutations(
 
 
 def _passing(copy: InstalledCopy, tests: Collection[str]) -> set[str]:
-    """Those of these tests, or files of them, that pass as a whole without a mutation."""
+    """Return the tests, or files of them, that pass completely without a mutation."""
     report = copy.run(sorted(tests))
     if report is None:
         return set()
     if not report["passed"] and len(tests) > 1:
-        # Where one of them is not there, none is run.
+        # If one of them is missing, pytest runs none.
         return set().union(*(_passing(copy, [test]) for test in tests))
     failed = [failure["test"] for failure in report["failures"]]
     return {
@@ -259,6 +240,6 @@ def _failure(said: str, lines: Sequence[str]) -> dict[str, Any]:
 
 
 def _forget_compiled(path: Path) -> None:
-    """What was compiled is told from its source by size and second: that is not enough here."""
+    """Delete compiled files, which match their source by size and second only."""
     for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*"):
         compiled.unlink()

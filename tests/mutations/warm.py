@@ -1,10 +1,10 @@
-"""Runs tests where it stands, each time in a fork of itself.
+"""Run tests in place, each time in a fork of this process.
 
     python -m tests.mutations.warm
 
-An order is a line of JSON: what pytest is told, what stands in the environment beside it, the file
-for what is printed, and the seconds after which it has taken too long. The answer is one, too:
-whether it came to an end in time, and the seconds of the processor that it took.
+A request is a line of JSON: arguments of pytest, additional environment variables, output file, and
+timeout in seconds. The answer is one, too: whether the run ended in time, and its processor
+seconds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ _NICE: Final = 10
 
 
 def main() -> None:
-    """Obey until there are no more orders."""
     os.nice(_NICE)
     import_what_is_not_ours()
     for line in sys.stdin:

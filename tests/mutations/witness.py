@@ -1,7 +1,7 @@
-"""A plugin of pytest that writes down what came of a run, and which file was imported.
+"""Pytest plugin that records the result of a run, and which file was imported.
 
-It is loaded in the copy that is mutated (``-p tests.mutations.witness``), and told by the
-environment where to write, and of which module to say where it lies.
+It is loaded in the mutated copy (``-p tests.mutations.witness``). Environment variables contain the
+output file, and the module whose location to record.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ _failures: list[dict[str, Any]] = []
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Note what a test has raised."""
     report = yield
     if report.failed and call.excinfo is not None:
         _note(item.nodeid, report.when, call.excinfo)
@@ -38,13 +37,11 @@ def pytest_runtest_makereport(
 def pytest_exception_interact(
     node: pytest.Item | pytest.Collector, call: pytest.CallInfo[Any], report: Any
 ) -> None:
-    """Note what kept tests from being found."""
     if isinstance(report, pytest.CollectReport) and call.excinfo is not None:
         _note(node.nodeid, "collect", call.excinfo)
 
 
 def pytest_sessionfinish() -> None:
-    """Write all of it down."""
     module = sys.modules.get(os.environ[MODULE])
     imported = None if module is None else module.__file__
     body = {"passed": _passed, "failures": _failures, "imported": imported}
