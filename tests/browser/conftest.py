@@ -1,4 +1,4 @@
-"""The browser, and a server in this process that it looks at."""
+"""Browser fixtures, and a server in this process."""
 
 from __future__ import annotations
 
@@ -14,6 +14,5 @@ artefacts, browser, watch = chromium.artefacts, chromium.browser, chromium.watch
 
 @pytest.fixture
 def served() -> Iterator[ServedPage]:
-    """A page without jobs."""
     with ServedPage() as page:
         yield page

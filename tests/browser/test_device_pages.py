@@ -1,4 +1,4 @@
-"""A device in a real browser: pages opened anew, two tabs, a network that is away."""
+"""Device in a real browser: reloaded pages, two tabs, a network outage."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def collector() -> SmallCollector:
 
 @pytest.fixture
 def address(collector: SmallCollector) -> Iterator[str]:
-    """A server of the package's modules, and of a collector."""
+    """Address of a server of the package's modules, and of a collector."""
 
     def respond(method: str, path: str, body: bytes, headers: Mapping[str, str]) -> ServerResponse:
         kind, status = "application/json", 200
@@ -119,7 +119,7 @@ def test_a_network_that_is_away_comes_back(
     open_device(page, address)
     assert page.evaluate("() => device.send()")["waiting"] == 0
     assert len(collector.taken) == 1
-    # Requests have nothing beside what the client says.
+    # Requests contain nothing beyond the client's own headers.
     posts = [headers for method, _, headers, _ in collector.requests if method == "POST"]
     assert all("Cookie" not in headers and "Referer" not in headers for headers in posts)
 

@@ -1,4 +1,4 @@
-"""The live page in a real browser, from a server in this process."""
+"""Live page in a real browser, from a server in this process."""
 
 from __future__ import annotations
 
@@ -58,31 +58,29 @@ def wavy(epoch: int) -> Estimate:
 
 
 def pixels(place: Locator) -> NDArray[np.float64]:
-    """What is seen, (height, width, 3), from 0 to 1."""
+    """Return the displayed pixels, shape (height, width, 3), from 0 to 1."""
     found: NDArray[np.float64] = imread(io.BytesIO(place.screenshot()))[..., :3]
     return found
 
 
 BLUE = np.array([0, 0x72, 0xB2]) / 255
-"""Of the first curve, in light colours."""
+"""Color of the first curve, in the light theme."""
 
 
 def band_columns(place: Locator) -> NDArray[np.intp]:
-    """Where the first curve or its band is seen."""
+    """Return the columns where the first curve or its band is visible."""
     seen = pixels(place)
     blue = seen[..., 2] - seen[..., 0] > 0.1
     return np.flatnonzero(blue.any(axis=0))
 
 
 def line_columns(place: Locator) -> NDArray[np.intp]:
-    """Where the line of the first curve is seen."""
+    """Return the columns where the line of the first curve is visible."""
     blue = np.abs(pixels(place) - BLUE).max(axis=2) < 0.15
     return np.flatnonzero(blue.any(axis=0))
 
 
 def stages(epoch: int, *, alive: bool = True) -> dict[str, Any]:
-    """What the pipeline is doing, as of the API."""
-
     def stage(name: str, lag: int) -> dict[str, Any]:
         worker = {
             "name": f"{name}-1",
@@ -133,7 +131,7 @@ def test_the_curve_grows_with_its_band_and_a_gap_stays_open(
     chart = seen.page.locator(".chart")
     seen.wait_for_epoch(7)
     assert seen.source("estimate-0")["y"] == [5_000.0] * 4 + [None, None, 5_000.0]
-    # One polygon round four epochs; the seventh, alone between gaps, is a line from end to end.
+    # One polygon around four epochs; the seventh, alone between gaps, is a line from end to end.
     band = seen.source("band-0")
     assert band["x"] == [1, 2, 3, 4, 4, 3, 2, 1]
     assert band["y"] == [5_200.0] * 4 + [4_800.0] * 4
@@ -152,16 +150,16 @@ def test_the_curve_grows_with_its_band_and_a_gap_stays_open(
     seen.wait_for_paint()
     after = band_columns(chart)
     assert after[-1] > before[-1]
-    # Nothing is drawn over the gap, which is three of eleven epochs wide.
+    # The gap, three of eleven epochs wide, stays empty.
     widest = np.diff(after).max() / (after[-1] - after[0])
     assert 0.2 < widest < 3 / 11
-    # The line has grown too: it is seen all along the last four of eleven epochs.
+    # The line has grown too: it is visible along the last four of eleven epochs.
     line = line_columns(chart)
     grown = after[-1] - (after[-1] - after[0]) * 4 // 11
     assert (line > grown).sum() > 0.95 * (after[-1] - grown)
     chart.screenshot(path=artefacts / "curve-with-gap.png")
 
-    # The band for all epochs at once is drawn when it is asked for, with what it covers.
+    # The band for all epochs at once is drawn on request, with its coverage.
     assert seen.source("wide-0") == {"x": [], "y": []}
     seen.page.get_by_label("All epochs at once").check()
     expect(seen.page.locator(".key")).to_contain_text("for all 64 epochs of a horizon at once")
@@ -214,7 +212,7 @@ def test_items_are_chosen_by_keyboard_and_the_address_holds_the_view(
     page.go_back()
     expect(page.locator(".legend .label")).to_have_count(4)
 
-    # A name is a name, and no markup.
+    # Names are escaped, not markup.
     search.fill("")
     expect(page.get_by_role("option", name="<img")).to_be_visible()
     listbox = page.get_by_role("listbox")
@@ -280,7 +278,7 @@ def test_everything_is_there_again_after_a_cut_and_after_a_restart(
     assert seen.source("estimate-0")["x"] == list(range(1, 21))
     expect(page.locator("#notice")).to_be_hidden()
     expect(page.locator("body.stale")).to_have_count(0)
-    # It caught up, and did not begin anew.
+    # It caught up without reloading.
     assert page.evaluate("window.before")
 
     served.stop()
@@ -306,7 +304,7 @@ def test_the_content_security_policy_is_in_force(served: ServedPage, watch: Watc
     seen.wait_for_epoch(1)
     assert any(url.startswith("ws:") for url in seen.asked)
     seen.assert_well_behaved()
-    # What the page never does is refused.
+    # The policy blocks what the page never does.
     seen.page.evaluate(
         """() => {
           const script = document.createElement("script");
@@ -326,7 +324,7 @@ def test_numbers_have_quantiles_and_items_that_are_found_appear(
     seen = watch(served.address)
     seen.open()
     page = seen.page
-    # Which items there are is not known before the first estimate.
+    # The items are unknown before the first estimate.
     words = served.deploy(shown_jobs.WORDS)
     other = watch(served.address)
     other.open("?job=words")
@@ -343,7 +341,7 @@ def test_numbers_have_quantiles_and_items_that_are_found_appear(
     expect(page.locator(".sentence")).to_contain_text("Half of the users lie below")
     expect(page.locator(".quantiles tbody tr")).to_have_count(3)
     expect(page.locator(".topitems tbody tr")).to_have_count(8)
-    # Quantiles come first in the list: the median with its band, others when they are asked for.
+    # Quantiles come first in the list: the median with its band, others on request.
     expect(page.locator(".row").first).to_have_attribute("title", "first quartile")
     expect(page.locator(".legend .label")).to_have_text(["median"])
     page.get_by_role("option", name="third quartile").click()

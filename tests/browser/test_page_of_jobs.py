@@ -1,4 +1,4 @@
-"""The live page in a real browser: the list of jobs, jobs at rest, two side by side."""
+"""Live page in a real browser: the list of jobs, idle jobs, two side by side."""
 
 from __future__ import annotations
 
@@ -47,7 +47,6 @@ _READS = _ALL.stages | {"aggregate": Role.SHUFFLED}
 
 
 def at_rest(*stages: str, problems: tuple[str, ...] = (), needed: bool = False) -> dict[str, Any]:
-    """What is said of stages whose workers are gone."""
     silent = {
         "name": "shuffle-1",
         "alive": False,
@@ -87,12 +86,12 @@ _BOXES = """(name) => {
     return [left, top, right, bottom];
   });
 }"""
-"""Of the drawing of the pipeline, and of every stage and topic in it."""
+"""Boxes of the pipeline drawing, and of every stage and topic in it."""
 
 
 def assert_nothing_overlaps(page: Page, drawing: str) -> None:
-    """See that stages and topics lie beside each other in a drawing, and inside it."""
-    # All at once: the page may still move.
+    """Check that stages and topics do not overlap and lie inside the drawing."""
+    # In one evaluation, as the page may still move.
     view, *boxes = page.evaluate(_BOXES, drawing)
     for index, (left, top, right, bottom) in enumerate(boxes):
         assert view[0] <= left <= right <= view[2]
@@ -103,7 +102,6 @@ def assert_nothing_overlaps(page: Page, drawing: str) -> None:
 
 
 def collected(*collectors: dict[str, Any], needed: bool = True) -> dict[str, Any]:
-    """What is said of a job whose devices report for themselves."""
     windows = [
         {"epoch": 8, "reports": None, "devices": 9_950, "grace_left": 12.0,
          "waits_for": ["collector 1a2b3c4d"]},

@@ -1,4 +1,4 @@
-"""The live page for those who read it: words, dates, trust, and who may see it."""
+"""Texts of the live page: wording, dates, trust, and access."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
   window.written.push(text);
   return draw.call(this, text, ...rest);
 };"""
-"""What is written onto a canvas can be read nowhere else."""
+"""Records text drawn onto canvases, which is not readable otherwise."""
 
 
 def estimate(value: float, half: float) -> Estimate:
@@ -48,7 +48,7 @@ def estimate(value: float, half: float) -> Estimate:
 def test_no_more_people_are_shown_than_there_are(
     served: ServedPage, watch: Watch, artefacts: Path
 ) -> None:
-    """The sentence, the legend, the table and the curve say the same of an estimate beyond all."""
+    """Sentence, legend, table and curve agree on an estimate above the number of users."""
     job = served.deploy(STUDENTS)
     served.publish(job, 1, [estimate(19_000.0, 900.0), estimate(21_000.0, 2_345.6)])
     served.publish(job, 3, [estimate(-500.0, 1_234.5)])
@@ -77,7 +77,7 @@ def test_a_reader_is_told_in_words_and_dates(
     job = served.deploy(STUDENTS)
     served.publish(job, 1, [estimate(5_000.0 + 120 * epoch, 900.0) for epoch in range(1, 20)])
     served.publish(job, 20, [None])
-    # Wherever the reader lives.
+    # The viewer's time zone makes no difference.
     seen = watch(served.address, timezone_id="America/New_York")
     seen.page.add_init_script(WRITTEN)
     seen.open()
@@ -99,13 +99,13 @@ def test_a_reader_is_told_in_words_and_dates(
     page.get_by_label("Axis from zero").uncheck()
     assert page.evaluate("Bokeh.documents[0].get_model_by_name('values').start") > 3_000
 
-    # Who is trusted is drawn, and said to those who do not see it.
+    # The trusted parties are drawn, with text for screen readers.
     drawn = page.locator(".trust").get_by_role("img")
     expect(drawn).to_have_attribute("aria-label", re.compile("shuffle stage .*: need not be trust"))
     expect(page.locator(".trust .boundary:visible")).to_have_count(1)
     expect(page.locator(".trust")).to_contain_text("and nobody else")
 
-    # What is seen, as a file.
+    # The view as a file.
     page.get_by_role("button", name="Last 20").click()
     page.wait_for_url("**range=latest-20**")
     with page.expect_download() as download:
@@ -114,7 +114,8 @@ def test_a_reader_is_told_in_words_and_dates(
     header, *rows = csv.reader((tmp_path / "seen.csv").read_text().splitlines())
     assert header[:4] == ["job", "epoch", "begins", "series"]
     assert [int(row[1]) for row in rows] == list(range(1, 21))
-    # Summer has begun with the sixth week; wherever the reader lives, it is a Monday.
+    # Daylight saving time starts with the sixth week; in every time zone of the viewer it is a
+    # Monday.
     assert [rows[4][2], rows[5][2]] == ["2013-03-25", "2013-04-01"]
     assert float(rows[0][4]) == 5_120
     assert rows[19][4:8] == ["", "", "", "too small"]
@@ -224,14 +225,14 @@ def test_a_page_with_a_password_is_opened_by_it_where_a_link_leads(
     expect(page.locator(".sentence strong")).to_have_text("5,000")
     assert page.url.endswith("/?job=oulad&range=latest-20")
     assert page.evaluate("document.cookie") == ""
-    # Whoever leaves is asked again, where they were.
+    # After logout the same page asks for the password.
     page.get_by_role("button", name="Log out").click()
     expect(page.get_by_label("Password of this page")).to_be_visible()
     page.get_by_label("Password of this page").fill(secret)
     page.get_by_role("button", name="Log in").click()
     expect(page.locator(".sentence strong")).to_have_text("5,000")
     assert page.url.endswith("/?job=oulad&range=latest-20")
-    # The server begins anew, and its sessions with it.
+    # The server restarts and loses its sessions.
     seen.cable_cut = True
     served.stop()
     served.start()
