@@ -1,4 +1,4 @@
-"""The demonstration's data: the stated facts hold of the file that is shipped."""
+"""Stated facts about the demo data hold for the shipped file."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_the_job_file_is_a_tour_of_keys_that_all_work() -> None:
     keys = re.compile(r"(?m)^#(?=(?:  )*\w+:)")
     assert len(keys.findall(text)) >= 10
     toured = parse_job(keys.sub("", text))
-    # What is shown as the value of a key left out is that value.
+    # Values shown for missing keys are their defaults.
     examples = {"timezone": None, "start": short.epochs.start}
     assert toured.epochs.model_copy(update=examples) == short.epochs
     assert toured.topics.model_copy(update={"replication": None}) == short.topics

@@ -1,4 +1,4 @@
-"""Items drawn for a trial: their law, which item most users hold, what is made of them."""
+"""Items drawn for a trial: their distribution, the top item, and the results."""
 
 from __future__ import annotations
 
@@ -36,7 +36,6 @@ def job(bits: int, items: int = 1) -> DeployedJob:
 
 
 def held(source: DrawnItems, of: DeployedJob) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
-    """Whether each user has each item."""
     log = source.load(of)
     table = np.zeros((source.users, of.domain.size - 1), np.bool_)
     table[log.user_indices, log.values - 1] = True

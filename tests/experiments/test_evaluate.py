@@ -1,4 +1,4 @@
-"""``python -m experiments``: what it measures, and that it goes on where it stopped."""
+"""``python -m experiments``: its measurements, and resuming where it stopped."""
 
 from __future__ import annotations
 
@@ -61,7 +61,6 @@ def of(estimate: str, rows: list[dict[str, str]]) -> list[dict[str, str]]:
 
 
 def stopping(after: int, error: type[BaseException]) -> Callable[..., Any]:
-    """Runs so many trials, and is stopped."""
     left = [after]
 
     def run_or_stop(*arguments: Any) -> Any:
@@ -121,7 +120,7 @@ def test_what_is_tried_already_is_known_by_what_it_depends_on(
     assert experiments(experiment).code == 0
     rows = read_rows(Path("small-results/results.csv"))
 
-    # More parameters, more seeds and another name of the data: what is there still holds.
+    # More parameters, more seeds and another data name keep the existing results valid.
     more = EXPERIMENT.replace("[2, 4]", "[4, 2, 8]").replace(
         "- change_log", "- name: a\n    change_log"
     )
@@ -132,7 +131,7 @@ def test_what_is_tried_already_is_known_by_what_it_depends_on(
     again = read_rows(Path("small-results/results.csv"))
     assert [row["rmse"] for row in again[24:42]] == [row["rmse"] for row in rows[:18]]
 
-    # Other data, and being told so: nothing holds.
+    # Other data, and a restart option, invalidate all of them.
     write_changes(experiment.parent / "changes.csv", users=USERS + 1)
     monkeypatch.setattr(pending_trials, "run_trial", run_trial)
     assert experiments(experiment).errors == ""

@@ -1,4 +1,4 @@
-"""Experiment files: what a grid expands to, and what is said about one that cannot be run."""
+"""Experiment files: expansion of a grid, and messages about invalid files."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def problems(text: str, folder: Path) -> list[str]:
 @pytest.mark.parametrize(
     "name",
     [
-        # Large noise tables, and large domains, take a minute to make.
+        # Large noise tables, and large domains, take a minute to build.
         pytest.param(name, marks=pytest.mark.verify) if name in LARGE else name
         for name in shipped_experiments()
     ],
@@ -77,7 +77,7 @@ def test_shipped_experiments_can_be_run(name: str, tmp_path: Path) -> None:
     try:
         experiment = load_experiment(path)
     except JobError as error:
-        # Its data are not ours to pass on: one line says how they are made.
+        # Its data cannot be redistributed: one line states how to prepare them.
         (problem,) = error.problems
         assert ": make it by python -m experiments." in problem.message
         log = tmp_path / Path(problem.message.partition(" is not there")[0]).name

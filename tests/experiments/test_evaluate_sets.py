@@ -1,4 +1,4 @@
-"""``python -m experiments`` on sets of items: the questions, the answers, and the pictures."""
+"""``python -m experiments`` on sets of items: queries, answers, and charts."""
 
 from __future__ import annotations
 
@@ -53,7 +53,6 @@ LABELS = [f"i{number}" for number in range(120)]
 def window(
     code: CellCode, truth: NDArray[np.int64], noise: NDArray[np.float64] | float = 0.0
 ) -> CellWindow:
-    """What is received of users with these values, apart from noise."""
     items = np.repeat(np.arange(1, truth.size + 1), truth.reshape(-1))
     raised = code.encode(items)
     cells = np.bincount(raised[raised >= 0], minlength=code.cells) + noise
@@ -61,7 +60,6 @@ def window(
 
 
 def asked(epoch: CountedEpoch) -> dict[str, tuple[float, float]]:
-    """Of each kind of question, the largest error and the number of answers."""
     found = ask(epoch, 3.0, np.random.default_rng(1))
     return {
         name: (float(np.abs(each.series.values - each.truth).max()), len(each.truth))
@@ -94,7 +92,7 @@ def test_quantiles_are_off_by_ranks() -> None:
     assert right.series.values == pytest.approx(right.truth)
     assert right.truth == pytest.approx(np.array(SHARES) * 100)
     assert ((right.series.low <= right.truth) & (right.truth <= right.series.high)).all()
-    # Counts of others, all of whom have the last value: below it are 70.
+    # Counts of other users, all of whom have the last value: below it are 70.
     others = window(code, np.array([0, 0, 0, 0, 0, 0, 0, 100]))
     wrong = ask(CountedEpoch(others, truth), None, np.random.default_rng(1))[QUANTILES]
     assert wrong.series.values == pytest.approx([70, 70, 70, 70, 70, 70, 70, 80, 90])
@@ -110,7 +108,6 @@ def test_boxes_of_a_grid() -> None:
 
 
 def write_items(path: Path) -> None:
-    """Users with two items each, fewer and fewer of the later ones."""
     rows = [
         f"{user},1,{LABELS[(user * (user + 7 * which)) % (20 + 100 * which)]}\n"
         for user in range(USERS)

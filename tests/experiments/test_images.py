@@ -1,4 +1,4 @@
-"""Images as item logs, the producers of users without names, and curators to compare with."""
+"""Images as item logs, producers of users without names, and curators for comparison."""
 
 from __future__ import annotations
 
@@ -97,5 +97,5 @@ def test_users_are_divided_where_one_producer_would_send_too_many_messages(
     for epoch in (alone, divided, at_once):
         assert epoch.truth.tolist() == PIXELS.reshape(-1).tolist()
         assert np.abs(values_of(epoch) - epoch.truth).max() < 6 * deviation
-    # Each of them draws for itself.
+    # Each of them draws separately.
     assert len({tuple(values_of(each).tolist()) for each in (alone, divided)}) == 2
