@@ -1,4 +1,4 @@
-"""What pages tell readers to type succeeds, in that order: where it needs no broker."""
+"""Documented commands succeed in order, where they need no broker."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 @dataclass
 class Reader:
-    """Somebody who types what a page says, in a folder with the files that it names."""
+    """Reader of a page, who types its commands in a folder with the files it mentions."""
 
     dpstream: Commands
     experiments: Commands
@@ -32,19 +32,16 @@ class Reader:
     finished: set[str] = field(default_factory=set)
 
     def type(self, words: list[str]) -> None:
-        """Run a command, once the jobs that it asks have run."""
         if words[0] not in ("budget", "ledger"):
             for name in EXAMPLES.keys() & set(words) - self.finished:
                 self.finish(name)
         self.run(*words)
 
     def run(self, *words: str) -> None:
-        """Run a command, which succeeds."""
         said = self.dpstream(*words)
         assert said.code == 0, f"dpstream {shlex.join(words)}: {said.errors}"
 
     def finish(self, name: str) -> None:
-        """Have a job run to its end."""
         self.run("deploy", f"{name}.yaml")
         self.run("produce", name, "--input", f"{name}.csv")
         job = find_deployed(cast(Cluster, self.cluster), name)

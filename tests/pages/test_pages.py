@@ -1,4 +1,4 @@
-"""What pages say is so: links lead somewhere, commands exist, and figures are those of the code."""
+"""Documentation is correct: links resolve, commands exist, and figures match the code."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from tests.support.pages import FOLDERS, PAGES, README, ROOT, Page
 
 STUDENTS = 28_785
 COMPOSE_OPTIONS = {"--profile", "--scale"}
-"""Of ``docker compose``, named without it."""
+"""Options of ``docker compose``, mentioned without it."""
 
 KEYS = {f"topics.{key}" for key in Topics.model_fields}
-"""Of job files, where a package has the same name."""
+"""Job file keys that look like modules of a package with the same name."""
 PACKAGES = sorted(
     path.parent.relative_to(ROOT)
     for folder in FOLDERS
@@ -43,7 +43,7 @@ every_page = pytest.mark.parametrize("page", PAGES.values(), ids=str)
 
 
 def commands_of_dpstream() -> dict[str, Any]:
-    """Parsers by the words before arguments, such as ``plan`` and ``kafka start``."""
+    """Return parsers by the words before arguments, such as ``plan`` and ``kafka start``."""
     verbs = {name: verb.loaded for name, verb in build_command().commands.items()}  # type: ignore[attr-defined]
     groups = {name: verb.commands for name, verb in verbs.items() if hasattr(verb, "commands")}
     return {name: verb for name, verb in verbs.items() if name not in groups} | {
@@ -61,15 +61,11 @@ OF_EXPERIMENTS = {option for each in build_experiments().params for option in ea
 
 
 def verb_of(words: list[str]) -> str | None:
-    """Which command a line without ``dpstream`` begins with."""
     return next((name for n in (2, 1) if (name := " ".join(words[:n])) in PARSERS), None)
 
 
 def is_defined(name: str, folder: Path) -> bool:
-    """Whether a name that stands in text about a folder is that of a file, module or definition.
-
-    Names begin in the folder, in one below it, or in one that it lies in.
-    """
+    """Return whether a name in text about a folder is a file, module or definition nearby."""
     *modules, last = name.split(".")
     for place in (folder, *folder.parents[: len(folder.relative_to(ROOT).parts)]):
         path = place.joinpath(*modules)
@@ -86,7 +82,7 @@ def is_defined(name: str, folder: Path) -> bool:
 
 
 def _defines(module: Path, name: str) -> bool:
-    """Whether a module has a class or function of this name, or a class with such an attribute."""
+    """Return whether a module defines a class or function, or a class with such an attribute."""
     outer, _, attribute = name.partition(".")
     for node in ast.parse(module.read_text()).body:
         if getattr(node, "name", None) == outer:
@@ -156,7 +152,7 @@ def test_commands_exist(page: Page) -> None:
             case "kubectl" if words[0] == "apply":
                 assert (page.folder / words[-1] / "kustomization.yaml").is_file()
             case "kubectl":
-                # That something mounts it is seen in tests/docker.
+                # Tests in tests/docker check that it is mounted.
                 assert words[:3] == ["create", "secret", "generic"]
             case _:
                 pytest.fail(f"no test runs this: {command}")
@@ -165,7 +161,7 @@ def test_commands_exist(page: Page) -> None:
 @every_page
 def test_no_command_stands_where_it_is_not_run(page: Page) -> None:
     assert not re.findall(r"^ {4}(?:\$ )?(?:dpstream|make|python|pytest|docker) ", page.text, re.M)
-    # What is written in js is run by the tests of its package.
+    # Examples in js are run by the tests of its package.
     assert {block.language for block in page.blocks} <= {"sh", "yaml", "python", "js", "toml"}
 
 
@@ -194,7 +190,7 @@ def test_options_modules_and_files_that_sentences_name_exist(page: Page) -> None
 
 @every_page
 def test_modules_that_sentences_name_exist(page: Page) -> None:
-    """What is a dotted name of a package, ends in a class, or is a file of Python."""
+    """Checks dotted names of a package, names ending in a class, and Python files."""
     for code in page.inline_code:
         ours = rf"(?:dpstream\.)?(?:{'|'.join(FOLDERS)})\.[\w.]+"
         dotted = re.fullmatch(rf"{ours}|[a-z_.]+\.[A-Z]\w+", code)

@@ -1,4 +1,4 @@
-"""The threat model names tests that show its promises: they exist, and every promise has one."""
+"""The threat model names an existing test for every promise."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ NAMED = re.compile(r"\[`(test_\w+)`\]\((tests/[\w/]+\.py)\)")
 
 @cache
 def functions(path: str) -> dict[str, set[str]]:
-    """The test functions of a file, with what marks them."""
     return {
         node.name: {ast.unparse(each) for each in node.decorator_list}
         for node in ast.walk(ast.parse((ROOT / path).read_text()))
@@ -23,7 +22,6 @@ def functions(path: str) -> dict[str, set[str]]:
 
 
 def promises() -> list[str]:
-    """The rows of its tables of promises."""
     section = TEXT.partition("\n## Promises\n")[2].partition("\n## ")[0]
     rows = [line for line in section.splitlines() if line.startswith("|")]
     return [row for row in rows if not row.startswith(("| promise |", "|---"))]
@@ -47,5 +45,5 @@ def test_every_promise_has_a_test_that_shows_it() -> None:
 
 
 def test_nothing_else_is_called_a_test() -> None:
-    """A name that is spelt otherwise would be passed over."""
+    """Otherwise misspelled names would be skipped."""
     assert len(re.findall(r"test_\w+`", TEXT)) == len(NAMED.findall(TEXT))
