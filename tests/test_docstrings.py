@@ -1,4 +1,4 @@
-"""The examples in docstrings do what they show."""
+"""Docstring examples are correct."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import experiments
 
 
 def modules() -> list[str]:
-    """Every package and module with an example, of what is installed and of the experiments."""
+    """Return every package and module with an example, installed or of the experiments."""
     packages = (
         dpstream.aggregators,
         dpstream.pipeline,
@@ -39,6 +39,6 @@ def source(name: str) -> str:
 
 
 def test_examples() -> None:
-    # One test for all: to look for them while tests are collected would cost every worker seconds.
+    # One test for all: searching during collection would cost every worker seconds.
     failed = [name for name in modules() if doctest.testmod(import_module(name)).failed]
     assert failed == []

@@ -1,4 +1,4 @@
-"""The contracts see who imports too much, and a leaf takes along what needs it, and no more."""
+"""Contracts detect forbidden imports, and deleting a leaf deletes exactly its dependents."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support.leaves import (
 PROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 LINTED = tomllib.loads(PROJECT)["tool"]["importlinter"]
 TYPES: dict[str, Any] = {"independence": IndependenceContract, "layers": LayersContract}
-# What needs no leaf: without all of them a job still runs, and can be asked.
+# Commands without a leaf: jobs still run and can be queried without any.
 COMMANDS_OF_THE_CORE = {"estimates", "kafka", "keygen", "list", "produce", "query"}
 
 
@@ -41,11 +41,10 @@ def tree() -> Tree:
 
 
 def broken(graph: grimp.ImportGraph) -> list[str]:
-    """The names of the contracts that do not hold."""
     session = {"root_packages": LINTED["root_packages"]}
     contracts = []
     for each in deepcopy(LINTED["contracts"]):
-        # As the command reads them: there is no other kind of flag.
+        # Convert flags like the command, which has no other kind.
         options = {key: str(said) if said is True else said for key, said in each.items()}
         contracts.append(TYPES[options.pop("type")](options["name"], session, options))
     return [each.name for each in contracts if not each.check(deepcopy(graph), False).kept]
@@ -72,7 +71,7 @@ def test_contract_sees_an_import(
     added.add_import(
         importer=f"dpstream.pipeline.{importer}", imported=f"dpstream.pipeline.{imported}"
     )
-    # A core that needs a leaf also brings leaves together.
+    # A core that needs a leaf also connects leaves.
     assert contract in {name.partition(":")[0].split()[0] for name in broken(added)}
 
 

@@ -12,7 +12,7 @@ from dpstream.pipeline.protocols.registry import OWN, module_of
 from tests.support.sources import FOLDERS, ROOT
 
 SHARED: Final = {"__init__", "calibration", *map(module_of, OWN)}
-"""Names that several modules have: protocols have theirs in every package."""
+"""Names of several modules: protocols have theirs in every package."""
 FEWEST_LINES: Final = 60
 SMALL: Final = {
     "pipeline/addresses.py": "collector and page decide by addresses alike",
@@ -52,18 +52,17 @@ SMALL: Final = {
     "randomizers/value_tree.py": "randomizer and aggregator share the tree",
     "topics/word_forms.py": "devices need the form of reports, and no codec",
 }
-"""Modules under `FEWEST_LINES`, each with the reason why it belongs to no other."""
+"""Modules under `FEWEST_LINES`, each with the reason that it is separate."""
 
 
 def modules() -> list[Path]:
-    """The modules of the product, by their paths in the repository."""
     return sorted(
         path.relative_to(ROOT) for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")
     )
 
 
 def several(names: Iterable[tuple[str, Path]]) -> dict[str, list[str]]:
-    """Names that stand for more than one thing, with the places of these."""
+    """Return names with several definitions, and their locations."""
     places = defaultdict(list)
     for name, path in names:
         places[name].append(path.as_posix())

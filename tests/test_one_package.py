@@ -1,4 +1,4 @@
-"""Everything is below `dpstream` and has no other name; packages of such names are not touched."""
+"""Everything is below `dpstream` under one name, and packages of other names stay untouched."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NO_MODULES = (".css", ".js", ".mjs", ".ts")
 
 
 def modules() -> set[str]:
-    """What a bare name would begin with, such as ``pipeline.cli``."""
+    """Return the possible starts of bare names, such as ``pipeline.cli``."""
     return {
         f"{folder}.{path.stem}"
         for folder in FOLDERS
@@ -40,7 +40,7 @@ def modules() -> set[str]:
 
 
 def bare(text: str, known: set[str]) -> Iterator[str]:
-    """Names of modules in a text that do not begin with ``dpstream``."""
+    """Yield module names in a text that do not start with ``dpstream``."""
     for found in _DOTTED.finditer(text):
         if f"{found[1]}.{found[2]}" in known:
             yield found[0]
@@ -48,7 +48,7 @@ def bare(text: str, known: set[str]) -> Iterator[str]:
 
 
 def literals(code: str) -> Iterator[str]:
-    """Strings and comments of a module; of f-strings what is no expression."""
+    """Yield strings and comments of a module, and of f-strings the literal parts."""
     kinds = {tokenize.COMMENT, tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", None)}
     for token in tokenize.generate_tokens(io.StringIO(code).readline):
         if token.type in kinds:
@@ -63,7 +63,7 @@ def test_the_package_is_a_folder_of_links(folder: str) -> None:
 
 
 def test_no_text_names_a_module_without_the_package() -> None:
-    """Ruff sees to statements of imports; what is imported by a string it does not see."""
+    """Ruff checks import statements, but not imports by a string."""
     known = modules()
     found = {}
     for path, text in texts().items():
@@ -102,7 +102,7 @@ def test_the_package_is_all_that_a_wheel_has_and_is_whole_from_a_source_archive(
 
 
 def wheel_of_others(folder: Path) -> Path:
-    """A distribution with packages that are called as folders of ours are."""
+    """Build a distribution with packages named like folders of this repository."""
     files = {
         **{f"{name}/__init__.py": f"WHOSE = 'others: {name}'\n" for name in FOLDERS},
         "pipeline/cli/__init__.py": "def main():\n    raise SystemExit('others')\n",
@@ -135,8 +135,8 @@ def test_a_distribution_with_packages_of_the_same_names_breaks_nothing(
     environment = tmp_path / "environment"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True)
     python = environment / "bin" / "python"
-    # Other libraries are those that the tests run with; its lines of this kind are not read, so
-    # the sources that lie here are not found.
+    # Other libraries are those of the tests. Its own .pth files are ignored, so the current sources
+    # are not found.
     (packages,) = environment.glob("lib/python*/site-packages")
     (packages / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")
 

@@ -1,4 +1,4 @@
-"""How much code a job without options runs through, and how much it imports.
+"""Measure the code and imports that a job without options uses.
 
 ``python -m tests.test_plain_path`` prints both, by package and by file.
 """
@@ -41,14 +41,13 @@ ROOTS = (
 
 _ROOT = Path(dpstream.__file__).parent
 _NOT_COUNTED = ("pipeline/kafka/memory.py", "pipeline/simulation/")
-"""What takes the place of Kafka."""
+"""Code that replaces Kafka."""
 
 
 def functions_of_a_report() -> tuple[set[tuple[str, str]], set[str]]:
-    """Functions that a report passes from the producer to the encoded estimate: files and names.
+    """Return functions that a report passes, and the modules imported on the way.
 
-    Comprehensions and lambdas are part of the function that they are written in. Also the modules
-    that are imported on the way.
+    Comprehensions and lambdas belong to their enclosing function.
     """
     keys = {"epsilon": 4, "changes": 4}
     settings = {"protocol": "value_stream", "parameters": keys, "shuffle": {"minimum": 10}}
@@ -107,7 +106,6 @@ def _ours(seen: set[CodeType]) -> Iterator[tuple[str, str]]:
 
 
 def import_closure() -> dict[str, int]:
-    """Modules that importing `ROOTS` imports, with their lines."""
     modules = dict(_modules())
     found: set[str] = set()
     waiting = list(ROOTS)
@@ -129,7 +127,7 @@ def _modules() -> Iterator[tuple[str, Path]]:
 
 
 def _imported(path: Path, modules: dict[str, Path]) -> set[str]:
-    """What importing a module imports: nothing that only its functions or types ask for."""
+    """Return the imports of a module, without those in functions or for types only."""
     named: set[str] = set()
     waiting: list[ast.AST] = [ast.parse(path.read_text())]
     while waiting:
@@ -165,7 +163,7 @@ def test_a_job_without_options_imports_little() -> None:
 
 
 def test_no_option_is_imported_while_a_report_passes() -> None:
-    """In a process of its own: in this one other tests have imported all there is."""
+    """Runs in a separate process, as other tests in this one have imported everything."""
     shown = subprocess.run(
         [sys.executable, "-m", "tests.test_plain_path"],
         capture_output=True,
