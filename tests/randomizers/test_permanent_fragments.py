@@ -165,7 +165,7 @@ def test_an_unchanged_value_costs_no_more_than_the_backstop_however_long_the_str
 def test_shuffled_backstops_are_no_bound_where_other_epochs_tell_them() -> None:
     """Exact law of all views: one user who differs at one epoch, reports that hide nothing.
 
-    So the central epsilon does not rely on permanent backstops, as it does on those of single epochs.
+    So the central epsilon relies on backstops of single epochs, but not on permanent ones.
     """
     law = law_of(WORDS // 4, (EXACTLY, 1), epochs=2, items=1, minimum=4)
     assert law.backstop is not None
