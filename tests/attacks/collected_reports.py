@@ -253,7 +253,7 @@ def _sizes() -> str:
     if not all(_collected(sealing, 1, [body_of(sealing, 1, [3])]).taken):
         return "a box of the right size is not taken"
     whole = decode_body(body_of(sealing, 1, [3])).rows.shape[1]
-    # One body with both sizes could pass for two.
+    # A row of twice the size could pass for two rows.
     for longer in (1, 16, whole):
         if any(_collected(sealing, 1, [body_of(sealing, 1, [3], longer=longer)]).taken):
             return "boxes of several sizes are taken: a size may tell what is in them"

@@ -78,7 +78,7 @@ def test_what_was_written_is_read_as_the_broker_has_it(
         await log.append(Append(Role.MANIFESTS, 0, b"another"))
         await log.flush()
         known = await log.read(Role.MANIFESTS, 0, 0, 2)
-        # Records read once are read again on request.
+        # Records are handed out once, and then fetched from the broker again.
         asked = await log.read(Role.MANIFESTS, 0, 0, 2)
         assert known == asked
         assert all(known.records[place] is not asked.records[place] for place in (0, 1))

@@ -148,7 +148,7 @@ def test_the_noise_part_of_the_prediction(estimator: Estimator) -> None:
         aggregator.estimator = estimator
         window = aggregator.window([1], Attendance.constant(1, users))
         assert window is not None
-        # The minimum is not negative as published, and would be 0 for noise alone.
+        # The published minimum is at least 0, which would distort pure noise.
         read = together(window.cells[own.code.encode(everything)], estimator)
         assert isinstance(window.estimates, RowEstimates)
         found.append(np.abs(read - window.estimates.offset).mean())
