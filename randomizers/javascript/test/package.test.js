@@ -49,7 +49,7 @@ async function collector(context, { good, time }) {
 test('the example of the README runs as it stands, from the package', { skip: npm ? false : 'needs npm' }, async (context) => {
   const { folder, inside } = await installed(context);
   const page = await readFile(join(inside, 'README.md'), 'utf8');
-  const [, example] = /## A device that takes part[^]*?```js\n([^]*?)```/.exec(page);
+  const [, example] = /## A complete device[^]*?```js\n([^]*?)```/.exec(page);
   assert.ok(example.split('\n').filter((line) => line.trim()).length <= 10);
   await writeFile(join(folder, 'example.mjs'), example);
   const { signatures } = JSON.parse(await readFile(join(OWN, 'vectors/client/client.json'), 'utf8'));
