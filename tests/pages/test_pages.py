@@ -230,28 +230,35 @@ def test_a_page_says_all_that_is_public() -> None:
 
 
 def test_the_readme_promises_what_plan_says() -> None:
-    nobody, stream, shuffled = (
+    local, stream, shuffled = (
         load_job(path()) for path in (demo_job_file, demo_stream_job_file, demo_shuffled_job_file)
     )
     as_published = {"calibration": "published", "estimator": "prefix"}
     published = make_job(
-        nobody.to_json() | {"parameters": {"epsilon": 4, "changes": 4} | as_published}
+        local.to_json() | {"parameters": {"epsilon": 4, "changes": 4} | as_published}
     )
-    planned, looked_back = plan(stream, STUDENTS), plan(nobody, STUDENTS).smoothed_rmse
-    assert looked_back is not None
+    planned, smoothed = plan(stream, STUDENTS), plan(local, STUDENTS).smoothed_rmse
+    assert smoothed is not None
     less = [
         plan(make_job(each.to_json() | {"parameters": {"epsilon": 1, "changes": 2}}), STUDENTS).rmse
-        for each in (stream, nobody)
+        for each in (stream, local)
     ]
+    at_epsilon_1 = make_job(stream.to_json() | {"parameters": {"epsilon": 1, "changes": 4}})
+    needed, needed_at_1 = (
+        {target.error: target.users for target in each.users_needed}
+        for each in (planned, plan(at_epsilon_1, STUDENTS))
+    )
     sentence = " ".join(README.prose.split())
     for words in (
         f"{planned.rmse:,.0f} students, {planned.rmse / STUDENTS:.1%} of".replace("%", " %"),
         f"epsilon {planned.guarantee.epsilon:.3g} over a student's whole stream of 170 weeks",
-        f"as it was published: {plan(published, STUDENTS).rmse:,.0f}) | nobody | 4 | "
-        f"{plan(nobody, STUDENTS).rmse:,.0f} | {looked_back:,.0f} |",
-        f"| nobody | 4 | {planned.rmse:,.0f} | {planned.smoothed_rmse:,.0f} |",
-        f"| the shuffle stage | 1 | {plan(shuffled, STUDENTS).rmse:,.0f} |",
-        "`value_stream` errs by {:,.0f}, `future_rand` by {:,.0f}".format(*less),
+        f"as published: {plan(published, STUDENTS).rmse:,.0f}) | none | 4 | "
+        f"{plan(local, STUDENTS).rmse:,.0f} | {smoothed:,.0f} |",
+        f"| none | 4 | {planned.rmse:,.0f} | {planned.smoothed_rmse:,.0f} |",
+        f"| the shuffler | 1 | {plan(shuffled, STUDENTS).rmse:,.0f} |",
+        "is {:,.0f} for `value_stream` and {:,.0f} for `future_rand`".format(*less),
+        f"RMSE of 10 % with {needed[0.1]:,} users at epsilon 4, and with {needed_at_1[0.1]:,} at "
+        "epsilon 1; an RMSE of 1 % needs 100 times as many",
     ):
         assert words in sentence
 
