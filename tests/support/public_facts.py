@@ -1,9 +1,8 @@
-"""Public facts, and all observables computed from them.
+"""Public facts, and observables, which are functions of them and of randomized messages.
 
-Apart from the randomized view, which the guarantees cover, everything that a party can observe is a
-function of the facts listed here, never of a value. ``tests/conformance/test_neighbours.py`` runs
-neighboring inputs and compares every `Observable`. PRIVACY.md contains the output of `markdown`
-(``python -m tests.support.public_facts``).
+Values enter an observable only through the randomized view, which guarantees cover.
+``tests/conformance/test_neighbours.py`` runs neighboring inputs and compares every `Observable`.
+PRIVACY.md contains the output of `markdown` (``python -m tests.support.public_facts``).
 """
 
 from __future__ import annotations
@@ -14,51 +13,55 @@ from enum import Enum
 
 
 class Fact(Enum):
-    JOB = "job", "its file as deployed, and the probability law that follows from it"
+    """A public fact: its name and its content."""
+
+    JOB = "job", "its file as deployed, and the mechanism that follows from it"
     PEOPLE = (
         "people",
-        "who there is: the users of the roster (`--users`, or rows without a value before epoch "
-        "1), without one those with a row in the file that a producer begins with, or those whom a "
-        "program enrols; with which producer, from which epoch on, and with which horizon they end",
+        "the set of users: those of the user list (`--users`, or rows without a value before epoch "
+        "1), without a list those with a row in a producer's first file, or those enrolled by a "
+        "program; the producer, first epoch and last horizon of each",
     )
     PRESENCE = (
         "presence",
-        "who reports when: which producers there are, from which epoch to which, the epochs they "
-        "close, and how many of their devices are present: all that are enrolled, or those that a "
-        "program names",
+        "who reports when: the set of producers, the first and last epoch of each, the epochs it "
+        "closes, and the number of its devices present: all enrolled ones, or those named by a "
+        "program",
     )
     COINS = (
         "coins",
-        "what is drawn before a value is looked at: orders and rows of devices, the epochs at "
-        "which they report, ids of producers, batches and attempts",
+        "draws made before any value is read: orders and rows of devices, the epochs at which "
+        "they report, ids of producers, batches and attempts",
     )
-    TIMES = "times", "when producers close epochs and stages do their work"
+    TIMES = "times", "when producers close epochs and stages work"
 
 
 class View(Enum):
-    """View that depends on values through a randomizer alone, which the guarantees cover."""
+    """Randomized messages, the only way in for values: the view that guarantees cover."""
 
-    REPORTS = "words of all reports"
-    RELEASED = "words of released windows"
+    REPORTS = "messages of all reports"
+    RELEASED = "messages of released windows"
 
 
 class Party(Enum):
-    """Party with its share of the randomized view. Each also sees what those above it see."""
+    """A party and its part of the randomized view; it also sees what the parties above it see."""
 
-    READERS = "whoever reads estimates", "what is computed from words of released windows"
-    AGGREGATORS = "aggregators, and whoever has a recording", View.RELEASED.value
-    OPERATORS = "operators", "nothing more"
-    NETWORK = "shuffle stage, Kafka's operator, network", View.REPORTS.value
+    READERS = "readers of estimates", "functions of messages of released windows"
+    AGGREGATORS = "aggregators, and holders of a recording", View.RELEASED.value
+    OPERATORS = "operators", "the same"
+    NETWORK = "shuffler, Kafka's operator, network", View.REPORTS.value
 
 
 @dataclass(frozen=True, slots=True)
 class Observable:
-    """Observation other than the words themselves.
+    """Data that a party can see, apart from the messages themselves.
 
     Attributes:
+        name: Unique name, used by the neighbor test.
+        what: Description.
         party: First party that sees it.
         made_of: Facts and views that it is a function of.
-        why: Reason that no value enters otherwise.
+        why: Reason why values have no other effect.
     """
 
     name: str
@@ -73,143 +76,143 @@ _DECIDED = (Fact.JOB, Fact.PEOPLE, Fact.PRESENCE, Fact.TIMES)
 OBSERVABLES = (
     Observable(
         "estimates",
-        "of each epoch: whether it is released, contributors, population, time, guarantee",
+        "for each epoch: whether it is released, contributors, population, time, guarantee",
         Party.READERS,
         (*_DECIDED, View.RELEASED),
-        "made from the manifest and the partial of the epoch alone",
+        "computed only from the manifest and the partial of the epoch",
     ),
     Observable(
         "documents",
-        "JSON of each epoch: what the estimate says, with its dates",
+        "JSON of each epoch: the estimate with its dates",
         Party.READERS,
         (*_DECIDED, View.RELEASED),
-        "made from the estimate of the epoch alone",
+        "computed only from the estimate of the epoch",
     ),
     Observable(
         "models",
-        "of each epoch of a job that learns: the model that devices compute at in the next one",
+        "for each epoch of a learning job: the model that devices use in the next epoch",
         Party.READERS,
         (*_DECIDED, View.RELEASED),
-        "made from the partials of the epochs up to it alone",
+        "computed only from the partials of the epochs up to it",
     ),
     Observable(
         "results",
-        "what `estimates` prints, smoothed too",
+        "output of `estimates`, also smoothed",
         Party.READERS,
         (*_DECIDED, View.RELEASED),
-        "made from estimates, manifests and partials alone",
+        "computed only from estimates, manifests and partials",
     ),
     Observable(
         "page",
-        "every answer of the API, and every message to the page, which is made of them",
+        "every answer of the API, and every message to the page, which consists of answers",
         Party.READERS,
         (*_DECIDED, Fact.COINS, View.RELEASED),
-        "made from estimates, manifests and what operators see",
+        "computed from estimates, manifests and what operators see",
     ),
     Observable(
         "deployments",
         "the job as deployed, its charge, budget and phase",
         Party.READERS,
         (Fact.JOB, Fact.TIMES),
-        "written before there are reports",
+        "written before the first report",
     ),
     Observable(
         "decisions",
-        "manifests: fate, producers that are in, contributors, population, offsets",
+        "manifests: window status, producers included, contributors, population, offsets",
         Party.AGGREGATORS,
         (*_DECIDED, Fact.COINS),
-        "made from registrations, punctuations and the offsets of reports",
+        "computed from registrations, punctuations and the offsets of reports",
     ),
     Observable(
         "windows",
-        "number and sizes of the records of released windows; of others there is none",
+        "number and sizes of the records of released windows; other windows have none",
         Party.AGGREGATORS,
         (*_DECIDED, View.RELEASED),
-        "words in canonical or random order, cut where their number alone says; ids are random",
+        "messages in canonical or random order, split by their number alone; ids are random",
     ),
     Observable(
         "partials",
         "number and sizes of records; integers of each window",
         Party.AGGREGATORS,
         (*_DECIDED, View.RELEASED),
-        "a function of the words of the window",
+        "a function of the messages of the window",
     ),
     Observable(
         "recording",
-        "files, their sizes, and what `record` says",
+        "files, their sizes, and output of `record`",
         Party.AGGREGATORS,
         (*_DECIDED, View.RELEASED),
-        "made from the four records of each epoch, in the order of epochs",
+        "copied from the four records of each epoch, in the order of epochs",
     ),
     Observable(
         "registrations",
         "names of producers, random ids, first and last epochs",
         Party.OPERATORS,
         (Fact.PRESENCE, Fact.COINS),
-        "a producer registers before it has seen a value",
+        "a producer registers before it reads a value",
     ),
     Observable(
         "heartbeats",
-        "what workers say of themselves: open windows, whom they wait for, counts",
+        "status of workers: open windows, missing producers, counts",
         Party.OPERATORS,
         (*_DECIDED, Fact.COINS, View.RELEASED),
-        "where messages are hidden they are not counted before they are released: devices are",
+        "where the number of messages is secret, only devices are counted before release",
     ),
     Observable(
         "metrics",
-        "what Prometheus is told",
+        "metrics exported to Prometheus",
         Party.OPERATORS,
         (*_DECIDED, Fact.COINS, View.RELEASED),
-        "made from heartbeats, windows decided, lags, and the latest estimates",
+        "computed from heartbeats, finalized windows, lags, and the latest estimates",
     ),
     Observable(
         "log lines",
-        "of workers, as text and JSON",
+        "logs of workers, as text and JSON",
         Party.OPERATORS,
         _DECIDED,
-        "a line for a window says its epoch, fate and contributors",
+        "the line of a window states its epoch, status and contributors",
     ),
     Observable(
         "status",
-        "what `status`, `list`, `producers` and `dead-letters` say",
+        "output of `status`, `list`, `producers` and `dead-letters`",
         Party.OPERATORS,
         (*_DECIDED, Fact.COINS, View.RELEASED),
-        "made from all of the above, offsets, and the headers of dead letters",
+        "computed from all of the above, offsets, and the headers of dead letters",
     ),
     Observable(
         "exit codes",
-        "of `produce`",
+        "exit codes of `produce`",
         Party.OPERATORS,
         (Fact.JOB, Fact.PEOPLE),
-        "rows that cannot be used are told to whoever gives them, and skipped",
+        "invalid rows are reported to the caller and skipped",
     ),
     Observable(
         "reports",
-        "number, sizes and order of batches, what stands in their headers, punctuations",
+        "number, sizes and order of batches, their headers, punctuations",
         Party.NETWORK,
         (*_DECIDED, Fact.COINS),
-        "where messages are hidden, room for the most there can be, and at least one batch; "
-        "elsewhere the words that are due by coins drawn at enrolment",
+        "where the number of messages is secret, capacity for the maximum number, and at least "
+        "one batch; elsewhere, the messages due by the coins drawn at enrollment",
     ),
     Observable(
         "refusals",
-        "dead letters, and why",
+        "dead letters and their reasons",
         Party.NETWORK,
         (Fact.JOB, Fact.PRESENCE, Fact.COINS),
-        "records are refused by form, epoch and registration, never by what their words mean",
+        "records are rejected by format, epoch and registration, never by message content",
     ),
     Observable(
         "progress",
-        "offsets that stages commit, and below which records are deleted",
+        "offsets committed by stages, and offsets below which records are deleted",
         Party.NETWORK,
         (*_DECIDED, Fact.COINS, View.RELEASED),
-        "follow from the number of records",
+        "determined by the number of records",
     ),
 )
 
 
 def markdown() -> str:
-    """Return the lists of PRIVACY.md: facts, parties, and the inputs of each observable."""
+    """Return the lists in PRIVACY.md: facts, views of parties, and sources of observables."""
     return "\n".join([*_facts(), "", *_parties(), "", *_observables()])
 
 
@@ -220,7 +223,7 @@ def _facts() -> Iterator[str]:
 
 
 def _parties() -> Iterator[str]:
-    yield "| who sees | of the randomized view | and beside it |"
+    yield "| party | sees of the randomized view | also sees |"
     yield "|---|---|---|"
     for party in Party:
         who, words = party.value
@@ -229,7 +232,7 @@ def _parties() -> Iterator[str]:
 
 
 def _observables() -> Iterator[str]:
-    yield "| what can be seen | | made of | why no value enters otherwise |"
+    yield "| observable | content | function of | why values have no other effect |"
     yield "|---|---|---|---|"
     for each in OBSERVABLES:
         made_of = ", ".join(_name(source) for source in each.made_of)
