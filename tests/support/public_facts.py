@@ -1,8 +1,9 @@
-"""Public facts, and observables, which are functions of them and of randomized messages.
+"""Public facts, and all observables computed from them.
 
-Values enter an observable only through the randomized view, which guarantees cover.
-``tests/conformance/test_neighbours.py`` runs neighboring inputs and compares every `Observable`.
-PRIVACY.md contains the output of `markdown` (``python -m tests.support.public_facts``).
+Apart from the randomized view, which the guarantees cover, everything that a party can observe is a
+function of the facts listed here, never of a value. ``tests/conformance/test_neighbours.py`` runs
+neighboring inputs and compares every `Observable`. PRIVACY.md contains the output of `markdown`
+(``python -m tests.support.public_facts``).
 """
 
 from __future__ import annotations
@@ -13,8 +14,6 @@ from enum import Enum
 
 
 class Fact(Enum):
-    """A public fact: its name and its content."""
-
     JOB = "job", "its file as deployed, and the mechanism that follows from it"
     PEOPLE = (
         "people",
@@ -37,14 +36,14 @@ class Fact(Enum):
 
 
 class View(Enum):
-    """Randomized messages, the only way in for values: the view that guarantees cover."""
+    """View that depends on values through a randomizer alone, which the guarantees cover."""
 
     REPORTS = "messages of all reports"
     RELEASED = "messages of released windows"
 
 
 class Party(Enum):
-    """A party and its part of the randomized view; it also sees what the parties above it see."""
+    """Party with its share of the randomized view. Each also sees what those above it see."""
 
     READERS = "readers of estimates", "functions of messages of released windows"
     AGGREGATORS = "aggregators, and holders of a recording", View.RELEASED.value
@@ -54,14 +53,12 @@ class Party(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Observable:
-    """Data that a party can see, apart from the messages themselves.
+    """Observation other than the messages themselves.
 
     Attributes:
-        name: Unique name, used by the neighbor test.
-        what: Description.
         party: First party that sees it.
         made_of: Facts and views that it is a function of.
-        why: Reason why values have no other effect.
+        why: Reason that values have no other effect.
     """
 
     name: str
@@ -212,7 +209,7 @@ OBSERVABLES = (
 
 
 def markdown() -> str:
-    """Return the lists in PRIVACY.md: facts, views of parties, and sources of observables."""
+    """Return the lists of PRIVACY.md: facts, parties, and the inputs of each observable."""
     return "\n".join([*_facts(), "", *_parties(), "", *_observables()])
 
 
