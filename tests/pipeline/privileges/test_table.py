@@ -122,7 +122,7 @@ def test_the_page_lists_what_the_table_says() -> None:
     page = Path(str(files("dpstream.pipeline.privileges").joinpath("README.md"))).read_text()
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")]
-        for line in page.partition("\n\nAll read")[0].splitlines()
+        for line in page.partition("\n\nAll roles read")[0].splitlines()
         if line.startswith("| ") and not line.startswith("| role")
     ]
     jobs = dict.fromkeys(roles_of(JOB), JOB) | {COLLECTOR: device_job()}
