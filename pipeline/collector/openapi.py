@@ -9,15 +9,14 @@ from dpstream.topics.envelopes import BODY_MAX, CONTENT_TYPE
 
 _HEXADECIMAL: Final = {"type": "string", "pattern": "^([0-9a-f]{2})+$"}
 OUTCOMES: Final = {
-    "202": "is done: Kafka has the report, and it is counted",
-    "400, 403, 413, 415": "gives the report up: it would be answered the same again",
-    "401": "asks its app's backend for another token, and sends the report again with it",
-    "404": "keeps the report, and asks again later: this collector has no such job, or not yet",
-    "409 early": "keeps the report, and sends it again when its epoch `begins`",
-    "409 late": "gives the report up: it is not counted, or may not be",
-    "409 fingerprint, 410": "gives the report up, and fetches the description again",
-    "408, 429, 500, 503, no answer": "sends the report again, after `Retry-After` seconds where "
-    "they are said",
+    "202": "is finished: Kafka has the report, and it is counted",
+    "400, 403, 413, 415": "discards the report: the response would be the same again",
+    "401": "requests another token from its app's backend, and resends the report with it",
+    "404": "keeps the report, and retries later: this collector does not have the job (yet)",
+    "409 early": "keeps the report, and resends it when its epoch `begins`",
+    "409 late": "discards the report: it is not counted, or may not be",
+    "409 fingerprint, 410": "discards the report, and fetches the description again",
+    "408, 429, 500, 503, no response": "resends the report, after `Retry-After` seconds if stated",
 }
 """Reaction of a device to each response; the README of this package has the same table."""
 _PROBLEMS: Final = {
