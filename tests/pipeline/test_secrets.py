@@ -148,7 +148,7 @@ def test_whatever_listens_does_so_on_loopback_by_default() -> None:
 
 
 LISTENERS = {
-    "pipeline/collector/http_connections.py",
+    "pipeline/collector/accepting.py",
     "pipeline/demo/devices/visitor_page.py",
     "pipeline/kafka/local_kafka/broker.py",
     "pipeline/kafka/workers/monitor.py",

@@ -142,7 +142,7 @@ ELSEWHERE = {
     "prefix_levels.plan_prefixes",
     # Searches used by others that are listed here.
     "clustered_noise.fewest_dummies",
-    "continual_counts.least_mean_either_way",
+    "directions.least_mean_either_way",
     # Targets themselves, and the charges alongside them.
     "shifted_noise.check_target",
     "table_distances.check_tables",

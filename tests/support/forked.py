@@ -1,4 +1,4 @@
-"""Programs for tests of `pipeline.operations.forks`, imported by the forker or not."""
+"""Programs for tests of `dpstream.pipeline.operations.forks`, imported by the forker or not."""
 
 from __future__ import annotations
 
