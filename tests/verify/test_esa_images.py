@@ -188,7 +188,7 @@ if IMAGES.exists():
             aggregator.add(1, reports.values, reports.counts)
         else:
             aggregator.add(1, reports, None)
-        found = aggregator.estimate(1, Attendance.constant(1, users))
+        found = aggregator.window([1], Attendance.constant(1, users))
         assert found is not None
         error = float(np.sqrt(np.square(np.clip(found.values, 0, 255) - truth).mean()))
         print(f"sketch, epsilon {epsilon:g}: {error:.2f}, bar {bar}")

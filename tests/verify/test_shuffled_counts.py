@@ -155,11 +155,8 @@ def calibrated(parameters: Any, last_epoch: int, users: int) -> Any:
 
 
 def deviations_planned(law: Any, parameters: Any, users: int) -> NDArray[np.float64]:
-    forecast = protocol_of(parameters).forecast
-    assert forecast is not None
-    planned: NDArray[np.float64] = forecast(law, parameters, law.last_epoch).standard_deviations(
-        users
-    )
+    forecast = protocol_of(parameters).planning.forecast(law, parameters, law.last_epoch)
+    planned: NDArray[np.float64] = forecast.standard_deviations(users)
     return planned
 
 
