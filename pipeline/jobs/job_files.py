@@ -311,7 +311,7 @@ class Job(Wording):
             devices=self.devices is not None,
         )
 
-    @cached_property
+    @property
     def route(self) -> Route:
         """Stages of the job, and topics between them."""
         reports = (Role.REPORTS, *FURTHER_REPORTS[: self.shuffle.instances - 1])

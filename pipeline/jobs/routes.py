@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from dpstream.topics.names import HOPS, SUMS, Role
+from dpstream.topics.names import SUMS, Role
 
 SHARERS: Final = ("aggregate-a", "aggregate-b")
 """Party and stage names of the two aggregators of a job with shares."""
@@ -75,7 +75,3 @@ def shuffle_stage_name(index: int) -> str:
 def instance_name(instance: int) -> str:
     """Return a parallel shuffler's name for ``dpstream run``; 1 is the one that decides windows."""
     return "shuffle" if instance == 1 else f"instance-{instance}"
-
-
-def input_role(index: int) -> Role:
-    return Role.REPORTS if index == 0 else HOPS[index - 1]

@@ -67,7 +67,7 @@ def _serve(channel: socket.socket) -> Request | None:
         if not text:
             return None
         answer, *handed_down = descriptors
-        if _fork_for_another(answer):
+        if fork_for_another(answer):
             channel.close()
             request = Request(**json.loads(text))
             held, log, *more = handed_down
@@ -77,7 +77,7 @@ def _serve(channel: socket.socket) -> Request | None:
             os.close(descriptor)
 
 
-def _fork_for_another(answer: int) -> bool:
+def fork_for_another(answer: int) -> bool:
     """Fork a process for a subreaper to adopt, and return True in that process."""
     parent = -1
     # The requester detects a failure by the end of the answer.

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from dpstream.pipeline.actions import Steps, Yield
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.routes import input_role, stage_party
+from dpstream.pipeline.jobs.routes import stage_party
 from dpstream.pipeline.stages.added_devices import AddedDevices
 from dpstream.pipeline.stages.attempts import chunks_of_attempt
 from dpstream.pipeline.stages.boxes_of_windows import BoxOpener, IncreasingBoxes, boxes_in_order
@@ -44,7 +44,7 @@ class OpenedLayers(WindowTransform[Opened]):
     def __init__(self, job: DeployedJob, index: int, environment: Environment) -> None:
         assert job.sealed is not None
         super().__init__()
-        self.role = input_role(index)
+        self.role = job.route.hops[index - 1]
         self._job = job
         self._output = job.route.output(index)
         self._opener = BoxOpener(job, stage_party(index), environment.keys)

@@ -22,6 +22,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
+from dpstream.pipeline.operations.forker import fork_for_another
+
 ROOT: Final = Path(__file__).parents[2]
 _IMPORTED: Final = (
     "dpstream.pipeline.cli.collect",
@@ -61,12 +63,15 @@ class WarmPopen(subprocess.Popen[Any]):
 
 
 def _fork(order: bytes, streams: list[int]) -> int:
-    channel = _server()
+    heard, answer = os.pipe()
     # Orphans of other processes are not ours: only while this one is forked.
     _prctl(1)
     try:
-        socket.send_fds(channel, [order], streams)
-        return int(channel.recv(16))
+        with os.fdopen(heard) as answers:
+            with os.fdopen(answer, "w"):
+                socket.send_fds(_server(), [order], [answer, *streams])
+            # Read to the end: only then is the process a child of this one.
+            return int(answers.read())
     finally:
         _prctl(0)
 
@@ -90,29 +95,17 @@ def _server() -> socket.socket:
 
 
 def _serve(channel: socket.socket) -> dict[str, Any] | None:
-    """Fork for every order; returns the order in the fork, and None when all is over."""
+    """Fork for every order; return the order in the fork, and None at the end of the channel."""
     while True:
-        text, streams, _, _ = socket.recv_fds(channel, _ORDER_BYTES, 3)
+        text, descriptors, _, _ = socket.recv_fds(channel, _ORDER_BYTES, 4)
         if not text:
             return None
-        heard, said = os.pipe()
-        between = os.fork()
-        if between == 0:
-            number = os.fork()
-            if number == 0:
-                os.close(heard)
-                os.close(said)
-                channel.close()
-                order: dict[str, Any] = json.loads(text)
-                _become(order, streams)
-                return order
-            os.write(said, str(number).encode())
-            os._exit(0)
-        # Only when nothing is between them, the fork is a child of who asked for it.
-        os.waitpid(between, 0)
-        channel.send(os.read(heard, 16))
-        os.close(heard)
-        os.close(said)
+        answer, *streams = descriptors
+        if fork_for_another(answer):
+            channel.close()
+            order: dict[str, Any] = json.loads(text)
+            _become(order, streams)
+            return order
         for stream in streams:
             os.close(stream)
 

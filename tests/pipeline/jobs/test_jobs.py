@@ -355,3 +355,15 @@ def test_words_are_kept_with_the_deployed_job_and_are_not_in_its_fingerprint() -
 def test_words_that_cannot_be(text: str, words: str, problem: str) -> None:
     with pytest.raises(JobError, match=problem):
         parse_job(text + words)
+
+
+def test_route_follows_a_copy_with_other_settings() -> None:
+    values = {"name": "a", "protocol": "value_stream", "parameters": {"epsilon": 1, "changes": 1}}
+    job = make_job({**values, "epochs": {"count": 8}, "shuffle": {"instances": 3}})
+    assert job.route.reports == (Role.REPORTS, *FURTHER_REPORTS[:2])
+    one = job.shuffle.model_copy(update={"instances": 1})
+    assert job.model_copy(update={"shuffle": one}).route.stages == {
+        "shuffle": Role.REPORTS,
+        "aggregate": Role.SHUFFLED,
+        "publish": Role.PARTIALS,
+    }
