@@ -63,6 +63,28 @@ def told(lifeline: socket.socket) -> str:
     return str(json.loads(lines[-1])) if lines else ""
 
 
+def fork_for_another(answer: int) -> bool:
+    """Fork a process for a subreaper to adopt, and return True in that process."""
+    parent = -1
+    # The requester detects a failure by the end of the answer.
+    with suppress(OSError):
+        parent = os.fork()
+        if parent == 0:
+            number = os.fork()
+            if number == 0:
+                os.close(answer)
+                return True
+            os.write(answer, str(number).encode())
+    if parent == 0:
+        os._exit(0)
+    if parent > 0:
+        # It fails if SIGCHLD is ignored.
+        with suppress(ChildProcessError):
+            os.waitpid(parent, 0)
+    os.close(answer)
+    return False
+
+
 @cache
 def _handed_down() -> socket.socket | None:
     # Children of this process must not inherit it: they have none, or one of their own.

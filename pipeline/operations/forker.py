@@ -67,7 +67,7 @@ def _serve(channel: socket.socket) -> Request | None:
         if not text:
             return None
         answer, *handed_down = descriptors
-        if fork_for_another(answer):
+        if lifeline.fork_for_another(answer):
             channel.close()
             request = Request(**json.loads(text))
             held, log, *more = handed_down
@@ -75,28 +75,6 @@ def _serve(channel: socket.socket) -> Request | None:
             return request
         for descriptor in handed_down:
             os.close(descriptor)
-
-
-def fork_for_another(answer: int) -> bool:
-    """Fork a process for a subreaper to adopt, and return True in that process."""
-    parent = -1
-    # The requester detects a failure by the end of the answer.
-    with suppress(OSError):
-        parent = os.fork()
-        if parent == 0:
-            number = os.fork()
-            if number == 0:
-                os.close(answer)
-                return True
-            os.write(answer, str(number).encode())
-    if parent == 0:
-        os._exit(0)
-    if parent > 0:
-        # It fails if SIGCHLD is ignored.
-        with suppress(ChildProcessError):
-            os.waitpid(parent, 0)
-    os.close(answer)
-    return False
 
 
 def _become(name: str, held: int, log: int, more: Mapping[str, int]) -> None:

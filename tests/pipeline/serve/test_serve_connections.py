@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import resource
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -102,7 +103,9 @@ async def test_a_byte_at_a_time_gains_no_time(cluster: MemoryCluster) -> None:
             writer.write(b"a")
             await asyncio.sleep(limits.head_seconds / 4)
         assert not page.site.connections.open, "each byte has gained it more time"
-        assert await reader.read() == b""
+        # Bytes that arrived after the last look make the system reset the connection.
+        with suppress(ConnectionResetError):
+            assert await reader.read() == b""
         writer.transport.abort()
 
 
