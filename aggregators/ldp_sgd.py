@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.estimate import NORMAL_95, Attendance, Estimate
 from dpstream.aggregators.law_aggregator import LawAggregator, check_form
-from dpstream.randomizers.labelled_examples import FEATURE_UNIT, unpacked_examples
+from dpstream.randomizers.labeled_examples import FEATURE_UNIT, unpacked_examples
 from dpstream.randomizers.ldp_sgd import LdpSgdLaw, LdpSgdParameters
 from dpstream.randomizers.ldp_sgd.gradient_directions import UNIT, directions
 
@@ -30,7 +30,7 @@ def scores(
     """Return the score of every class, shape (n, classes).
 
     `model` has a row of features for every class, concatenated, float64, shape (numbers,).
-    `examples` have shape (n, 1 + features), as in `dpstream.randomizers.labelled_examples`.
+    `examples` have shape (n, 1 + features), as in `dpstream.randomizers.labeled_examples`.
     """
     found: NDArray[np.float64] = examples[:, 1:] / FEATURE_UNIT @ model.reshape(classes, -1).T
     return found

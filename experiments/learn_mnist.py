@@ -32,10 +32,10 @@ from dpstream.pipeline.protocols.protocol import LearningAggregator, LearningDev
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.counted_words import written_out
 from dpstream.randomizers.guarantee import Guarantee
-from dpstream.randomizers.labelled_examples import FEATURE_UNIT
+from dpstream.randomizers.labeled_examples import FEATURE_UNIT
 from dpstream.randomizers.randomness import seeded_generator
 from experiments.evaluation.membership import membership
-from experiments.evaluation.plots import COLOURS
+from experiments.evaluation.plots import COLORS
 from experiments.prepare_mnist import FEATURES, features, read_digits
 
 CLASSES = 10
@@ -78,11 +78,11 @@ PAPER_EPSILONS = (5.0, 10.0, 18.0)
 def examples_of(folder: Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the training set and the test set, both as `ExampleDomain` has them."""
     held, held_classes = read_digits(folder, "t10k")
-    learnt, classes = read_digits(folder, "train")
+    learned, classes = read_digits(folder, "train")
     mean = held.mean(axis=0)
-    sets = ((learnt, classes), (held, held_classes))
-    learnt_from, tested = (_whole(features(digits, mean), of) for digits, of in sets)
-    return learnt_from, tested
+    sets = ((learned, classes), (held, held_classes))
+    learned_from, tested = (_whole(features(digits, mean), of) for digits, of in sets)
+    return learned_from, tested
 
 
 def _whole(rows: NDArray[np.float64], classes: NDArray[np.uint8]) -> NDArray[np.int64]:
@@ -110,7 +110,7 @@ def learn_until(
     assert isinstance(devices, LearningDevices)
     assert isinstance(aggregator, LearningAggregator)
     rng = seeded_generator(seed)
-    devices.enrol(users, rng)
+    devices.enroll(users, rng)
     groups = np.arange(users) % setting.groups
     for epoch in range(1, stops[-1] + 1):
         devices.take_model(aggregator.model(epoch - 1))
@@ -134,7 +134,7 @@ def _asked(setting: Setting) -> Any:
 
 
 def rows(folder: Path, seeds: int) -> Iterator[str]:
-    learnt_from, tested = examples_of(folder)
+    learned_from, tested = examples_of(folder)
     yield (
         f"{'devices':>7} {'reports':>7} {'steps':>5} {'epsilon':>7} {'alone':>6} {'accuracy':>17} "
         f"{'TPR-FPR':>8} {'by chance':>9} {'epsilon at least':>16}"
@@ -142,14 +142,14 @@ def rows(folder: Path, seeds: int) -> Iterator[str]:
     for setting in SETTINGS:
         found, told = [], []
         for seed in range(seeds):
-            guarantee, model = learn(learnt_from, setting, seed)
+            guarantee, model = learn(learned_from, setting, seed)
             found.append(100 * accuracy(model, tested, CLASSES))
-            of_both = (losses(model, each, CLASSES) for each in (learnt_from, tested))
+            of_both = (losses(model, each, CLASSES) for each in (learned_from, tested))
             told.append(membership(*of_both))
         worst = max(told, key=lambda each: each.advantage)
         alone = EPSILON * setting.reports * -(-setting.steps // setting.groups)
         yield (
-            f"{len(learnt_from) // setting.groups:7,} {setting.reports:7} {setting.steps:5} "
+            f"{len(learned_from) // setting.groups:7,} {setting.reports:7} {setting.steps:5} "
             f"{guarantee.stream_epsilon:7.3f} "
             f"{alone:6.1f} {f'{min(found):.1f} to {max(found):.1f} %':>17} {worst.advantage:8.4f} "
             f"{worst.uncertainty:9.4f} {worst.epsilon:16.4f}"
@@ -167,15 +167,15 @@ class Measured:
 
 
 def measured_until(
-    learnt_from: NDArray[np.int64],
+    learned_from: NDArray[np.int64],
     tested: NDArray[np.int64],
     setting: Setting,
     stops: Sequence[int],
 ) -> Iterator[Measured]:
-    learnt = learn_until(learnt_from, setting, stops, seed=1)
-    for steps, (guarantee, model) in zip(stops, learnt, strict=True):
+    learned = learn_until(learned_from, setting, stops, seed=1)
+    for steps, (guarantee, model) in zip(stops, learned, strict=True):
         assert guarantee.stream_epsilon is not None
-        of_both = (losses(model, each, CLASSES) for each in (learnt_from, tested))
+        of_both = (losses(model, each, CLASSES) for each in (learned_from, tested))
         yield Measured(
             steps,
             guarantee.stream_epsilon,
@@ -204,14 +204,14 @@ def draw_curves(found: dict[Setting, list[Measured]], users: int, path: Path) ->
     axes = figure.add_subplot()
     for number, (setting, points) in enumerate(found.items()):
         label = f"{users // setting.groups:,} devices, {setting.reports} report(s) of each"
-        colour, marker = COLOURS[number], "osD^v"[number]
+        color, marker = COLORS[number], "osD^v"[number]
         x, y = [one.epsilon for one in points], [one.accuracy for one in points]
-        axes.plot(x, y, color=colour, marker=marker, markersize=4, label=label)
+        axes.plot(x, y, color=color, marker=marker, markersize=4, label=label)
         if published := PAPER.get((setting.groups, setting.reports)):
             axes.plot(
                 PAPER_EPSILONS,
                 published,
-                color=colour,
+                color=color,
                 marker=marker,
                 markersize=8,
                 markerfacecolor="white",
@@ -225,7 +225,7 @@ def draw_curves(found: dict[Setting, list[Measured]], users: int, path: Path) ->
     axes.set_ylabel("accuracy on the test set, %")
     axes.set_ylim(60, 100)
     axes.set_title(
-        "MNIST, learnt by ldp_sgd: a linear model of 650 numbers", loc="left", fontsize=11
+        "MNIST, learned by ldp_sgd: a linear model of 650 numbers", loc="left", fontsize=11
     )
     axes.legend(frameon=False, fontsize=8, loc="lower right")
     tidy(axes)
@@ -233,19 +233,19 @@ def draw_curves(found: dict[Setting, list[Measured]], users: int, path: Path) ->
 
 
 def curve_rows(folder: Path, picture: Path) -> Iterator[str]:
-    learnt_from, tested = examples_of(folder)
+    learned_from, tested = examples_of(folder)
     found: dict[Setting, list[Measured]] = {}
     headings = ("devices", "reports", " steps", "epsilon", "accuracy", " TPR-FPR")
     yield " ".join(headings)
     for setting in CURVES:
         found[setting] = []
-        for one in measured_until(learnt_from, tested, setting, stops_of(setting)):
+        for one in measured_until(learned_from, tested, setting, stops_of(setting)):
             found[setting].append(one)
             yield (
-                f"{len(learnt_from) // setting.groups:7,} {setting.reports:7} {one.steps:6,} "
+                f"{len(learned_from) // setting.groups:7,} {setting.reports:7} {one.steps:6,} "
                 f"{one.epsilon:7.3f} {one.accuracy:6.1f} % {one.advantage:8.4f}"
             )
-    draw_curves(found, len(learnt_from), picture)
+    draw_curves(found, len(learned_from), picture)
 
 
 def main() -> None:

@@ -57,9 +57,9 @@ def prepare(folder: Path, output: Path) -> None:
     output.mkdir(parents=True, exist_ok=True)
     held, held_classes = read_digits(folder, "t10k")
     mean = held.mean(axis=0)
-    learnt, classes = read_digits(folder, "train")
+    learned, classes = read_digits(folder, "train")
     with gzip.GzipFile(output / "mnist.csv.gz", "wb", mtime=0) as file:
-        for line in _lines(features(learnt, mean), classes):
+        for line in _lines(features(learned, mean), classes):
             file.write(f"{line}\n".encode())
     test = features(held, mean)[::TESTED], held_classes[::TESTED]
     (output / "mnist-test.csv").write_text("".join(f"{line}\n" for line in _lines(*test)))

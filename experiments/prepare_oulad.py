@@ -31,7 +31,7 @@ from experiments.preparation import Row, write_change_log
 _FIRST_MONTH = {"B": 2, "J": 10}
 
 
-def enrolments(folder: Path) -> dict[int, list[tuple[int, int]]]:
+def enrollments(folder: Path) -> dict[int, list[tuple[int, int]]]:
     """Return periods of enrollment [start, end) by the dataset's student number.
 
     Days are proleptic ordinals. Periods may overlap (several courses) or be empty (un-registered
@@ -53,7 +53,7 @@ def enrolments(folder: Path) -> dict[int, list[tuple[int, int]]]:
 
 
 def weekly_changes(intervals: Mapping[int, Sequence[tuple[int, int]]]) -> list[Row]:
-    """Return the change log of `enrolments`, by week and then by user."""
+    """Return the change log of `enrollments`, by week and then by user."""
     first_day = min(begin for periods in intervals.values() for begin, _ in periods)
     rows: list[Row] = []
     for user, student in enumerate(sorted(intervals), start=1):
@@ -89,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--output", type=Path, default=demo_change_log(), help="(%(default)s)")
     options = parser.parse_args(arguments)
     try:
-        rows = weekly_changes(enrolments(options.folder))
+        rows = weekly_changes(enrollments(options.folder))
         write_change_log(rows, options.output)
     except OSError as error:
         parser.exit(1, f"{error.filename}: {error.strerror}\n")

@@ -103,7 +103,7 @@ class Devices(ABC, Generic[LawT]):
         """
         return None
 
-    def enrol(self, count: int, rng: np.random.Generator) -> None:
+    def enroll(self, count: int, rng: np.random.Generator) -> None:
         """Add devices; each makes its advance draws now, once and permanently.
 
         Enroll many devices at once: the cost includes that of the existing population. `rng` is

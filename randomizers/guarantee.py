@@ -44,7 +44,7 @@ class Guarantee:
         delta: Rounded up; 0 for a pure guarantee.
         unit: Part of a user's data that the epsilon is spent on: the whole "stream", a single
             "epoch" of it, or a single "value", for users whose value never changes.
-        neighbours: Pairs of inputs that cannot be told apart.
+        neighbors: Pairs of inputs that cannot be told apart.
         trust: Parties that have to be trusted, and parties that need not be.
         basis: "exact": computed from the whole output distribution; "bound": proven upper bound.
         horizons: Number of horizons covered, for a recurring job, each with fresh draws; None for
@@ -59,7 +59,7 @@ class Guarantee:
     epsilon: float
     delta: float
     unit: Literal["stream", "epoch", "value"]
-    neighbours: str
+    neighbors: str
     trust: str
     basis: Literal["exact", "bound"]
     horizons: int | None = None
@@ -117,7 +117,7 @@ class Guarantee:
         delta = f", delta {self.delta:g}" if self.delta else ""
         return (
             f"epsilon {self.epsilon:.6g}{delta} for a user's {self.spent_on} ({self.basis}); "
-            f"cannot be told apart: {self.neighbours}; trusted: {self.trust}{self._besides}"
+            f"cannot be told apart: {self.neighbors}; trusted: {self.trust}{self._besides}"
         )
 
     @property

@@ -9,7 +9,7 @@ Modules are imported when a device needs them. The state is JSON too, and identi
 >>> law |= {"epsilon": 1, "delta": 0.1, "stream_epsilon": 3}
 >>> import os
 >>> device = OneDevice("single_message", law)
->>> device.enrol(os.urandom)
+>>> device.enroll(os.urandom)
 >>> device.report(1, [7], os.urandom).tolist()
 [[7]]
 >>> OneDevice.restore("single_message", law, device.state()).epoch
@@ -119,14 +119,14 @@ class OneDevice:
     def devices(self) -> Devices[Any]:
         return self._devices
 
-    def enrol(self, read: ReadBytes) -> None:
+    def enroll(self, read: ReadBytes) -> None:
         """Make the advance draws, once and permanently; `ValueError` if already enrolled.
 
         `read` is cryptographic randomness, such as `os.urandom`; anything else in tests only.
         """
         if self._devices.population:
             raise ValueError("the device has been enrolled: drawing anew would cost its privacy")
-        self._devices.enrol(1, byte_randomness(read))
+        self._devices.enroll(1, byte_randomness(read))
 
     def report(
         self, epoch: int, value: int | bool | Sequence[int], read: ReadBytes
@@ -139,7 +139,7 @@ class OneDevice:
         is then unchanged.
         """
         if not self._devices.population:
-            raise ValueError("the device has not been enrolled: call enrol first, once")
+            raise ValueError("the device has not been enrolled: call enroll first, once")
         if not _is_value(epoch):
             raise ValueError(f"epoch {epoch!r}, must be a whole number below 2^62")
         values = self._values(value)

@@ -64,8 +64,8 @@ def stream_loss(
             return odds * root**u + 1 / (odds * root**u)
 
         # Minimal near u = -2 ln A / ln R, at one of its two neighbors of the parity of T.
-        centre = math.floor(-2 * odds.ln() / step.ln())
-        below = centre - (centre - reports) % 2
+        center = math.floor(-2 * odds.ln() / step.ln())
+        below = center - (center - reports) % 2
         least = min(same(max(u, -reports)) for u in (below, below + 2))
         other = root ** (reports % 2) + root ** -(reports % 2)
         return (same(reports) + other) / (least + other)

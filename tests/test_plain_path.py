@@ -84,7 +84,7 @@ def functions_of_a_report() -> tuple[set[tuple[str, str]], set[str]]:
         producer = stack.enter_context(
             Producer(job, Path(folder), name="plain", transport=MemoryDriver(log))
         )
-        producer.enrol(list(users))
+        producer.enroll(list(users))
         run(producer, 1)
         sys.setprofile(note)
         try:

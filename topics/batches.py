@@ -50,7 +50,7 @@ class Batch:
         fingerprint: 16 bytes; covers the job settings that change the meaning of a report.
         deployment: 16 bytes; the deployment the reports were made for.
         batch: 16 bytes, see `batch_id`; a batch that is sent again has the same ID and is dropped.
-        enrolment: 16 bytes; the producer's enrollment ID.
+        enrollment: 16 bytes; the producer's enrollment ID.
         epoch: At least 1.
         words: The reports.
         size: Fixed size that hides the number of reports; None: their actual size.
@@ -59,7 +59,7 @@ class Batch:
     fingerprint: bytes
     deployment: bytes
     batch: bytes
-    enrolment: bytes
+    enrollment: bytes
     epoch: int
     words: Words
     size: FixedSize | None = None
@@ -69,7 +69,7 @@ class Batch:
             fingerprint=self.fingerprint,
             deployment=self.deployment,
             batch=self.batch,
-            enrolment=self.enrolment,
+            enrollment=self.enrollment,
         )
         check_range("epoch", self.epoch, 1)
 
@@ -86,7 +86,7 @@ def encode_batch(batch: Batch) -> bytes:
         batch.fingerprint,
         batch.deployment,
         batch.batch,
-        batch.enrolment,
+        batch.enrollment,
         batch.epoch,
         *fields,
         payload=payload,
@@ -95,7 +95,7 @@ def encode_batch(batch: Batch) -> bytes:
 
 def decode_batch(data: bytes) -> Batch:
     """Decode a batch; its words are read-only views of `data`."""
-    fingerprint, deployment, batch, enrolment, epoch, encoding, *fields = _BATCH.open(data)
+    fingerprint, deployment, batch, enrollment, epoch, encoding, *fields = _BATCH.open(data)
     size: FixedSize | None = None
     if encoding < PLAIN_ENCODINGS:
         words = unpack_words(data, _BATCH.size, encoding, *fields)
@@ -103,7 +103,7 @@ def decode_batch(data: bytes) -> Batch:
         from dpstream.topics.fixed_sizes import unpack_sized
 
         words, size = unpack_sized(data, _BATCH.size, encoding, *fields)
-    return Batch(fingerprint, deployment, batch, enrolment, epoch, words, size)
+    return Batch(fingerprint, deployment, batch, enrollment, epoch, words, size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class Punctuation:
     """A producer's statement that it has sent all batches of an epoch.
 
     Attributes:
-        enrolment: 16 bytes; the producer's enrollment ID.
+        enrollment: 16 bytes; the producer's enrollment ID.
         epoch: At least 1.
         batches: Number of batches sent for the epoch, at most 2^32 - 1.
         contributors: Devices present, whether or not a report was due.
@@ -121,7 +121,7 @@ class Punctuation:
 
     fingerprint: bytes
     deployment: bytes
-    enrolment: bytes
+    enrollment: bytes
     epoch: int
     batches: int
     contributors: int
@@ -130,7 +130,7 @@ class Punctuation:
 
     def __post_init__(self) -> None:
         check_identities(
-            fingerprint=self.fingerprint, deployment=self.deployment, enrolment=self.enrolment
+            fingerprint=self.fingerprint, deployment=self.deployment, enrollment=self.enrollment
         )
         if len(self.drawing) != DRAWING_BYTES:
             raise CodecError(f"drawing has {len(self.drawing)} bytes, must have {DRAWING_BYTES}")
@@ -144,7 +144,7 @@ def encode_punctuation(punctuation: Punctuation) -> bytes:
     return _PUNCTUATION.seal(
         punctuation.fingerprint,
         punctuation.deployment,
-        punctuation.enrolment,
+        punctuation.enrollment,
         punctuation.epoch,
         punctuation.contributors,
         punctuation.population,
@@ -154,11 +154,11 @@ def encode_punctuation(punctuation: Punctuation) -> bytes:
 
 
 def decode_punctuation(data: bytes) -> Punctuation:
-    fingerprint, deployment, enrolment, epoch, contributors, population, batches, drawing = (
+    fingerprint, deployment, enrollment, epoch, contributors, population, batches, drawing = (
         _PUNCTUATION.open(data)
     )
     if len(data) != _PUNCTUATION.size:
         raise CodecError(f"punctuation with {len(data) - _PUNCTUATION.size} bytes of payload")
     return Punctuation(
-        fingerprint, deployment, enrolment, epoch, batches, contributors, population, drawing
+        fingerprint, deployment, enrollment, epoch, batches, contributors, population, drawing
     )

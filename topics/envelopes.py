@@ -57,7 +57,7 @@ HEADER_BYTES: Final = _HEADER.size
 _NO_KEY = bytes(KEY_ID_BYTES)
 _EPOCH_MAX = 2**63 - 1
 _COUNT_TYPE = np.dtype("<u2")
-_ENROLS_OFFSET = 2 * IDENTITY_BYTES
+_ENROLLS_OFFSET = 2 * IDENTITY_BYTES
 
 
 class EnvelopeError(ValueError):
@@ -91,13 +91,13 @@ class Envelopes:
     @property
     def reports(self) -> NDArray[np.uint8]:
         """Report IDs, shape (envelopes, 16)."""
-        return self.rows[:, IDENTITY_BYTES:_ENROLS_OFFSET]
+        return self.rows[:, IDENTITY_BYTES:_ENROLLS_OFFSET]
 
     @property
-    def enrols(self) -> NDArray[np.bool_]:
+    def enrolls(self) -> NDArray[np.bool_]:
         """True for devices without an acknowledged envelope in the horizon."""
-        enrols: NDArray[np.bool_] = self.rows[:, _ENROLS_OFFSET] == 1
-        return enrols
+        enrolls: NDArray[np.bool_] = self.rows[:, _ENROLLS_OFFSET] == 1
+        return enrolls
 
     @property
     def contents(self) -> NDArray[np.uint8]:
@@ -105,10 +105,10 @@ class Envelopes:
         return self.rows[:, ENVELOPE_OVERHEAD:]
 
 
-def encode_envelope(device: bytes, report: bytes, enrols: bool, content: bytes) -> bytes:
+def encode_envelope(device: bytes, report: bytes, enrolls: bool, content: bytes) -> bytes:
     if len(device) != IDENTITY_BYTES or len(report) != IDENTITY_BYTES:
         raise EnvelopeError(f"ids of device and report must have {IDENTITY_BYTES} bytes")
-    envelope = b"".join((device, report, b"\1" if enrols else b"\0", content))
+    envelope = b"".join((device, report, b"\1" if enrolls else b"\0", content))
     if len(envelope) > ENVELOPE_MAX:
         raise EnvelopeError(f"envelope of {len(envelope)} bytes, at most {ENVELOPE_MAX} can be")
     return envelope
@@ -156,8 +156,8 @@ def decode_body(data: bytes) -> Envelopes:
             f"{size} bytes"
         )
     rows = np.frombuffer(data, np.uint8, offset=HEADER_BYTES).reshape(count, size)
-    if rows[:, _ENROLS_OFFSET].max() > 1:
-        raise EnvelopeError("envelope that says neither that its device enrols nor that it has")
+    if rows[:, _ENROLLS_OFFSET].max() > 1:
+        raise EnvelopeError("envelope that says neither that its device enrolls nor that it has")
     return Envelopes(deployment, fingerprint, epoch, key if sealed else None, rows)
 
 

@@ -57,7 +57,7 @@ class RecordType(IntEnum):
     PARTIAL = 5
     SEALED_BATCH = 6
     LOOSE_BATCH = 7
-    ENROLMENTS = 8
+    ENROLLMENTS = 8
     WATERMARK = 9
 
 

@@ -31,7 +31,7 @@ REPORT_ID_BYTES: Final = 16
 COLLECTOR_KEY_BYTES: Final = 32
 
 _BATCH = Frame(RecordType.LOOSE_BATCH, f"QII{KEY_ID_BYTES}s")
-_ENROLMENTS = Frame(RecordType.ENROLMENTS, "Q")
+_ENROLLMENTS = Frame(RecordType.ENROLLMENTS, "Q")
 _WATERMARK = Frame(RecordType.WATERMARK, "16sQ")
 _TAG_TYPE = np.dtype("<u8")
 _NO_KEY = bytes(KEY_ID_BYTES)
@@ -139,7 +139,7 @@ def decode_loose_batch(data: bytes) -> LooseBatch:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Enrolments:
+class Enrollments:
     """Devices that report for the first time in a horizon, or repeat that they do.
 
     Attributes:
@@ -158,23 +158,23 @@ class Enrolments:
         check_range("number of tags", len(self.tags), 1)
 
 
-def encode_enrolments(enrolments: Enrolments) -> bytes:
-    return _ENROLMENTS.seal(
-        enrolments.fingerprint,
-        enrolments.deployment,
-        enrolments.epoch,
-        payload=enrolments.tags.astype(_TAG_TYPE).tobytes(),
+def encode_enrollments(enrollments: Enrollments) -> bytes:
+    return _ENROLLMENTS.seal(
+        enrollments.fingerprint,
+        enrollments.deployment,
+        enrollments.epoch,
+        payload=enrollments.tags.astype(_TAG_TYPE).tobytes(),
     )
 
 
-def decode_enrolments(data: bytes) -> Enrolments:
+def decode_enrollments(data: bytes) -> Enrollments:
     """Decode enrollments; the tags are a read-only view of `data`."""
-    fingerprint, deployment, epoch = _ENROLMENTS.open(data)
-    length = len(data) - _ENROLMENTS.size
+    fingerprint, deployment, epoch = _ENROLLMENTS.open(data)
+    length = len(data) - _ENROLLMENTS.size
     if length % TAG_BYTES:
         raise CodecError(f"{length} bytes of tags, of which each has {TAG_BYTES}")
-    tags = np.frombuffer(data, _TAG_TYPE, offset=_ENROLMENTS.size)
-    return Enrolments(fingerprint, deployment, epoch, tags)
+    tags = np.frombuffer(data, _TAG_TYPE, offset=_ENROLLMENTS.size)
+    return Enrollments(fingerprint, deployment, epoch, tags)
 
 
 @dataclass(frozen=True, slots=True)

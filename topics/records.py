@@ -31,8 +31,8 @@ PRODUCER_NAME_MAX = 200
 _IDENTITY = re.compile("[0-9a-f]{32}")
 _HEADER = "dpstream-"
 _DECIMAL = re.compile("0|[1-9][0-9]{0,18}")
-_REGISTRATION_KEYS = {"deployment": str, "name": str, "enrolment": str, "first_epoch": int}
-_FAREWELL_KEYS = {"deployment": str, "enrolment": str, "last_epoch": int}
+_REGISTRATION_KEYS = {"deployment": str, "name": str, "enrollment": str, "first_epoch": int}
+_FAREWELL_KEYS = {"deployment": str, "enrollment": str, "last_epoch": int}
 _DRAIN_KEYS = {"deployment": str, "partition": int, "end": int}
 _DISMISSAL_KEYS = {"deployment": str, "end": int}
 
@@ -43,17 +43,17 @@ class Registration:
 
     Attributes:
         name: Of the producer, 1 to 200 printable characters.
-        enrolment: 16 bytes, random; included in all records of the producer.
+        enrollment: 16 bytes, random; included in all records of the producer.
         first_epoch: At least 1.
     """
 
     deployment: bytes
     name: str
-    enrolment: bytes
+    enrollment: bytes
     first_epoch: int
 
     def __post_init__(self) -> None:
-        check_identities(deployment=self.deployment, enrolment=self.enrolment)
+        check_identities(deployment=self.deployment, enrollment=self.enrollment)
         check_range("first_epoch", self.first_epoch, 1)
         if not 1 <= len(self.name) <= PRODUCER_NAME_MAX or not self.name.isprintable():
             raise CodecError(
@@ -65,7 +65,7 @@ class Registration:
             "registration",
             deployment=self.deployment.hex(),
             name=self.name,
-            enrolment=self.enrolment.hex(),
+            enrollment=self.enrollment.hex(),
             first_epoch=self.first_epoch,
         )
 
@@ -79,7 +79,7 @@ class Registration:
         return cls(
             _identity(body, "deployment"),
             body["name"],
-            _identity(body, "enrolment"),
+            _identity(body, "enrollment"),
             body["first_epoch"],
         )
 
@@ -92,23 +92,23 @@ class Farewell:
     which is called retiring the producer.
 
     Attributes:
-        enrolment: 16 bytes.
+        enrollment: 16 bytes.
         last_epoch: The producer's last epoch with reports; 0 if it has none.
     """
 
     deployment: bytes
-    enrolment: bytes
+    enrollment: bytes
     last_epoch: int
 
     def __post_init__(self) -> None:
-        check_identities(deployment=self.deployment, enrolment=self.enrolment)
+        check_identities(deployment=self.deployment, enrollment=self.enrollment)
         check_range("last_epoch", self.last_epoch, 0)
 
     def to_bytes(self) -> bytes:
         return _dump(
             "farewell",
             deployment=self.deployment.hex(),
-            enrolment=self.enrolment.hex(),
+            enrollment=self.enrollment.hex(),
             last_epoch=self.last_epoch,
         )
 
@@ -119,7 +119,7 @@ class Farewell:
     @classmethod
     def _from_json(cls, body: dict[str, Any]) -> Farewell:
         _check_shape(body, "farewell", _FAREWELL_KEYS)
-        return cls(_identity(body, "deployment"), _identity(body, "enrolment"), body["last_epoch"])
+        return cls(_identity(body, "deployment"), _identity(body, "enrollment"), body["last_epoch"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +213,7 @@ class Reason(StrEnum):
     """Unsupported version of the format."""
     OVERSIZED = "oversized"
     """Larger than the maximum record size."""
-    ENROLMENT = "enrolment"
+    ENROLLMENT = "enrollment"
     """Producer not registered, or not for this epoch."""
     EPOCH = "epoch"
     """Epoch out of range or in another partition."""

@@ -68,7 +68,7 @@ def counted_epochs(job: DeployedJob, log: ItemLog, seed: int) -> list[CountedEpo
         with Producer(
             job, None, name="simulation", transport=driver, generators=generators
         ) as producer:
-            producer.enrol(log.users)
+            producer.enroll(log.users)
             for epoch, values in enumerate(log.values_by_epoch(), 1):
                 producer.report_all(epoch, values)
                 producer.close(epoch)
@@ -104,7 +104,7 @@ def _report_unnamed(
             transport=driver,
             generators=generators_of(generators, number),
         ) as producer:
-            producer.enrol_unnamed(len(part))
+            producer.enroll_unnamed(len(part))
             producer.report_all(1, part)
             producer.close(1)
 
@@ -114,7 +114,7 @@ def _added_up(
 ) -> CountedEpoch:
     (values,) = log.values_by_epoch()
     devices, aggregator = job.randomizer(), job.aggregator()
-    devices.enrol(len(values), generators("enrol", 0))
+    devices.enroll(len(values), generators("enroll", 0))
     reports = devices.report(1, values, None, generators("report", 1))
     if isinstance(reports, CountedWords):
         aggregator.add(1, reports.values, reports.counts)

@@ -12,7 +12,7 @@ from dpstream.pipeline.plots import INSTALL, PlotError, save_figure, tidy
 from dpstream.pipeline.simulation.simulated_job import Simulation, simulate
 from experiments.evaluation.columns import series_of
 from experiments.evaluation.experiment import Case
-from experiments.evaluation.plots import COLOURS
+from experiments.evaluation.plots import COLORS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -46,11 +46,11 @@ def draw_curves(simulation: Simulation) -> Figure:
     )
     figure = Figure(figsize=(10, 5.6), layout="constrained")
     axes = figure.add_subplot()
-    largest = np.argsort(-truth.mean(axis=0), kind="stable")[: len(COLOURS)]
-    for item, colour in zip(np.sort(largest).tolist(), COLOURS, strict=False):
-        axes.fill_between(epochs, low[:, item], high[:, item], color=colour, alpha=0.2, linewidth=0)
-        axes.plot(epochs, values[:, item], color=colour, linewidth=1.4, label=labels[item])
-        axes.plot(epochs, truth[:, item], color=colour, linewidth=1.2, linestyle=(0, (4, 2)))
+    largest = np.argsort(-truth.mean(axis=0), kind="stable")[: len(COLORS)]
+    for item, color in zip(np.sort(largest).tolist(), COLORS, strict=False):
+        axes.fill_between(epochs, low[:, item], high[:, item], color=color, alpha=0.2, linewidth=0)
+        axes.plot(epochs, values[:, item], color=color, linewidth=1.4, label=labels[item])
+        axes.plot(epochs, truth[:, item], color=color, linewidth=1.2, linestyle=(0, (4, 2)))
     axes.plot([], [], color="#555555", linewidth=1.2, linestyle=(0, (4, 2)), label="truth")
     axes.fill_between([], [], [], color="#555555", alpha=0.2, label="95 % interval")
     axes.set_xlabel("epoch")

@@ -222,9 +222,9 @@ class SelectionSets(DrawnItems):
     def _draw(
         self, users: int, size: int, slots: int, rng: np.random.Generator
     ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        favourite = int(self._generator().integers(size))
+        favorite = int(self._generator().integers(size))
         held = rng.random((users, size)) < 0.5
-        held[:, favourite] = True
+        held[:, favorite] = True
         if slots >= size:
             owners, items = np.nonzero(held)
             return owners, items

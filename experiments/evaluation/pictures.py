@@ -27,19 +27,19 @@ from experiments.evaluation.columns import Array
 from experiments.evaluation.counted import CountedEpoch, counted_epochs
 from experiments.evaluation.counted_answers import SHARES, item_intervals
 from experiments.evaluation.experiment import Case
-from experiments.evaluation.plots import COLOURS
+from experiments.evaluation.plots import COLORS
 
 if TYPE_CHECKING:
     from matplotlib.colors import Colormap, PowerNorm
     from matplotlib.figure import Figure
 
 _LISTED: Final = 20
-_TRUTH, _ESTIMATE = COLOURS[1], COLOURS[0]
+_TRUTH, _ESTIMATE = COLORS[1], COLORS[0]
 _USERS: Final = "{x:,.0f}"
 # Share of users at each end, with rare values, that a distribution leaves out.
 _TAIL: Final = 0.002
 _MOST_PIXELS: Final = 512
-_COLOURS_OF_A_MAP: Final = 24
+_COLORS_OF_A_MAP: Final = 24
 _DOTS: Final = 110
 _PALETTE: Final = 128
 _DOTS_OF_MANY: Final = 72
@@ -123,7 +123,7 @@ def _write_maps(cases: Sequence[Case], path: Path) -> Path:
             (panels[0, 0], epoch.truth, f"{case.data}, truth"),
             (panels[place], values, title),
         ):
-            panel.imshow(_blocks_of(cells, grid), norm=norm, cmap=_colours())
+            panel.imshow(_blocks_of(cells, grid), norm=norm, cmap=_colors())
             panel.set_title(name, loc="left", fontsize=8)
     _save(figure, path, dots=_DOTS_OF_MANY, palette=_PALETTE_OF_MANY)
     return path
@@ -154,7 +154,7 @@ def _draw_items(figure: Figure, epoch: CountedEpoch, domain: ValueDomain, name: 
         places,
         values[largest],
         xerr=half_width,
-        color=COLOURS[5],
+        color=COLORS[5],
         error_kw={"ecolor": _ESTIMATE, "capsize": 2, "linewidth": 1.2},
         label="estimate, 95 % interval",
     )
@@ -187,7 +187,7 @@ def _draw_items(figure: Figure, epoch: CountedEpoch, domain: ValueDomain, name: 
         line,
         line - half_width,
         line + half_width,
-        color=COLOURS[4],
+        color=COLORS[4],
         alpha=0.35,
         linewidth=0,
         zorder=3,
@@ -248,7 +248,7 @@ def _draw_distribution(
     upper.yaxis.set_major_formatter(_USERS)
     upper.legend(frameon=False, fontsize=9, loc="lower right")
     lower.fill_between(
-        ends, -margin, margin, color=COLOURS[4], alpha=0.35, linewidth=0, label="95 % interval"
+        ends, -margin, margin, color=COLORS[4], alpha=0.35, linewidth=0, label="95 % interval"
     )
     lower.plot(ends, estimates - truth, color=_ESTIMATE, linewidth=1.0, label="estimate - truth")
     lower.axhline(0, color=_TRUTH, linewidth=1.2, linestyle=(0, (4, 3)))
@@ -280,7 +280,7 @@ def _draw_map(
         image = axes.imshow(
             cells,
             norm=norm,
-            cmap=_colours(),
+            cmap=_colors(),
             interpolation="nearest",
             extent=(-0.5, grid[1] - 0.5, grid[0] - 0.5, -0.5),
         )
@@ -319,8 +319,8 @@ def _scale(before: Array) -> PowerNorm:
     return PowerNorm(0.5, 0.0, float(np.quantile(before[before > 0], 0.995)))
 
 
-def _colours() -> Colormap:
+def _colors() -> Colormap:
     """Return a map of distinguishable colors."""
     from matplotlib import colormaps
 
-    return colormaps["cividis"].resampled(_COLOURS_OF_A_MAP)
+    return colormaps["cividis"].resampled(_COLORS_OF_A_MAP)

@@ -34,7 +34,7 @@ _LOSS = "exact privacy loss of a user's whole stream"
 _ERROR = "root mean squared error, users"
 
 # Okabe and Ito's colors, which color-blind readers can distinguish.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 _GREY = "#555555"
 _MARKERS = "osD^vPX"
 
@@ -133,22 +133,22 @@ def _draw_curves(axes: Axes, title: str, curves: Sequence[_Curve]) -> None:
     labels = list(dict.fromkeys(curve.label for curve in curves))
     estimates = list(dict.fromkeys(curve.estimate for curve in curves))
     for curve in curves:
-        colour = COLOURS[labels.index(curve.label) % len(COLOURS)]
+        color = COLORS[labels.index(curve.label) % len(COLORS)]
         axes.errorbar(
             curve.at,
             [line.rmse for line in curve.lines],
             [2 * (line.standard_error or 0) for line in curve.lines],
-            color=colour,
+            color=color,
             capsize=2,
             linestyle="",
             **_marker(estimates.index(curve.estimate)),
         )
         if not np.isnan(expected := _expected(curve.lines)).all():
-            axes.plot(curve.at, expected, color=colour, linewidth=1.4, zorder=1)
+            axes.plot(curve.at, expected, color=color, linewidth=1.4, zorder=1)
     # A color for each label, a marker for each estimate.
     for number, label in enumerate(labels if len(labels) > 1 else ()):
-        colour = COLOURS[number % len(COLOURS)]
-        axes.plot([], [], "s", color=colour, markersize=8, label=label)
+        color = COLORS[number % len(COLORS)]
+        axes.plot([], [], "s", color=color, markersize=8, label=label)
     for number, estimate in enumerate(estimates):
         axes.plot([], [], color=_GREY, linestyle="", label=estimate, **_marker(number))
     axes.plot([], [], color=_GREY, linewidth=1.4, label="predicted")
@@ -165,11 +165,11 @@ def _draw_curves(axes: Axes, title: str, curves: Sequence[_Curve]) -> None:
 
 def _draw_selected(axes: Axes, title: str, curves: Sequence[_Curve]) -> None:
     for number, curve in enumerate(curves):
-        colour = COLOURS[number % len(COLOURS)]
+        color = COLORS[number % len(COLORS)]
         axes.plot(
             curve.at,
             [np.nan if line.selected is None else line.selected for line in curve.lines],
-            color=colour,
+            color=color,
             linestyle="",
             **_marker(0),
         )
@@ -177,7 +177,7 @@ def _draw_selected(axes: Axes, title: str, curves: Sequence[_Curve]) -> None:
             np.nan if line.predicted_selected is None else line.predicted_selected
             for line in curve.lines
         ]
-        axes.plot(curve.at, expected, color=colour, linewidth=1.4, zorder=1, label=curve.label)
+        axes.plot(curve.at, expected, color=color, linewidth=1.4, zorder=1, label=curve.label)
     axes.set_xscale("log")
     axes.set_xlabel(title)
     axes.set_ylabel("trials that tell the item most users hold (lines: expected)")
@@ -187,13 +187,13 @@ def _draw_selected(axes: Axes, title: str, curves: Sequence[_Curve]) -> None:
 
 def _draw_messages(axes: Axes, lines: Sequence[Line], varying: Sequence[Mapping[str, Any]]) -> None:
     for number, (line, variable) in enumerate(zip(lines, varying, strict=True)):
-        colour, marker = COLOURS[number % len(COLOURS)], _MARKERS[number % len(_MARKERS)]
+        color, marker = COLORS[number % len(COLORS)], _MARKERS[number % len(_MARKERS)]
         axes.errorbar(
             [line.messages or np.nan],
             [line.rmse],
             [2 * (line.standard_error or 0)],
             fmt=marker,
-            color=colour,
+            color=color,
             capsize=2,
             label=_said(variable),
         )
@@ -202,7 +202,7 @@ def _draw_messages(axes: Axes, lines: Sequence[Line], varying: Sequence[Mapping[
                 line.predicted_messages,
                 line.predicted_rmse,
                 marker,
-                color=colour,
+                color=color,
                 fillstyle="none",
                 markersize=12,
                 zorder=1,
@@ -231,12 +231,12 @@ def _draw_cases(axes: Axes, lines: Sequence[Line], varying: Sequence[Mapping[str
         places,
         xerr=[2 * (line.standard_error or 0) for line in lines],
         fmt=_MARKERS[0],
-        color=COLOURS[0],
+        color=COLORS[0],
         capsize=2,
         label="measured",
     )
     if not np.isnan(expected := _expected(lines)).all():
-        axes.plot(expected, places, "|", markersize=14, color=COLOURS[1], label="predicted")
+        axes.plot(expected, places, "|", markersize=14, color=COLORS[1], label="predicted")
     axes.set_yticks(places, [_said(variable) or "measured" for variable in varying])
     axes.invert_yaxis()
     axes.set_xscale("log")

@@ -201,7 +201,7 @@ def _curator(job: DeployedJob) -> Mapping[str, float]:
     epsilon, delta = (getattr(asked, name, 0.0) for name in ("epsilon", "delta"))
     if not epsilon or not delta or getattr(asked, "items", 1) != 1:
         return {}
-    if getattr(asked, "neighbours", "replacement") == "removal":
+    if getattr(asked, "neighbors", "replacement") == "removal":
         return {
             CURATOR: exact_deviation(epsilon, delta),
             CURATOR_PUBLISHED: published_deviation(epsilon, delta),

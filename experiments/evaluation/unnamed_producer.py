@@ -34,8 +34,8 @@ class _Unnamed(dict[str, int]):
 class UnnamedProducer(Producer):
     """An in-memory producer of unnamed devices, all present at every epoch."""
 
-    def enrol_unnamed(self, count: int) -> None:
-        self._randomizer.enrol(count, self._generators("enrol", 0))
+    def enroll_unnamed(self, count: int) -> None:
+        self._randomizer.enroll(count, self._generators("enroll", 0))
         self._positions = _Unnamed(count)
         self._grow()
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dpstream.pipeline.audit.audits import AuditOutcome, Finding
 from dpstream.pipeline.conformance.cases import Case, Stream
-from dpstream.pipeline.conformance.divergences import divergence, exponential, neighbours_of
+from dpstream.pipeline.conformance.divergences import divergence, exponential, neighbors_of
 from dpstream.randomizers.guarantee import Guarantee
 
 ATTACK = "likelihood ratios"
@@ -41,7 +41,7 @@ def largest_loss(case: Case, guarantee: Guarantee) -> Finding:
     factor = exponential(guarantee.epsilon, rounded_up=False)
     delta, certain = Fraction(guarantee.delta), float(factor)
     largest, exceeded = 0.0, None
-    for one, other in neighbours_of(case, guarantee):
+    for one, other in neighbors_of(case, guarantee):
         ratio = _ratio(shares[one], shares[other], guarantee.delta)
         if ratio > certain * (1 - _CERTAIN):
             if divergence(laws[one], laws[other], factor) > delta:

@@ -27,7 +27,7 @@ def draw_histories(
     report in a single epoch; identity is then irrelevant, as there is nothing to link the report
     with. Returns one trial per device; None if reports do not identify their device.
     """
-    devices.enrol(trials, coins)
+    devices.enroll(trials, coins)
     tables: list[tuple[Reports, ...]] = []
     codes = np.zeros((trials, len(stream)), np.intp)
     for index, value in enumerate(stream):
@@ -44,7 +44,7 @@ def draw_histories(
 
 def draw_alone(devices: Devices[Any], stream: Stream, coins: np.random.Generator) -> Sight:
     """Draw the reports of one device with these values, by epoch."""
-    devices.enrol(1, coins)
+    devices.enroll(1, coins)
     return tuple(
         _reports(written_out(devices.report(epoch, np.array([value]), None, coins)))
         for epoch, value in enumerate(stream, 1)

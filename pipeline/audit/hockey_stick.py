@@ -184,9 +184,9 @@ def share_of_guesses_for(
 
 def choose_guess(one: Sights, other: Sights, delta: float, false_alarm: float) -> Guess:
     """Choose the guess with the largest bound on training trials, of scores learned on half."""
-    (learnt, tried), (other_learnt, other_tried) = one.halves(), other.halves()
+    (learned, tried), (other_learned, other_tried) = one.halves(), other.halves()
     guesses = [
-        _best_thresholds(learn(learnt, other_learnt), tried, other_tried, delta, false_alarm)
+        _best_thresholds(learn(learned, other_learned), tried, other_tried, delta, false_alarm)
         for learn in (_by_sight, _by_epoch, _by_words, _by_sums)
     ]
     return max(guesses, key=lambda guess: guess.bound)

@@ -44,8 +44,8 @@ def attack_law(deployed: DeployedJob, calibrated: DeployedJob) -> Iterator[Findi
     """Compare the constants of a deployed job with those computed here from its parameters."""
     runs, promised = deployed.guarantee, calibrated.guarantee
     reason = ""
-    if (runs.unit, runs.neighbours) != (promised.unit, promised.neighbours):
-        reason = f"its law is about another unit or other neighbours than {promised.neighbours}"
+    if (runs.unit, runs.neighbors) != (promised.unit, promised.neighbors):
+        reason = f"its law is about another unit or other neighbors than {promised.neighbors}"
     elif runs.epsilon > promised.epsilon * _OFF or runs.delta > promised.delta * _OFF:
         reason = (
             f"its constants lose epsilon {runs.epsilon:.9g}, delta {runs.delta:.9g}; its "

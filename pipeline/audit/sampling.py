@@ -17,7 +17,7 @@ from dpstream.pipeline.audit.hockey_stick import (
 )
 from dpstream.pipeline.audit.targets import Target
 from dpstream.pipeline.conformance.cases import Stream
-from dpstream.pipeline.conformance.divergences import differ_by_removal, neighbours
+from dpstream.pipeline.conformance.divergences import differ_by_removal, neighbors
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.values.examples import ExampleDomain
 from dpstream.randomizers.guarantee import Guarantee, held_or_nothing
@@ -29,10 +29,10 @@ def candidate_pairs(
     """Return neighbors of a guarantee, in both orders, as candidates for the worst pair."""
     streams = list(dict.fromkeys(_streams(some_values(job), guarantee, epochs)))
     slots = job.domain.slots
-    by_removal = slots is not None and guarantee.neighbours.startswith(held_or_nothing(slots))
+    by_removal = slots is not None and guarantee.neighbors.startswith(held_or_nothing(slots))
     return [
         (one, other)
-        for one, other in neighbours(streams, guarantee)
+        for one, other in neighbors(streams, guarantee)
         if not by_removal or differ_by_removal(one, other)
     ]
 
@@ -123,7 +123,7 @@ class Sample:
             yield Finding(
                 self.subject,
                 attack,
-                f"{seen}: {trials:,} trials of two neighbours{self._power(false_alarm)}",
+                f"{seen}: {trials:,} trials of two neighbors{self._power(false_alarm)}",
                 AuditOutcome.CONVICTED if convicted else AuditOutcome.CONSISTENT,
                 claimed=self.guarantee.epsilon,
                 delta=self.guarantee.delta,

@@ -140,7 +140,7 @@ class Windows:
             identifiers=lambda: coins.bytes(16),
         )
         users = max(self.job.shuffle.minimum, 1)
-        producer.enrol([str(user) for user in range(users)])
+        producer.enroll([str(user) for user in range(users)])
         nothing = _nothing(self.job)
         for epoch, value in enumerate(stream * trials, 1):
             producer.report_all(epoch, np.array([value, *[nothing] * (users - 1)]))

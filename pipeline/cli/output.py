@@ -164,7 +164,7 @@ def guarantee_pairs(guarantee: Guarantee) -> Iterable[tuple[str, str]]:
             f"epsilon {shuffled.epsilon:.6g}, delta {shuffled.delta:.3g} for users whose producers "
             f"are in every window, among {shuffled.contributors:,} of them; for others that above",
         )
-    yield "neighbours", guarantee.neighbours
+    yield "neighbors", guarantee.neighbors
     yield "public", "who is enrolled from when until when, and who reports at which epoch"
     yield "trusted", guarantee.trust
     yield "basis", guarantee.basis

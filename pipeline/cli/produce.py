@@ -38,7 +38,7 @@ from dpstream.pipeline.devices.live import LiveSource
 from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.devices.producer_input import (
     LiveProducer,
-    enrolment,
+    enrollment,
     produce_change_log,
     produce_live,
 )
@@ -176,7 +176,7 @@ def produce(
         change_log = load_input(
             deployed, Path(input), users, to_epoch, skip_bad_rows=skip_bad_rows, form=form
         )
-        tell(enrolment(change_log))
+        tell(enrollment(change_log))
         with opened() as producer, progress_bar() as progress:
             begun = producer.closed_epoch
             bar = progress.add_task("epochs", total=change_log.last_epoch, completed=begun)

@@ -45,7 +45,7 @@ def say_produced(
         epochs = f"epoch {last}" if first == last else f"epochs {first} to {last}"
         say(f"{plural(len(producer.users), 'user')}, {epochs}: drawn and sent")
     if strangers and not as_json:
-        say(f"{strangers_said(strangers)}; put them on the roster (--users) to enrol them")
+        say(f"{strangers_said(strangers)}; put them on the roster (--users) to enroll them")
     if producer.frozen and producer.job.change_limit is not None and not as_json:
         say(
             f"{plural(producer.frozen, 'device')} frozen, having changed more often than the job "

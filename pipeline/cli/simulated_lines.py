@@ -17,7 +17,7 @@ from dpstream.pipeline.cli.output import (
     say_pairs,
 )
 from dpstream.pipeline.devices.item_log import ValueLog
-from dpstream.pipeline.devices.producer_input import enrolment, value_notices
+from dpstream.pipeline.devices.producer_input import enrollment, value_notices
 from dpstream.pipeline.results.coverage import (
     coverage_lines,
     coverage_over_time,
@@ -134,7 +134,7 @@ def _show_trials(simulations: Sequence[Simulation], log: ValueLog) -> None:
     for notice in (*explained, *value_notices(log, first.job.domain)):
         say(f"\nnote: {notice}")
     say("\nprivacy", "bold")
-    say_pairs([*guarantee_pairs(first.job.guarantee), ("enrolled", enrolment(log))])
+    say_pairs([*guarantee_pairs(first.job.guarantee), ("enrolled", enrollment(log))])
 
 
 def _summary(simulations: Sequence[Simulation], log: ValueLog) -> Iterator[tuple[str, str]]:

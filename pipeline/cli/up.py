@@ -64,7 +64,7 @@ from dpstream.pipeline.jobs.epoch_words import period
 from dpstream.pipeline.jobs.job_files import load_job
 from dpstream.pipeline.operations.losses import UnaskedError
 from dpstream.pipeline.operations.restarted_processes import ProcessError
-from dpstream.pipeline.operations.signals import SignalledError
+from dpstream.pipeline.operations.signals import SignaledError
 from dpstream.pipeline.operations.up.job_run import UpSettings
 from dpstream.pipeline.operations.up.outcome import Outcome, next_steps, summary
 from dpstream.pipeline.operations.up.run_up import run_up
@@ -96,7 +96,7 @@ Browser = Annotated[
 
 _DEMO_FOLDER = Path("dpstream-demo")
 _DEMO_CREDIT = "OULAD (Kuzilek, Hlosta and Zdrahal, 2017), CC BY 4.0"
-_SIGNALLED = 128
+_SIGNALED = 128
 
 
 @takes_input_flags
@@ -288,9 +288,9 @@ def _run(
             # Asked when all processes have ended: Ctrl-C at the prompt leaves nothing behind.
             ask("\n".join(error.losses), "nothing is deployed, and nobody is charged")
             run_up(replace(settings, agreed=True), screen(), finished)
-    except SignalledError as error:
+    except SignaledError as error:
         tell(f"{error}; the processes have ended, and nothing was written")
-        raise typer.Exit(_SIGNALLED + error.number) from None
+        raise typer.Exit(_SIGNALED + error.number) from None
     except ProcessError as error:
         tell(f"error: {error}")
         raise typer.Exit(1) from None

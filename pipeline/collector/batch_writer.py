@@ -249,7 +249,7 @@ class Gathering:
         Returns the time of the last append by the broker's clock, None without reports.
         """
         job = self.intake.job
-        await self._write_all(job.topic(Role.DEVICES), 0, taken.enrolments)
+        await self._write_all(job.topic(Role.DEVICES), 0, taken.enrollments)
         partition = job.topics.partition_of(gate.epoch)
         return await self._write_all(job.topic(Role.REPORTS), partition, taken.batches)
 

@@ -35,9 +35,9 @@ from dpstream.topics.loose_batches import (
     LOOSE_PAYLOAD_TARGET,
     REPORT_ID_BYTES,
     TAG_BYTES,
-    Enrolments,
+    Enrollments,
     LooseBatch,
-    encode_enrolments,
+    encode_enrollments,
     encode_loose_batch,
     subject_of_device,
     subject_of_token,
@@ -101,13 +101,13 @@ class Taken:
 
     Attributes:
         refusals: For each body, the rejection or None.
-        enrolments: Records to be acknowledged before any of the batches is written.
+        enrollments: Records to be acknowledged before any of the batches is written.
         batches: Records with the reports of all accepted bodies.
         reports: Number of these reports.
     """
 
     refusals: Sequence[HttpResponse | None]
-    enrolments: Sequence[bytes] = ()
+    enrollments: Sequence[bytes] = ()
     batches: Sequence[bytes] = ()
     reports: int = 0
 
@@ -228,7 +228,7 @@ class Intake:
             who = [_DEVICE + devices[index] for index in taken]
         return Taken(
             refusals,
-            list(self._enrolments(gate.epoch, rows, who)),
+            list(self._enrollments(gate.epoch, rows, who)),
             list(self._batches(gate, rows, who)),
             len(rows),
         )
@@ -275,21 +275,21 @@ class Intake:
         yield from self._foreign(epoch, slots, in_use, ends, first, middle)
         yield from self._foreign(epoch, slots, in_use, ends, middle, last)
 
-    def _enrolments(
+    def _enrollments(
         self, epoch: int, rows: NDArray[np.uint8], who: Sequence[bytes]
     ) -> Iterator[bytes]:
-        enrols = np.flatnonzero(rows[:, 2 * IDENTITY_BYTES]).tolist()
-        if not enrols:
+        enrolls = np.flatnonzero(rows[:, 2 * IDENTITY_BYTES]).tolist()
+        if not enrolls:
             return
         job = self.job
         tagger = Tagger(self.key.secret, HORIZON, job.deployment, job.epochs.horizon_of(epoch))
-        numbers = _numbers(tagger.tags([who[index] for index in enrols]))
+        numbers = _numbers(tagger.tags([who[index] for index in enrolls]))
         # Sort as reports are sorted: a position in one record says nothing about the other.
         numbers = np.sort(numbers)
         most = LOOSE_PAYLOAD_TARGET // TAG_BYTES
         for at in range(0, len(numbers), most):
             part = numbers[at : at + most]
-            yield encode_enrolments(Enrolments(job.fingerprint, job.deployment, epoch, part))
+            yield encode_enrollments(Enrollments(job.fingerprint, job.deployment, epoch, part))
 
     def _batches(
         self, gate: IntakeRules, rows: NDArray[np.uint8], who: Sequence[bytes]

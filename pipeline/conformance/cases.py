@@ -170,7 +170,7 @@ class Case:
     def send(self, values: NDArray[np.int8], rng: np.random.Generator) -> list[WordArray]:
         """Return the reports per epoch of new devices with values of shape (epochs, devices)."""
         devices = self.protocol.randomizer(self.law)
-        devices.enrol(values.shape[1], rng)
+        devices.enroll(values.shape[1], rng)
         return [
             written_out(devices.report(epoch, now, None, rng))
             for epoch, now in enumerate(values, 1)

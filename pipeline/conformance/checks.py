@@ -29,7 +29,7 @@ from dpstream.pipeline.conformance.divergences import (
     divergence,
     exponential,
     largest_divergence,
-    neighbours_of,
+    neighbors_of,
 )
 from dpstream.pipeline.conformance.running import (
     DoesNotConformError,
@@ -123,7 +123,7 @@ def the_exact_law_adds_up(case: Case) -> None:
             )
 
 
-def neighbours_are_as_alike_as_stated(case: Case) -> None:
+def neighbors_are_as_alike_as_stated(case: Case) -> None:
     """Check the guarantee itself, over all views of all neighbors."""
     guarantee = _guarantee(case)
     _check_loss(case, guarantee, guarantee.epsilon, _UNITS[guarantee.unit])
@@ -232,7 +232,7 @@ CHECKS: tuple[Check, ...] = (
     reports_have_the_form_that_is_stated,
     no_more_is_spent_than_asked_for,
     the_exact_law_adds_up,
-    neighbours_are_as_alike_as_stated,
+    neighbors_are_as_alike_as_stated,
     exact_guarantees_are_attained,
     devices_draw_by_the_exact_law,
     words_are_accepted_where_they_can_be_sent,
@@ -253,7 +253,7 @@ def _fields(guarantee: Guarantee) -> dict[str, Any]:
 
 def _check_loss(case: Case, guarantee: Guarantee, epsilon: float, unit: str) -> None:
     factor, delta = exponential(epsilon, rounded_up=False), Fraction(guarantee.delta)
-    for one, other in neighbours_of(case, guarantee):
+    for one, other in neighbors_of(case, guarantee):
         spent = divergence(case.views[one], case.views[other], factor)
         if spent > delta:
             also = "" if not guarantee.delta else f" with delta {guarantee.delta:g}"
@@ -282,7 +282,7 @@ def spread(streams: list[Stream]) -> list[Stream]:
 def window_seen(case: Case, stream: Stream, rng: np.random.Generator) -> View:
     """Draw a view of as many devices as the exact law covers; only the first has the stream."""
     devices = case.protocol.randomizer(case.law)
-    devices.enrol(case.exact.devices, rng)
+    devices.enroll(case.exact.devices, rng)
     view = []
     for epoch, value in enumerate(stream, 1):
         values = np.zeros((case.exact.devices, *np.shape(value)), np.int8)

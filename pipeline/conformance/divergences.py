@@ -15,13 +15,13 @@ def largest_divergence(case: Case, guarantee: Guarantee, factor: Fraction) -> Fr
     """Return the least delta that, with epsilon = ln factor, holds for all neighbors."""
     return max(
         divergence(case.views[one], case.views[other], factor)
-        for one, other in neighbours_of(case, guarantee)
+        for one, other in neighbors_of(case, guarantee)
     )
 
 
-def neighbours_of(case: Case, guarantee: Guarantee) -> Iterator[tuple[Stream, Stream]]:
+def neighbors_of(case: Case, guarantee: Guarantee) -> Iterator[tuple[Stream, Stream]]:
     """Yield all neighbors under a guarantee, in both orders."""
-    for one, other in neighbours(case.streams, guarantee):
+    for one, other in neighbors(case.streams, guarantee):
         if not by_removal(case, guarantee) or differ_by_removal(one, other):
             yield one, other
 
@@ -29,7 +29,7 @@ def neighbours_of(case: Case, guarantee: Guarantee) -> Iterator[tuple[Stream, St
 def by_removal(case: Case, guarantee: Guarantee) -> bool:
     """Return whether neighbors are a set and the empty set, instead of any two sets."""
     slots = case.domain.slots
-    return slots is not None and guarantee.neighbours.startswith(held_or_nothing(slots))
+    return slots is not None and guarantee.neighbors.startswith(held_or_nothing(slots))
 
 
 def differ_by_removal(one: Stream, other: Stream) -> bool:
@@ -54,7 +54,7 @@ def divergence(
     return total
 
 
-def neighbours(streams: list[Stream], guarantee: Guarantee) -> Iterator[tuple[Stream, Stream]]:
+def neighbors(streams: list[Stream], guarantee: Guarantee) -> Iterator[tuple[Stream, Stream]]:
     """Yield any two streams, any two that differ in one epoch, or any two constant ones."""
     for one, other in permutations(streams, 2):
         differences = sum(a != b for a, b in zip(one, other, strict=True))

@@ -28,7 +28,7 @@ def restored_devices_go_on(case: Case) -> None:
     """Check that restored devices redraw nothing: redrawing would spend their budget again."""
     undisturbed, restarted = (case.protocol.randomizer(case.law) for _ in range(2))
     for devices in (undisturbed, restarted):
-        devices.enrol(DEVICES, case.generator(1))
+        devices.enroll(DEVICES, case.generator(1))
     law = case.protocol.law(case.parameters).from_json(json.loads(json.dumps(case.law.to_json())))
     for epoch, values in enumerate(case.mixed_values(DEVICES), 1):
         kept = {name: array.copy() for name, array in restarted.state_arrays().items()}
@@ -48,7 +48,7 @@ def absent_devices_say_nothing(case: Case) -> None:
     """Check that absent devices send nothing, then or later, about their values while absent."""
     one, other = (case.protocol.randomizer(case.law) for _ in range(2))
     for devices in (one, other):
-        devices.enrol(DEVICES, case.generator(9))
+        devices.enroll(DEVICES, case.generator(9))
     indices = np.arange(DEVICES) % len(case.values)
     for epoch in range(1, case.last_epoch + 1):
         present = case.generator(10, epoch).random(DEVICES) < 0.6
@@ -64,7 +64,7 @@ def absent_devices_say_nothing(case: Case) -> None:
                 f"tells at epoch {epoch} what devices held while they were absent"
             )
     devices = case.protocol.randomizer(case.law)
-    devices.enrol(DEVICES, case.generator(12))
+    devices.enroll(DEVICES, case.generator(12))
     nobody = np.zeros(DEVICES, np.bool_)
     words = written_out(
         devices.report(1, case.mixed_values(DEVICES)[0], nobody, case.generator(13))

@@ -1,7 +1,7 @@
 """Demonstration: how many of 28,785 students are enrolled, week by week (OULAD, CC BY 4.0).
 
-`experiments.prepare_oulad` made the change log `oulad-weekly.csv.gz`. The jobs of `enrolment.yaml`
-and `enrolment-stream.yaml` need no trusted party; that of `enrolment-shuffled.yaml` relies on the
+`experiments.prepare_oulad` made the change log `oulad-weekly.csv.gz`. The jobs of `enrollment.yaml`
+and `enrollment-stream.yaml` need no trusted party; that of `enrollment-shuffled.yaml` relies on the
 shuffler. README.md states the source of the data and the changes to it.
 """
 
@@ -22,15 +22,15 @@ def demo_change_log() -> Path:
 
 
 def demo_job_file() -> Path:
-    return _installed("enrolment.yaml")
+    return _installed("enrollment.yaml")
 
 
 def demo_stream_job_file() -> Path:
-    return _installed("enrolment-stream.yaml")
+    return _installed("enrollment-stream.yaml")
 
 
 def demo_shuffled_job_file() -> Path:
-    return _installed("enrolment-shuffled.yaml")
+    return _installed("enrollment-shuffled.yaml")
 
 
 def demo_run() -> Callable[[Job], Job]:

@@ -15,7 +15,7 @@ COMPARED = ("protocol", "epsilon", "RMSE", "smoothed", "predicted", "messages", 
 """Columns of `compared`; messages are those predicted for one user over all epochs."""
 
 # Okabe and Ito's colors, in the order of the live page.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
+_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
 
 
 def compared(outcomes: Sequence[Outcome]) -> Iterator[list[str]]:
@@ -43,14 +43,14 @@ def write_comparison(outcomes: Sequence[Outcome], path: Path) -> None:
     """
     figure = new_figure(10, 7.2)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
-    for outcome, colour in zip(outcomes, _COLOURS, strict=False):
+    for outcome, color in zip(outcomes, _COLORS, strict=False):
         job, records = outcome.job, outcome.records
         at = positions(job, [record.epoch for record in records])
         (curve,) = curves_of(plotted_query(job.domain, None, records), records, outcome.known)
         assert curve.truth is not None
         name = f"{job.protocol}, epsilon {job.guarantee.epsilon:.3g}"
-        curve.draw(above, at, colour, name)
-        curve.draw(below, at, colour, name, less=curve.truth)
+        curve.draw(above, at, color, name)
+        curve.draw(below, at, color, name, less=curve.truth)
     true = f"truth ({NOT_PRIVATE})"
     above.plot(at, curve.truth, color="black", linewidth=1.3, linestyle=DASHED, label=true)
     below.axhline(0, color="black", linewidth=1.0, linestyle=DASHED)

@@ -86,7 +86,7 @@ def what_a_device_sends(job: DeployedJob, values: Sequence[int]) -> ScreenOfStor
     """
     rng = cryptographic_generator()
     device = job.protocol_entry.randomizer(job.law)
-    device.enrol(1, rng)
+    device.enroll(1, rng)
     sent = bytearray()
     for epoch, value in enumerate(values, 1):
         report = device.report(epoch, np.array([value], np.int8), None, rng)

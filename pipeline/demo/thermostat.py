@@ -2,7 +2,7 @@
 
 Deploy a job, then run this any number of times; it continues where it stopped:
 
-    dpstream deploy pipeline/demo/enrolment.yaml
+    dpstream deploy pipeline/demo/enrollment.yaml
     python -m dpstream.pipeline.demo.thermostat oulad-weekly thermostat /var/lib/thermostat 1 1 0 0
 
 The device reports one value for every epoch that it has not closed yet. A reader of its reports
@@ -21,7 +21,7 @@ from dpstream.pipeline.connect import connect_producer
 def report_values(job: str, device: str, folder: Path, values: Sequence[int]) -> int:
     """Report a value for each of the next epochs, and return the last epoch closed."""
     with connect_producer(job, name=device, state_directory=folder) as producer:
-        producer.enrol([device])
+        producer.enroll([device])
         for value in values:
             epoch = producer.closed_epoch + 1
             producer.report(epoch, {device: value})

@@ -23,14 +23,14 @@ class DrawnEpoch:
     """Drawing of one epoch by a producer.
 
     Attributes:
-        enrolment: Enrollment id of the producer, 16 bytes.
+        enrollment: Enrollment id of the producer, 16 bytes.
         drawing: Random bytes unique to this drawing, 8 bytes.
         most: Maximum number of reports, where the actual number is secret; None elsewhere.
     """
 
     job: DeployedJob
     epoch: int
-    enrolment: bytes
+    enrollment: bytes
     drawing: bytes
     contributors: int
     population: int
@@ -86,7 +86,7 @@ class DrawnEpoch:
                 job.fingerprint,
                 job.deployment,
                 batch_id(self.drawing, index),
-                self.enrolment,
+                self.enrollment,
                 epoch,
                 piece,
                 room,
@@ -96,7 +96,7 @@ class DrawnEpoch:
             Punctuation(
                 job.fingerprint,
                 job.deployment,
-                self.enrolment,
+                self.enrollment,
                 epoch,
                 batches=len(pieces),
                 contributors=self.contributors,

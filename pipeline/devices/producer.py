@@ -1,7 +1,7 @@
 """Producer, which reports for many devices as a gateway does; one device is a population of one.
 
 >>> producer = Producer(job, None, name="kitchen", transport=transport)   # doctest: +SKIP
->>> producer.enrol(["thermostat"])                                        # doctest: +SKIP
+>>> producer.enroll(["thermostat"])                                        # doctest: +SKIP
 >>> producer.report(1, {"thermostat": 1})                                 # doctest: +SKIP
 >>> producer.close(1)                                                     # doctest: +SKIP
 """
@@ -41,7 +41,7 @@ from dpstream.topics.records import Farewell, Registration
 if TYPE_CHECKING:
     from dpstream.pipeline.jobs.model_log import ModelLog
 
-# Returns the generator of a draw, given its purpose: "enrol" and the previous number of devices,
+# Returns the generator of a draw, given its purpose: "enroll" and the previous number of devices,
 # "horizon" and its number from 1 on, or "report" and the epoch.
 Generators: TypeAlias = Callable[[str, int], np.random.Generator]
 
@@ -81,7 +81,7 @@ class Producer:
     intervals miss it.
 
     The enrolled users, from their first to their last epoch, and the users present are public. The
-    caller must ensure that no call of `enrol` or `withdraw` depends on a value. Whether `report`
+    caller must ensure that no call of `enroll` or `withdraw` depends on a value. Whether `report`
     names a user or leaves it out must not depend on a value either. If no usable value arrived,
     report the last one.
 
@@ -195,7 +195,7 @@ class Producer:
         """Number of devices that dropped a change in this horizon: their budget was exhausted."""
         return self._randomizer.frozen
 
-    def enrol(self, users: Sequence[str]) -> None:
+    def enroll(self, users: Sequence[str]) -> None:
         """Enroll devices: each draws, once per horizon, the randomness its privacy relies on.
 
         The next closed epoch counts them in its population, so the time of the call is public. It
@@ -206,7 +206,7 @@ class Producer:
         if not new:
             return
         count = len(self._positions)
-        self._randomizer.enrol(len(new), self._generators("enrol", count))
+        self._randomizer.enroll(len(new), self._generators("enroll", count))
         with self._storing(), self._store.transaction():
             self._store.add_users(count, new)
             self._store.save_arrays(self._randomizer.state_arrays())
@@ -293,7 +293,7 @@ class Producer:
         The devices are absent from then on, and later horizons do not include them. Devices that
         must count as 0 in this horizon are withdrawn before, and reported until it ends.
         """
-        record = Farewell(self.job.deployment, self.enrolment, last_epoch)
+        record = Farewell(self.job.deployment, self.enrollment, last_epoch)
 
         def steps() -> Steps[None]:
             yield Append(Role.PRODUCERS, 0, record.to_bytes())
@@ -311,7 +311,7 @@ class Producer:
         """Register, and send the drawn records that an earlier run could not send."""
         if self._store.fact("registered") is None:
             registration = Registration(
-                self.job.deployment, self.name, self.enrolment, self.first_epoch
+                self.job.deployment, self.name, self.enrollment, self.first_epoch
             )
             yield Append(Role.PRODUCERS, 0, registration.to_bytes())
             yield Flush()
@@ -358,7 +358,7 @@ class Producer:
         drawn = drawn_epochs(self.job)(
             job=self.job,
             epoch=epoch,
-            enrolment=self.enrolment,
+            enrollment=self.enrollment,
             drawing=self._identifiers()[:DRAWING_BYTES],
             contributors=int(np.count_nonzero(self._present)),
             population=len(self._positions),
@@ -394,16 +394,16 @@ class Producer:
         turn, group = self.job.epochs.local(epoch) % groups, self._store.fact("group")
         if group is not None:
             return np.full(len(self._positions), turn == group)
-        begins = int.from_bytes(self.enrolment) % groups
+        begins = int.from_bytes(self.enrollment) % groups
         at_turn: NDArray[np.bool_] = (np.arange(len(self._positions)) + begins) % groups == turn
         return at_turn
 
     @property
-    def enrolment(self) -> bytes:
+    def enrollment(self) -> bytes:
         """Random enrollment id of this producer, 16 bytes."""
-        enrolment = self._store.fact("enrolment")
-        assert isinstance(enrolment, bytes)
-        return enrolment
+        enrollment = self._store.fact("enrollment")
+        assert isinstance(enrollment, bytes)
+        return enrollment
 
     def _renew(self, epoch: int) -> None:
         """At the first closed epoch of a horizon, draw again for all devices that stay.
@@ -420,12 +420,12 @@ class Producer:
         earlier = int(np.count_nonzero(staying[:closed_users]))
         generator = self._generators("horizon", horizon)
         self._randomizer = self.job.randomizer()
-        self._randomizer.enrol(earlier, generator)
+        self._randomizer.enroll(earlier, generator)
         if local_epoch > 1:
             silent = np.zeros(earlier, np.bool_)
             unheard = np.full((earlier, *self._values.shape[1:]), self._initial)
             self._randomizer.report(1, unheard, silent, generator)
-        self._randomizer.enrol(int(np.count_nonzero(staying)) - earlier, generator)
+        self._randomizer.enroll(int(np.count_nonzero(staying)) - earlier, generator)
         self._horizon = horizon
         if not staying.all():
             users = [user for user, stays in zip(self._positions, staying, strict=True) if stays]
@@ -452,7 +452,7 @@ class Producer:
             return [self._positions[user] for user in users]
         except KeyError as error:
             raise ProducerError(
-                f"user {error.args[0]!r} is not enrolled with producer {self.name}: enrol it first"
+                f"user {error.args[0]!r} is not enrolled with producer {self.name}: enroll it first"
             ) from None
 
     def _numbers_of(self, values: Mapping[str, Value | Sequence[Value]]) -> list[Any]:
@@ -523,16 +523,16 @@ class Producer:
             )
         owner = self._store.fact("deployment"), self._store.fact("producer")
         if owner == (None, None):
-            enrolment = self._identifiers()
+            enrollment = self._identifiers()
             try:
                 # A registration that cannot be sent must not be stored either.
-                Registration(self.job.deployment, self.name, enrolment, first_epoch)
+                Registration(self.job.deployment, self.name, enrollment, first_epoch)
             except CodecError as error:
                 raise ProducerError(str(error)) from None
             with self._store.transaction():
                 self._store.set_fact("deployment", self.job.deployment)
                 self._store.set_fact("producer", self.name)
-                self._store.set_fact("enrolment", enrolment)
+                self._store.set_fact("enrollment", enrollment)
                 self._store.set_fact("first_epoch", first_epoch)
                 if group is not None:
                     self._store.set_fact("group", group)

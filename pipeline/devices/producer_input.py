@@ -89,7 +89,7 @@ def input_notices(log: ValueLog) -> tuple[str, ...]:
     return (*([str(log.bad_rows)] if log.bad_rows.total else []), *log.notices)
 
 
-def enrolment(log: ValueLog) -> str:
+def enrollment(log: ValueLog) -> str:
     """Return a sentence on the enrolled users, for the operator."""
     users = counted(len(log.users), "user")
     if log.rostered:
@@ -154,7 +154,7 @@ def produce_change_log(
     positions = {user: position for position, user in enumerate(change_log.users)}
     _check_users(producer, change_log.users, change_log.bad_rows.name)
     if change_log.rostered or not _has_begun(producer):
-        producer.enrol(change_log.users)
+        producer.enroll(change_log.users)
     order = np.array([positions[user] for user in producer.users], np.intp)
     started = clock()
     values = change_log.values_by_epoch()
@@ -222,7 +222,7 @@ class LiveProducer:
         self._strangers: set[str] = set()
         if roster:
             _check_users(producer, roster, name)
-            producer.enrol(roster)
+            producer.enroll(roster)
         self._enrolled = set(producer.users)
         if self._path is not None and self._path.exists():
             kept = json.loads(self._path.read_bytes())
@@ -260,7 +260,7 @@ class LiveProducer:
                         self._hold(user, items)
                 case CloseEpoch(epoch):
                     self._close(epoch)
-        self._enrol_listed()
+        self._enroll_listed()
 
     def _takes(self, user: str) -> bool:
         if user in self._enrolled:
@@ -271,13 +271,13 @@ class LiveProducer:
         self._strangers.add(user)
         return False
 
-    def _enrol_listed(self) -> None:
+    def _enroll_listed(self) -> None:
         listed, self._listed = self._listed, []
         fresh = [user for user in listed if user not in self._enrolled]
         if _has_begun(self._producer):
             self._strangers.update(fresh)
         elif fresh:
-            self._producer.enrol(fresh)
+            self._producer.enroll(fresh)
             self._enrolled.update(fresh)
 
     def _check_enrolled(self) -> None:
@@ -313,7 +313,7 @@ class LiveProducer:
 
     def _close(self, epoch: int) -> None:
         self._check_enrolled()
-        self._enrol_listed()
+        self._enroll_listed()
         if not _has_begun(self._producer):
             self._forget_strangers()
         # Saved first, so that the next run knows the values an epoch was closed with.

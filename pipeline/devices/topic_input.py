@@ -103,7 +103,7 @@ class TopicInput:
         self._strangers: set[str] = set()
         self._keys = self._known_keys()
         if roster:
-            self._enrol_roster(roster)
+            self._enroll_roster(roster)
         self._enrolled = set(producer.users)
         self._values = self._store.values()
 
@@ -152,7 +152,7 @@ class TopicInput:
         or stored; then nothing has changed.
         """
         if not self._has_begun:
-            self._enrol()
+            self._enroll()
         fold = self._folded(epoch)
         held = self._held(fold)
 
@@ -194,7 +194,7 @@ class TopicInput:
             return None
         return Keys.placed(placing, self._reader.form, self._reader.domain.column)
 
-    def _enrol_roster(self, roster: Sequence[str]) -> None:
+    def _enroll_roster(self, roster: Sequence[str]) -> None:
         missing = sorted(set(self._producer.users) - set(roster))
         if missing:
             raise InputError(
@@ -202,11 +202,11 @@ class TopicInput:
                 f"producer {self._producer.name} are not on the roster, {missing[0]!r} for one: "
                 "give the roster (--users) that it began with, or another --name"
             )
-        self._producer.enrol(roster)
+        self._producer.enroll(roster)
 
-    def _enrol(self) -> None:
+    def _enroll(self) -> None:
         if not self._rostered:
-            self._producer.enrol(self._store.users(listed=not self._everybody))
+            self._producer.enroll(self._store.users(listed=not self._everybody))
         self._enrolled = set(self._producer.users)
         if not self._enrolled:
             raise InputError(

@@ -61,7 +61,7 @@ def statement_of(job: DeployedJob) -> str:
             "epsilon": guarantee.epsilon,
             "delta": guarantee.delta,
             "unit": guarantee.unit,
-            "neighbours": guarantee.neighbours,
+            "neighbors": guarantee.neighbors,
             "trust": guarantee.trust,
         },
         "population": job.population_name,

@@ -12,7 +12,7 @@ import numpy as np
 from dpstream.pipeline.jobs.job_problems import JobError, Problem, read_settings, shown
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.pipeline.values.examples import ExampleDomain
-from dpstream.randomizers.labelled_examples import packed_examples
+from dpstream.randomizers.labeled_examples import packed_examples
 
 _PATH = ("parameters", "test_set")
 

@@ -23,7 +23,7 @@ class EnrolledProducer:
 
     index: int
     name: str
-    enrolment: bytes
+    enrollment: bytes
     first_epoch: int
     last_epoch: int | None = None
 
@@ -47,7 +47,7 @@ class Roster:
     def __init__(self, job: DeployedJob) -> None:
         self._job = job
         self._producers: list[EnrolledProducer] = []
-        self._by_enrolment: dict[bytes, EnrolledProducer] = {}
+        self._by_enrollment: dict[bytes, EnrolledProducer] = {}
         self._names: set[str] = set()
         self._first_epochs = array("q")
         self._last_epochs = array("q")
@@ -73,9 +73,9 @@ class Roster:
         last_epochs = np.array(self._last_epochs, np.int64)
         return (self.first_epochs <= epoch) & (epoch <= last_epochs)
 
-    def find(self, enrolment: bytes) -> EnrolledProducer | None:
+    def find(self, enrollment: bytes) -> EnrolledProducer | None:
         """Return the producer of an enrollment id; None if it is not registered (first)."""
-        return self._by_enrolment.get(enrolment)
+        return self._by_enrollment.get(enrollment)
 
     def find_name(self, name: str) -> EnrolledProducer | None:
         return next((producer for producer in self._producers if producer.name == name), None)
@@ -105,27 +105,27 @@ class Roster:
         return PRODUCERS_MAX if self._job.shuffle.instances == 1 else PRODUCERS_OF_INSTANCES_MAX
 
     def _register(self, record: Registration) -> None:
-        if record.name in self._names or record.enrolment in self._by_enrolment:
+        if record.name in self._names or record.enrollment in self._by_enrollment:
             return
         if len(self._producers) == self._most:
             return
         if epoch_problem(self._job, record.first_epoch) is not None:
             return
         producer = EnrolledProducer(
-            len(self._producers), record.name, record.enrolment, record.first_epoch
+            len(self._producers), record.name, record.enrollment, record.first_epoch
         )
         self._first_epoch = min(record.first_epoch, self._first_epoch or record.first_epoch)
         self._names.add(record.name)
         self._producers.append(producer)
         self._first_epochs.append(record.first_epoch)
         self._last_epochs.append(INTEGER_MAX)
-        self._by_enrolment[record.enrolment] = producer
+        self._by_enrollment[record.enrollment] = producer
 
     def _drain(self, record: Drain) -> None:
         if record.partition < self._job.topics.partitions:
             self.drains[record.partition] = max(record.end, self.drains.get(record.partition, 0))
 
     def _farewell(self, record: Farewell) -> None:
-        producer = self._by_enrolment.get(record.enrolment)
+        producer = self._by_enrollment.get(record.enrollment)
         if producer is not None and producer.last_epoch is None:
             producer.last_epoch = self._last_epochs[producer.index] = record.last_epoch

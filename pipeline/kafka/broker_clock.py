@@ -30,7 +30,7 @@ def steady_seconds() -> float:
 class _Reading:
     milliseconds: int
     arrived: float
-    travelled: float
+    traveled: float
 
 
 class BrokerClock:
@@ -89,7 +89,7 @@ class BrokerClock:
         if now is None or reading is None:
             return None
         most = (self._own() - now) / 1000
-        return max(0.0, most - reading.travelled) if most > 0 else most
+        return max(0.0, most - reading.traveled) if most > 0 else most
 
     def problem(self) -> str | None:
         ahead = self.ahead()

@@ -186,7 +186,7 @@ class _SettingsReader:
             if key not in UNDERSTOOD | IGNORED:
                 like = difflib.get_close_matches(key, UNDERSTOOD, n=1, cutoff=0.8)
                 hint = f"did you mean {like[0]}?" if like else "remove it if it is not needed"
-                raise self._error(key, f"{key} is not a setting that can be honoured here; {hint}")
+                raise self._error(key, f"{key} is not a setting that can be honored here; {hint}")
             if key in UNDERSTOOD and layer in ("SSL", "SASL") and layer not in protocol:
                 raise self._error(
                     key,

@@ -48,7 +48,7 @@ Result = TypeVar("Result")
 
 
 _PURPOSES = {
-    "enrol": 1,
+    "enroll": 1,
     "report": 2,
     "identifier": 3,
     "shuffle": 4,

@@ -81,7 +81,7 @@ def check_registered(
     """
     job = producer.job
     _check_ends(cluster, producer)
-    enrolled = read_roster(cluster, job).find(producer.enrolment)
+    enrolled = read_roster(cluster, job).find(producer.enrollment)
     if enrolled is None:
         raise ProducerError(
             f"producer {producer.name} of job {job.name} has registered before, with another state "
@@ -214,6 +214,6 @@ def _latest_sent(read: _ReadBefore, cluster: Cluster, producer: Producer) -> int
                 if kind_of(record.value) is not RecordType.PUNCTUATION:
                     continue
                 punctuation = decode_punctuation(record.value)
-                if punctuation.enrolment == producer.enrolment:
+                if punctuation.enrollment == producer.enrollment:
                     latest = max(latest, punctuation.epoch)
     return latest

@@ -130,7 +130,7 @@ def header_of(letter: DeadLetter) -> dict[str, str | int] | None:
     """Return the identity fields of a rejected record, never its content; None if it is unreadable.
 
     The fields are ``kind``, ``epoch`` and, in hexadecimal, those of ``deployment``,
-    ``fingerprint``, ``enrolment`` and ``batch`` that this kind of record has.
+    ``fingerprint``, ``enrollment`` and ``batch`` that this kind of record has.
     """
     decoders: Mapping[RecordType, Callable[[bytes], RawRecord | Chunk]] = {
         RecordType.BATCH: decode_batch,
@@ -145,7 +145,7 @@ def header_of(letter: DeadLetter) -> dict[str, str | int] | None:
         record = decoders[kind](letter.value)
     except (CodecError, KeyError):
         return None
-    identities = ("deployment", "fingerprint", "enrolment", "batch")
+    identities = ("deployment", "fingerprint", "enrollment", "batch")
     return {
         "kind": kind.name.lower(),
         "epoch": record.epoch,

@@ -107,11 +107,11 @@ class Parts:
 
 def _drawing(record: Batch | Punctuation) -> _Drawing:
     drawing = drawing_of(record.batch) if isinstance(record, Batch) else record.drawing
-    return record.epoch, record.enrolment, drawing
+    return record.epoch, record.enrollment, drawing
 
 
 CURABLE = (
-    Reason.ENROLMENT,
+    Reason.ENROLLMENT,
     Reason.EPOCH,
     Reason.VERSION,
     Reason.OVERSIZED,
@@ -157,9 +157,9 @@ class _Epochs:
         if record.epoch in self._decisions.decided:
             return "epoch is decided already"
         if isinstance(record, Batch | Punctuation):
-            producer = self._roster.find(record.enrolment)
+            producer = self._roster.find(record.enrollment)
             if producer is None:
-                return "enrolment is still not registered"
+                return "enrollment is still not registered"
             if not producer.reports_at(record.epoch):
                 return "producer is not registered for the epoch"
         if record.epoch < self._oldest:

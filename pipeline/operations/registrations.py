@@ -61,7 +61,7 @@ class Registrations:
                 f"producer {name} has left already, after epoch {producer.last_epoch}"
             )
         last_epoch = self._decisions.decided.highest
-        record = Farewell(self._job.deployment, producer.enrolment, last_epoch)
+        record = Farewell(self._job.deployment, producer.enrollment, last_epoch)
         self._cluster.append(self._job.topic(Role.PRODUCERS), record.to_bytes())
         return last_epoch
 

@@ -12,7 +12,7 @@ STOPPING = tuple(
 )
 
 
-class SignalledError(Exception):
+class SignaledError(Exception):
     def __init__(self, number: int) -> None:
         super().__init__(f"stopped by {signal.Signals(number).name}")
         self.number = number
@@ -40,9 +40,9 @@ class Signals:
             signal.signal(number, handler)
 
     def check(self) -> None:
-        """Raise SignalledError if a signal has arrived."""
+        """Raise SignaledError if a signal has arrived."""
         if self.received:
-            raise SignalledError(self.received[0])
+            raise SignaledError(self.received[0])
 
     def hurry(self) -> bool:
         """Return whether a second signal has arrived, a request not to wait."""

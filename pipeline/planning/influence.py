@@ -65,7 +65,7 @@ def influence_of_one(job: DeployedJob) -> float | None:
 def _honest_reports(job: DeployedJob, last: int) -> Mapping[int, NDArray[Any]]:
     rng = seeded_generator(5)
     devices = job.randomizer()
-    devices.enrol(HONEST, rng)
+    devices.enroll(HONEST, rng)
     reports = {}
     for epoch in range(1, last + 1):
         shape = (HONEST, *job.domain.shape)

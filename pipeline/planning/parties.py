@@ -79,7 +79,7 @@ class PartyGuarantee:
         whole_epsilon: For everything a user does in a horizon; None as above.
         guess: Maximum success rate of a guess about everything a user does in a horizon, once the
             party has seen its data (baseline: one half).
-        neighbours: Inputs it cannot distinguish; empty if nothing is hidden from it.
+        neighbors: Inputs it cannot distinguish; empty if nothing is hidden from it.
         assumes: Assumptions of the guarantee.
     """
 
@@ -92,7 +92,7 @@ class PartyGuarantee:
     whole_epsilon: float | None
     whole_delta: float
     guess: float
-    neighbours: str
+    neighbors: str
     assumes: str
     basis: Literal["exact", "bound"]
 
@@ -280,7 +280,7 @@ class _Parties:
             whole_epsilon=whole,
             whole_delta=delta,
             guess=best_guess(whole, delta),
-            neighbours=guarantee.neighbours,
+            neighbors=guarantee.neighbors,
             assumes=assumes,
             basis=guarantee.basis,
         )

@@ -37,7 +37,7 @@ def cpu_seconds(protocol: Protocol, law: Law, parameters: Any, last_epoch: int) 
     values = rng.integers(0, min(domain.size, 2), (DEVICES, *domain.shape))
     devices = protocol.randomizer(law)
     begun = time.process_time()
-    devices.enrol(DEVICES, rng)
+    devices.enroll(DEVICES, rng)
     enrolled = time.process_time()
     for epoch in range(1, measured + 1):
         devices.report(epoch, values, None, rng)

@@ -79,7 +79,7 @@ def _of_sets(asked: _SetsAsked, last_epoch: int) -> Iterator[Alternative]:
     """
     if isinstance(asked, CountMinParameters) and asked.queries is not None:
         return
-    if isinstance(asked, FragmentsParameters) and asked.neighbours == "removal":
+    if isinstance(asked, FragmentsParameters) and asked.neighbors == "removal":
         return
     epsilon, delta, domain, items = asked.epsilon, asked.delta, asked.domain, asked.items
     yield "projective_geometry", partial(ProjectiveGeometryParameters, epsilon, domain, items)

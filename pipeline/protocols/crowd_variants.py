@@ -84,11 +84,10 @@ def in_crowds(
         contents = shuffling.kept_apart(law.contents)
         if contents is None:
             return None
-        held = contents.neighbours.partition(";")[0]
+        held = contents.neighbors.partition(";")[0]
         return replace(
             contents,
-            neighbours=f"{held}, in one and the same crowd, which is seen; who is present is "
-            "public",
+            neighbors=f"{held}, in one and the same crowd, which is seen; who is present is public",
         )
 
     def aggregator(law: CrowdsLaw, asked: Any) -> CrowdsAggregator[Any]:

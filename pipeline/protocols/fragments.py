@@ -108,7 +108,7 @@ def _caveats(law: FragmentsLaw, instances: int, sealed: bool) -> tuple[str, ...]
             f"{captured} t of the {law.reports} messages of a bit that every report "
             f"of a device sets with the probability of Bin({law.reports}, 1/{instances}); they are "
             f"then worth the epsilon of a bit above{at_one}, those that are not there counted, "
-            f"too; neighbours differ in up to {law.differing_bits} bits",
+            f"too; neighbors differ in up to {law.differing_bits} bits",
         )
     if law.reports == 1:
         return alone
@@ -167,7 +167,7 @@ PROTOCOL = Protocol(
     examples=(
         Example(FragmentsParameters(2.0, 0.05, ("a", "b")), 1, minimum=4),
         Example(FragmentsParameters(1.5, 0.05, ("a",)), 2, minimum=3),
-        Example(FragmentsParameters(2.0, 0.05, ("a", "b"), neighbours="removal"), 1, minimum=4),
+        Example(FragmentsParameters(2.0, 0.05, ("a", "b"), neighbors="removal"), 1, minimum=4),
         Example(FragmentsParameters(3.0, 0.05, ("a", "b"), items=2), 1, minimum=3),
         Example(FragmentsParameters(2.0, 0.05, ("a", "b"), reports=2), 1, minimum=3),
         Example(FragmentsParameters(2.0, 0.05, ("a", "b"), permanent=True), 2, minimum=2),

@@ -95,7 +95,7 @@ def comparison(epsilon: float) -> str:
 
 
 def _of_removal(law: MeasurementsLaw) -> tuple[str, ...]:
-    if law.neighbours == "replacement":
+    if law.neighbors == "replacement":
         return ()
     return (
         "the published noise hides whether a user has an item, not which one it is: calibration: "
@@ -112,7 +112,7 @@ def _of_sampled_rows(law: MeasurementsLaw, asked: MeasurementsParameters) -> tup
     )
 
 
-def _labelled(
+def _labeled(
     aggregator: MeasurementsAggregator, asked: MeasurementsParameters
 ) -> MeasurementsAggregator:
     aggregator.label = SetDomain(asked.domain, 1).label
@@ -134,8 +134,8 @@ def _measurements(
         calibrate=late_calibration("measurements", sized=True),
         randomizer=Measurements,
         aggregation=Aggregation(
-            lambda law, asked: _labelled(MeasurementsAggregator(law), asked),
-            lambda law, asked, data: _labelled(MeasurementsAggregator.from_bytes(law, data), asked),
+            lambda law, asked: _labeled(MeasurementsAggregator(law), asked),
+            lambda law, asked, data: _labeled(MeasurementsAggregator.from_bytes(law, data), asked),
         ),
         planning=Planning(
             lambda law, asked, last_epoch: MeasurementsForecast(

@@ -28,7 +28,7 @@ MOST_CURVES = 10
 DASHED = (0, (5, 2))
 
 # Paul Tol's muted colors, distinguishable by color-blind readers, and black.
-_COLOURS = (
+_COLORS = (
     *("#332288", "#CC6677", "#117733", "#88CCEE", "#882255"),
     *("#999933", "#AA4499", "#44AA99", "#DDCC77", "#000000"),
 )
@@ -52,14 +52,14 @@ class Curve:
         self,
         axes: Axes,
         at: NDArray[np.generic],
-        colour: str,
+        color: str,
         name: str,
         less: float | NDArray[np.float64] = 0.0,
     ) -> None:
         """Draw the curve with its band at positions `at`, minus `less`."""
         band = self.lows - less, self.highs - less
-        axes.fill_between(at, *band, color=colour, alpha=0.2, linewidth=0)
-        axes.plot(at, self.values - less, color=colour, linewidth=1.6, label=name)
+        axes.fill_between(at, *band, color=color, alpha=0.2, linewidth=0)
+        axes.plot(at, self.values - less, color=color, linewidth=1.6, label=name)
 
 
 def plotted_query(
@@ -118,10 +118,10 @@ def write_curves(
     figure = new_figure(10, 5.6)
     axes = figure.add_subplot()
     at = positions(job, [record.epoch for record in records])
-    for curve, colour in zip(curves, _COLOURS, strict=False):
-        curve.draw(axes, at, colour, job.reads(curve.name) or "estimate")
+    for curve, color in zip(curves, _COLORS, strict=False):
+        curve.draw(axes, at, color, job.reads(curve.name) or "estimate")
         if curve.truth is not None:
-            axes.plot(at, curve.truth, color=colour, linewidth=1.2, linestyle=DASHED)
+            axes.plot(at, curve.truth, color=color, linewidth=1.2, linestyle=DASHED)
     bands = "bands: 95 % intervals, each on its own"
     if any(curve.truth is not None for curve in curves):
         bands += "; dashed: the truth, which is not private"

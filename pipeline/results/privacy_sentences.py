@@ -37,7 +37,7 @@ a factor of 2.72 (epsilon 1): a guess that was 50 % likely becomes at most 73.2 
 
 def _guarantee_words(guarantee: Guarantee) -> Iterator[str]:
     yield trusted_words(guarantee.trust)
-    yield f"What nobody can tell apart: {guarantee.neighbours}."
+    yield f"What nobody can tell apart: {guarantee.neighbors}."
     delta = (
         f", apart from a chance of {_chance(guarantee.delta)} (delta)" if guarantee.delta else ""
     )

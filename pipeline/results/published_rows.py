@@ -67,7 +67,7 @@ class PublishedRows:
         return (
             *("epoch", "begins", "ends"),
             *(() if self.name_column is None else (self.name_column,)),
-            *(("label",) if self._labelled else ()),
+            *(("label",) if self._labeled else ()),
             *(self.value, "standard_deviation", "low", "high"),
             *(("norm_sub",) if self.query.norm_sub else ()),
             *("reports", "population", "contributors", "fate", "flags", "assumes_changes"),
@@ -123,7 +123,7 @@ class PublishedRows:
     def _cells(self, answer: Answer | None) -> Iterator[Cell]:
         if self.name_column is not None:
             yield None if answer is None else answer.name
-        if self._labelled:
+        if self._labeled:
             counted = "" if self.name_column is None or answer is None else answer.name
             yield None if answer is None else self.job.shown_as(counted)["label"]
         if answer is None:
@@ -134,7 +134,7 @@ class PublishedRows:
             yield answer.norm_sub
 
     @property
-    def _labelled(self) -> bool:
+    def _labeled(self) -> bool:
         return bool(self.job.labels) and self.name_column in (None, "item")
 
     @cached_property

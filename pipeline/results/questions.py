@@ -205,7 +205,7 @@ class Items(Question):
     kind: ClassVar[str] = "item"
 
     def ask(self, counts: Counts, domain: ValueDomain) -> Answers:
-        answers = _labelled(domain, counts.of_items(self.items))
+        answers = _labeled(domain, counts.of_items(self.items))
         return Answers(self, answers, counts.method, withheld=_withheld(domain, counts))
 
     def names(self, domain: ValueDomain) -> list[str]:
@@ -237,7 +237,7 @@ class Top(Question):
         else:
             # Among them is the crowd, which is not an item.
             largest, items = counts.top_of(self.numbers, self.count), len(self.numbers) - 1
-        answers, withheld = _labelled(domain, largest.of_items()), _withheld(domain, counts)
+        answers, withheld = _labeled(domain, largest.of_items()), _withheld(domain, counts)
         # Suppressed crowds are reported instead.
         above = None if len(answers) == items or withheld else largest.found_above
         return Answers(self, answers, counts.method, found_above=above, withheld=withheld)
@@ -320,7 +320,7 @@ class Quantiles(Question):
         return Quantiles(self.shares[:count])
 
 
-def _labelled(domain: ValueDomain, found: Iterator[tuple[int, Estimate]]) -> tuple[Answer, ...]:
+def _labeled(domain: ValueDomain, found: Iterator[tuple[int, Estimate]]) -> tuple[Answer, ...]:
     # A tree may have more leaves than there are items.
     return tuple(
         Answer.of(domain.label(item), estimate, item)

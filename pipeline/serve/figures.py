@@ -38,7 +38,7 @@ _INK = {"light": "#1d2329", "dark": "#e8eaed"}
 _FAINT = {"light": "#5b6570", "dark": "#9aa4af"}
 _GRID = {"light": "#e6e9ec", "dark": "#2c333b"}
 _PAPER = {"light": "#ffffff", "dark": "#171b20"}
-_COLOURS = {
+_COLORS = {
     "light": ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#B8A800"),
     "dark": ("#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#3D9BE0", "#F0E442"),
 }
@@ -46,9 +46,9 @@ _COLOURS = {
 _SHAPES = ("circle", "square", "triangle", "diamond")
 
 
-def colours(theme: Theme) -> tuple[str, ...]:
+def colors(theme: Theme) -> tuple[str, ...]:
     """Return the colors of the curves; they repeat, and then marker shapes tell curves apart."""
-    return tuple(_COLOURS[theme][index % 7] for index in range(MOST_CURVES))
+    return tuple(_COLORS[theme][index % 7] for index in range(MOST_CURVES))
 
 
 def curves(
@@ -135,29 +135,29 @@ def _add_curve(drawn: Any, index: int, theme: Theme, *, alone: bool) -> None:
     def source(kind: str, columns: str = "x y") -> ColumnDataSource:
         return ColumnDataSource(data={each: [] for each in columns.split()}, name=f"{kind}-{index}")
 
-    colour = colours(theme)[index]
+    color = colors(theme)[index]
     for area, line, strength in (("wide", "far", 0.5), ("band", "alone", 1.0)):
         drawn.patch(
             "x",
             "y",
             source=source(area),
-            fill_color=colour,
+            fill_color=color,
             fill_alpha=strength * (0.22 if alone else 0.13),
             line_color=None,
             level="underlay",
         )
         drawn.segment(
-            "x", "low", "x", "high", source=source(line, "x low high"), color=colour,
+            "x", "low", "x", "high", source=source(line, "x low high"), color=color,
             line_alpha=0.5 * strength, line_width=3,
         )  # fmt: skip
-    truth = _INK[theme] if alone else colour
+    truth = _INK[theme] if alone else color
     drawn.line("x", "y", source=source("truth"), color=truth, line_dash="dotted", line_width=2)
-    drawn.line("x", "y", source=source("smoothed"), color=colour, line_dash=[7, 4], line_width=2)
+    drawn.line("x", "y", source=source("smoothed"), color=color, line_dash=[7, 4], line_width=2)
     estimate = source("estimate")
-    drawn.line("x", "y", source=estimate, color=colour, line_width=2, line_join="round")
+    drawn.line("x", "y", source=estimate, color=color, line_width=2, line_join="round")
     shape = _SHAPES[index % len(_SHAPES)]
     drawn.scatter(
-        "x", "y", source=estimate, marker=shape, color=colour, size=6, name=f"dots-{index}"
+        "x", "y", source=estimate, marker=shape, color=color, size=6, name=f"dots-{index}"
     )
     drawn.scatter(
         "x",
@@ -165,7 +165,7 @@ def _add_curve(drawn: Any, index: int, theme: Theme, *, alone: bool) -> None:
         source=source("end"),
         marker=shape,
         size=9,
-        fill_color=colour,
+        fill_color=color,
         line_color=_PAPER[theme],
         line_width=1.5,
         name=f"mark-{index}",

@@ -198,7 +198,7 @@ def simulate(
         transport=MemoryDriver(cluster.log),
         generators=generators,
     )
-    producer.enrol(change_log.users)
+    producer.enroll(change_log.users)
     comparison = (
         ItemComparison(job, change_log, cluster.log, cluster.keys, generators, question)
         if isinstance(change_log, ItemLog)

@@ -53,7 +53,7 @@ class AddedDevices:
             return None
         generator, domain = self._generator(epoch), self._job.domain
         devices = self._job.randomizer()
-        devices.enrol(self._count, generator)
+        devices.enroll(self._count, generator)
         nothing = np.full((self._count, *domain.shape), domain.initial, np.int64)
         drawn = devices.report(self._job.epochs.local(epoch), nothing, None, generator)
         if isinstance(drawn, CountedWords):

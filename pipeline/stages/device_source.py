@@ -48,7 +48,7 @@ class DeviceSource(WindowSource[DeviceWindow, AdmittedReports | Watermark]):
         self._status_log = job.cursor(Role.STATUS, self._collectors.apply)
         self._next_look = 0.0
         self._population = Population(job)
-        self._enrolment_log = job.cursor(Role.DEVICES, self._population.apply)
+        self._enrollment_log = job.cursor(Role.DEVICES, self._population.apply)
 
     def begin(self, roster: Roster, log: DecisionLog, timeline: Timeline) -> DeviceDecision:
         self._log, self._timeline = log, timeline
@@ -107,7 +107,7 @@ class DeviceSource(WindowSource[DeviceWindow, AdmittedReports | Watermark]):
 
     def before_decision(self) -> Steps[None]:
         """See `WindowSource.before_decision`; reads enrollments and collector status."""
-        yield from catch_up((self._enrolment_log, self._status_log))
+        yield from catch_up((self._enrollment_log, self._status_log))
 
     def counts(self, window: DeviceWindow) -> Mapping[str, int]:
         return {"contradicting_reports": window.contradicting}

@@ -189,7 +189,7 @@ class InstanceStage(RawStage[_InstancePartition, Window]):
         A record the first shuffler accepts must not be rejected here, where it may be read at
         another time. Calendars and retirement of producers are therefore not checked.
         """
-        if self._roster.find(record.enrolment) is None:
+        if self._roster.find(record.enrollment) is None:
             yield from self._producer_log.catch_up()
         if record.epoch > self._oldest_undecided + _EPOCHS_AHEAD:
             yield from self._manifest_log.catch_up()
@@ -215,12 +215,12 @@ class InstanceStage(RawStage[_InstancePartition, Window]):
         return epoch in self._decisions.decided and epoch not in state.decided
 
     def _unexpected(self, record: Batch | Punctuation) -> Refusal | None:
-        producer = self._roster.find(record.enrolment)
+        producer = self._roster.find(record.enrollment)
         if producer is None:
-            return Refusal(Reason.ENROLMENT, "nobody registered (first) under this enrolment id")
+            return Refusal(Reason.ENROLLMENT, "nobody registered (first) under this enrollment id")
         if record.epoch < producer.first_epoch:
             return Refusal(
-                Reason.ENROLMENT,
+                Reason.ENROLLMENT,
                 f"the producer is registered from epoch {producer.first_epoch} on, this is epoch "
                 f"{record.epoch}",
             )
@@ -267,8 +267,8 @@ class InstanceStage(RawStage[_InstancePartition, Window]):
 
     def _holds(self, window: Window, part: Manifest) -> bool:
         complete = {
-            enrolment: contribution.complete.drawing
-            for enrolment, contribution in window.contributions.items()
+            enrollment: contribution.complete.drawing
+            for enrollment, contribution in window.contributions.items()
             if contribution.complete is not None
         }
         return not window.set_aside and complete == drawings_in(part, self._roster)

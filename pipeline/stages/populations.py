@@ -16,7 +16,7 @@ from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_range import epoch_problem
 from dpstream.topics.frames import CodecError
-from dpstream.topics.loose_batches import decode_enrolments
+from dpstream.topics.loose_batches import decode_enrollments
 
 _WAITING_LIMIT: Final = 1 << 17
 _DIVISIONS: Final = 256
@@ -36,16 +36,16 @@ class Population:
 
     def apply(self, record: LogRecord) -> None:
         try:
-            enrolments = decode_enrolments(record.value)
+            enrollments = decode_enrollments(record.value)
         except CodecError:
             return
-        job, epoch = self._job, enrolments.epoch
-        if (enrolments.deployment, enrolments.fingerprint) != (job.deployment, job.fingerprint):
+        job, epoch = self._job, enrollments.epoch
+        if (enrollments.deployment, enrollments.fingerprint) != (job.deployment, job.fingerprint):
             return
         horizon = job.epochs.horizon_of(epoch)
         if epoch_problem(job, epoch) is not None or horizon < self._first_horizon:
             return
-        self._horizons.setdefault(horizon, _Enrolled()).add(epoch, enrolments.tags)
+        self._horizons.setdefault(horizon, _Enrolled()).add(epoch, enrollments.tags)
 
     def count(self, epoch: int) -> int:
         """Return the devices enrolled in an epoch's horizon, at that epoch or earlier."""

@@ -69,7 +69,7 @@ class ProducerSource(WindowSource[Window, Batch | Punctuation]):
         return {} if self._hides_messages else {"duplicates": 1}
 
     def may_complete(self, window: Window, record: Batch | Punctuation) -> bool:
-        return window.complete(record.enrolment) is not None
+        return window.complete(record.enrollment) is not None
 
     def size(self, record: Batch | Punctuation) -> int:
         return public_size(record, hides_messages=self._hides_messages)
@@ -82,26 +82,26 @@ class ProducerSource(WindowSource[Window, Batch | Punctuation]):
         return (producer.name for producer in self._decision.missing(window))
 
     def knows_sender(self, record: Batch | Punctuation) -> bool:
-        return self._roster.find(record.enrolment) is not None
+        return self._roster.find(record.enrollment) is not None
 
     def refusal(self, record: Batch | Punctuation) -> Refusal | None:
-        producer = self._roster.find(record.enrolment)
+        producer = self._roster.find(record.enrollment)
         if producer is None:
-            return Refusal(Reason.ENROLMENT, "nobody registered (first) under this enrolment id")
+            return Refusal(Reason.ENROLLMENT, "nobody registered (first) under this enrollment id")
         if not producer.reports_at(record.epoch):
             return Refusal(
-                Reason.ENROLMENT,
+                Reason.ENROLLMENT,
                 f"the producer is registered from epoch {producer.first_epoch} to "
                 f"{producer.last_epoch or 'the end'}, this is epoch {record.epoch}",
             )
         return None
 
     def ahead_of_time(self, record: Batch | Punctuation, problem: str) -> Refusal:
-        producer = self._roster.find(record.enrolment)
+        producer = self._roster.find(record.enrollment)
         assert producer is not None
-        self._timeline.note_refusal(producer.enrolment, record.epoch)
+        self._timeline.note_refusal(producer.enrollment, record.epoch)
         return Refusal(Reason.EPOCH, f"producer {producer.name} is ahead of time: {problem}")
 
     def note(self, record: Batch | Punctuation) -> None:
         if isinstance(record, Punctuation):
-            self._timeline.note_punctuation(record.enrolment, record.epoch)
+            self._timeline.note_punctuation(record.enrollment, record.epoch)

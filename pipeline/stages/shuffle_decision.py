@@ -92,7 +92,7 @@ class ShuffleDecision(WindowDecision[Window]):
         drawings: list[bytes] = []
         contributors = population = 0
         for producer in self._roster:
-            punctuation = window.complete(producer.enrolment)
+            punctuation = window.complete(producer.enrollment)
             inside.append(punctuation is not None)
             if punctuation is not None:
                 contributors += punctuation.contributors

@@ -54,15 +54,15 @@ class Timeline:
         if written is not None and written > (self._latest_written or -1):
             self._latest_written = written
 
-    def note_punctuation(self, enrolment: bytes, epoch: int) -> None:
+    def note_punctuation(self, enrollment: bytes, epoch: int) -> None:
         """Note that a producer has finished an epoch, and so all before it."""
-        if epoch > self._punctuated.get(enrolment, 0):
-            self._punctuated[enrolment] = epoch
+        if epoch > self._punctuated.get(enrollment, 0):
+            self._punctuated[enrollment] = epoch
             self.version += 1
 
-    def note_refusal(self, enrolment: bytes, epoch: int) -> None:
+    def note_refusal(self, enrollment: bytes, epoch: int) -> None:
         """Note that a producer's record was rejected because its epoch is too far ahead."""
-        self._refused[enrolment] = max(epoch, self._refused.get(enrolment, 0))
+        self._refused[enrollment] = max(epoch, self._refused.get(enrollment, 0))
 
     @property
     def now(self) -> int | None:
@@ -110,7 +110,7 @@ class Timeline:
         """Return each producer's latest known punctuated epoch, in order of registration."""
         known = roster, len(roster), self.version
         if self._sent[0] != known:
-            sent = (self._punctuated.get(producer.enrolment, 0) for producer in roster)
+            sent = (self._punctuated.get(producer.enrollment, 0) for producer in roster)
             self._sent = known, np.fromiter(sent, np.int64, len(roster))
         return np.maximum(self._sent[1], decisions.last_in_of(len(roster)))
 
@@ -119,8 +119,8 @@ class Timeline:
         present = self._running_epoch(roster, decisions)
         refused = {
             producer.index: epoch
-            for enrolment, epoch in self._refused.items()
-            if epoch > present and (producer := roster.find(enrolment)) is not None
+            for enrollment, epoch in self._refused.items()
+            if epoch > present and (producer := roster.find(enrollment)) is not None
         }
         reached = np.zeros(0) if self.by_calendar else self.reached(roster, decisions)
         for index in sorted({*refused, *np.flatnonzero(reached > present + PATIENCE).tolist()}):

@@ -58,8 +58,8 @@ class ProducerWindows:
             if (
                 not isinstance(admitted, Refusal)
                 and admitted.epoch == manifest.epoch
-                and admitted.enrolment in inside
-                and inside[admitted.enrolment] in (None, _drawing(admitted))
+                and admitted.enrollment in inside
+                and inside[admitted.enrollment] in (None, _drawing(admitted))
             ):
                 with suppress(PunctuationError):
                     window.add(admitted)
@@ -120,12 +120,12 @@ class WindowWriter:
 
 def drawings_in(manifest: Manifest, roster: Roster) -> dict[bytes, bytes | None]:
     """Return the enrollment ids in a manifest, each with its drawing or None."""
-    enrolments = [
-        producer.enrolment
+    enrollments = [
+        producer.enrollment
         for producer, included in zip(roster, manifest.producers, strict=False)
         if included
     ]
-    return dict(zip(enrolments, manifest.drawings or [None] * len(enrolments), strict=True))
+    return dict(zip(enrollments, manifest.drawings or [None] * len(enrollments), strict=True))
 
 
 def _drawing(record: Batch | Punctuation) -> bytes | None:

@@ -206,7 +206,7 @@ class Window(OpenWindow):
         self.close()
 
     def _add_batch(self, batch: Batch) -> bool:
-        contribution = self._contribution(batch.enrolment)
+        contribution = self._contribution(batch.enrollment)
         if contribution.complete is not None:
             return False
         drawing = self._drawing(contribution, drawing_of(batch.batch))
@@ -223,7 +223,7 @@ class Window(OpenWindow):
             before = drawing.words.held_bytes
             drawing.words.add(batch.words)
             self._held_bytes += drawing.words.held_bytes - before
-        self._complete(batch.enrolment, drawing)
+        self._complete(batch.enrollment, drawing)
         return True
 
     def _punctuate(self, punctuation: Punctuation) -> bool:
@@ -232,7 +232,7 @@ class Window(OpenWindow):
                 f"epoch {self.epoch}: {punctuation.population} devices enrolled with one producer, "
                 f"at most {U4_MAX} can be"
             )
-        contribution = self._contribution(punctuation.enrolment)
+        contribution = self._contribution(punctuation.enrollment)
         before = contribution.said_before(punctuation.drawing)
         if before is not None:
             if before.drawing == punctuation.drawing and before != punctuation:
@@ -249,11 +249,11 @@ class Window(OpenWindow):
         said = contribution.contributors
         drawing.punctuation = punctuation
         self._contributors += contribution.contributors - said
-        self._complete(punctuation.enrolment, drawing)
+        self._complete(punctuation.enrollment, drawing)
         return True
 
-    def complete(self, enrolment: bytes) -> Punctuation | None:
-        contribution = self.contributions.get(enrolment)
+    def complete(self, enrollment: bytes) -> Punctuation | None:
+        contribution = self.contributions.get(enrollment)
         return None if contribution is None else contribution.complete
 
     @property
@@ -269,11 +269,11 @@ class Window(OpenWindow):
         for contribution in self.contributions.values():
             contribution.close()
 
-    def _contribution(self, enrolment: bytes) -> Contribution:
-        contribution = self.contributions.get(enrolment)
+    def _contribution(self, enrollment: bytes) -> Contribution:
+        contribution = self.contributions.get(enrollment)
         if contribution is None:
-            contribution = self.contributions[enrolment] = Contribution()
-            self.unfinished.add(enrolment)
+            contribution = self.contributions[enrollment] = Contribution()
+            self.unfinished.add(enrollment)
         return contribution
 
     def _drawing(self, contribution: Contribution, name: bytes) -> Drawing:
@@ -282,12 +282,12 @@ class Window(OpenWindow):
             drawing = contribution.drawings[name] = Drawing(self._multiset())
         return drawing
 
-    def _complete(self, enrolment: bytes, changed: Drawing) -> None:
+    def _complete(self, enrollment: bytes, changed: Drawing) -> None:
         """Let a drawing join the window if it is now complete: the first one, and no other.
 
         Only the changed drawing is checked: an earlier complete one would already be in.
         """
-        contribution = self.contributions[enrolment]
+        contribution = self.contributions[enrollment]
         if not changed.whole:
             return
         if not self.set_aside:
@@ -300,7 +300,7 @@ class Window(OpenWindow):
         self._contributors += contribution.contributors - said
         sent = sum(drawing.messages for drawing in contribution.drawings.values())
         self._messages += changed.messages - sent
-        self.inside.append(enrolment)
-        self.unfinished.discard(enrolment)
+        self.inside.append(enrollment)
+        self.unfinished.discard(enrollment)
         contribution.close()
         contribution.drawings = {}

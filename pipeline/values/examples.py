@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dpstream.pipeline.values.times import shown
 from dpstream.pipeline.values.value_domains import ValueDomain
-from dpstream.randomizers.labelled_examples import FEATURE_UNIT, LARGEST_FEATURE
+from dpstream.randomizers.labeled_examples import FEATURE_UNIT, LARGEST_FEATURE
 
 
 class ExampleDomain(ValueDomain):

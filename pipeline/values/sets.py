@@ -29,7 +29,7 @@ from dpstream.randomizers.item_domains import (
 )
 from dpstream.randomizers.open_domains import OpenDomain, ShortStrings, WholeNumbers
 
-MOST_LABELLED = 1 << 20
+MOST_LABELED = 1 << 20
 """Maximum size of domains with a label for every item."""
 
 Parsed = tuple[NDArray[Any], dict[int, str]]
@@ -67,7 +67,7 @@ class SetDomain(ValueDomain):
     @cached_property
     def items(self) -> tuple[str, ...] | None:
         """Labels of all items, if the domain can be listed."""
-        return self.every_label if self.size <= MOST_LABELLED else None
+        return self.every_label if self.size <= MOST_LABELED else None
 
     @property
     def nameable(self) -> tuple[str, ...] | None:

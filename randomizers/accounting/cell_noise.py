@@ -57,9 +57,9 @@ class CellNoise(ABC):
         1: so nothing is lost to cancellation, for any mean.
         """
         exact, slope = self.turn
-        centre = float(exact)
-        below = float(exact - Fraction(centre))
-        above_one = slope * ((centre - counts) + below) / counts
+        center = float(exact)
+        below = float(exact - Fraction(center))
+        above_one = slope * ((center - counts) + below) / counts
         logs = np.empty(len(counts))
         near = np.abs(above_one) < 0.5
         logs[near] = np.log1p(above_one[near])

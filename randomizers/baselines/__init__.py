@@ -245,7 +245,7 @@ class SplitBudget(EpochResponses[SplitBudgetLaw]):
     >>> from dpstream.randomizers.randomness import seeded_generator
     >>> rng = seeded_generator(1)
     >>> devices = SplitBudget(calibrate(SplitBudgetParameters(8), last_epoch=4))
-    >>> devices.enrol(1000, rng)
+    >>> devices.enroll(1000, rng)
     >>> reports = devices.report(1, np.ones(1000, np.int8), None, rng)
     >>> round(float(reports.mean()), 1)  # e^2 / (e^2 + 1)
     0.9
@@ -260,7 +260,7 @@ class SplitBudget(EpochResponses[SplitBudgetLaw]):
             epsilon=self.law.loss,
             delta=0.0,
             unit="stream",
-            neighbours="any two streams of a user's values",
+            neighbors="any two streams of a user's values",
             trust=_NO_TRUST,
             basis="exact",
         )
@@ -291,7 +291,7 @@ class MemoizedResponse(EpochResponses[MemoizedResponseLaw]):
             epsilon=self.law.epsilon,
             delta=0.0,
             unit="value",
-            neighbours=(
+            neighbors=(
                 "two values of a user who has one of them at every epoch (not one who is withdrawn "
                 "with the value 1, which changes it to 0)"
             ),

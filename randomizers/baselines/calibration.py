@@ -118,9 +118,9 @@ def bun(k: int, epsilon: float) -> ComposedLaw:
             lambda parts: asked_for(largest * parts / _PARTS) >= asked, 0, _PARTS
         )
         low = largest * (enough - 1) / _PARTS
-        centre = k / (low.exp() + 1)
+        center = k / (low.exp() + 1)
         radius = (k * (Decimal(2).ln() + log_inverse_beta(low)) / 2).sqrt()
-        return annulus(k, low, centre - radius, centre + radius)
+        return annulus(k, low, center - radius, center + radius)
 
 
 def _dyadic(

@@ -365,5 +365,5 @@ def _randomizer(member: Membership, fresh: bool, read: ReadBytes) -> OneDevice:
     if not fresh:
         return OneDevice.restore(statement.protocol, statement.law, member.state or {})
     device = OneDevice(statement.protocol, statement.law)
-    device.enrol(read)
+    device.enroll(read)
     return device

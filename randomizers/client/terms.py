@@ -29,7 +29,7 @@ class Terms:
         deployed: Time of deployment by the operator, milliseconds since 1970.
         epsilon, delta: Of one charge.
         unit: Unit charged: the "stream" of a horizon, or each "epoch" reported.
-        neighbours: Pairs of inputs that cannot be told apart.
+        neighbors: Pairs of inputs that cannot be told apart.
         trust: Trusted party.
         values: Values to report; an app can check that it has such.
         epochs: Times of reports.
@@ -47,7 +47,7 @@ class Terms:
     epsilon: float
     delta: float
     unit: str
-    neighbours: str
+    neighbors: str
     trust: str
     values: DeviceValues
     epochs: EpochClock
@@ -83,7 +83,7 @@ def terms_of(statement: Statement, account: Account, limit: Limit) -> Terms:
         epsilon=float(statement.guarantee["epsilon"]),
         delta=float(statement.guarantee["delta"]),
         unit=statement.unit,
-        neighbours=str(statement.guarantee["neighbours"]),
+        neighbors=str(statement.guarantee["neighbors"]),
         trust=str(statement.guarantee["trust"]),
         values=statement.values,
         epochs=statement.clock,
@@ -116,7 +116,7 @@ def _words(statement: Statement, spent: Limit, limit: Limit, charges: int | None
     sentences += [
         f"Of population {statement.population}, {spent} is spent and the app allows {limit}. "
         f"Charges of this size for which there is room: {enough}.",
-        f"What cannot be told apart: {statement.guarantee['neighbours']}.",
+        f"What cannot be told apart: {statement.guarantee['neighbors']}.",
         f"Who has to be trusted: {statement.guarantee['trust']}.",
     ]
     if statement.sealed:

@@ -165,7 +165,7 @@ class CountMin(Devices[CountMinLaw]):
     >>> parameters = CountMinParameters(1.0, 1e-6, ("red", "green", "blue"))
     >>> law = calibrate(parameters, last_epoch=1, minimum=1000)
     >>> devices, rng = CountMin(law), seeded_generator(1)
-    >>> devices.enrol(1000, rng)
+    >>> devices.enroll(1000, rng)
     >>> counted = devices.report(1, np.full((1000, 1), 2), None, rng)
     >>> counted.counts.tolist()  # a thousand green ones, and dummies
     [46, 1040, 42]
@@ -184,7 +184,7 @@ class CountMin(Devices[CountMinLaw]):
             epsilon=law.epsilon,
             delta=law.delta,
             unit="epoch",
-            neighbours=held_by_a_user(law.items),
+            neighbors=held_by_a_user(law.items),
             trust=trusted(law.noise),
             basis="exact" if law.calibration == "exact" else "bound",
             stream_epsilon=law.stream_epsilon,

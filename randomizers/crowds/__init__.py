@@ -212,8 +212,8 @@ class CrowdDevices(Devices[CrowdsLaw]):
             contents,
             epsilon=sum_rounded_up(contents.epsilon, counts.epsilon),
             delta=sum_rounded_up(contents.delta, counts.delta),
-            neighbours=(
-                f"{contents.neighbours.partition(';')[0]}, in any two crowds; who is present is "
+            neighbors=(
+                f"{contents.neighbors.partition(';')[0]}, in any two crowds; who is present is "
                 "public"
             ),
             trust=(
@@ -244,8 +244,8 @@ class CrowdDevices(Devices[CrowdsLaw]):
         self.epoch = epoch
         return self.law.words_of(crowds, messages)
 
-    def enrol(self, count: int, rng: np.random.Generator) -> None:
-        self._contents.enrol(count, rng)
+    def enroll(self, count: int, rng: np.random.Generator) -> None:
+        self._contents.enroll(count, rng)
         self.population = self._contents.population
 
     def state_arrays(self) -> dict[str, NDArray[np.generic]]:

@@ -54,7 +54,7 @@ Calibration: TypeAlias = Literal["exact", "published"]
 """Basis of the noise: the exact privacy loss of the blanket ("exact"), or the paper's closed
 formula ("published")."""
 
-Neighbours: TypeAlias = Literal["replacement", "removal"]
+Neighbors: TypeAlias = Literal["replacement", "removal"]
 """Neighboring inputs: any two sets of a user ("replacement"), or a set and none ("removal")."""
 
 MAX_REPORTS: Final = 1 << 10
@@ -80,7 +80,7 @@ class FragmentsParameters:
     domain: ItemDomain
     items: int = 1
     reports: int = 1
-    neighbours: Neighbours = "replacement"
+    neighbors: Neighbors = "replacement"
     calibration: Calibration = "exact"
     permanent: bool = False
 
@@ -88,11 +88,11 @@ class FragmentsParameters:
         check_approximate(self.epsilon, self.delta)
         check_items_held(self.items, self.domain)
         check_domain(domain_size(self.domain))
-        _check_choices(self.neighbours, self.calibration, self.reports)
-        if self.calibration == "published" and (self.items > 1 or self.neighbours != "removal"):
+        _check_choices(self.neighbors, self.calibration, self.reports)
+        if self.calibration == "published" and (self.items > 1 or self.neighbors != "removal"):
             raise ValueError(
                 "the published calibration is about single items that are removed: give items: 1 "
-                "and neighbours: removal, or take calibration: exact"
+                "and neighbors: removal, or take calibration: exact"
             )
         if type(self.permanent) is not bool:
             raise ValueError(f"permanent is {self.permanent!r}, must be true or false")
@@ -104,22 +104,22 @@ class FragmentsParameters:
         object.__setattr__(self, "epsilon", float(self.epsilon))
 
 
-def _check_choices(neighbours: str, calibration: str, reports: int) -> None:
-    if neighbours not in get_args(Neighbours):
-        raise ValueError(f"neighbours is {neighbours!r}, must be 'replacement' or 'removal'")
+def _check_choices(neighbors: str, calibration: str, reports: int) -> None:
+    if neighbors not in get_args(Neighbors):
+        raise ValueError(f"neighbors is {neighbors!r}, must be 'replacement' or 'removal'")
     if calibration not in get_args(Calibration):
         raise ValueError(f"calibration is {calibration!r}, must be 'exact' or 'published'")
     if type(reports) is not int or not 1 <= reports <= MAX_REPORTS:
         raise ValueError(f"reports is {reports!r}, must be from 1 to {MAX_REPORTS:,}")
 
 
-def differing_bits(items: int, slots: int, neighbours: Neighbours) -> int:
+def differing_bits(items: int, slots: int, neighbors: Neighbors) -> int:
     """Return the maximum number of bits in which neighboring inputs differ.
 
     >>> differing_bits(100, 3, "replacement"), differing_bits(4, 3, "replacement")
     (6, 4)
     """
-    return min(items, slots * (2 if neighbours == "replacement" else 1))
+    return min(items, slots * (2 if neighbors == "replacement" else 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ class FragmentsLaw(Constants):
     slots: int
     reports: int
     minimum: int
-    neighbours: Neighbours
+    neighbors: Neighbors
     calibration: Calibration
     odds: ComposedLaw
     backstop: ComposedLaw | None
@@ -152,7 +152,7 @@ class FragmentsLaw(Constants):
 
     def __post_init__(self) -> None:
         check_domain(self.items)
-        _check_choices(self.neighbours, self.calibration, self.reports)
+        _check_choices(self.neighbors, self.calibration, self.reports)
         if not 1 <= self.slots <= self.items:
             raise ValueError(f"{self.slots} items of a user, there are {self.items:,}")
         for odds in (self.odds, *([self.backstop] if self.backstop else [])):
@@ -187,7 +187,7 @@ class FragmentsLaw(Constants):
 
     @property
     def differing_bits(self) -> int:
-        return differing_bits(self.items, self.slots, self.neighbours)
+        return differing_bits(self.items, self.slots, self.neighbors)
 
     def exposure(self, reports: int) -> float:
         """Return the loss of one bit to a party that sees t (`reports`) reports of a device.
@@ -335,7 +335,7 @@ class Fragments(Devices[FragmentsLaw]):
     ...     1, 3, 1, 1, 1, "replacement", "exact", ComposedLaw((9, 1)), None, 1.0, 0.1, 1.0
     ... )
     >>> devices, rng = Fragments(law), seeded_generator(1)
-    >>> devices.enrol(100_000, rng)
+    >>> devices.enroll(100_000, rng)
     >>> devices.report(1, np.full((100_000, 1), 2), None, rng).counts.round(-3).tolist()
     [10000, 90000, 10000]
     """
@@ -349,12 +349,12 @@ class Fragments(Devices[FragmentsLaw]):
     @property
     def guarantee(self) -> Guarantee:
         law = self.law
-        held = held_by_a_user if law.neighbours == "replacement" else held_or_nothing
+        held = held_by_a_user if law.neighbors == "replacement" else held_or_nothing
         return Guarantee(
             epsilon=law.epsilon,
             delta=law.delta,
             unit="epoch",
-            neighbours=held(law.slots),
+            neighbors=held(law.slots),
             trust=shuffle_and_others(law.minimum, self._apart),
             basis="bound",
             stream_epsilon=law.stream_epsilon,

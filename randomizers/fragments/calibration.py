@@ -53,7 +53,7 @@ def calibrate(parameters: FragmentsParameters, last_epoch: int, minimum: int) ->
     """
     size = domain_size(parameters.domain)
     shape = _Shape(
-        differing_bits(size, parameters.items, parameters.neighbours),
+        differing_bits(size, parameters.items, parameters.neighbors),
         parameters.reports,
         permanent=parameters.permanent,
     )
@@ -79,7 +79,7 @@ def calibrate(parameters: FragmentsParameters, last_epoch: int, minimum: int) ->
         slots=parameters.items,
         reports=parameters.reports,
         minimum=minimum,
-        neighbours=parameters.neighbours,
+        neighbors=parameters.neighbors,
         calibration=parameters.calibration,
         odds=response_within(loss_of_report(loss, parameters.reports)),
         backstop=backstop,

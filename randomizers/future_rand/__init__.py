@@ -76,7 +76,7 @@ class FutureRand(Devices[FutureRandLaw]):
     >>> from dpstream.randomizers.randomness import seeded_generator
     >>> rng = seeded_generator(1)
     >>> devices = FutureRand(calibrate(FutureRandParameters(epsilon=4, changes=2), last_epoch=4))
-    >>> devices.enrol(1000, rng)
+    >>> devices.enroll(1000, rng)
     >>> first = devices.report(1, np.zeros(1000, np.int8), None, rng)
     >>> reports = devices.report(2, np.ones(1000, np.int8), None, rng)
     >>> np.unique(reports // 2)  # the orders that are due
@@ -117,7 +117,7 @@ class FutureRand(Devices[FutureRandLaw]):
             epsilon=self.law.loss,
             delta=0.0,
             unit="stream",
-            neighbours=(
+            neighbors=(
                 "any two streams of a user's values (changes are followed up to the budget, "
                 "after that the device freezes)"
             ),

@@ -148,7 +148,7 @@ class Hadamard(Devices[HadamardLaw]):
     >>> from dpstream.randomizers.randomness import seeded_generator
     >>> law = HadamardLaw(2, 1, 3, 1, 1, 2.0, "bernoulli", 1.0, 0.1, 1.0)
     >>> devices = Hadamard(law)
-    >>> devices.enrol(2, seeded_generator(1))
+    >>> devices.enroll(2, seeded_generator(1))
     >>> devices.report(1, np.array([[1], [2]]), None, seeded_generator(2)).shape
     (6, 3)
     """
@@ -163,7 +163,7 @@ class Hadamard(Devices[HadamardLaw]):
             epsilon=self.law.epsilon,
             delta=self.law.delta,
             unit="epoch",
-            neighbours=held_by_a_user(self.law.slots),
+            neighbors=held_by_a_user(self.law.slots),
             trust=(
                 "the shuffle stage to shuffle and to refuse windows below the minimum, and "
                 f"{self.law.minimum:,} honest contributors of each window to add their dummies; "

@@ -7,7 +7,7 @@ import { createDevice, parseJson, restoreDevice, type Device, type Words } from 
 
 const law = parseJson('{}');
 const device: Device = createDevice('value_stream', law);
-device.enrol();
+device.enroll();
 const words: Words = device.report(1, [1, 2n]);
 const again: Device = restoreDevice('value_stream', law, device.state());
 // Classes have all that the types promise.

@@ -32,7 +32,7 @@ from dpstream.randomizers.devices import Devices
 from dpstream.randomizers.draws import draw_categories
 from dpstream.randomizers.given_values import check_epoch
 from dpstream.randomizers.guarantee import Guarantee, of_messages_apart, shuffle_and_others
-from dpstream.randomizers.labelled_examples import FEATURE_UNIT, check_examples, unpacked_examples
+from dpstream.randomizers.labeled_examples import FEATURE_UNIT, check_examples, unpacked_examples
 from dpstream.randomizers.laws import Constants
 from dpstream.randomizers.ldp_sgd.gradient_directions import MAX_SEED_BITS, directions, draw_seeds
 from dpstream.randomizers.parameter_checks import check_approximate
@@ -203,7 +203,7 @@ class LdpSgd(Devices[LdpSgdLaw]):
     >>> from dpstream.randomizers.randomness import seeded_generator
     >>> law = LdpSgdLaw(1, 1, 2, 1, 1, 1.0, 1.0, None, 3, 1, ComposedLaw((10**6, 1)), 9.0, 0.1, 9.0)
     >>> devices, rng = LdpSgd(law), seeded_generator(1)
-    >>> devices.enrol(1, rng)
+    >>> devices.enroll(1, rng)
     >>> devices.report(1, np.array([[1, 4 * FEATURE_UNIT]]), None, rng).shape
     (1, 2)
     """
@@ -222,7 +222,7 @@ class LdpSgd(Devices[LdpSgdLaw]):
             epsilon=law.epsilon,
             delta=law.delta,
             unit="epoch",
-            neighbours="any two examples of a user, or none at all; who is present is public",
+            neighbors="any two examples of a user, or none at all; who is present is public",
             trust=shuffle_and_others(
                 law.minimum,
                 f"{step:.6g} at every step that a user takes part in, "

@@ -79,7 +79,7 @@ def normal_table() -> NDArray[np.int16]:
     return table
 
 
-_CENTRE = (
+_CENTER = (
     (
         2.5090809287301226727e3,
         3.3430575583588128105e4,
@@ -127,9 +127,9 @@ _TAIL = (
 
 def _quantile(share: float) -> float:
     """Return the normal quantile of a share from 1/2 to 1 - e^-25 by AS 241."""
-    centred = share - 0.5
-    if centred <= 0.425:
-        return centred * _ratio(_CENTRE, 0.180625 - centred * centred)
+    centered = share - 0.5
+    if centered <= 0.425:
+        return centered * _ratio(_CENTER, 0.180625 - centered * centered)
     root = math.sqrt(-float(Decimal(1 - share).ln()))
     return _ratio(_TAIL, root - 1.6)
 

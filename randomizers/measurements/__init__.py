@@ -189,7 +189,7 @@ class MeasurementsLaw(Constants):
     """All constants of a job.
 
     Attributes:
-        neighbours: Neighboring inputs: an item of a user and none, or any two.
+        neighbors: Neighboring inputs: an item of a user and none, or any two.
         noise: Of each measurement; None if one of them is sampled.
         odds: Weights of a sign kept and of one reversed; None with noise.
         epsilon, stream_epsilon: Of an epoch, and of all epochs together, each with `delta`.
@@ -198,7 +198,7 @@ class MeasurementsLaw(Constants):
     items: int
     last_epoch: int
     calibration: Calibration
-    neighbours: Literal["removal", "replacement"]
+    neighbors: Literal["removal", "replacement"]
     noise: ClampedNoise | None
     odds: ComposedLaw | None
     epsilon: float
@@ -209,8 +209,8 @@ class MeasurementsLaw(Constants):
         check_domain(self.items)
         if self.calibration not in get_args(Calibration):
             raise ValueError(f"calibration is {self.calibration!r}")
-        if self.neighbours not in ("removal", "replacement"):
-            raise ValueError(f"neighbours is {self.neighbours!r}")
+        if self.neighbors not in ("removal", "replacement"):
+            raise ValueError(f"neighbors is {self.neighbors!r}")
         if (self.noise is None) == (self.odds is None) or self.last_epoch < 1:
             raise ValueError(f"noise {self.noise}, odds {self.odds}, {self.last_epoch} epochs")
         if self.noise is not None and self.matrix.measurements > MOST_MEASUREMENTS:
@@ -314,7 +314,7 @@ class Measurements(Devices[MeasurementsLaw]):
     >>> from dpstream.randomizers.randomness import seeded_generator
     >>> asked = LaplaceHistogramParameters(32.0, ("a", "b"))
     >>> devices = Measurements(calibrate(asked, last_epoch=1, minimum=1))
-    >>> devices.enrol(3, seeded_generator(1))
+    >>> devices.enroll(3, seeded_generator(1))
     >>> reports = devices.report(1, np.array([[0], [1], [2]]), None, seeded_generator(2))
     >>> (reports.astype(int) - devices.law.noise.most).tolist()
     [[0, 0], [1, 0], [0, 1]]
@@ -327,12 +327,12 @@ class Measurements(Devices[MeasurementsLaw]):
     @property
     def guarantee(self) -> Guarantee:
         law = self.law
-        held = held_or_nothing if law.neighbours == "removal" else held_by_a_user
+        held = held_or_nothing if law.neighbors == "removal" else held_by_a_user
         return Guarantee(
             epsilon=law.epsilon,
             delta=law.delta,
             unit="epoch",
-            neighbours=held(1),
+            neighbors=held(1),
             trust="nobody",
             basis="exact" if law.exact else "bound",
             stream_epsilon=law.stream_epsilon,

@@ -81,10 +81,10 @@ def calibrate(
 
     >>> thousand = tuple(map(str, range(1000)))
     >>> law = calibrate(JlHhParameters(1.0, thousand, calibration="published"), 1, 1)
-    >>> law.neighbours, law.measurements, round(law.epsilon, 3), round(law.noise.variance / 256, 1)
+    >>> law.neighbors, law.measurements, round(law.epsilon, 3), round(law.noise.variance / 256, 1)
     ('removal', 256, 0.509, 221.0)
     >>> law = calibrate(BucketParameters(0.5, tuple(map(str, range(50_000)))), 1, 1)
-    >>> law.hashes, law.trials, law.neighbours
+    >>> law.hashes, law.trials, law.neighbors
     (20, 24, 'replacement')
     >>> labels = tuple(map(str, range(16_470)))
     >>> asked = SparseRecoveryParameters(0.9, labels, calibration="published")
@@ -171,7 +171,7 @@ class Spent(TypedDict):
     """Fields of a `MeasurementsLaw` for the distribution drawn, and its loss."""
 
     calibration: Calibration
-    neighbours: Literal["removal", "replacement"]
+    neighbors: Literal["removal", "replacement"]
     noise: ClampedNoise | None
     odds: Any
     epsilon: float
@@ -249,7 +249,7 @@ def with_noise(
         )
     return Spent(
         calibration=calibration,
-        neighbours="removal" if removal else "replacement",
+        neighbors="removal" if removal else "replacement",
         noise=noise,
         odds=None,
         epsilon=epsilon,
@@ -263,7 +263,7 @@ def sampled(epsilon: float, last_epoch: int) -> Spent:
     odds = optimal(1, epsilon)
     return Spent(
         calibration="sampled",
-        neighbours="replacement",
+        neighbors="replacement",
         noise=None,
         odds=odds,
         epsilon=odds.loss,

@@ -166,7 +166,7 @@ class ProjectiveGeometry(Devices[ProjectiveGeometryLaw]):
     >>> odds = ComposedLaw((10**30, 1))
     >>> law = ProjectiveGeometryLaw(2, 1, 2, 2, 1, 1, odds, 1.0, 1.0, 1e-6)
     >>> devices = ProjectiveGeometry(law)
-    >>> devices.enrol(3, seeded_generator(1))
+    >>> devices.enroll(3, seeded_generator(1))
     >>> devices.report(1, np.array([[0], [1], [2]]), None, seeded_generator(2)).tolist()
     [[0], [1], [2]]
     """
@@ -182,7 +182,7 @@ class ProjectiveGeometry(Devices[ProjectiveGeometryLaw]):
             epsilon=law.epsilon_of(1),
             delta=0.0,
             unit="epoch",
-            neighbours=held_by_a_user(law.slots),
+            neighbors=held_by_a_user(law.slots),
             trust=f"nobody; {self._shuffled}" if self._shuffling_helps else "nobody",
             # The reported one of several slots is seldom the one that differs.
             basis="exact" if law.slots == 1 else "bound",

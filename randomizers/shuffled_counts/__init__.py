@@ -199,7 +199,7 @@ class ShuffledCounts(Devices[ShuffledCountsLaw]):
     >>> parameters = ShuffledCountsParameters(epsilon=1, delta=1e-6, changes=4, boost=3)
     >>> law = calibrate(parameters, last_epoch=170, minimum=1000)
     >>> devices, rng = ShuffledCounts(law), seeded_generator(1)
-    >>> devices.enrol(1000, rng)
+    >>> devices.enroll(1000, rng)
     >>> sent = devices.report(1, np.ones(1000, np.int8), None, rng)
     >>> round(sent.messages / 1000, 1)  # 3 + 1 + 3 of each device, and 7.1 dummies
     14.1
@@ -246,7 +246,7 @@ class ShuffledCounts(Devices[ShuffledCountsLaw]):
             epsilon=self.law.epsilon,
             delta=self.law.delta,
             unit="stream",
-            neighbours="any two streams of a user's values, reported at the same epochs",
+            neighbors="any two streams of a user's values, reported at the same epochs",
             trust=trusted(self.law.noise),
             basis=_BASES[self.law.calibration],
         )

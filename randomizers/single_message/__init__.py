@@ -163,7 +163,7 @@ class SingleMessage(Devices[SingleMessageLaw]):
     >>> odds = ComposedLaw((10**6, 1))
     >>> law = SingleMessageLaw(9, 2, "rappor", 1, 1, odds, 1.0, 0.1, 1.0)
     >>> devices = SingleMessage(law)
-    >>> devices.enrol(2, seeded_generator(1))
+    >>> devices.enroll(2, seeded_generator(1))
     >>> devices.report(1, np.array([[1, 9], [0, 3]]), None, seeded_generator(2)).tolist()
     [[1, 1], [4, 0]]
     """
@@ -175,7 +175,7 @@ class SingleMessage(Devices[SingleMessageLaw]):
             epsilon=law.epsilon,
             delta=law.delta,
             unit="epoch",
-            neighbours=held_by_a_user(law.slots),
+            neighbors=held_by_a_user(law.slots),
             trust=shuffle_and_others(
                 law.minimum, f"{law.local_epsilon:.6g} at every epoch, with delta 0"
             ),

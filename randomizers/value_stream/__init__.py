@@ -162,7 +162,7 @@ class LetterDevices(FollowingDevices[LawT]):
             epsilon=self._booleans.epsilon,
             delta=0.0,
             unit="stream",
-            neighbours="any two streams of a user's values, however often they change",
+            neighbors="any two streams of a user's values, however often they change",
             trust=(
                 "nobody: it holds against everyone who sees the reports; which devices exist and "
                 "when they report is public"
@@ -277,7 +277,7 @@ class ValueStream(LetterDevices[ValueStreamLaw]):
     >>> from dpstream.randomizers.value_stream.calibration import calibrate
     >>> rng = seeded_generator(1)
     >>> devices = ValueStream(calibrate(ValueStreamParameters(epsilon=4, changes=2), last_epoch=16))
-    >>> devices.enrol(1000, rng)
+    >>> devices.enroll(1000, rng)
     >>> none = devices.report(1, np.zeros(1000, np.int8), None, rng)
     >>> all_ = devices.report(2, np.ones(1000, np.int8), None, rng)
     >>> bool(none.mean() < 80 < all_.mean())

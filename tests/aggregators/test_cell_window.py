@@ -26,7 +26,7 @@ def law_of(epochs: int, **changes: Any) -> CountMinLaw:
 def run(law: CountMinLaw, shares: list[float], key: int) -> tuple[CountMinAggregator, Attendance]:
     aggregator, devices = CountMinAggregator(law), CountMin(law)
     attendance, rng = Attendance.empty(len(shares)), seeded_generator(1, key)
-    devices.enrol(400, rng)
+    devices.enroll(400, rng)
     held = np.repeat([1, 2, 3, 4], 100)[:, None]
     for epoch, share in enumerate(shares, start=1):
         present = np.arange(400) % 100 < 100 * share

@@ -66,7 +66,7 @@ def flagged(law: ValueStreamLaw, values: NDArray[np.int8], seed: int) -> int | N
     """Return the first flagged epoch of devices with values of shape (epochs, devices)."""
     rng = seeded_generator(seed)
     devices = ValueStream(law)
-    devices.enrol(values.shape[1], rng)
+    devices.enroll(values.shape[1], rng)
     aggregator = ValueStreamAggregator(law)
     attendance = Attendance.constant(law.last_epoch, values.shape[1])
     for epoch, present in enumerate(values, 1):

@@ -93,7 +93,7 @@ def measured(
         [np.repeat(np.arange(trials), early), np.repeat(np.arange(trials), devices - early)]
     )
     people = ValueStream(law)
-    people.enrol(trials * early, rng)
+    people.enroll(trials * early, rng)
     aggregators = [ValueStreamAggregator(law) for _ in range(trials)]
     attendances = [Attendance.empty(last) for _ in range(trials)]
     errors = [change_errors(law, lag) for _ in range(trials)]
@@ -101,7 +101,7 @@ def measured(
     held, squares, independent = [], [], []
     for epoch in range(1, last + 1):
         if epoch == late:
-            people.enrol(trials * (devices - early), rng)
+            people.enroll(trials * (devices - early), rng)
         values = ((begins <= epoch) & (epoch < ends))[: people.population]
         trial = trial_of[: people.population]
         present = rng.random(people.population) >= silent

@@ -70,7 +70,7 @@ def released(run: int) -> CrowdsAggregator[SingleMessageAggregator]:
     rng = seeded_generator(run)
     held = values()
     devices = CrowdDevices(LAW, SingleMessage(LAW.contents))
-    devices.enrol(len(held), rng)
+    devices.enroll(len(held), rng)
     words = devices.report(1, held, None, rng)
     crowds, kept = LAW.crowds_of(words), []
     table = discrete_laplace_table(LAW.counts.ratio)

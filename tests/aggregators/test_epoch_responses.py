@@ -73,7 +73,7 @@ def test_silence_widens_the_interval_and_does_not_bias() -> None:
     errors = []
     for _ in range(400):
         devices, aggregator = SplitBudget(law), EpochResponsesAggregator(law)
-        devices.enrol(1000, rng)
+        devices.enroll(1000, rng)
         silent = rng.permutation(1000) < 300
         aggregator.add(1, devices.report(1, values, ~silent, rng), None)
         estimate = aggregator.estimate(1, attendance)

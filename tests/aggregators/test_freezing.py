@@ -92,7 +92,7 @@ def errors(
     users, epochs = values.shape
     rng = seeded_generator(9)
     devices = FutureRand(law)
-    devices.enrol(users, rng)
+    devices.enroll(users, rng)
     aggregator = FutureRandAggregator(law, estimator)
     for epoch in range(1, epochs + 1):
         aggregator.add(epoch, devices.report(epoch, values[:, epoch - 1], None, rng), None)

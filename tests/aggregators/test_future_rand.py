@@ -147,7 +147,7 @@ def _run(
     estimator: Estimator = "tree",
 ) -> FutureRandAggregator:
     devices, aggregator = FutureRand(law), FutureRandAggregator(law, estimator)
-    devices.enrol(streams.shape[1], seeded_generator(seed))
+    devices.enroll(streams.shape[1], seeded_generator(seed))
     rng = seeded_generator(seed, 1)
     for epoch in range(1, law.horizon + 1):
         here = None if present is None else present[epoch]

@@ -120,7 +120,7 @@ def test_rows_add_to_the_errors_of_items_that_others_hold() -> None:
     for run in range(runs):
         rng, devices = seeded_generator(5, run), HadamardValues(law)
         aggregator = HadamardValuesAggregator(law)
-        devices.enrol(users, rng)
+        devices.enroll(users, rng)
         aggregator.add(1, devices.report(1, values, None, rng), None)
         found = aggregator.estimate(1, attendance)
         assert found is not None

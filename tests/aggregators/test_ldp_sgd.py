@@ -18,7 +18,7 @@ from dpstream.aggregators.ldp_sgd import (
     projected,
 )
 from dpstream.pipeline.protocols.ldp_sgd import PROTOCOL
-from dpstream.randomizers.labelled_examples import FEATURE_UNIT, packed_examples
+from dpstream.randomizers.labeled_examples import FEATURE_UNIT, packed_examples
 from dpstream.randomizers.ldp_sgd import LdpSgd, LdpSgdLaw, LdpSgdParameters
 from dpstream.randomizers.ldp_sgd.calibration import calibrate
 from dpstream.randomizers.randomness import seeded_generator
@@ -47,7 +47,7 @@ def test_the_gradient_is_right_on_average(clip: float, reports: int) -> None:
     """The test detects a factor that is off by 3 % of the gradient, and an unused model."""
     law, asked = made(clip=clip, reports=reports)
     devices, rng = LdpSgd(law), seeded_generator(1)
-    devices.enrol(MANY // reports, rng)
+    devices.enroll(MANY // reports, rng)
     model = np.linspace(-1, 1, law.dimensions)
     devices.take_model(model)
     aggregator = LdpSgdAggregator(law, asked)
@@ -67,7 +67,7 @@ def test_gradients_are_as_far_off_as_predicted() -> None:
     runs, users = 400, 500
     law, asked = made(runs)
     devices, rng = LdpSgd(law), seeded_generator(2)
-    devices.enrol(users, rng)
+    devices.enroll(users, rng)
     aggregator = LdpSgdAggregator(law, asked)
     nothing = np.zeros((users, 4), np.int64)
     squares = 0.0
@@ -124,7 +124,7 @@ def with_reports(
     aggregator = LdpSgdAggregator(law, asked)
     for epoch in epochs:
         devices, rng = LdpSgd(law), seeded_generator(3, epoch)
-        devices.enrol(50, rng)
+        devices.enroll(50, rng)
         words = devices.report(epoch, np.repeat(EXAMPLE, 50, axis=0), None, rng)
         aggregator.add(epoch, words, None)
     return aggregator
@@ -149,7 +149,7 @@ def test_without_a_test_set_the_length_of_the_gradient_is_estimated() -> None:
     runs, users = 200, 3_000
     law, asked = made(runs, clip=0.6)
     devices, rng = LdpSgd(law), seeded_generator(4)
-    devices.enrol(users, rng)
+    devices.enroll(users, rng)
     aggregator = LdpSgdAggregator(law, asked)
     attendance = Attendance.constant(runs, users)
     expected = 100 * np.linalg.norm(clipped(law, np.zeros(law.dimensions))) / law.clip

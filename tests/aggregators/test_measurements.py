@@ -118,7 +118,7 @@ def test_other_items_push_a_count_of_bucket_alike_and_its_error_says_so(item: in
     assert aggregator.together == pytest.approx(-1 / 31, rel=0.2)
     for seed in range(20):
         devices, rng = Measurements(law), seeded_generator(seed)
-        devices.enrol(len(held), rng)
+        devices.enroll(len(held), rng)
         aggregator = MeasurementsAggregator(law)
         aggregator.add(1, np.asarray(devices.report(1, held[:, None], None, rng)), None)
         found = aggregator.estimate(1, Attendance.constant(1, len(held)))

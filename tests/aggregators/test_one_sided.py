@@ -62,7 +62,7 @@ def window_of(
 ) -> tuple[CellWindow, NDArray[np.int64]]:
     aggregator, devices = CountMinAggregator(law, estimator), CountMin(law)
     rng = seeded_generator(9, key)
-    devices.enrol(USERS, rng)
+    devices.enroll(USERS, rng)
     held = 1 + np.arange(USERS) % ITEMS
     aggregator.add(1, written_out(devices.report(1, held[:, None], None, rng)), None)
     window = aggregator.window([1], Attendance.constant(2, USERS))

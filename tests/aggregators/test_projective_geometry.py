@@ -56,7 +56,7 @@ def test_of_open_domains_the_items_most_held_are_found_through_prefixes() -> Non
     held = [9_000 - 500 * place for place in range(most)]
     values[: sum(held)] = np.repeat(popular, held)
     devices, aggregator = ProjectiveGeometry(law), ProjectiveGeometryAggregator(law)
-    devices.enrol(users, rng)
+    devices.enroll(users, rng)
     aggregator.add(1, devices.report(1, values[:, None], None, rng), None)
     attendance = Attendance.constant(1, users)
     found = aggregator.estimate(1, attendance)

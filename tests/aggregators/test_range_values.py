@@ -40,7 +40,7 @@ def run(
 ) -> list[RangeEstimates]:
     rng = seeded_generator(seed)
     devices, aggregator = RangeValues(LAW), RangeValuesAggregator(LAW)
-    devices.enrol(values.shape[1], rng)
+    devices.enroll(values.shape[1], rng)
     attendance = Attendance.constant(EPOCHS, values.shape[1])
     found = []
     for epoch, now in enumerate(values, start=1):
@@ -97,7 +97,7 @@ def test_ranges_are_right_on_average_and_as_far_off_as_they_say(silent: float) -
 def without(level: int, at: int) -> list[RangeEstimates]:
     values, rng = moving_values(3_000), seeded_generator(9)
     devices, aggregator = RangeValues(LAW), RangeValuesAggregator(LAW)
-    devices.enrol(3_000, rng)
+    devices.enroll(3_000, rng)
     attendance = Attendance.constant(EPOCHS, 3_000)
     found = []
     for epoch, now in enumerate(values, start=1):

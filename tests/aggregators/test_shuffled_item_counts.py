@@ -51,7 +51,7 @@ def send(
 ) -> tuple[ShuffledItemCountsAggregator, Attendance]:
     devices, aggregator = ShuffledItemCounts(asked), ShuffledItemCountsAggregator(asked)
     attendance = Attendance.empty(EPOCHS)
-    devices.enrol(USERS, rng)
+    devices.enroll(USERS, rng)
     for epoch, now in enumerate(held, 1):
         present = rng.random(USERS) >= silent
         reports = devices.report(epoch, now, present, rng)

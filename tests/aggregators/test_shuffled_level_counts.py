@@ -57,7 +57,7 @@ def send(
     users = held.shape[1]
     devices, aggregator = ShuffledItemCounts(asked), ShuffledLevelCountsAggregator(asked)
     attendance = Attendance.empty(len(held))
-    devices.enrol(users, rng)
+    devices.enroll(users, rng)
     for epoch, now in enumerate(held, 1):
         present: NDArray[np.bool_] = np.array(rng.random(users) >= silent)
         reports = devices.report(epoch, now, present, rng)

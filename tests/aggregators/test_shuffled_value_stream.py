@@ -39,7 +39,7 @@ def run(
     values: NDArray[np.int8], present: NDArray[np.bool_], seed: int, withheld: int = -1
 ) -> tuple[list[Estimate], NDArray[np.float64]]:
     devices, rng = ShuffledValueStream(LAW), seeded_generator(9, seed)
-    devices.enrol(DEVICES, rng)
+    devices.enroll(DEVICES, rng)
     aggregator, attendance = ShuffledValueStreamAggregator(LAW), Attendance.empty(EPOCHS)
     found = []
     for epoch, (now, here) in enumerate(zip(values, present, strict=True), start=1):

@@ -111,7 +111,7 @@ def run_with_newcomers(seed: int) -> tuple[FutureRandAggregator, Attendance]:
     attendance, rng = Attendance.empty(LAW.horizon), np.random.default_rng(seed)
     for epoch in range(1, LAW.horizon + 1):
         if epoch in (1, 6, 11):
-            devices.enrol(300, seeded_generator(seed, epoch))
+            devices.enroll(300, seeded_generator(seed, epoch))
         values = rng.integers(0, 2, devices.population).astype(np.int8)
         present = rng.random(devices.population) < 0.7
         words = devices.report(epoch, values, present, seeded_generator(seed, 99, epoch))
@@ -146,7 +146,7 @@ def run(
     law: FutureRandLaw, streams: NDArray[np.int8], seed: int, estimator: Estimator = "tree"
 ) -> FutureRandAggregator:
     devices, aggregator = FutureRand(law), FutureRandAggregator(law, estimator)
-    devices.enrol(streams.shape[1], seeded_generator(seed, 1))
+    devices.enroll(streams.shape[1], seeded_generator(seed, 1))
     rng = seeded_generator(seed, 2)
     for epoch in range(1, len(streams)):
         aggregator.add(epoch, devices.report(epoch, streams[epoch], None, rng), None)

@@ -94,7 +94,7 @@ def test_real_devices_are_off_by_noise_and_by_changes_past_the_boosted_ones(
     when[np.arange(most) >= rng.integers(0, most + 1, users)[:, None]] = EPOCHS
     values = (when[None] <= np.arange(EPOCHS)[:, None, None]).sum(axis=2) % 2
     devices, aggregator = ValueStream(law), ValueStreamAggregator(law)
-    devices.enrol(users, rng)
+    devices.enroll(users, rng)
     attendance = Attendance.constant(EPOCHS, users)
     kernel, share = Kernel(law.boost, law.decay), law.boost / (1 + law.boost)
     signs, missing, largest = np.where(np.arange(most) % 2, -1, 1), 0.0, 0.0
@@ -190,7 +190,7 @@ def test_intervals_hold_what_silent_devices_change_from_the_first_epoch_on(same:
     values = np.tile(np.arange(devices) % 2, (law.last_epoch, 1))
     values[2:] = np.arange(devices) % 4 > 0
     rng, people = seeded_generator(17), ValueStream(law)
-    people.enrol(runs * devices, rng)
+    people.enroll(runs * devices, rng)
     known = np.ones(runs * devices, np.bool_)
     aggregators = [ValueStreamAggregator(law) for _ in range(runs)]
     attendance = Attendance.constant(law.last_epoch, devices)

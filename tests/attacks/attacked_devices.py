@@ -61,7 +61,7 @@ def body_of(
     devices: Iterable[int],
     words: Sequence[int] = (0,),
     *,
-    enrols: bool = True,
+    enrolls: bool = True,
     longer: int = 0,
 ) -> bytes:
     """Build a body with a report of each device, `longer` than the job's by some bytes."""
@@ -76,7 +76,7 @@ def body_of(
             context = device_context(job.deployment, job.fingerprint, epoch, report)
             content = seal(content, Lock(key, context))
         content += bytes(longer)
-        envelopes.append(encode_envelope(identity("device", device), report, enrols, content))
+        envelopes.append(encode_envelope(identity("device", device), report, enrolls, content))
     return encode_body(
         job.deployment, job.fingerprint, epoch, None if key is None else key_id(key), envelopes
     )

@@ -87,7 +87,7 @@ def _letters(coins: np.random.Generator) -> Iterator[str]:
     for law in (full, _of_half_the_clock(full)):
         devices = ValueStream(law)
         values = streams(coins)
-        devices.enrol(values.shape[1], coins)
+        devices.enroll(values.shape[1], coins)
         tilted = devices.state_arrays()["noise"] == 0
         rules = [Followed(law.boost, law.decay, law.changes) for _ in tilted]
         clocks, told = np.full(len(tilted), law.clock), np.zeros(len(tilted))
@@ -128,7 +128,7 @@ def _sums(coins: np.random.Generator) -> Iterator[str]:
     for law in (full, replace(full, clock=full.clock // 4)):
         devices = ShuffledValueStream(law)
         values = streams(coins)
-        devices.enrol(values.shape[1], coins)
+        devices.enroll(values.shape[1], coins)
         rules = [Followed(law.boost, law.decay, law.changes) for _ in values[0]]
         spent = np.zeros(values.shape[1], np.int64)
         for epoch, now in enumerate(values, 1):
@@ -163,7 +163,7 @@ def _messages(coins: np.random.Generator) -> Iterator[str]:
     law = calibrate_counts(asked, EPOCHS, 2)
     for stream in streams(coins).T:
         devices = ShuffledCounts(law)
-        devices.enrol(1, coins)
+        devices.enroll(1, coins)
         before = made = 0
         for epoch, value in enumerate(stream.tolist(), 1):
             sent = len(written_out(devices.report(epoch, np.array([value], np.int8), None, coins)))
@@ -184,7 +184,7 @@ def _steps(coins: np.random.Generator) -> Iterator[str]:
     law = calibrate_sgd(asked, EPOCHS, 2)
     charged = math.ceil(Fraction(EPOCHS, 3))
     devices = LdpSgd(law)
-    devices.enrol(1, coins)
+    devices.enroll(1, coins)
     answered = 0
     for epoch in range(1, EPOCHS + 1):
         try:

@@ -26,7 +26,7 @@ from dpstream.pipeline.jobs.sealing_keys import public_bytes
 from dpstream.topics.envelopes import decode_body
 from dpstream.topics.loose_batches import (
     TAG_BYTES,
-    decode_enrolments,
+    decode_enrollments,
     decode_loose_batch,
     horizon_tag,
     report_tag,
@@ -52,7 +52,7 @@ def attack_collector() -> Iterator[str]:
         {
             "records are the same whoever comes first: no access log tells whose a row is": _order,
             "who knows ids of devices finds no tag of theirs without the collectors' key": _unkeyed,
-            "no tag of a device is found again, at another epoch or among enrolments": _linked,
+            "no tag of a device is found again, at another epoch or among enrollments": _linked,
             "a device counts once: with one key, one content in a body, and its own token": _twice,
             "answers and refusals are the same whatever contents say": _answers,
             "when records are written, and how long they are, depends on no content": _sizes,
@@ -86,14 +86,14 @@ class _Collected:
 
     def tags(self, job: DeployedJob) -> tuple[list[bytes], list[bytes]]:
         reports: list[bytes] = []
-        enrolments: list[bytes] = []
+        enrollments: list[bytes] = []
         for topic, value in self.records:
             if topic == job.topic(Role.REPORTS):
                 rows = decode_loose_batch(value).rows
                 reports += [row[:TAG_BYTES].tobytes() for row in rows]
             else:
-                enrolments += [tag.tobytes() for tag in decode_enrolments(value).tags]
-        return reports, enrolments
+                enrollments += [tag.tobytes() for tag in decode_enrollments(value).tags]
+        return reports, enrollments
 
     @property
     def taken(self) -> list[bool]:
@@ -151,7 +151,7 @@ def _order() -> str:
     job = device_job()
     orders = _DEVICES, _DEVICES[::-1], [*_DEVICES[::2], *_DEVICES[1::2]]
     seen = [_collected(job, 1, [body_of(job, 1, [device]) for device in order]) for order in orders]
-    for topic, what in ((Role.REPORTS, "reports"), (Role.DEVICES, "enrolments")):
+    for topic, what in ((Role.REPORTS, "reports"), (Role.DEVICES, "enrollments")):
         name = job.topic(topic)
         first, *others = ([value for at, value in each.records if at == name] for each in seen)
         if not first:
@@ -167,8 +167,8 @@ def _order() -> str:
 def _unkeyed() -> str:
     job = device_job()
     bodies = [body_of(job, 1, [device]) for device in _DEVICES]
-    reports, enrolments = _collected(job, 1, bodies, key=_key(1)).tags(job)
-    written = {*reports, *enrolments}
+    reports, enrollments = _collected(job, 1, bodies, key=_key(1)).tags(job)
+    written = {*reports, *enrollments}
     others = _collected(job, 1, bodies, key=_key(2)).tags(job)
     if written & {*others[0], *others[1]}:
         return "tags do not depend on the key: who knows a device's id knows its tags"
@@ -190,11 +190,11 @@ def _linked() -> str:
     job = device_job()
     found: dict[bytes, str] = {}
     for epoch in range(1, 2 * EPOCHS + 1):
-        enrols = epoch % EPOCHS == 1
-        bodies = [body_of(job, epoch, [device], enrols=enrols) for device in _DEVICES]
-        reports, enrolments = _collected(job, epoch, bodies).tags(job)
+        enrolls = epoch % EPOCHS == 1
+        bodies = [body_of(job, epoch, [device], enrolls=enrolls) for device in _DEVICES]
+        reports, enrollments = _collected(job, epoch, bodies).tags(job)
         seen = [(tag, f"a report of epoch {epoch}") for tag in reports]
-        seen += [(tag, f"an enrolment of epoch {epoch}") for tag in enrolments]
+        seen += [(tag, f"an enrollment of epoch {epoch}") for tag in enrollments]
         for tag, where in seen:
             if tag in found:
                 return f"{found[tag]} and {where} have one tag: who reads the topics links them"

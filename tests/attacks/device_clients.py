@@ -24,7 +24,7 @@ from tests.support.small_collector import MemoryStore
 
 _ROOMY: Final = Limit.of(100, 1e-3)
 _THIRD: Final = 1 / 3
-_ENROLS: Final = 2 * IDENTITY_BYTES
+_ENROLLS: Final = 2 * IDENTITY_BYTES
 _NUMBERS: Final = 10**9, 10**18
 """Denominators of epsilons and deltas in an account."""
 _EPOCH_BY_EPOCH: Final[dict[str, Any]] = {
@@ -42,7 +42,7 @@ _EPOCH_BY_EPOCH: Final[dict[str, Any]] = {
 def attack_client() -> Iterator[str]:
     return broken(
         {
-            "a device enrols once in a horizon: its epochs are not linked by it": _enrols,
+            "a device enrolls once in a horizon: its epochs are not linked by it": _enrolls,
             "no server gets more out of a device than its app allows": _spends,
             "a device joins no job that promises less than its law costs": _believes,
             "no epoch is drawn twice, by a crash or by leaving and joining again": _draws_again,
@@ -91,7 +91,7 @@ def _joined(job: DeployedJob, limit: Limit = _ROOMY) -> tuple[Server, MemoryStor
     return server, kept, device
 
 
-def _enrols() -> str:
+def _enrolls() -> str:
     job = device_job()
     server, _, device = _joined(job)
     for epoch in range(1, 2 * EPOCHS + 1):
@@ -100,11 +100,11 @@ def _enrols() -> str:
     enrolled: Counter[int] = Counter()
     for body in server.bodies:
         envelopes = decode_body(body)
-        enrolled[job.epochs.horizon_of(envelopes.epoch)] += int(envelopes.rows[:, _ENROLS].sum())
+        enrolled[job.epochs.horizon_of(envelopes.epoch)] += int(envelopes.rows[:, _ENROLLS].sum())
     if len(server.bodies) != 2 * EPOCHS or set(enrolled) != {0, 1}:
         return "does not report every epoch"
     if set(enrolled.values()) != {1}:
-        return "a device enrols again in a horizon: tags of its enrolments link its epochs"
+        return "a device enrolls again in a horizon: tags of its enrollments link its epochs"
     return ""
 
 

@@ -52,7 +52,7 @@ def device_rows(job: DeployedJob, epoch: int, devices: int) -> list[bytes]:
     assert job.devices is not None
     coins, key = cryptographic_generator(), job.devices.key_at(epoch)
     population = job.randomizer()
-    population.enrol(_MANY, coins)
+    population.enroll(_MANY, coins)
     # Some of them have no report due.
     words = written_out(population.report(epoch, np.ones(_MANY, np.int8), None, coins))
     rows = []

@@ -110,7 +110,7 @@ def _sent(
             )
 
         producer = opened()
-        producer.enrol([str(user) for user in range(values.shape[1])])
+        producer.enroll([str(user) for user in range(values.shape[1])])
         for epoch in range(1, len(values) + 1):
             producer.report_all(epoch, values[epoch - 1])
             if full:
@@ -154,12 +154,12 @@ def _renewed() -> str:
     drawn: list[dict[str, bytes]] = []
     for _ in range(2):
         producer = Producer(job, None, name="attacked", transport=MemoryDriver(MemoryLog()))
-        producer.enrol([str(user) for user in range(_MANY)])
+        producer.enroll([str(user) for user in range(_MANY)])
         drawn.append(_state(producer))
         producer.shut()
     of_chance = [name for name, data in drawn[0].items() if drawn[1][name] != data]
     producer = Producer(job, None, name="attacked", transport=MemoryDriver(MemoryLog()))
-    producer.enrol([str(user) for user in range(_MANY)])
+    producer.enroll([str(user) for user in range(_MANY)])
     horizons: list[dict[str, bytes]] = []
     for epoch in range(1, 2 * _EPOCHS + 2):
         producer.report_all(epoch, np.full(_MANY, epoch % 2, np.int8))

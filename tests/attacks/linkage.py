@@ -82,7 +82,7 @@ class _Log(MemoryLog):
             except CodecError:
                 pass
             else:
-                self.identities |= {batch.batch, batch.enrolment}
+                self.identities |= {batch.batch, batch.enrollment}
         super().append(action)
 
 
@@ -108,7 +108,7 @@ def _window(
         for name in ("first", "second")
     ]
     for producer, value in zip(producers, held, strict=True):
-        producer.enrol([producer.name])
+        producer.enroll([producer.name])
         producer.report_all(1, np.array([[value]]))
         producer.close(1)
         producer.shut()

@@ -73,7 +73,7 @@ class _Watched:
 def _silent() -> str:
     for value in (0, 1):
         watched = _Watched()
-        watched.producer.enrol(_USERS)
+        watched.producer.enroll(_USERS)
         named = (_USERS, _SOME, (), _USERS[3:9])
         for epoch, users in enumerate(named, 1):
             watched.close(epoch, dict.fromkeys(users, value))
@@ -89,7 +89,7 @@ def _strangers() -> str:
     seen: list[tuple[list[str], list[tuple[int, int]]]] = []
     for value in (0, 1):
         watched = _Watched()
-        watched.producer.enrol(_USERS)
+        watched.producer.enroll(_USERS)
         said: list[str] = []
         for epoch in (1, 2):
             try:
@@ -110,7 +110,7 @@ def _leaving() -> str:
     seen = set()
     for value in (0, 1):
         watched = _Watched()
-        watched.producer.enrol(_USERS)
+        watched.producer.enroll(_USERS)
         watched.close(1, dict.fromkeys(_USERS, value))
         watched.producer.withdraw(_LEAVING)
         for epoch in (2, 3):

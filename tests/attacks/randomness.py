@@ -47,7 +47,7 @@ def attack_randomness(case: Case) -> Iterator[str]:
     promises = {
         "an epoch that was drawn before a crash is sent as it was drawn": _crash,
         "devices that are restored go on with what they drew": _restart,
-        "what devices drew at enrolment is never drawn again": _drawn_once,
+        "what devices drew at enrollment is never drawn again": _drawn_once,
         "no secret of devices or stages in topics or heartbeats": _secrets,
     }
     of_case = {what: partial(broken, case) for what, broken in promises.items()}
@@ -114,7 +114,7 @@ def _crash(case: Case) -> str:
     with tempfile.TemporaryDirectory() as folder:
         driver = _CrashingDriver(log)
         producer = _producer(job, driver, Path(folder))
-        producer.enrol([str(user) for user in range(DEVICES)])
+        producer.enroll([str(user) for user in range(DEVICES)])
         driver.crashes = True
         producer.report_all(1, values[0])
         try:
@@ -162,7 +162,7 @@ def _drawn_once(case: Case) -> str:
     """Return differences between devices that have seen nothing. Their state must stay as drawn."""
     devices, others = (case.protocol.randomizer(case.law) for _ in range(2))
     for each in (devices, others):
-        each.enrol(_MANY, cryptographic_generator())
+        each.enroll(_MANY, cryptographic_generator())
     before = {
         name: array.copy()
         for name, array in devices.state_arrays().items()
@@ -172,7 +172,7 @@ def _drawn_once(case: Case) -> str:
         devices.report(epoch, values, None, cryptographic_generator())
         for name, array in before.items():
             if not np.array_equal(devices.state_arrays()[name], array):
-                return f"draws {name} again at epoch {epoch}, which was drawn at enrolment"
+                return f"draws {name} again at epoch {epoch}, which was drawn at enrollment"
     return ""
 
 
@@ -197,7 +197,7 @@ def _secrets(case: Case) -> str:
 
     cluster = SimulatedCluster(job, generators, log=log)
     producer = Producer(cluster.job, None, name="attacked", transport=MemoryDriver(log))
-    producer.enrol([str(user) for user in range(DEVICES)])
+    producer.enroll([str(user) for user in range(DEVICES)])
     secrets = _bytes_of(producer)
     for epoch in range(1, EPOCHS + 1):
         producer.report_all(epoch, values[epoch - 1])

@@ -74,7 +74,7 @@ def _extremes(case: Case, size: int) -> Iterator[NDArray[Any]]:
 def _sent(job: DeployedJob, values: NDArray[Any]) -> list[tuple[str, int, bytes]]:
     log = MemoryLog()
     producer = Producer(job, None, name="attacked", transport=MemoryDriver(log))
-    producer.enrol([str(user) for user in range(len(values))])
+    producer.enroll([str(user) for user in range(len(values))])
     producer.report_all(1, values)
     producer.close(1)
     producer.shut()

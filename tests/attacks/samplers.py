@@ -110,7 +110,7 @@ def _words(coins: Coins) -> tuple[Drawn, Shares]:
     law = calibrate(asked, 1, 2)
     item, hashes = 6, law.hashes
     devices = ShuffledItemCounts(law)
-    devices.enrol(10_000, coins)
+    devices.enroll(10_000, coins)
     words = devices.report(1, np.full(10_000, item), None, coins)
     directions = np.arange(hashes.directions)
     buckets = hashes.buckets_of(directions, np.full(len(directions), item - 1))

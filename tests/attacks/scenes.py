@@ -91,7 +91,7 @@ def draw(
         identifiers=lambda: coins.bytes(16),
     )
     users = [f"{name} {user}" for user in range(len(values[0]))]
-    producer.enrol(users)
+    producer.enroll(users)
     records: dict[int, tuple[bytes, ...]] = {}
     present: dict[int, int] = {}
     for epoch, held in enumerate(values, 1):

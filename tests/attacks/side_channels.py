@@ -46,7 +46,7 @@ _CHANGED = np.array([8, 11])
 Seen = dict[str, object]
 
 
-def compare_neighbours(case: Case, *, seed: int, released: bool = True) -> str:
+def compare_neighbors(case: Case, *, seed: int, released: bool = True) -> str:
     """Run two neighbors and return what differs, or an empty text."""
     job = job_of(case, epochs=EPOCHS, minimum=MINIMUM if released else 10 * MINIMUM)
     devices = sum(PRODUCERS.values())
@@ -177,7 +177,7 @@ def _producers(job: DeployedJob, log: MemoryLog, folder: Path, seed: int) -> Ite
             generators=_generators(seed, number),
             identifiers=lambda identifiers=identifiers: identifiers.bytes(16),  # type: ignore[misc]
         )
-        producer.enrol([f"{name}-{each}" for each in range(devices)])
+        producer.enroll([f"{name}-{each}" for each in range(devices)])
         yield producer
 
 

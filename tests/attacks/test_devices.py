@@ -84,7 +84,7 @@ def written_as_they_come(patch: Patch) -> str:
             ]
             return Taken(
                 [taken.refusals[0] for taken in each],
-                [record for taken in each for record in taken.enrolments],
+                [record for taken in each for record in taken.enrollments],
                 [record for taken in each for record in taken.batches],
                 sum(taken.reports for taken in each),
             )
@@ -138,7 +138,7 @@ def refused_by_name(patch: Patch) -> str:
                 None if refusal is None else RequestProblem.FOREIGN.answer(word=body[-1])
                 for refusal, body in zip(taken.refusals, bodies, strict=True)
             ]
-            return Taken(refusals, taken.enrolments, taken.batches, taken.reports)
+            return Taken(refusals, taken.enrollments, taken.batches, taken.reports)
 
     patch.setattr(collected_reports, "Intake", Talking)
     return "a refusal depends on what a content says"
@@ -166,11 +166,11 @@ def acknowledged_in_any_case(patch: Patch) -> str:
 
 
 def enrolled_every_time(patch: Patch) -> str:
-    def always(device: bytes, report: bytes, enrols: bool, content: bytes) -> bytes:
+    def always(device: bytes, report: bytes, enrolls: bool, content: bytes) -> bytes:
         return encode_envelope(device, report, True, content)
 
     patch.setattr(steps, "encode_envelope", always)
-    return "enrols again in a horizon"
+    return "enrolls again in a horizon"
 
 
 def any_limit(patch: Patch) -> str:
@@ -345,7 +345,7 @@ def test_whoever_is_there_by_value_is_convicted(monkeypatch: pytest.MonkeyPatch)
         producer._present[:] = True
 
     def welcoming(producer: Producer, epoch: int, values: Any) -> None:
-        producer.enrol([user for user, value in values.items() if value])
+        producer.enroll([user for user, value in values.items() if value])
         report(producer, epoch, values)
 
     def by_value(producer: Producer, generator: Any) -> None:

@@ -49,7 +49,7 @@ def test_a_sign_vector_that_is_drawn_anew_at_each_epoch_is_convicted() -> None:
             return super().report(epoch, values, present, rng)
 
     case = with_entry(case_of("future_rand", 1), randomizer=Forgetful)
-    assert "draws signs again at epoch 1, which was drawn at enrolment" in reasons(case)
+    assert "draws signs again at epoch 1, which was drawn at enrollment" in reasons(case)
 
 
 def test_a_seed_that_forks_share_is_convicted(monkeypatch: pytest.MonkeyPatch) -> None:

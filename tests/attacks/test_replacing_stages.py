@@ -43,12 +43,12 @@ class _Replacing:
         complete, write = Window._complete, ShuffleStage._write
         replaced = 0
 
-        def drop(self: Any, enrolment: bytes, drawing: Any) -> Any:
+        def drop(self: Any, enrollment: bytes, drawing: Any) -> Any:
             nonlocal replaced
             if drawing.whole and drawing.punctuation.contributors > 1:
                 replaced += len(drawing.words.sorted().values)
                 drawing.words = self._multiset()
-            return complete(self, enrolment, drawing)
+            return complete(self, enrollment, drawing)
 
         def add(self: Any, state: Any, decision: Any, words: Any) -> Any:
             job = self._job

@@ -14,7 +14,7 @@ from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.stages.producer_source import ProducerSource
 from dpstream.pipeline.stages.shuffle_stage import ShuffleStage
 from tests.attacks.examples import EXAMPLES, case_of
-from tests.attacks.side_channels import compare_neighbours
+from tests.attacks.side_channels import compare_neighbors
 from tests.conformance.cases import CASES, Case
 
 WITHHELD = ("future_rand-0", "fragments-0", "shuffled_counts-0", "count_min-0")
@@ -23,7 +23,7 @@ WITHHELD = ("future_rand-0", "fragments-0", "shuffled_counts-0", "count_min-0")
 
 @pytest.mark.parametrize("case", EXAMPLES, ids=str)
 def test_neighbors_look_alike(case: Case) -> None:
-    assert compare_neighbours(case, seed=3) == ""
+    assert compare_neighbors(case, seed=3) == ""
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_neighbors_look_alike(case: Case) -> None:
     ids=str,
 )
 def test_neighbors_look_alike_in_withheld_windows(case: Case) -> None:
-    assert compare_neighbours(case, seed=3, released=False) == ""
+    assert compare_neighbors(case, seed=3, released=False) == ""
 
 
 def tells_in_a_batch_of_its_own(monkeypatch: pytest.MonkeyPatch) -> str:
@@ -78,7 +78,7 @@ def test_who_tells_values_elsewhere_is_convicted(
     leak: Callable[[pytest.MonkeyPatch], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = leak(monkeypatch)
-    assert told in compare_neighbours(case_of("split_budget"), seed=3)
+    assert told in compare_neighbors(case_of("split_budget"), seed=3)
 
 
 def test_a_stage_that_releases_too_small_windows_is_convicted(
@@ -93,4 +93,4 @@ def test_a_stage_that_releases_too_small_windows_is_convicted(
         init(source, job.model_copy(update={"shuffle": shuffle}), *given)
 
     monkeypatch.setattr(ProducerSource, "__init__", careless)
-    assert "below the minimum" in compare_neighbours(case, seed=4, released=False)
+    assert "below the minimum" in compare_neighbors(case, seed=4, released=False)

@@ -70,7 +70,7 @@ def batches_counted_twice(patch: Patch) -> None:
     add = Window._add_batch
 
     def again(window: Window, batch: Any) -> bool:
-        drawing = window._drawing(window._contribution(batch.enrolment), batch.batch[:8])
+        drawing = window._drawing(window._contribution(batch.enrollment), batch.batch[:8])
         if batch.batch in drawing.batches:
             drawing.words.add(batch.words)
         return add(window, batch)
@@ -97,7 +97,7 @@ def everybody_written(patch: Patch) -> None:
     patch.setattr(
         window_writer,
         "drawings_in",
-        lambda manifest, roster: {each.enrolment: None for each in roster},
+        lambda manifest, roster: {each.enrollment: None for each in roster},
     )
 
 

@@ -68,7 +68,7 @@ def measure(connection: Connection) -> dict[str, Any]:
         for name, size in LOADS.items():
             requests = [
                 report(
-                    body(deployed, 1, [envelope(deployed, enrols=False) for _ in range(size)]),
+                    body(deployed, 1, [envelope(deployed, enrolls=False) for _ in range(size)]),
                     job=deployed.name,
                 )
                 for _ in range(BODIES)

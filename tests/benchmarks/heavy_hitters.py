@@ -104,7 +104,7 @@ def compare(name: str, protocol: str, parameters: Any, holders: Holders, seed: i
     for start in range(0, users, _TOGETHER):
         values = holders.held[start : start + _TOGETHER]
         devices = entry.randomizer(law)
-        devices.enrol(len(values), rng)
+        devices.enroll(len(values), rng)
         sent = values if spread is None else spread[values]
         words = devices.report(1, sent[:, None], None, rng)
         if isinstance(words, CountedWords):

@@ -22,7 +22,7 @@ function slowest(protocol) {
       const { epochs } = runs[0];
       const enrolled = () => {
         const device = createDevice(protocol, law);
-        device.enrol();
+        device.enroll();
         return device;
       };
       return timed(() => {

@@ -176,12 +176,12 @@ def measure(millions: int, folder: Path, order: str, *, aggregate: bool) -> Iter
     log = TimedLog(folder)
     assert job.word_form.distinct is None
     assert job.word_form.report_bytes == 4
-    enrolments = [secrets.token_bytes(16) for _ in range(PRODUCERS)]
-    for number, enrolment in enumerate(enrolments):
-        registration = Registration(job.deployment, f"{number}", enrolment, 1)
+    enrollments = [secrets.token_bytes(16) for _ in range(PRODUCERS)]
+    for number, enrollment in enumerate(enrollments):
+        registration = Registration(job.deployment, f"{number}", enrollment, 1)
         log.append(Append(Role.PRODUCERS, 0, registration.to_bytes()))
     partition = job.topics.partition_of(1)
-    for record in _records((job.fingerprint, job.deployment), enrolments, millions):
+    for record in _records((job.fingerprint, job.deployment), enrollments, millions):
         log.append(Append(Role.REPORTS, partition, record))
     scratch = CountedScratch()
     stage = shuffle_stage(job, scratch=scratch)
@@ -229,19 +229,19 @@ def _measured(
 
 
 def _records(
-    identity: tuple[bytes, bytes], enrolments: list[bytes], millions: int
+    identity: tuple[bytes, bytes], enrollments: list[bytes], millions: int
 ) -> Iterator[bytes]:
     rng = np.random.default_rng(1)
-    batches = millions * 1_000_000 // BATCH // len(enrolments)
+    batches = millions * 1_000_000 // BATCH // len(enrollments)
     drawing = secrets.token_bytes(DRAWING_BYTES)
     for index in range(batches):
-        for enrolment in enrolments:
+        for enrollment in enrollments:
             words = rng.integers(0, ROWS * BUCKETS, (BATCH, 1), np.uint32)
-            batch = Batch(*identity, batch_id(drawing, index), enrolment, 1, Words(words))
+            batch = Batch(*identity, batch_id(drawing, index), enrollment, 1, Words(words))
             yield encode_batch(batch)
     share = batches * BATCH
-    for enrolment in enrolments:
-        said = Punctuation(*identity, enrolment, 1, batches, share, share, drawing)
+    for enrollment in enrollments:
+        said = Punctuation(*identity, enrollment, 1, batches, share, share, drawing)
         yield encode_punctuation(said)
 
 

@@ -88,9 +88,9 @@ def many_job(producers: int) -> Job:
 
 def closing(producers: int, order: Order, epochs: int = 3) -> Closing:
     job, log = deploy_job(many_job(producers), deployed_at=0), MemoryLog()
-    enrolments = [secrets.token_bytes(16) for _ in range(producers)]
-    for number, enrolment in enumerate(enrolments):
-        registration = Registration(job.deployment, f"{number}", enrolment, 1)
+    enrollments = [secrets.token_bytes(16) for _ in range(producers)]
+    for number, enrollment in enumerate(enrollments):
+        registration = Registration(job.deployment, f"{number}", enrollment, 1)
         log.append(Append(Role.PRODUCERS, 0, registration.to_bytes()))
     worker = MemoryWorker(shuffle_stage(job), log)
     worker.run(worker.assign(0))
@@ -99,14 +99,14 @@ def closing(producers: int, order: Order, epochs: int = 3) -> Closing:
     spent = []
     drawing = secrets.token_bytes(DRAWING_BYTES)
     for epoch in range(1, epochs + 1):
-        for enrolment in reversed(enrolments):
-            batch = Batch(*identity, batch_id(drawing, 0), enrolment, epoch, words)
+        for enrollment in reversed(enrollments):
+            batch = Batch(*identity, batch_id(drawing, 0), enrollment, epoch, words)
             log.append(Append(Role.REPORTS, 0, encode_batch(batch)))
-        shuffled = list(enrolments)
+        shuffled = list(enrollments)
         if order == "random":
             np.random.default_rng(epoch).shuffle(shuffled)
-        for enrolment in shuffled:
-            said = Punctuation(*identity, enrolment, epoch, 1, 1, 1000, drawing)
+        for enrollment in shuffled:
+            said = Punctuation(*identity, enrollment, epoch, 1, 1, 1000, drawing)
             log.append(Append(Role.REPORTS, 0, encode_punctuation(said)))
         before = time.process_time()
         worker.run(worker.drain())

@@ -93,12 +93,12 @@ class DrawnReports:
 
     def __init__(self, job: DeployedJob) -> None:
         self._job = job
-        self._enrolment = secrets.token_bytes(16)
-        self._name = f"drawn {self._enrolment.hex()}"
+        self._enrollment = secrets.token_bytes(16)
+        self._name = f"drawn {self._enrollment.hex()}"
         self._rng = np.random.default_rng()
 
     def registration(self) -> bytes:
-        return Registration(self._job.deployment, self._name, self._enrolment, 1).to_bytes()
+        return Registration(self._job.deployment, self._name, self._enrollment, 1).to_bytes()
 
     def epoch(self, epoch: int, reports: int) -> list[bytes]:
         form = self._job.word_form
@@ -108,11 +108,11 @@ class DrawnReports:
         identity = (self._job.fingerprint, self._job.deployment)
         drawing = secrets.token_bytes(DRAWING_BYTES)
         records = [
-            encode_batch(Batch(*identity, batch_id(drawing, index), self._enrolment, epoch, piece))
+            encode_batch(Batch(*identity, batch_id(drawing, index), self._enrollment, epoch, piece))
             for index, piece in enumerate(pieces)
         ]
         punctuation = Punctuation(
-            *identity, self._enrolment, epoch, len(pieces), reports, reports, drawing
+            *identity, self._enrollment, epoch, len(pieces), reports, reports, drawing
         )
         return [*records, encode_punctuation(punctuation)]
 
@@ -131,7 +131,7 @@ def _randomize(runs: int) -> Rate:
     job = deploy_job(make_job(job_values("randomize", 64)), deployed_at=0)
     generator = cryptographic_generator()
     enrolled = job.randomizer()
-    enrolled.enrol(DEVICES, generator)
+    enrolled.enroll(DEVICES, generator)
     arrays = enrolled.state_arrays()
     values = changing_values(DEVICES, job.epochs.count)
 
@@ -155,7 +155,7 @@ def _cells(runs: int) -> Iterator[Rate]:
 
     def randomize() -> int:
         devices = job.randomizer()
-        devices.enrol(users, generator)
+        devices.enroll(users, generator)
         reports = devices.report(1, items, None, generator)
         return reports.messages if isinstance(reports, CountedWords) else len(reports)
 
@@ -181,7 +181,7 @@ def _projective(runs: int) -> Iterator[Rate]:
             law: ProjectiveGeometryLaw = law, items: NDArray[np.int64] = items
         ) -> NDArray[np.unsignedinteger]:
             devices = ProjectiveGeometry(law)
-            devices.enrol(DEVICES, generator)
+            devices.enroll(DEVICES, generator)
             return devices.report(1, items, None, generator)
 
         name = f"projective, {law.items:,} items"

@@ -72,7 +72,7 @@ def _close_epochs(
         rng = np.random.default_rng()
         values = [rng.integers(1, job.domain.size, (devices, 1)) for _ in range(4)]
     with Producer(job, folder, name=name, transport=transport) as producer:
-        producer.enrol([f"{name}-{device}" for device in range(devices)])
+        producer.enroll([f"{name}-{device}" for device in range(devices)])
         _begin()
         for epoch in range(1, job.epochs.count + 1):
             producer.report_all(epoch, values[epoch % len(values)])

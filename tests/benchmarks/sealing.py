@@ -110,7 +110,7 @@ def measure_shares(tables: int, cells: int) -> tuple[dict[str, tuple[float, floa
         Producer(job, None, name=f"{each}", transport=MemoryDriver(log)) for each in range(tables)
     ]
     for producer in producers:
-        producer.enrol(["one"])
+        producer.enroll(["one"])
         producer.report_all(1, np.ones((1, 1), np.int64))
         producer.close(1)
     sent = sum(map(len, log.values(Role.REPORTS))) / tables
@@ -173,7 +173,7 @@ def measure(reports: int) -> dict[str, tuple[float, float]]:
     }
     assert [*stages, "publish"] == list(job.route.stages)
     producer = Producer(job, None, name="bench", transport=MemoryDriver(log))
-    producer.enrol([str(user) for user in range(reports)])
+    producer.enroll([str(user) for user in range(reports)])
     producer.report_all(1, np.ones((reports, 1), np.int64))
     seconds = {"producer": _timed(lambda: producer.close(1))}
     for name, stage in stages.items():

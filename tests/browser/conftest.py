@@ -9,7 +9,7 @@ import pytest
 from tests.support import chromium
 from tests.support.served_page import ServedPage
 
-artefacts, browser, watch = chromium.artefacts, chromium.browser, chromium.watch
+artifacts, browser, watch = chromium.artifacts, chromium.browser, chromium.watch
 
 
 @pytest.fixture

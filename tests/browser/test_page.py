@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 Watch = Callable[..., Watched]
 
 COUNT = """
-name: enrolment
+name: enrollment
 protocol: future_rand
 parameters: {epsilon: 4, changes: 4}
 epochs: {count: 64}
@@ -121,7 +121,7 @@ def fetch(address: str) -> bytes:
 
 
 def test_the_curve_grows_with_its_band_and_a_gap_stays_open(
-    served: ServedPage, watch: Watch, artefacts: Path
+    served: ServedPage, watch: Watch, artifacts: Path
 ) -> None:
     job = served.deploy(COUNT)
     constant = [estimate(5_000)] * 4
@@ -157,7 +157,7 @@ def test_the_curve_grows_with_its_band_and_a_gap_stays_open(
     line = line_columns(chart)
     grown = after[-1] - (after[-1] - after[0]) * 4 // 11
     assert (line > grown).sum() > 0.95 * (after[-1] - grown)
-    chart.screenshot(path=artefacts / "curve-with-gap.png")
+    chart.screenshot(path=artifacts / "curve-with-gap.png")
 
     # The band for all epochs at once is drawn on request, with its coverage.
     assert seen.source("wide-0") == {"x": [], "y": []}
@@ -173,7 +173,7 @@ def test_the_curve_grows_with_its_band_and_a_gap_stays_open(
     assert seen.source("far-0")["x"] == seen.source("alone-0")["x"] == [14]
     assert seen.source("far-0")["high"] == [pytest.approx(5_000 + wide)]
     seen.wait_for_paint()
-    seen.page.screenshot(path=artefacts / "all-epochs-at-once.png", full_page=True)
+    seen.page.screenshot(path=artifacts / "all-epochs-at-once.png", full_page=True)
     seen.page.get_by_label("All epochs at once").uncheck()
     expect(seen.page.locator(".key")).not_to_contain_text("horizon")
     assert seen.source("wide-0") == {"x": [], "y": []}

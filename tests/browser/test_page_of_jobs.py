@@ -141,7 +141,7 @@ SILENT: dict[str, Any] = COLLECTOR | {
 
 
 def test_devices_that_report_for_themselves_have_collectors(
-    served: ServedPage, watch: Watch, artefacts: Path
+    served: ServedPage, watch: Watch, artifacts: Path
 ) -> None:
     days = "{count: 64, start: 2024-01-01, length: P1D}"
     job = served.deploy(count_job("phones", "devices: {}", epochs=days))
@@ -177,7 +177,7 @@ def test_devices_that_report_for_themselves_have_collectors(
         expect(page.locator(".windows .warn")).to_have_text(
             ["Collector 5e6f7081 has been silent for 95 s."]
         )
-        page.locator(".pipeline").screenshot(path=artefacts / f"collectors-{name}.png")
+        page.locator(".pipeline").screenshot(path=artifacts / f"collectors-{name}.png")
         operators = page.locator(".operators")
         expect(operators).to_contain_text("Collectors1 alive")
         expect(operators).to_contain_text("Reports of no use6")
@@ -189,7 +189,7 @@ def test_devices_that_report_for_themselves_have_collectors(
         expect(rows.nth(1).locator(".bad")).to_have_text("silent for 95 s")
         width = page.viewport_size["width"] if page.viewport_size else 0
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-        page.screenshot(path=artefacts / f"collectors-operators-{name}.png", full_page=True)
+        page.screenshot(path=artifacts / f"collectors-operators-{name}.png", full_page=True)
         served.show_pipeline(job, collected())
         expect(across.locator(".stage").nth(1)).to_have_class("stage bad")
         expect(across.locator(".stage").nth(1)).to_contain_text("none")

@@ -46,7 +46,7 @@ def estimate(value: float, half: float) -> Estimate:
 
 
 def test_no_more_people_are_shown_than_there_are(
-    served: ServedPage, watch: Watch, artefacts: Path
+    served: ServedPage, watch: Watch, artifacts: Path
 ) -> None:
     """Sentence, legend, table and curve agree on an estimate above the number of users."""
     job = served.deploy(STUDENTS)
@@ -63,7 +63,7 @@ def test_no_more_people_are_shown_than_there_are(
         cells = page.locator(".curves tbody tr").first.locator("td")
         expect(cells.nth(5)).to_have_text("20,000")
         expect(cells.nth(6)).to_have_text("18,600 to 20,000")
-        page.screenshot(path=artefacts / f"cut-{width}.png", full_page=True)
+        page.screenshot(path=artifacts / f"cut-{width}.png", full_page=True)
         seen.open()
         seen.wait_for_epoch(3)
         expect(page.locator(".sentence")).to_contain_text("Fewer than 800 students enrolled")
@@ -72,7 +72,7 @@ def test_no_more_people_are_shown_than_there_are(
 
 
 def test_a_reader_is_told_in_words_and_dates(
-    served: ServedPage, watch: Watch, artefacts: Path, tmp_path: Path
+    served: ServedPage, watch: Watch, artifacts: Path, tmp_path: Path
 ) -> None:
     job = served.deploy(STUDENTS)
     served.publish(job, 1, [estimate(5_000.0 + 120 * epoch, 900.0) for epoch in range(1, 20)])
@@ -119,7 +119,7 @@ def test_a_reader_is_told_in_words_and_dates(
     assert [rows[4][2], rows[5][2]] == ["2013-03-25", "2013-04-01"]
     assert float(rows[0][4]) == 5_120
     assert rows[19][4:8] == ["", "", "", "too small"]
-    page.screenshot(path=artefacts / "words.png", full_page=True)
+    page.screenshot(path=artifacts / "words.png", full_page=True)
 
     # The same curve alone, for a frame.
     embedded = watch(served.address)
@@ -130,7 +130,7 @@ def test_a_reader_is_told_in_words_and_dates(
     for hidden in (".top", "footer", ".tabs", ".tiles", ".privacy", ".card-foot"):
         expect(embedded.page.locator(hidden).first).to_be_hidden()
     assert embedded.page.locator(".whole").get_attribute("href") == "/"
-    embedded.page.screenshot(path=artefacts / "embedded.png", full_page=True)
+    embedded.page.screenshot(path=artifacts / "embedded.png", full_page=True)
     seen.assert_well_behaved()
     embedded.assert_well_behaved()
 
@@ -204,7 +204,7 @@ def test_moments_and_values_are_written_as_they_are_known(served: ServedPage, wa
 
 
 def test_a_page_with_a_password_is_opened_by_it_where_a_link_leads(
-    served: ServedPage, watch: Watch, artefacts: Path
+    served: ServedPage, watch: Watch, artifacts: Path
 ) -> None:
     secret = "correct horse battery"
     served.publish(served.deploy(STUDENTS), 1, [estimate(5_000.0, 900.0)] * 3)
@@ -219,7 +219,7 @@ def test_a_page_with_a_password_is_opened_by_it_where_a_link_leads(
     page.keyboard.type("wrong password")
     page.keyboard.press("Enter")
     expect(page.get_by_role("alert")).to_have_text("That is not the password.")
-    page.screenshot(path=artefacts / "login.png")
+    page.screenshot(path=artifacts / "login.png")
     page.get_by_label("Password of this page").fill(secret)
     page.get_by_role("button", name="Log in").click()
     expect(page.locator(".sentence strong")).to_have_text("5,000")

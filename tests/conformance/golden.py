@@ -37,7 +37,7 @@ def golden_bytes(case: Case, law: Law) -> dict[str, Any]:
     """Return the bytes now written with a law: JSON values, bytes in hexadecimal."""
     protocol, parameters = case.protocol, case.parameters
     devices, aggregator = protocol.randomizer(law), protocol.aggregation.make(law, parameters)
-    devices.enrol(DEVICES, seeded_generator(0))
+    devices.enroll(DEVICES, seeded_generator(0))
     drawn = {
         name: [array.dtype.str, list(array.shape), array.tobytes().hex()]
         for name, array in devices.state_arrays().items()
@@ -85,8 +85,8 @@ def written_out_bytes(words: Words) -> bytes:
 
 
 def batch_of(epoch: int, words: Words) -> Batch:
-    fingerprint, deployment, batch, enrolment = (bytes([number] * 16) for number in range(1, 5))
-    return Batch(fingerprint, deployment, batch, enrolment, epoch, words)
+    fingerprint, deployment, batch, enrollment = (bytes([number] * 16) for number in range(1, 5))
+    return Batch(fingerprint, deployment, batch, enrollment, epoch, words)
 
 
 def main(names: list[str]) -> None:

@@ -118,11 +118,11 @@ _JOBS: Final[tuple[tuple[str, tuple[str, ...], int, str], ...]] = (
             _SHUFFLED,
             (_ITEMS,),
             (
-                "neighbours: removal",
-                "neighbours: removal, items: 3",
-                "neighbours: removal, reports: 2",
-                "neighbours: removal, calibration: published",
-                "neighbours: removal, permanent: true",
+                "neighbors: removal",
+                "neighbors: removal, items: 3",
+                "neighbors: removal, reports: 2",
+                "neighbors: removal, calibration: published",
+                "neighbors: removal, permanent: true",
                 "calibration: published",
             ),
         ),
@@ -132,7 +132,7 @@ _JOBS: Final[tuple[tuple[str, tuple[str, ...], int, str], ...]] = (
     ("fragments", _grid(_SHUFFLED[1:], (_ITEMS,), ("", "permanent: true")), 2, _FEWEST),
     (
         "count_mean_sketch",
-        _grid(_SHUFFLED, (f"{_ITEMS}, rows: 4, buckets: 16",), ("", "neighbours: removal")),
+        _grid(_SHUFFLED, (f"{_ITEMS}, rows: 4, buckets: 16",), ("", "neighbors: removal")),
         4,
         _FEWEST,
     ),
@@ -258,7 +258,7 @@ def promises_of(text: str) -> dict[str, float | str]:
     return {name.removeprefix("/"): _plain(value) for name, value in flattened(found, "")}
 
 
-_WORDS = {"party", "sees", "neighbours", "assumes", "trust"}
+_WORDS = {"party", "sees", "neighbors", "assumes", "trust"}
 
 
 def _plain(value: Any) -> float | str:

@@ -59,7 +59,7 @@ def records_of(job: DeployedJob, values: NDArray[Any], seed: int) -> list[bytes]
         generators=lambda purpose, number: seeded_generator(seed, len(purpose), number),
         identifiers=lambda: identifiers.bytes(16),
     ) as producer:
-        producer.enrol([f"user {number}" for number in range(values.shape[1])])
+        producer.enroll([f"user {number}" for number in range(values.shape[1])])
         for epoch, now in enumerate(values, 1):
             producer.report_all(epoch, now)
             producer.close(epoch)
@@ -107,7 +107,7 @@ def test_there_is_room_for_all_messages_and_no_more_are_ever_drawn(
     monkeypatch.setattr("dpstream.randomizers.dummies.MISFIT", 0.5)
     for seed, values in enumerate(streams(case, 25)):
         devices = case.protocol.randomizer(law)
-        devices.enrol(25, seeded_generator(seed))
+        devices.enroll(25, seeded_generator(seed))
         for epoch in range(1, case.last_epoch + 1):
             now, present = values[epoch - 1], np.arange(25) < 25 - seed % 3
             sent = devices.report(epoch, now, present, seeded_generator(seed, epoch))
@@ -126,7 +126,7 @@ def test_no_more_reports_are_alike_than_shares_are_told_to_add_up(
     assert cells is not None
     for seed, values in enumerate(streams(case, devices)):
         population = case.protocol.randomizer(law)
-        population.enrol(devices, seeded_generator(seed))
+        population.enroll(devices, seeded_generator(seed))
         for epoch in range(1, case.last_epoch + 1):
             sent = population.report(epoch, values[epoch - 1], None, seeded_generator(seed, epoch))
             table = table_of(written_out(sent), None, cells)

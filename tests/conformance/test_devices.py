@@ -36,7 +36,7 @@ def test_devices_restored_from_disk_go_on_as_if_nothing_had_happened(
         assert same_arrays(snapshot(restarted), drawn)
         assert restarted.population == undisturbed.population
         for devices in (undisturbed, restarted, anew):
-            devices.enrol(10, case.generator(4, epoch))
+            devices.enroll(10, case.generator(4, epoch))
         values = case.mixed_values(undisturbed.population)[epoch - 1]
         expected, found, other = (
             written_out(devices.report(epoch, values, None, case.generator(3, epoch)))
@@ -142,7 +142,7 @@ def test_a_state_that_is_not_whole_is_not_restored(case: Case) -> None:
 
 def enrolled(case: Case, seed: int) -> Devices[Any]:
     devices = case.protocol.randomizer(case.law)
-    devices.enrol(DEVICES, case.generator(seed))
+    devices.enroll(DEVICES, case.generator(seed))
     return devices
 
 

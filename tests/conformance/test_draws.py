@@ -104,13 +104,13 @@ every_form = pytest.mark.parametrize("case", FORMS, ids=str)
 
 
 @every_form
-def test_draws_of_enrolment_depend_on_no_value(case: Case) -> None:
+def test_draws_of_enrollment_depend_on_no_value(case: Case) -> None:
     """Two populations have equal randomness and different values, and devices enroll later too."""
     one, two = enrolled(case, 1), enrolled(case, 1)
     names = DRAWN.get(case.protocol.name, set()) & snapshot(one).keys()
     for epoch in range(1, EPOCHS + 1):
         for devices in (one, two):
-            devices.enrol(10, case.generator(2, epoch))
+            devices.enroll(10, case.generator(2, epoch))
         before = {name: snapshot(one)[name] for name in names}
         assert same_arrays(before, {name: snapshot(two)[name] for name in names})
         for devices, seed in ((one, 3), (two, 4)):
@@ -120,7 +120,7 @@ def test_draws_of_enrolment_depend_on_no_value(case: Case) -> None:
 
 
 @every_form
-def test_all_that_is_drawn_at_enrolment_is_drawn_then(case: Case) -> None:
+def test_all_that_is_drawn_at_enrollment_is_drawn_then(case: Case) -> None:
     """Two populations with different randomness differ from the start, in these arrays alone."""
     one, two = snapshot(enrolled(case, 1)), snapshot(enrolled(case, 2))
     differing = {name for name in one if not np.array_equal(one[name], two[name])}
@@ -128,7 +128,7 @@ def test_all_that_is_drawn_at_enrolment_is_drawn_then(case: Case) -> None:
     constant = {name for name in expected & one.keys() if len(np.unique(one[name], axis=0)) == 1}
     assert differing == expected & one.keys() - constant
     if case.protocol.name in DRAWN:
-        assert differing, "list in DRAWN what this protocol draws at enrolment"
+        assert differing, "list in DRAWN what this protocol draws at enrollment"
 
 
 @every_form
@@ -181,7 +181,7 @@ def test_dummies_come_at_every_epoch_of_the_horizon(case: Case) -> None:
     constant = constant_messages(case)
     for trial in range(trials):
         devices = case.protocol.randomizer(law)
-        devices.enrol(MINIMUM, case.generator(9, trial))
+        devices.enroll(MINIMUM, case.generator(9, trial))
         for epoch in range(1, EPOCHS + 1):
             reports = devices.report(epoch, nothing, None, case.generator(10, trial, epoch))
             sent[epoch - 1] += len(written_out(reports)) - constant
@@ -199,7 +199,7 @@ def test_epochs_that_stand_alone_are_drawn_alike(case: Case, devices: int, trial
     """With equal randomness and values, the last epoch's dummies and noise equal the first's."""
     for trial in range(trials):
         population = case.protocol.randomizer(case.law)
-        population.enrol(devices, case.generator(1))
+        population.enroll(devices, case.generator(1))
         values = some_values(case, devices, 12, trial)
         first, last = (
             written_out(population.report(epoch, values, None, case.generator(13, trial)))
@@ -214,7 +214,7 @@ def test_the_law_of_one_epoch_draws_the_same_and_spends_no_more(case: Case) -> N
     several, single = map(case.protocol.randomizer, (case.law, case.law.of_one_epoch()))
     values = some_values(case, MINIMUM, 12, 1)
     for devices in (several, single):
-        devices.enrol(MINIMUM, case.generator(1))
+        devices.enroll(MINIMUM, case.generator(1))
     expected, drawn = (
         written_out(devices.report(1, values, None, case.generator(13)))
         for devices in (several, single)

@@ -73,7 +73,7 @@ def newcomers_errors(case: Case, run: int) -> NDArray[np.float64]:
     found = []
     for epoch, now in enumerate(values, start=1):
         if epoch <= 2:
-            devices.enrol(NEWCOMERS, rng)
+            devices.enroll(NEWCOMERS, rng)
         now = now[: devices.population]
         present = rng.random(len(now)) < 0.7
         reports = written_out(devices.report(epoch, now, present, rng))

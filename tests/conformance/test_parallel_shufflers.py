@@ -15,9 +15,9 @@ from tests.support.new_jobs import new_job
 REPORTS = 200
 
 
-@pytest.mark.parametrize("enrolment", [bytes(16), bytes([1] * 16)], ids=["north", "south"])
+@pytest.mark.parametrize("enrollment", [bytes(16), bytes([1] * 16)], ids=["north", "south"])
 @pytest.mark.parametrize("word", [0, 1])
-def test_every_message_goes_to_an_instance_of_its_own_draw(enrolment: bytes, word: int) -> None:
+def test_every_message_goes_to_an_instance_of_its_own_draw(enrollment: bytes, word: int) -> None:
     """The draw is independent of the message's content, its sender and its position."""
     job = deploy_job(
         new_job("parallel", "split_budget", {"epsilon": 1}, count=4, minimum=4, instances=2),
@@ -27,7 +27,7 @@ def test_every_message_goes_to_an_instance_of_its_own_draw(enrolment: bytes, wor
     reports = np.full((REPORTS, 1), word, job.word_form.dtype)
     for number in range(20):
         drawing = number.to_bytes(8, "little")
-        drawn = DrawnEpoch(job, 1, enrolment, drawing, REPORTS, REPORTS, None)
+        drawn = DrawnEpoch(job, 1, enrollment, drawing, REPORTS, REPORTS, None)
         parts = [
             sum(
                 decode_batch(record).words.messages

@@ -17,7 +17,7 @@ SEARCHED = 0.02
 
 
 @every_case
-def test_no_two_neighbours_can_be_told_apart_better_than_stated(case: Case) -> None:
+def test_no_two_neighbors_can_be_told_apart_better_than_stated(case: Case) -> None:
     guarantee = case.protocol.randomizer(case.law).guarantee
     spent = largest_divergence(case, guarantee, exponential(guarantee.epsilon, rounded_up=False))
     assert spent <= Fraction(guarantee.delta)
@@ -84,7 +84,7 @@ def test_words_are_accepted_exactly_at_the_epochs_at_which_they_can_be_sent(case
 def sent_by_newcomers(case: Case, enrolled_at: int) -> Iterator[set[Report]]:
     """Yield all possible reports of devices that enroll later."""
     devices, rng = case.protocol.randomizer(case.law), case.generator(40, enrolled_at)
-    devices.enrol(NEWCOMERS, rng)
+    devices.enroll(NEWCOMERS, rng)
     values = case.mixed_values(NEWCOMERS)
     for epoch in range(enrolled_at, case.last_epoch + 1):
         words = written_out(devices.report(epoch, values[epoch - 1], None, rng))

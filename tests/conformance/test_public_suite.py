@@ -176,7 +176,7 @@ LONG = (Example(FreshResponseParameters(1.0), 9),)
             "states epsilon 50 for the whole stream, asked for 1",
         ),
         (
-            checks.neighbours_are_as_alike_as_stated,
+            checks.neighbors_are_as_alike_as_stated,
             devices(with_guarantee(factor=0.25)),
             1,
             "states epsilon 1 for the whole stream, and the values 0, 0, 0 can be told from the "
@@ -279,7 +279,7 @@ def test_what_is_certain_is_told_without_any_doubt() -> None:
             return {tuple(((value,),) for value in stream): 1}
 
     with pytest.raises(DoesNotConformError, match="from the values 1 without any doubt"):
-        checks.neighbours_are_as_alike_as_stated(cases_of(PROTOCOL, Open)[0])
+        checks.neighbors_are_as_alike_as_stated(cases_of(PROTOCOL, Open)[0])
 
 
 @pytest.mark.parametrize(

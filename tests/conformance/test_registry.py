@@ -51,13 +51,13 @@ REMOVAL_WHERE_PUBLISHED = {"jl_hh", "laplace_histogram", "sparse_recovery"}
 
 
 @every_case
-def test_a_guarantee_states_its_neighbours_and_that_presence_is_none_of_it(case: Case) -> None:
+def test_a_guarantee_states_its_neighbors_and_that_presence_is_none_of_it(case: Case) -> None:
     guarantee = case.protocol.randomizer(case.law).guarantee
-    words = guarantee.neighbours
+    words = guarantee.neighbors
     replaced = words.startswith(("any two ", "two values of a user "))
     removed = re.match(r"an? (item|set of at most [\d,]+ items) of a user .*or none at all", words)
     assert replaced != (removed is not None), words
-    asked = getattr(case.parameters, "neighbours", None)
+    asked = getattr(case.parameters, "neighbors", None)
     published = getattr(case.parameters, "calibration", None) == "published"
     if asked is None:
         asked = (

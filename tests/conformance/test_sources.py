@@ -78,7 +78,7 @@ def test_a_producer_draws_from_the_default_generator(monkeypatch: pytest.MonkeyP
     with Producer(job, None, name="gateway", transport=MemoryDriver(MemoryLog())) as producer:
         (generator,) = made
         states = [repr(generator.bit_generator.state)]
-        producer.enrol(users)
+        producer.enroll(users)
         states.append(repr(generator.bit_generator.state))
         producer.report(1, dict.fromkeys(users, 1))
         producer.close(1)

@@ -101,7 +101,7 @@ def test_dummies_look_like_reports(case: Case) -> None:
 def test_contributors_add_none(case: Case) -> None:
     """Devices without a value to report send nothing, however many they are."""
     devices = case.protocol.randomizer(case.law)
-    devices.enrol(1000, seeded_generator(1))
+    devices.enroll(1000, seeded_generator(1))
     slots = case.protocol.values(case.parameters).slots
     nothing = np.zeros((1000,) if slots is None else (1000, slots), np.int64)
     for epoch in range(1, LAST_EPOCH + 1):
@@ -123,7 +123,7 @@ def test_the_stage_adds_as_many_as_the_fewest_contributors_would(case: Case) -> 
     for trial in range(trials):
         added[trial] = messages_of(of_stage, trial)
         devices = case.protocol.randomizer(contributed)
-        devices.enrol(MINIMUM, seeded_generator(3, trial))
+        devices.enroll(MINIMUM, seeded_generator(3, trial))
         for epoch in range(1, LAST_EPOCH + 1):
             reports = devices.report(epoch, nothing, None, seeded_generator(4, trial, epoch))
             sent[trial] += len(written_out(reports))

@@ -157,7 +157,7 @@ def drawn(case: Case, law: Law, values: NDArray[np.integer], *, alone: bool) -> 
     populations = []
     for number, part in enumerate(parts):
         population = case.protocol.randomizer(law)
-        population.enrol(part.stop - (part.start or 0), seeded_generator(1, number))
+        population.enroll(part.stop - (part.start or 0), seeded_generator(1, number))
         populations.append((part, population))
     summed, of_stage = case.protocol.stage_sum(law), case.protocol.stage_dummies(law)
     with watched() as seen:

@@ -107,7 +107,7 @@ def test_what_commands_read_is_mounted() -> None:
             if word.startswith("/"):
                 (source,) = (host for host, inside in mounts.items() if word.startswith(inside))
                 assert (DOCKER / source / word.removeprefix(f"{mounts[source]}/")).is_file()
-    job = yaml.safe_load((DOCKER.parent / "pipeline" / "demo" / "enrolment.yaml").read_text())
+    job = yaml.safe_load((DOCKER.parent / "pipeline" / "demo" / "enrollment.yaml").read_text())
     assert shlex.split(OURS["produce"]["command"])[1] == job["name"]
 
 

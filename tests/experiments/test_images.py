@@ -31,7 +31,7 @@ def job_of(protocol: str = "fragments", **parameters: object) -> DeployedJob:
             "epsilon": 1,
             "delta": 1e-3,
             "domain": {"grid": [2, 3]},
-            "neighbours": "removal",
+            "neighbors": "removal",
             **parameters,
         },
         "epochs": {"count": 1},

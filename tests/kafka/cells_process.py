@@ -46,7 +46,7 @@ def produce(
     with Producer(
         job, folder, name=name, transport=KafkaTransport(cluster, job.name, notify=print)
     ) as producer:
-        producer.enrol([f"{name}{cell}" for cell in range(count)])
+        producer.enroll([f"{name}{cell}" for cell in range(count)])
         values = np.arange(first, first + count)
         followed = estimates.follow()
         while producer.closed_epoch < job.epochs.count:
@@ -66,7 +66,7 @@ def produce_steadily(
     with Producer(
         job, given.folder, name=given.name, transport=KafkaTransport(cluster, job.name)
     ) as producer:
-        producer.enrol([f"{given.name}{cell}" for cell in range(count)])
+        producer.enroll([f"{given.name}{cell}" for cell in range(count)])
         due = time.monotonic()
         while not given.until.exists():
             epoch = producer.closed_epoch + 1

@@ -72,7 +72,7 @@ class Gateway:
 
     def run(self) -> None:
         with self._producer as producer:
-            self._try(lambda: producer.enrol(self._devices.users))
+            self._try(lambda: producer.enroll(self._devices.users))
             while not self._is_over():
                 ahead = self._ahead()
                 if ahead is not None:

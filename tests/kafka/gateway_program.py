@@ -23,7 +23,7 @@ def main(
     with connect_producer(
         job, name=name, state_directory=Path(folder), bootstrap_servers=servers
     ) as producer:
-        producer.enrol([f"{name}{cell}" for cell in range(count)])
+        producer.enroll([f"{name}{cell}" for cell in range(count)])
         values = np.arange(first, first + count)
         due = time.monotonic()
         while not (stop.exists() and producer.closed_epoch >= int(stop.read_text())):

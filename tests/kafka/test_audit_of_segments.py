@@ -15,7 +15,7 @@ from tests.conformance.cases import CASES, Case
 from tests.support.commands import Commands
 from tests.support.kafka_run import run_on_kafka
 from tests.support.log_segments import StoredRecord, stored_records
-from tests.support.neighbour_inputs import NEIGHBOURS, write_inputs
+from tests.support.neighbor_inputs import NEIGHBORS, write_inputs
 from tests.support.public_view import SameRelease
 
 SEEN = (
@@ -40,7 +40,7 @@ LOOKED_AT = ("shuffled_counts-0", "value_stream-0")
     [case for case in CASES if str(case) in LOOKED_AT],
     ids=str,
 )
-def test_segments_of_neighbours_hold_as_many_records_of_the_same_sizes(
+def test_segments_of_neighbors_hold_as_many_records_of_the_same_sizes(
     case: Case,
     broker: LocalKafka,
     bootstrap_servers: str,
@@ -51,7 +51,7 @@ def test_segments_of_neighbours_hold_as_many_records_of_the_same_sizes(
     release = SameRelease(tmp_path / "released")
     release.folder.mkdir()
     held: list[dict[Role, list[StoredRecord]]] = []
-    for number, variant in enumerate(NEIGHBOURS[:2]):
+    for number, variant in enumerate(NEIGHBORS[:2]):
         name = f"{job_name}-{number}"
         inputs = write_inputs(
             tmp_path / f"input {number}",
@@ -79,7 +79,7 @@ def test_segments_of_neighbours_hold_as_many_records_of_the_same_sizes(
         record.value for record in other[Role.REPORTS]
     )
     for run, sent in zip(held, batches, strict=True):
-        identities = {each for batch in sent for each in (batch.batch, batch.enrolment)}
+        identities = {each for batch in sent for each in (batch.batch, batch.enrollment)}
         assert len(identities) > len(sent)
         assert run[Role.SHUFFLED]
         for record in run[Role.SHUFFLED]:

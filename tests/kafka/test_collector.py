@@ -24,7 +24,7 @@ from dpstream.pipeline.state import collector_key_file
 from dpstream.topics.envelopes import CONTENT_TYPE
 from dpstream.topics.frames import RecordType, kind_of
 from dpstream.topics.loose_batches import (
-    decode_enrolments,
+    decode_enrollments,
     decode_loose_batch,
     decode_watermark,
     horizon_tag,
@@ -120,7 +120,7 @@ def test_what_is_acknowledged_is_in_the_log(servers: str, job_name: str, start: 
         enrolled = {
             tag.tobytes()
             for record in cluster.read(job.topic(Role.DEVICES))
-            for tag in decode_enrolments(record.value).tags
+            for tag in decode_enrollments(record.value).tags
         }
     for device in acknowledged:
         subject = subject_of_device(device)

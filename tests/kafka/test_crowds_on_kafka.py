@@ -93,7 +93,7 @@ def produce(cluster: Cluster, job: DeployedJob) -> None:
     first = 1 + crowds * 401
     held = np.stack([first, first + 1 + np.arange(len(crowds)) % 400], axis=1)
     with Producer(job, None, name="p", transport=KafkaTransport(cluster, job.name)) as producer:
-        producer.enrol([f"u{user}" for user in range(len(held))])
+        producer.enroll([f"u{user}" for user in range(len(held))])
         for epoch in (1, 2):
             producer.report_all(epoch, held)
             producer.close(epoch)

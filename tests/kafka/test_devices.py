@@ -100,7 +100,7 @@ def test_a_broker_that_goes_away_is_waited_for(tmp_path: Path, job_name: str) ->
             with open_producer(
                 cluster, job, tmp_path / "state", name="gateway", notify=notify
             ) as producer:
-                producer.enrol([f"user {number}" for number in range(100)])
+                producer.enroll([f"user {number}" for number in range(100)])
                 producer.close(1)
                 os.kill(status.pid, signal.SIGKILL)
                 restart = threading.Thread(target=lambda: away.wait(60) and broker.start())

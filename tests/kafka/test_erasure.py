@@ -66,7 +66,7 @@ def test_reports_and_dead_letters_are_gone_from_every_file_of_the_broker(
         assert cluster.existing_topics([topic])[topic].configs["segment.ms"] == "3600000"
         cluster.alter_topics({topic: {"segment.ms": "1000"}})
     with open_producer(cluster, deployed, tmp_path / "north", name="north") as north:
-        north.enrol(USERS)
+        north.enroll(USERS)
         north.report(1, dict.fromkeys(USERS, 1))
         north.close(1)
         report = decode_batch(next(cluster.read(reports)).value).batch

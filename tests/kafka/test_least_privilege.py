@@ -260,7 +260,7 @@ def test_who_has_registered_needs_no_right_to_and_without_it_ends_nobody(
         (registered,) = read_roster(admin, job)
     with made.cluster("producer") as producer:
         for record in (
-            Farewell(job.deployment, registered.enrolment, 1),
+            Farewell(job.deployment, registered.enrollment, 1),
             Drain(job.deployment, 0, 1),
         ):
             with pytest.raises(AccessError, match="does not allow"):

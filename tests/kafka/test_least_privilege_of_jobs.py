@@ -95,7 +95,7 @@ def send(
         open_producer(cluster, job, folder / name, name=name, notify=told.append) as producer,
     ):
         if job.protocol != "ldp_sgd":
-            producer.enrol(list(users))
+            producer.enroll(list(users))
             for epoch in epochs:
                 producer.report(epoch, users)
                 producer.close(epoch)

@@ -201,13 +201,13 @@ def report(secured: SecuredJob, job: DeployedJob, folder: Path) -> MemoryLog:
         secured.cluster(PRODUCER) as cluster,
         open_producer(cluster, job, folder / "north", name="north") as north,
     ):
-        north.enrol([f"north{user}" for user in users])
+        north.enroll([f"north{user}" for user in users])
         for epoch in (1, 2, 3):
             north.report(epoch, {f"north{user}": value for user, value in users.items()})
             north.close(epoch)
     south = MemoryLog()
     with Producer(job, None, name="south", transport=MemoryDriver(south)) as producer:
-        producer.enrol([f"south{user}" for user in users])
+        producer.enroll([f"south{user}" for user in users])
         for epoch in (1, 2):
             producer.report(epoch, {f"south{user}": value for user, value in users.items()})
             producer.close(epoch)

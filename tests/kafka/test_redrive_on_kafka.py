@@ -89,26 +89,26 @@ def test_a_late_registration_and_a_redrive(
     tmp_path: Path,
 ) -> None:
     with open_producer(cluster, job, tmp_path / "north", name="north") as north:
-        north.enrol([f"north{user}" for user in range(HALF)])
+        north.enroll([f"north{user}" for user in range(HALF)])
         north.report(1, {f"north{user}": 1 for user in range(HALF)})
         north.close(1)
     memory = MemoryLog()
     with Producer(job, None, name="south", transport=MemoryDriver(memory)) as south:
-        south.enrol([f"south{user}" for user in range(HALF)])
+        south.enroll([f"south{user}" for user in range(HALF)])
         south.report(1, {f"south{user}": 1 for user in range(HALF)})
         south.close(1)
     sent = send(cluster, job, memory)
 
     refused = wait_for(
         lambda: dpstream("status", job.name),
-        lambda said: f"{sent} enrolment" in said.output and "epoch 1" in said.output,
+        lambda said: f"{sent} enrollment" in said.output and "epoch 1" in said.output,
     )
     assert refused.code == 1
     assert "producers that may still register" in refused.output
     assert "1 of 2 producers have registered" in " ".join(refused.output.split())
     early = dpstream("dead-letters", job.name, "--redrive")
     assert early.output == (
-        f"nothing was fed back\n{sent} records kept: enrolment is still not registered\n"
+        f"nothing was fed back\n{sent} records kept: enrollment is still not registered\n"
     )
 
     (registration,) = memory.values(Role.PRODUCERS)

@@ -104,7 +104,7 @@ class Operator:
         if producer is None:
             transport = KafkaTransport(self.cluster, job.name)
             producer = Producer(job, self.home / job.name, name="gateway", transport=transport)
-            producer.enrol(self.changes.users)
+            producer.enroll(self.changes.users)
             self.producers[job.name] = producer
         for epoch, values in enumerate(self.changes.values_by_epoch(), 1):
             if first <= epoch <= last:
@@ -301,7 +301,7 @@ def test_what_rests_is_said_and_woken_with_the_rights_of_its_stage_alone(
                         job, tmp_path / "gateway", name="gateway", transport=transport
                     ) as producer:
                         if first == 1:
-                            producer.enrol(changes.users)
+                            producer.enroll(changes.users)
                         for epoch, values in enumerate(changes.values_by_epoch(), 1):
                             if first <= epoch <= last:
                                 producer.report_all(epoch, values)

@@ -102,7 +102,7 @@ def send(cluster: Cluster, job: DeployedJob, folder: Path) -> None:
     for name, value in (("north", "ash"), ("south", "oak")):
         users = {f"{name}{number}": value for number in range(USERS)}
         with open_producer(cluster, job, folder / name, name=name) as producer:
-            producer.enrol(list(users))
+            producer.enroll(list(users))
             for epoch in range(1, EPOCHS + 1):
                 producer.report(epoch, users)
                 producer.close(epoch)

@@ -105,7 +105,7 @@ def send(cluster: Cluster, job: DeployedJob, folder: Path, epoch: int = 1) -> li
     for name, value in (("north", "ash"), ("south", "oak")):
         users = {f"{name}{number}": value for number in range(USERS)}
         with open_producer(cluster, job, folder / name, name=name) as producer:
-            producer.enrol(list(users))
+            producer.enroll(list(users))
             producer.report(epoch, users)
             producer.close(epoch)
     topic = job.topic(Role.REPORTS)

@@ -130,6 +130,6 @@ def send(cluster: Cluster, job: DeployedJob, folder: Path, epoch: int) -> None:
     for name in ("north", "south"):
         users = {f"{name}{number}": "item 0" for number in range(USERS)}
         with open_producer(cluster, job, folder / name, name=name) as producer:
-            producer.enrol(list(users))
+            producer.enroll(list(users))
             producer.report(epoch, users)
             producer.close(epoch)

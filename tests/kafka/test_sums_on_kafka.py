@@ -86,7 +86,7 @@ def user_values(epoch: int) -> list[int]:
 
 def produce(cluster: Cluster, job: DeployedJob) -> None:
     with Producer(job, None, name="p", transport=KafkaTransport(cluster, job.name)) as producer:
-        producer.enrol([f"u{user}" for user in range(USERS)])
+        producer.enroll([f"u{user}" for user in range(USERS)])
         for epoch in range(1, EPOCHS + 1):
             producer.report_all(epoch, np.array(user_values(epoch), np.int8))
             producer.close(epoch)

@@ -64,7 +64,7 @@ class Gateways:
             name: opened.__enter__() for name, opened in self._opened.items()
         }
         for name, producer in self._producers.items():
-            producer.enrol([name])
+            producer.enroll([name])
 
     def close(self, epoch: int, *names: str) -> None:
         for name in names or NAMES:

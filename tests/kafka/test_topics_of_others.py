@@ -111,7 +111,7 @@ def test_what_retention_took_is_said_by_the_worker_and_by_status(
 ) -> None:
     deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
     with open_producer(cluster, deployed, tmp_path / "gateway", name="gateway") as producer:
-        producer.enrol(["ann"])
+        producer.enroll(["ann"])
         for epoch in range(1, 5):
             producer.close(epoch)
     admin.delete_records({TopicPartition(job.topic(Role.REPORTS), 1): 1})
@@ -180,7 +180,7 @@ def test_a_kept_topic_that_was_emptied_is_named_by_worker_and_status(
 ) -> None:
     deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
     with open_producer(cluster, deployed, tmp_path / "gateway", name="gateway") as producer:
-        producer.enrol(["ann"])
+        producer.enroll(["ann"])
     admin.delete_records({TopicPartition(job.topic(Role.PRODUCERS), 0): -1})
     found = f"topic {job.topic(Role.PRODUCERS)}, which is kept for ever, begins at offset 1"
     assert found in refusal_of_worker(cluster, job, "shuffle", tmp_path)
@@ -225,7 +225,7 @@ def test_an_older_copy_of_the_manifests_is_named_by_worker_and_status(
 def test_a_producer_notes_where_its_reports_lie(cluster: Cluster, job: Job, tmp_path: Path) -> None:
     deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
     with open_producer(cluster, deployed, tmp_path / "gateway", name="gateway") as producer:
-        producer.enrol(["ann"])
+        producer.enroll(["ann"])
         producer.close(1)
         ends = cluster.end_offsets(job.topic(Role.REPORTS))
         known = [producer.store.acknowledged(Role.REPORTS, each) for each in range(2)]
@@ -249,7 +249,7 @@ def test_close_names_a_topic_that_is_gone_and_keeps_what_was_drawn(
 ) -> None:
     deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
     with open_producer(cluster, deployed, tmp_path, name="gateway") as producer:
-        producer.enrol(["ann"])
+        producer.enroll(["ann"])
         producer.close(1)
         admin.delete_topics([deployed.topic(Role.REPORTS)])
         with pytest.raises(ClusterError, match=r"\.reports is gone: .* What was drawn is not sent"):

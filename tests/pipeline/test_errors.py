@@ -40,7 +40,7 @@ HANDLED_BEFORE = {
     ),
     "dpstream.pipeline.results.series.SeriesError": "answered over HTTP, with status 400",
     "dpstream.pipeline.serve.sockets.BlockedError": "ends the connection of one viewer",
-    "dpstream.pipeline.operations.signals.SignalledError": (
+    "dpstream.pipeline.operations.signals.SignaledError": (
         "`up` ends with 128 and the number of the signal"
     ),
     "dpstream.pipeline.kafka.topic_spread.TopicSpreadError": (

@@ -71,7 +71,7 @@ def test_details_of_dead_letters(
     assert listed.json[0]["detail"] == HOSTILE, "JSON says what it was"
 
 
-def test_a_console_keeps_its_colours_and_replaces_those_of_others() -> None:
+def test_a_console_keeps_its_colors_and_replaces_those_of_others() -> None:
     file = io.StringIO()
     console = PrintableConsole(file=file, force_terminal=True, color_system="standard")
     console.print(Text("evil\x1b[31m\x9b", "bold"))

@@ -273,7 +273,7 @@ def producer_state(path: Path) -> None:
     job = deploy_job(parse_job(job_text()), deployed_at=0, deployment=bytes(16))
     driver = MemoryDriver(MemoryLog())
     with Producer(job, path.parent, name="p", transport=driver) as producer:
-        producer.enrol(["u"])
+        producer.enroll(["u"])
         producer.report_all(1, np.zeros(1, np.int8))
 
 

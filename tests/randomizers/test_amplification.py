@@ -97,7 +97,7 @@ def test_no_shuffled_rappor_gives_more_away(loss: float) -> None:
 
 
 @pytest.mark.parametrize("loss", [0.25, 1.0, 4.0])
-def test_a_coin_is_thrown_whenever_neighbours_messages_differ(loss: float) -> None:
+def test_a_coin_is_thrown_whenever_neighbors_messages_differ(loss: float) -> None:
     response, values = partial(randomized_response, loss, 5), 5
     assert_is_coin_of(of_randomized_response(loss, 5), response, values)
     assert_is_coin_of(of_rappor(loss), partial(rappor, loss), 3)

@@ -43,7 +43,7 @@ def test_buckets_of_different_rows_are_independent() -> None:
 
 
 @pytest.mark.parametrize("tree", TREES)
-def test_a_cell_is_raised_by_neighbouring_values_as_many_as_its_level_joins(tree: Levels) -> None:
+def test_a_cell_is_raised_by_neighboring_values_as_many_as_its_level_joins(tree: Levels) -> None:
     matrix = code_matrix(tree)
     assert matrix.shape == (tree.cells, tree.size)
     found = [tuple(np.flatnonzero(row).tolist()) for row in matrix]

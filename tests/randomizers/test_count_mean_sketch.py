@@ -45,7 +45,7 @@ def with_loss(law: CountMeanSketchLaw, loss: float) -> CountMeanSketchLaw:
 
 def test_errors_of_the_horse_are_those_of_the_formula() -> None:
     """2.85 without noise, and 19.3 of bits with a loss of 7.12 in addition."""
-    asked = CountMeanSketchParameters(1.0, 5e-8, LABELS, neighbours="removal")
+    asked = CountMeanSketchParameters(1.0, 5e-8, LABELS, neighbors="removal")
     law = with_loss(calibrate(asked, 1, HORSE), 7.120)
     shared = shared_variance(law, HORSE, HORSE_SQUARES)
     assert math.sqrt(shared) == pytest.approx(2.85, abs=0.01)
@@ -64,7 +64,7 @@ def test_counts_are_off_as_far_as_they_say_with_and_without_noise(loss: float) -
     held = np.floor((ITEMS + 1) * np.random.default_rng(1).random(users) ** 3).astype(np.int64)
     truth = np.bincount(held, minlength=ITEMS + 1)[1:]
     devices, aggregator = CountMeanSketch(law), CountMeanSketchAggregator(law)
-    devices.enrol(users, seeded_generator(1))
+    devices.enroll(users, seeded_generator(1))
     reports = devices.report(1, held[:, None], None, seeded_generator(2))
     words = written_out(reports)
     aggregator.add(1, words, None)
@@ -105,7 +105,7 @@ def test_as_many_messages_as_there_is_room_for_are_sent(monkeypatch: pytest.Monk
 
     def drawn() -> tuple[int, bytes]:
         devices, rng = CountMeanSketch(law), seeded_generator(96)
-        devices.enrol(20, rng)
+        devices.enroll(20, rng)
         words = written_out(devices.report(1, np.full((20, 1), 7), None, rng))
         return len(words), words.tobytes()
 
@@ -123,7 +123,7 @@ def test_all_items_can_be_asked_for_where_the_domain_is_too_large_to_be_publishe
     asked = CountMeanSketchParameters(1.0, 1e-3, tuple("abcdefgh"), rows=4, buckets=4)
     law, rng = calibrate(asked, 1, 500), seeded_generator(3)
     devices, aggregator = CountMeanSketch(law), CountMeanSketchAggregator(law)
-    devices.enrol(500, rng)
+    devices.enroll(500, rng)
     held = rng.integers(1, 9, (500, 1))
     aggregator.add(1, written_out(devices.report(1, held, None, rng)), None)
     attendance = Attendance.constant(1, 500)

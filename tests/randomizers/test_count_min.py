@@ -139,7 +139,7 @@ def test_an_item_given_twice_is_one() -> None:
 def real_messages(law: CountMinLaw, held: Any) -> list[int]:
     quiet = replace(law, noise=replace(law.noise, mean=1e-12))
     devices = CountMin(quiet)
-    devices.enrol(1, seeded_generator(1))
+    devices.enroll(1, seeded_generator(1))
     words = written_out(devices.report(1, held[None], None, seeded_generator(2)))
     sent: list[int] = words[:, 0].tolist()
     return sent

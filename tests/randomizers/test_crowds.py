@@ -159,7 +159,7 @@ def law_of(crowds: int, items: int = 1, minimum: int = 3) -> CrowdsLaw:
 def devices_of(law: CrowdsLaw, count: int) -> CrowdDevices:
     assert isinstance(law.contents, SingleMessageLaw)
     devices = CrowdDevices(law, SingleMessage(law.contents))
-    devices.enrol(count, seeded_generator(1))
+    devices.enroll(count, seeded_generator(1))
     return devices
 
 
@@ -184,7 +184,7 @@ def test_a_device_sends_one_message_in_its_crowd() -> None:
     words = devices.report(1, values, None, seeded_generator(2))
     assert law.crowds_of(words).tolist() == [0, 1, 2, 2, 1, 1, 2]
     alone = SingleMessage(law.contents)  # type: ignore[arg-type]
-    alone.enrol(7, seeded_generator(1))
+    alone.enroll(7, seeded_generator(1))
     items = np.array([[0, 0], [0, 0], [2, 0], [1, 3], [2, 0], [3, 1], [3, 0]])
     expected = alone.report(1, items, None, seeded_generator(2))
     np.testing.assert_array_equal(words[:, law.digits :], expected)
@@ -226,7 +226,7 @@ def test_the_guarantee_is_composed_and_stated() -> None:
     assert guarantee.delta == sum_rounded_up(messages.delta, counts.delta)
     stream = sum_rounded_up(messages.stream_epsilon, counts.epsilon, counts.epsilon)
     assert guarantee.stream_epsilon == stream
-    assert "any two crowds" in guarantee.neighbours
+    assert "any two crowds" in guarantee.neighbors
     # A user who changes the crowd has a message in two windows.
     assert epsilon_with(messages, messages.minimum, 2) <= 1.0
     alone = calibrate_messages(SingleMessageParameters(1.0, 0.01, ("a", "b", "c")), 2, 3)

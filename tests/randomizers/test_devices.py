@@ -45,7 +45,7 @@ class Dice(Counted):
 def enrolled() -> Dice:
     devices, rng = Dice(6), seeded_generator(1)
     for count in (30, 0, 70):
-        devices.enrol(count, rng)
+        devices.enroll(count, rng)
     return devices
 
 

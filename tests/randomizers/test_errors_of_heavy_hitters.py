@@ -57,7 +57,7 @@ def test_the_noise_of_jl_hh_and_glps_hh_is_for_removal_only() -> None:
         calibrate(JlHhParameters(0.9, LABELS, 1e-6, 256, calibration), 1)
         for calibration in ("published", "replacement")
     ]
-    assert [law.neighbours for law in laws] == ["removal", "replacement"]
+    assert [law.neighbors for law in laws] == ["removal", "replacement"]
     decays = [law.noise.decay for law in laws if law.noise is not None]
     assert decays[0] == pytest.approx(decays[1] ** 2, rel=1e-6)
 
@@ -68,7 +68,7 @@ def test_the_noise_of_bucket_is_right_for_replacement() -> None:
     assert isinstance(law, BucketLaw)
     assert law.noise is not None
     hashes = law.hashes * law.trials
-    assert law.neighbours == "replacement"
+    assert law.neighbors == "replacement"
     assert law.noise.decay**2 == pytest.approx(noise_of_theorem(hashes, 0.9, 1e-6), rel=1e-6)
     assert exact_delta(hashes, 2, law.noise.decay, 0.9) < 1e-6
 

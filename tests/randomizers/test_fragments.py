@@ -25,7 +25,7 @@ from dpstream.randomizers.fragments import (
     Fragments,
     FragmentsLaw,
     FragmentsParameters,
-    Neighbours,
+    Neighbors,
     differing_bits,
 )
 from dpstream.randomizers.fragments.calibration import (
@@ -57,7 +57,7 @@ def law_of(kept: float, reports: int = 1, **others: Any) -> FragmentsLaw:
         slots=1,
         reports=reports,
         minimum=2,
-        neighbours="replacement",
+        neighbors="replacement",
         calibration="exact",
         odds=odds(kept if reports == 1 else loss_of_report(kept, reports)),
         backstop=None if reports == 1 else odds(kept),
@@ -69,7 +69,7 @@ def law_of(kept: float, reports: int = 1, **others: Any) -> FragmentsLaw:
 
 
 @pytest.mark.parametrize(
-    ("contributors", "epsilon", "neighbours", "reversed_bits"),
+    ("contributors", "epsilon", "neighbors", "reversed_bits"),
     thinned(
         [
             (10**5, 0.25, "removal", 471.6),
@@ -88,9 +88,9 @@ def law_of(kept: float, reports: int = 1, **others: Any) -> FragmentsLaw:
     ),
 )
 def test_as_few_bits_are_reversed_as_privacy_allows(
-    contributors: int, epsilon: float, neighbours: Neighbours, reversed_bits: float
+    contributors: int, epsilon: float, neighbors: Neighbors, reversed_bits: float
 ) -> None:
-    law = calibrate(asked(epsilon, neighbours=neighbours), 1, contributors)
+    law = calibrate(asked(epsilon, neighbors=neighbors), 1, contributors)
     probability = float(law.flips.probability)
     assert contributors * probability == pytest.approx(reversed_bits, rel=2e-3)
     # The stated guarantee holds, and would fail with half the noise.
@@ -109,7 +109,7 @@ def test_the_paper_s_horse_is_more_private_than_its_formula_says(
 
 
 def test_the_calibrations_differ_in_how_well_a_bit_is_taken_to_be_hidden() -> None:
-    few = {"delta": 5e-8, "neighbours": "removal"}
+    few = {"delta": 5e-8, "neighbors": "removal"}
     losses = {
         calibration: calibrate(asked(1.0, calibration=calibration, **few), 1, HORSE).odds.loss
         for calibration in ("published", "exact")
@@ -120,7 +120,7 @@ def test_the_calibrations_differ_in_how_well_a_bit_is_taken_to_be_hidden() -> No
 
 @pytest.mark.parametrize("epsilon", [0.05, 1.0])
 def test_the_published_calibration_is_private(epsilon: float) -> None:
-    few = {"delta": 5e-8, "neighbours": "removal", "calibration": "published"}
+    few = {"delta": 5e-8, "neighbors": "removal", "calibration": "published"}
     law = calibrate(asked(epsilon, **few), 1, HORSE)
     assert epsilon_with(law, HORSE) < epsilon
     assert Fragments(law).guarantee.epsilon == epsilon
@@ -196,7 +196,7 @@ def test_the_loss_is_stated_of_every_power_of_two_and_of_all_reports() -> None:
     assert law_of(1.0, reports=6).reports_seen == (1, 2, 4, 6)
 
 
-def test_neighbours_differ_in_no_more_bits_than_there_are() -> None:
+def test_neighbors_differ_in_no_more_bits_than_there_are() -> None:
     assert differing_bits(1, 1, "replacement") == 1
     assert differing_bits(40, 3, "removal") == 3
 
@@ -206,7 +206,7 @@ def test_reports_are_made_from_the_same_reversed_bits() -> None:
     differences, sums = [], []
     for run in range(runs):
         devices, rng = Fragments(law), seeded_generator(96, run)
-        devices.enrol(users, rng)
+        devices.enroll(users, rng)
         words = written_out(devices.report(1, np.full((users, 1), 1), None, rng))
         one, other = np.bincount(words[:, 0], minlength=6).reshape(2, 3)[:, 2]
         differences.append(int(one) - int(other))
@@ -246,7 +246,7 @@ def test_messages_without_room_are_all_drawn_anew(monkeypatch: pytest.MonkeyPatc
     law = law_of(1.0)
     monkeypatch.setattr(FragmentsLaw, "capacity", lambda law, epoch, contributors: 108)
     devices, rng = Fragments(law), seeded_generator(97)
-    devices.enrol(100, rng)
+    devices.enroll(100, rng)
     sent = written_out(devices.report(1, np.full((100, 1), 1), None, rng))
     assert len(sent) <= 108
 
@@ -257,7 +257,7 @@ def test_the_form_follows_from_how_many_report_and_not_from_what_they_hold() -> 
     for users, counted in ((10, False), (350, True), (5_000, True)):
         for held in (0, 7):
             devices, rng = Fragments(law), seeded_generator(98)
-            devices.enrol(users, rng)
+            devices.enroll(users, rng)
             sent = devices.report(1, np.full((users, 1), held), None, rng)
             assert isinstance(sent, CountedWords) == counted
 
@@ -265,9 +265,9 @@ def test_the_form_follows_from_how_many_report_and_not_from_what_they_hold() -> 
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"neighbours": "any"}, "neighbours is 'any', must be 'replacement' or 'removal'"),
+        ({"neighbors": "any"}, "neighbors is 'any', must be 'replacement' or 'removal'"),
         ({"calibration": "best"}, "calibration is 'best', must be"),
-        ({"calibration": "published"}, "give items: 1 and neighbours: removal"),
+        ({"calibration": "published"}, "give items: 1 and neighbors: removal"),
         ({"reports": 0}, "reports is 0, must be from 1 to 1,024"),
         ({"delta": 0.0}, "delta is 0.0"),
     ],
@@ -280,7 +280,7 @@ def test_what_is_not_allowed_is_refused(parameters: dict[str, Any], message: str
 @pytest.mark.parametrize(
     ("constants", "message"),
     [
-        ({"neighbours": "any"}, "neighbours is 'any', must be 'replacement' or 'removal'"),
+        ({"neighbors": "any"}, "neighbors is 'any', must be 'replacement' or 'removal'"),
         ({"calibration": "best"}, "calibration is 'best', must be"),
         ({"reports": 0}, "reports is 0, must be from 1 to 1,024"),
     ],
@@ -312,12 +312,10 @@ def test_the_published_formula_says_where_it_does_not_hold() -> None:
 
 
 def test_the_guarantee_says_what_holds_against_the_stage() -> None:
-    law = calibrate(asked(1.0, items=2, neighbours="removal"), 1, 100_000)
+    law = calibrate(asked(1.0, items=2, neighbors="removal"), 1, 100_000)
     guarantee = Fragments(law).guarantee
     assert f"epsilon is {2 * law.odds.loss:.6g}" in guarantee.trust
-    assert guarantee.neighbours.startswith(
-        "a set of at most 2 items of a user at an epoch, or none"
-    )
+    assert guarantee.neighbors.startswith("a set of at most 2 items of a user at an epoch, or none")
 
 
 def test_a_bit_loses_no_more_than_shuffling_was_computed_with() -> None:

@@ -32,7 +32,7 @@ def test_coins_take_the_place_of_zeros_only() -> None:
     law = calibrate(FutureRandParameters(1.0, 2), 8)
     steady, changing = (FutureRand(law) for _ in range(2))
     for devices in (steady, changing):
-        devices.enrol(5000, seeded_generator(1))
+        devices.enroll(5000, seeded_generator(1))
     zeros, ones = np.zeros(5000, np.int8), np.ones(5000, np.int8)
     words = steady.report(1, zeros, None, seeded_generator(2))
     assert np.array_equal(words[:, 0], random_bits(seeded_generator(2), len(words)))
@@ -45,7 +45,7 @@ def test_signs_are_used_one_after_the_other_and_then_no_more() -> None:
     law = calibrate(FutureRandParameters(1.0, 12), HORIZON)
     law = FutureRandLaw(HORIZON, 1.0, (1, 0, 0, 0, 0), law.composed)
     devices = FutureRand(law)
-    devices.enrol(50, seeded_generator(1))
+    devices.enroll(50, seeded_generator(1))
     partial_sums = []
     for epoch in range(1, HORIZON + 1):
         words = devices.report(epoch, np.full(50, epoch % 2), None, NO_COINS)
@@ -60,11 +60,11 @@ def test_signs_are_used_one_after_the_other_and_then_no_more() -> None:
 def test_orders_and_signs_never_change() -> None:
     law = calibrate(FutureRandParameters(1.0, 3), 8)
     devices = FutureRand(law)
-    devices.enrol(500, seeded_generator(1))
+    devices.enroll(500, seeded_generator(1))
     before = _drawn(devices)
     for epoch in range(1, 9):
         devices.report(epoch, np.full(500, epoch % 2), None, seeded_generator(2, epoch))
-    devices.enrol(10, seeded_generator(3))
+    devices.enroll(10, seeded_generator(3))
     assert _drawn(devices)[:500] == before
 
 
@@ -72,7 +72,7 @@ def test_an_order_without_weight_is_never_drawn() -> None:
     law = calibrate(FutureRandParameters(1.0, 2), 8)
     law = FutureRandLaw(law.horizon, law.epsilon, (2, 1, 1, 0), law.composed)
     devices = FutureRand(law)
-    devices.enrol(2000, seeded_generator(1))
+    devices.enroll(2000, seeded_generator(1))
     assert {order for order, _ in _drawn(devices)} == {0, 1, 2}
     assert law.order_probabilities == (0.5, 0.25, 0.25, 0.0)
 
@@ -134,6 +134,6 @@ def test_arrays_of_another_law_are_not_restored(
 
 def _population(count: int, at: int) -> FutureRand:
     devices = FutureRand(calibrate(FutureRandParameters(1.0, 2), HORIZON))
-    devices.enrol(count, seeded_generator(1))
+    devices.enroll(count, seeded_generator(1))
     devices.report(at, np.zeros(count, np.int8), None, seeded_generator(1))
     return devices

@@ -21,7 +21,7 @@ def test_orders_and_signs_are_drawn_from_the_law() -> None:
     law = _law(changes=2, horizon=4, order_weights=(4, 3, 1))
     devices = FutureRand(law)
     for batch in range(4):
-        devices.enrol(50_000, seeded_generator(1, batch))
+        devices.enroll(50_000, seeded_generator(1, batch))
     arrays = devices.state_arrays()
     drawn = Counter(zip(arrays["order"].tolist(), arrays["signs"][:, 0].tolist(), strict=True))
 
@@ -47,7 +47,7 @@ def test_the_advantage_of_every_order_is_its_c_gap(calibration: str) -> None:
     epsilon = 1.0 if calibration == "optimal" else 8.0
     law = calibrate(FutureRandParameters(epsilon, 2, calibration), 8)  # type: ignore[arg-type]
     devices = FutureRand(law)
-    devices.enrol(400_000, seeded_generator(2))
+    devices.enroll(400_000, seeded_generator(2))
     ones = np.ones(400_000, np.int8)
     seen = set[int]()
     for epoch in range(1, 9):
@@ -66,7 +66,7 @@ def test_frozen_devices_send_fair_coins() -> None:
     """Values that change at every epoch: leaf devices are exhausted from the third one on."""
     law = _law(changes=2, horizon=8, order_weights=(1, 0, 0, 0), epsilon=4.0)
     devices = FutureRand(law)
-    devices.enrol(100_000, seeded_generator(4))
+    devices.enroll(100_000, seeded_generator(4))
     for epoch in range(1, 9):
         values = np.full(100_000, epoch % 2, np.int8)
         signs = devices.report(epoch, values, None, seeded_generator(5, epoch))[:, 0]

@@ -16,7 +16,7 @@ def test_a_guarantee_reads_as_a_sentence_and_as_json() -> None:
         "epsilon": 1.0,
         "delta": 1e-9,
         "unit": "stream",
-        "neighbours": "any two streams",
+        "neighbors": "any two streams",
         "trust": "nobody",
         "basis": "exact",
     }
@@ -64,7 +64,7 @@ def test_what_many_horizons_lose_is_never_rounded_down() -> None:
     assert rounded == {False, True}
 
 
-def test_neighbours_hold_as_many_items_as_is_said() -> None:
+def test_neighbors_hold_as_many_items_as_is_said() -> None:
     assert held_by_a_user(1).startswith("any two items of a user")
     assert held_by_a_user(3).startswith("any two sets of at most 3 items of a user")
     assert held_or_nothing(1).startswith("an item of a user")

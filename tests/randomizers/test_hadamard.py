@@ -30,7 +30,7 @@ def law_of(
 
 def messages_of(law: HadamardLaw, values: NDArray[np.integer], seed: int) -> NDArray[np.integer]:
     devices, rng = Hadamard(law), seeded_generator(70, seed)
-    devices.enrol(len(values), rng)
+    devices.enroll(len(values), rng)
     return devices.report(1, values, None, rng)
 
 
@@ -80,7 +80,7 @@ def test_columns_are_sent_in_the_narrowest_words(items: int, dtype: str) -> None
 def test_everybody_present_sends_k_real_tuples_and_a_blanket() -> None:
     law = law_of(blanket=3.0)
     devices, rng = Hadamard(law), seeded_generator(71)
-    devices.enrol(4, rng)
+    devices.enroll(4, rng)
     values = np.array([[0, 0], [5, 0], [2, 1], [9, 9]])
     present = np.array([True, True, True, False])
     assert devices.report(1, values, present, rng).shape == (3 * (2 + 3), 2)

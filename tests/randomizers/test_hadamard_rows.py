@@ -29,7 +29,7 @@ def law(items: int = 5, changes: int = 2, last_epoch: int = 8) -> HadamardValues
 
 def enrolled(of: HadamardValuesLaw, count: int, seed: int = 1) -> HadamardValues:
     devices = HadamardValues(of)
-    devices.enrol(count, seeded_generator(seed))
+    devices.enroll(count, seeded_generator(seed))
     return devices
 
 

@@ -75,7 +75,7 @@ def test_about_half_of_the_flips_that_there_may_be_are_boosted() -> None:
 def test_silent_devices_leave_their_rows_out() -> None:
     devices = HadamardValues(calibrate(HadamardValuesParameters(1.0, 2, ITEMS), 4))
     rng = seeded_generator(4)
-    devices.enrol(1_000, rng)
+    devices.enroll(1_000, rng)
     present = np.arange(1_000) % 3 == 1
     words = devices.report(1, np.full(1_000, 2), present, rng)
     assert (words[:, 0] >> 8 == devices.state_arrays()["row"][present]).all()

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from dpstream.randomizers.labelled_examples import (
+from dpstream.randomizers.labeled_examples import (
     FEATURE_UNIT,
     check_examples,
     packed_examples,
@@ -220,7 +220,7 @@ def test_gradients_are_those_of_the_loss() -> None:
 def test_nobody_takes_part_in_more_steps_than_the_guarantee_speaks_of() -> None:
     asked = LdpSgdParameters(2.0, 1e-5, 2, 2, groups=2)
     devices, rng = LdpSgd(calibrate(asked, 4, minimum=100)), seeded_generator(5)
-    devices.enrol(3, rng)
+    devices.enroll(3, rng)
     examples = some_examples(3, 2, 2)
     for epoch, present in ((1, [True, True, False]), (2, [True, False, False])):
         assert len(devices.report(epoch, examples, np.array(present), rng)) == sum(present)

@@ -51,7 +51,7 @@ def messages(levels: Levels, changes: int, boost: int, epochs: int) -> list[Coun
     found = []
     for stream in product(range(levels.size + 1), repeat=epochs):
         device, sent = ShuffledItemCounts(law), Counter[int]()
-        device.enrol(1, seeded_generator(1))
+        device.enroll(1, seeded_generator(1))
         for epoch, value in enumerate(stream, 1):
             words = device.report(epoch, np.array([value]), None, seeded_generator(2))
             sent.update((written_out(words)[:, 0].astype(int) + 1000 * epoch).tolist())

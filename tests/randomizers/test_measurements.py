@@ -95,7 +95,7 @@ def test_noise_of_jl_hh_is_as_published_and_twice_that(calibration: Calibration)
     deviation = math.sqrt(sum_variance(law, 1_000_000) / 256)
     assert deviation == pytest.approx(times * 14_868, rel=1e-4)
     assert math.sqrt(16e6 * math.log(1e6)) == pytest.approx(14_868, rel=1e-4)
-    assert law.neighbours == ("removal" if times == 1 else "replacement")
+    assert law.neighbors == ("removal" if times == 1 else "replacement")
 
 
 @pytest.mark.parametrize(("epsilon", "delta", "measurements"), [(12.0, 0.2, 2), (1.0, 0.3, 1)])
@@ -130,7 +130,7 @@ def test_the_loss_of_all_pairs_of_items_is_what_is_stated(
     ],
     ids=["histogram", "rows", "one bucket", "three buckets"],
 )
-def test_neighbours_differ_in_no_more_measurements_than_is_said(
+def test_neighbors_differ_in_no_more_measurements_than_is_said(
     items: int, matrix: PublicMatrix, removal: bool
 ) -> None:
     columns = matrix.entries(np.arange(items + 1)).astype(int)
@@ -214,11 +214,11 @@ def test_laws_without_noise_or_with_too_much_are_refused() -> None:
         (of_noise, {"noise": None}),
         (of_noise, {"odds": of_odds.odds}),
         (of_odds, {"last_epoch": 0}),
-        (of_noise, {"neighbours": "nobody"}),
+        (of_noise, {"neighbors": "nobody"}),
         (of_noise, {"calibration": "none"}),
     ]
     for law, changed in wrong:
-        with pytest.raises(ValueError, match=r"noise|neighbours|calibration"):
+        with pytest.raises(ValueError, match=r"noise|neighbors|calibration"):
             replace(law, **changed)
 
 
@@ -253,7 +253,7 @@ def test_counts_of_jl_hh_are_off_as_far_as_they_say_and_as_planned(
 
 def estimated(law: MeasurementsLaw, held: NDArray[np.int64]) -> ItemEstimates:
     devices, aggregator = Measurements(law), MeasurementsAggregator(law)
-    devices.enrol(len(held), seeded_generator(1))
+    devices.enroll(len(held), seeded_generator(1))
     aggregator.add(1, devices.report(1, held[:, None], None, seeded_generator(2)), None)
     found = aggregator.window([1], Attendance.constant(1, len(held)))
     assert found is not None
@@ -263,7 +263,7 @@ def estimated(law: MeasurementsLaw, held: NDArray[np.int64]) -> ItemEstimates:
 def test_a_device_that_holds_two_items_is_named_and_nothing_of_it_is_measured() -> None:
     law = calibrate(JlHhParameters(1.0, THOUSAND), 1)
     devices = Measurements(law)
-    devices.enrol(2, seeded_generator(1))
+    devices.enroll(2, seeded_generator(1))
     with pytest.raises(ValueError, match="device 1 holds 2 items at epoch 1, must be at most 1"):
         devices.report(1, np.array([[3, 0], [4, 5]]), None, seeded_generator(2))
 

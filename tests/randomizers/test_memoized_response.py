@@ -41,7 +41,7 @@ def test_golden_one_claimed_and_4_65_lost_after_ten_epochs_with_one_change() -> 
     assert guarantee.stream_epsilon is not None
     assert round(guarantee.stream_epsilon, 2) == 4.65
     assert "epsilon 1 for a user's single value (claimed), 4.65303 for the whole" in str(guarantee)
-    assert "not one who is withdrawn with the value 1" in guarantee.neighbours
+    assert "not one who is withdrawn with the value 1" in guarantee.neighbors
     assert (law.permanent.loss, round(loss_of_report(law), 12)) == (0.5, 0.25)
     changed, constant = (0,) * 5 + (1,) * 5, (0,) * 10
     ratio = probability(law, changed, changed) / probability(law, constant, changed)
@@ -113,7 +113,7 @@ def test_a_device_answers_from_its_memo_for_ever() -> None:
     law = MemoizedResponseLaw(6, 1.0, ComposedLaw((2, 1)), certain)
     devices = MemoizedResponse(law)
     rng = seeded_generator(3)
-    devices.enrol(3000, rng)
+    devices.enroll(3000, rng)
     memo = devices.state_arrays()["memo"]
     first = [devices.report(epoch, np.full(3000, epoch % 2), None, rng) for epoch in (1, 2)]
     again = [devices.report(epoch, np.full(3000, epoch % 2), None, rng) for epoch in (3, 4)]

@@ -33,7 +33,7 @@ assert sorted(laws) == sorted(PROTOCOLS)
 for protocol, bodies in laws.items():
     for law in bodies:
         device = OneDevice(protocol, law)
-        device.enrol(os.urandom)
+        device.enroll(os.urandom)
         device.report(1, [1] if protocol in sets else 1, os.urandom)
         OneDevice.restore(protocol, law, json.loads(json.dumps(device.state())))
         device.devices.guarantee
@@ -64,9 +64,9 @@ def test_a_device_is_a_population_of_one(protocol: str) -> None:
     for law in laws_of(protocol):
         data = os.urandom(1 << 16)
         device = OneDevice(protocol, law)
-        device.enrol(reader(data))
+        device.enroll(reader(data))
         population = device._class(device._law)
-        population.enrol(1, byte_randomness(reader(data)))
+        population.enroll(1, byte_randomness(reader(data)))
         value = [1] if protocol in SETS else 1
         sent = device.report(1, value, reader(data))
         rng = byte_randomness(reader(data))
@@ -108,11 +108,11 @@ def test_what_is_wrong_is_refused_with_a_sentence() -> None:
     with pytest.raises(ValueError, match="not a FutureRand law"):
         OneDevice("future_rand", {**law, "laws": 3})
     device = OneDevice("future_rand", law)
-    with pytest.raises(ValueError, match="has not been enrolled: call enrol"):
+    with pytest.raises(ValueError, match="has not been enrolled: call enroll"):
         device.report(1, 1, os.urandom)
-    device.enrol(os.urandom)
+    device.enroll(os.urandom)
     with pytest.raises(ValueError, match="would cost its privacy"):
-        device.enrol(os.urandom)
+        device.enroll(os.urandom)
     for value in ([1], "1", 1.0, -1, None, 1 << 64):
         with pytest.raises(ValueError, match="must be a whole number, below 2"):
             device.report(1, value, os.urandom)  # type: ignore[arg-type]
@@ -122,7 +122,7 @@ def test_what_is_wrong_is_refused_with_a_sentence() -> None:
         device.report(1.5, 1, os.urandom)  # type: ignore[arg-type]
     assert device.epoch == 0
     sets = OneDevice("count_min", laws_of("count_min")[0])
-    sets.enrol(os.urandom)
+    sets.enroll(os.urandom)
     for wrong in (1, [1.5], [1, 1.5], ["1", 1], "1", [-1], [1 << 64], [1 << 62]):
         with pytest.raises(ValueError, match="must be a list of items, from 1 on, below 2"):
             sets.report(1, wrong, os.urandom)  # type: ignore[arg-type]
@@ -132,14 +132,14 @@ def test_the_last_item_of_a_large_domain_can_be_held() -> None:
     parameters = SingleMessageParameters(4.0, 1e-6, tuple(map(str, range(1000))))
     law = ALL_PROTOCOLS["single_message"].calibrate(parameters, 1, 10_000)
     device = OneDevice("single_message", law.to_json())
-    device.enrol(os.urandom)
+    device.enroll(os.urandom)
     assert len(device.report(1, [1000], os.urandom)) == 1
 
 
 def test_a_state_of_something_else_is_refused_with_a_sentence() -> None:
     law = laws_of("future_rand")[0]
     device = OneDevice("future_rand", law)
-    device.enrol(os.urandom)
+    device.enroll(os.urandom)
     state = device.state()
     order = state["arrays"]["order"]
     empty = OneDevice("future_rand", law).state()

@@ -151,7 +151,7 @@ def of_fragments(law: FragmentsLaw, users: int) -> Case:
                 counts = sum((bits for bits, _ in several), ())
                 each = probability * math.prod(likely for _, likely in several)
                 sent[value][counts] = sent[value].get(counts, 0.0) + each
-    neighbors = (replaced if law.neighbours == "replacement" else removed)(values)
+    neighbors = (replaced if law.neighbors == "replacement" else removed)(values)
     return Case(law.epsilon, law.delta, sent, neighbors, users)
 
 
@@ -168,7 +168,7 @@ def of_sketch(law: Any, users: int) -> Case:
                 counts[row * law.buckets : (row + 1) * law.buckets] = bits
                 key = tuple(counts)
                 sent[value][key] = sent[value].get(key, 0.0) + likely / law.rows
-    neighbors = (replaced if law.bits.neighbours == "replacement" else removed)(values)
+    neighbors = (replaced if law.bits.neighbors == "replacement" else removed)(values)
     return Case(law.bits.epsilon, law.delta, sent, neighbors, users)
 
 
@@ -241,11 +241,11 @@ LAWS: dict[str, tuple[Protocol, float, float, int, int, dict[str, Any]]] = {
     "fragments of few": (BITS, 0.5, 0.1, 2, 9, {}),
     "fragments of three": (BITS, 1.0, 0.05, 3, 7, {}),
     "fragments of sets": (BITS, 1.0, 0.05, 2, 12, {"items": 2}),
-    "fragments removed": (BITS, 1.0, 0.02, 2, 18, {"neighbours": "removal"}),
+    "fragments removed": (BITS, 1.0, 0.02, 2, 18, {"neighbors": "removal"}),
     "fragments as published": (
         BITS,
         *(1.0, 0.02, 1, 200),
-        {"neighbours": "removal", "calibration": "published"},
+        {"neighbors": "removal", "calibration": "published"},
     ),
     "several reports": (BITS, 1.0, 0.1, 1, 30, {"reports": 2}),
     "sketch": (SKETCH, 1.0, 0.05, 2, 12, {"rows": 1, "buckets": 2}),
@@ -253,7 +253,7 @@ LAWS: dict[str, tuple[Protocol, float, float, int, int, dict[str, Any]]] = {
     "sketch removed": (
         SKETCH,
         *(1.0, 0.05, 2, 12),
-        {"rows": 1, "buckets": 2, "neighbours": "removal"},
+        {"rows": 1, "buckets": 2, "neighbors": "removal"},
     ),
 }
 TIGHT = {

@@ -42,7 +42,7 @@ def law_of(
         slots=1,
         reports=reports,
         minimum=2,
-        neighbours="replacement",
+        neighbors="replacement",
         calibration="exact",
         odds=ComposedLaw(odds),
         backstop=ComposedLaw((WORDS - threshold, threshold)),
@@ -69,7 +69,7 @@ def sent(devices: Fragments, epoch: int, values: list[int], seed: int = 1) -> li
 def test_the_same_value_has_the_same_backstop_for_ever_and_another_has_another() -> None:
     law = law_of(WORDS // 3, (EXACTLY, 1), epochs=4, items=200, slots=1)
     devices = Fragments(law)
-    devices.enrol(1, seeded_generator(131))
+    devices.enroll(1, seeded_generator(131))
     first = sent(devices, 1, [5])
     assert sent(devices, 2, [5], seed=2) == first
     # Cells with an unchanged bit are the same, the others have independent answers.
@@ -78,15 +78,15 @@ def test_the_same_value_has_the_same_backstop_for_ever_and_another_has_another()
     restored = Fragments.restore(law, devices.state_arrays(), 3)
     assert sent(restored, 4, [5], seed=4) == first
     others = Fragments(law)
-    others.enrol(1, seeded_generator(132))
+    others.enroll(1, seeded_generator(132))
     assert sent(others, 1, [5]) != first
 
 
 def test_keys_come_from_the_generator_and_none_comes_twice() -> None:
     devices, again = (Fragments(law_of(WORDS // 3, (3, 1))) for _ in range(2))
     for each in (devices, again):
-        each.enrol(50, seeded_generator(133))
-    devices.enrol(50, seeded_generator(134))
+        each.enroll(50, seeded_generator(133))
+    devices.enroll(50, seeded_generator(134))
     keys = devices.state_arrays()["key"]
     assert keys.shape == (100, 32)
     assert len(np.unique(keys, axis=0)) == 100
@@ -210,7 +210,7 @@ def test_the_backstop_s_error_does_not_average_out_and_intervals_of_sums_say_so(
     for run in range(runs):
         devices, aggregator = Fragments(law), FragmentsAggregator(law)
         rng = seeded_generator(135, run)
-        devices.enrol(users, rng)
+        devices.enroll(users, rng)
         for epoch in range(1, epochs + 1):
             values = np.repeat([0, 1, 1], users // 3)[:, None]
             aggregator.add(epoch, written_out(devices.report(epoch, values, None, rng)), None)
@@ -240,7 +240,7 @@ def test_the_backstop_s_error_does_not_average_out_and_intervals_of_sums_say_so(
     ("parameters", "message"),
     [
         ({"permanent": 1}, "permanent is 1, must be true or false"),
-        ({"calibration": "published", "neighbours": "removal"}, "take calibration: exact"),
+        ({"calibration": "published", "neighbors": "removal"}, "take calibration: exact"),
     ],
 )
 def test_what_makes_no_sense_is_refused(parameters: dict[str, Any], message: str) -> None:
@@ -267,7 +267,7 @@ def test_a_law_is_of_permanent_backstops_out_of_whole_words_only() -> None:
 def test_everybody_answers_with_their_own_key_whoever_else_is_silent() -> None:
     law = law_of(WORDS // 3, (EXACTLY, 1), items=50, slots=2)
     devices = Fragments(law)
-    devices.enrol(6, seeded_generator(136))
+    devices.enroll(6, seeded_generator(136))
     present = np.array([False, True, True, False, False, True])
     values = np.array([[1, 2], [3, 4], [5, 0], [6, 7], [0, 0], [8, 50]])
     keys = {"key": devices.state_arrays()["key"][present].copy()}

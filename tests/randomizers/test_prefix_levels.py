@@ -22,7 +22,7 @@ def test_noise_and_messages_are_those_of_the_levels() -> None:
     assert found == (planned.smallest_found, planned.standard_deviation)
 
 
-def test_zipf_is_summarised_without_loss() -> None:
+def test_zipf_is_summarized_without_loss() -> None:
     ranks = np.arange(1, (1 << 18) + 1.0)
     shares = ranks**-1.1 / (ranks**-1.1).sum()
     skew = Skew.zipf(1.1, 1 << 18)

@@ -202,7 +202,7 @@ def test_prefixes_are_extended_by_few_bits_at_a_time(
 
 def reports(law: ProjectiveGeometryLaw, values: NDArray[Any], seed: int) -> NDArray[Any]:
     devices, rng = ProjectiveGeometry(law), seeded_generator(90, seed)
-    devices.enrol(len(values), rng)
+    devices.enroll(len(values), rng)
     words: NDArray[Any] = devices.report(1, values, None, rng)[:, 0]
     return words
 
@@ -376,7 +376,7 @@ def test_how_much_is_drawn_depends_on_no_value() -> None:
     law, left = law_of(3, 4), Counter[str]()
     for held in range(law.items + 1):
         devices, rng = ProjectiveGeometry(law), seeded_generator(91)
-        devices.enrol(3, rng)
+        devices.enroll(3, rng)
         devices.report(1, np.full((3, 1), held), None, rng)
         left[repr(rng.bit_generator.state)] += 1
     assert len(left) == 1

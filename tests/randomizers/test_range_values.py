@@ -112,7 +112,7 @@ def test_fields_that_contradict_each_other_are_no_law(body: dict[str, Any]) -> N
 
 def test_levels_are_drawn_in_proportion() -> None:
     devices = RangeValues(LAW)
-    devices.enrol(100_000, seeded_generator(1))
+    devices.enroll(100_000, seeded_generator(1))
     level = devices.state_arrays()["level"]
     seen = np.bincount(np.asarray(level, np.int64), minlength=5)[1:]
     weights = np.array(LAW.level_weights)
@@ -127,7 +127,7 @@ def test_levels_are_drawn_in_proportion() -> None:
 def test_a_level_reports_what_a_stream_over_its_nodes_does() -> None:
     only = RangeValuesLaw(LAW.levels[:3], (0, 0, 1))
     devices, nodes = RangeValues(only), HadamardValues(only.levels[2])
-    devices.enrol(500, seeded_generator(1))
+    devices.enroll(500, seeded_generator(1))
     arrays = {name: array for name, array in devices.state_arrays().items() if name != "level"}
     nodes = HadamardValues.restore(only.levels[2], arrays, 0)
     finer = RangeValues.restore(
@@ -144,7 +144,7 @@ def test_a_level_reports_what_a_stream_over_its_nodes_does() -> None:
 
 def test_a_level_that_there_is_not_is_refused() -> None:
     devices = RangeValues(LAW)
-    devices.enrol(5, seeded_generator(8))
+    devices.enroll(5, seeded_generator(8))
     for level in (0, 5):
         arrays = {**devices.state_arrays(), "level": np.full(5, level, np.uint8)}
         with pytest.raises(ValueError, match="not from 1 to 4"):

@@ -43,7 +43,7 @@ def without_dummies(changes: int, boost: int, last_epoch: int = EPOCHS) -> Shuff
 
 def sent(law: ShuffledCountsLaw, values: Sequence[int | None]) -> list[int]:
     device = ShuffledCounts(law)
-    device.enrol(1, RNG)
+    device.enroll(1, RNG)
     return [
         device.report(epoch, np.array([value or 0]), np.array([value is not None]), RNG).messages
         for epoch, value in enumerate(values, 1)

@@ -40,7 +40,7 @@ def without_dummies(changes: int, boost: int, last_epoch: int = EPOCHS) -> Shuff
 
 def sent(law: ShuffledItemCountsLaw, items: Sequence[int]) -> list[Counter[int]]:
     device = ShuffledItemCounts(law)
-    device.enrol(1, RNG)
+    device.enroll(1, RNG)
     return [
         Counter(written_out(device.report(epoch, np.array([item]), None, RNG))[:, 0].tolist())
         for epoch, item in enumerate(items, 1)
@@ -84,7 +84,7 @@ def test_dummies_are_uniform_over_the_words_of_either_kind() -> None:
     asked = ShuffledCountsParameters(1.0, DELTA, 2, 2, domain=ITEMS, cells="count_min")
     law = calibrate(asked, EPOCHS, minimum=500)
     devices = ShuffledItemCounts(law)
-    devices.enrol(1_000, RNG)
+    devices.enroll(1_000, RNG)
     counts = np.bincount(
         written_out(devices.report(1, np.zeros(1_000, np.int64), None, RNG))[:, 0], minlength=6
     )

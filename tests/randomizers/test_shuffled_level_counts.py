@@ -28,7 +28,7 @@ STAGE = CellNoiseLaw("shuffle", 1e-9, 1)
 
 def sent(law: ShuffledLevelCountsLaw, *values: int) -> list[list[int]]:
     device = ShuffledItemCounts(law)
-    device.enrol(1, RNG)
+    device.enroll(1, RNG)
     return [
         sorted(written_out(device.report(epoch, np.array([value]), None, RNG))[:, 0].tolist())
         for epoch, value in enumerate(values, 1)
@@ -64,7 +64,7 @@ def test_dummies_are_uniform_over_the_cells_of_either_kind(parameters: dict[str,
     asked = ShuffledCountsParameters(1.0, DELTA, domain=HOURS, **parameters)
     law = calibrate(asked, EPOCHS, minimum=500)
     devices = ShuffledItemCounts(law)
-    devices.enrol(1_000, RNG)
+    devices.enroll(1_000, RNG)
     words = written_out(devices.report(1, np.zeros(1_000, np.int64), None, RNG))[:, 0]
     counts = np.bincount(words, minlength=len(law.noises) * law.words)
     means = 2 * np.repeat([noise.mean for noise in law.noises], law.words)

@@ -39,7 +39,7 @@ def steps(
 ) -> NDArray[np.int64]:
     """Return the messages for values (epochs, devices), in steps; 0 for absent devices."""
     devices, rng = ShuffledValueStream(law), seeded_generator(seed)
-    devices.enrol(values.shape[1], rng)
+    devices.enroll(values.shape[1], rng)
     sent = np.zeros(values.shape, np.int64)
     for epoch, now in enumerate(values, start=1):
         here = np.ones(len(now), np.bool_) if present is None else present[epoch - 1]
@@ -155,9 +155,9 @@ def test_changes_that_are_not_boosted_are_followed() -> None:
 
 def test_the_first_value_of_a_newcomer_is_a_change_if_it_is_1() -> None:
     devices, rng = ShuffledValueStream(DYADIC), seeded_generator(1)
-    devices.enrol(1, rng)
+    devices.enroll(1, rng)
     devices.report(1, np.zeros(1, np.int8), None, rng)
-    devices.enrol(1, rng)
+    devices.enroll(1, rng)
     words = devices.report(2, np.array([0, 1], np.int8), None, rng)
     assert (words[:, 0].astype(int) - ZERO).tolist() == [-128, 384]
 
@@ -223,7 +223,7 @@ def test_the_largest_boost_is_the_largest_whose_words_can_be_sent() -> None:
 
 def test_a_clock_of_another_law_is_refused() -> None:
     devices = ShuffledValueStream(DYADIC)
-    devices.enrol(3, seeded_generator(1))
+    devices.enroll(3, seeded_generator(1))
     arrays = {name: array.copy() for name, array in devices.state_arrays().items()}
     for wrong in (DYADIC.clock + 1, -1):
         arrays["left"][1] = wrong

@@ -122,7 +122,7 @@ def delta_of(noise: NormalNoise, shifts: tuple[int, ...], epsilon: float) -> flo
 
 def words(law: ShuffledValueStreamLaw, values: NDArray[np.int8]) -> NDArray[np.int64]:
     devices, rng = ShuffledValueStream(law), seeded_generator(1)
-    devices.enrol(values.shape[1], rng)
+    devices.enroll(values.shape[1], rng)
     return np.stack(
         [
             devices.report(epoch, now, None, rng)[:, 0].astype(np.int64) - ZERO
@@ -198,7 +198,7 @@ def test_choosing_by_what_was_published_gains_nothing(epsilon: float, delta: flo
 def test_a_stream_that_spends_as_fast_as_it_can_is_held_up_by_its_clock() -> None:
     law = calibrate(ShuffledCountsParameters(1, 1e-6, changes=4, dummies="shuffle"), 170, 100)
     rng, devices, count = seeded_generator(2), ShuffledValueStream(law), 300
-    devices.enrol(count, rng)
+    devices.enroll(count, rng)
     spent, published = np.zeros(count, np.int64), 0
     for epoch in range(1, law.last_epoch + 1):
         state: dict[str, NDArray[Any]] = devices.state_arrays()

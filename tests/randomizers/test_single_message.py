@@ -32,7 +32,7 @@ def law_of(response: Response, slots: int = 1, items: int = 3) -> SingleMessageL
 def test_bits_are_reversed_independently() -> None:
     law, users = law_of("rappor", slots=2), 200_000
     devices, rng = SingleMessage(law), seeded_generator(81)
-    devices.enrol(users, rng)
+    devices.enroll(users, rng)
     words = devices.report(1, np.tile([3, 1], (users, 1)), None, rng)[:, 0]
     found = np.bincount(words, minlength=8)
     reversals = np.bitwise_count(np.arange(8) ^ 0b101)
@@ -43,7 +43,7 @@ def test_bits_are_reversed_independently() -> None:
 def test_many_bits_are_packed_in_order() -> None:
     law = SingleMessageLaw(20, 3, "rappor", 10, 1, ComposedLaw((10**30, 1)), 1.0, 0.1, 1.0)
     devices, rng = SingleMessage(law), seeded_generator(82)
-    devices.enrol(3, rng)
+    devices.enroll(3, rng)
     words = devices.report(1, np.array([[1, 9, 20], [8, 8, 0], [0, 0, 0]]), None, rng)
     assert words.tolist() == [[1, 1, 8], [128, 0, 0], [0, 0, 0]]
 

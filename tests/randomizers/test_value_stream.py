@@ -329,7 +329,7 @@ def test_epochs_that_are_passed_over_are_as_if_everybody_were_silent(passed_over
     silent, called = ValueStream(law), ValueStream(law)
     first, nobody = np.arange(200) % 2, np.zeros(200, np.bool_)
     for devices in (silent, called):
-        devices.enrol(200, seeded_generator(1))
+        devices.enroll(200, seeded_generator(1))
         devices.report(1, first, None, seeded_generator(2))
     for epoch in range(2, 2 + passed_over):
         called.report(epoch, 1 - first, nobody, seeded_generator(3))
@@ -380,7 +380,7 @@ def test_letters_lean_by_the_gain_along_what_is_followed() -> None:
     law = calibrate(ValueStreamParameters(2.0, 2), 32)
     count = 200_000
     devices, rng = ValueStream(law), seeded_generator(3)
-    devices.enrol(count, rng)
+    devices.enroll(count, rng)
     stream = [0, 0, 1, 1, 1, 0, 1, 1, 0, 0, 0, 1]
     pulls = np.zeros(len(stream))
     followed, before, made = 0.0, 0, 0
@@ -402,7 +402,7 @@ def test_letters_lean_by_the_gain_along_what_is_followed() -> None:
 def test_a_state_of_another_law_is_refused() -> None:
     law = calibrate(ValueStreamParameters(1.0, 2), 170)
     devices = ValueStream(law)
-    devices.enrol(3, seeded_generator(1))
+    devices.enroll(3, seeded_generator(1))
     arrays = {name: array.copy() for name, array in devices.state_arrays().items()}
     for wrong in (-1.0, law.clock * 1.01, math.nan):
         with pytest.raises(ValueError, match="left"):

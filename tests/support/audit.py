@@ -53,7 +53,7 @@ class Drawn:
     """
 
     devices: SeededDevices
-    enrolment: bytes
+    enrollment: bytes
     epochs: tuple[int, ...]
     punctual: bool = True
 
@@ -118,7 +118,7 @@ class _Auditor:
     def run(self) -> Account:
         windows = self._windows()
         reports = {
-            each.enrolment: {
+            each.enrollment: {
                 made.epoch: made for made in each.devices.reports(self.job, each.epochs)
             }
             for each in self.drawn
@@ -152,7 +152,7 @@ class _Auditor:
 
     @cached_property
     def _names(self) -> Mapping[bytes, str]:
-        return {each.enrolment: each.devices.name for each in self.drawn}
+        return {each.enrollment: each.devices.name for each in self.drawn}
 
     def _problem(self, epoch: int, what: str) -> None:
         self.problems.append(f"epoch {epoch}: {what}")
@@ -190,7 +190,7 @@ class _Auditor:
         epoch = window.manifest.epoch
         inside = {}
         for producer in window.inside:
-            made = reports.get(producer.enrolment, {}).get(epoch)
+            made = reports.get(producer.enrollment, {}).get(epoch)
             if made is None:
                 self._problem(epoch, f"{producer.name} is in, and has drawn nothing")
             else:
@@ -209,7 +209,7 @@ class _Auditor:
             self._problem(
                 manifest.epoch, f"populations {manifest.populations}, enrolled are {populations}"
             )
-        everybody = sum({each.enrolment: each.devices.count for each in self.drawn}.values())
+        everybody = sum({each.enrollment: each.devices.count for each in self.drawn}.values())
         if not sum(populations) <= manifest.population <= everybody:
             self._problem(manifest.epoch, f"population {manifest.population} of {everybody}")
         if contributors == 0:
@@ -310,8 +310,8 @@ class _Auditor:
             if isinstance(raw, SealedBatch):
                 self._problem(raw.epoch, "refused a sealed report of a job that seals none")
                 continue
-            refused.add((raw.enrolment, raw.epoch))
-            if raw.enrolment not in self._names:
+            refused.add((raw.enrollment, raw.epoch))
+            if raw.enrollment not in self._names:
                 self._problem(raw.epoch, f"refused a stranger, {letter.reason}: {letter.detail}")
         return refused
 
@@ -322,18 +322,18 @@ class _Auditor:
     ) -> Account:
         refused, where = self._refused(), Counter[str]()
         for each in self.drawn:
-            for epoch, made in reports[each.enrolment].items():
+            for epoch, made in reports[each.enrollment].items():
                 window = windows.get(epoch)
                 if window is not None and any(
-                    producer.enrolment == each.enrolment for producer in window.inside
+                    producer.enrollment == each.enrollment for producer in window.inside
                 ):
                     fate = "counted"
                 else:
-                    fate = "refused" if (each.enrolment, epoch) in refused else "late"
+                    fate = "refused" if (each.enrollment, epoch) in refused else "late"
                 where[fate] += made.messages
                 if each.punctual and fate != "counted":
                     self._problem(epoch, f"{each.devices.name} is punctual, and was {fate}")
-                if each.punctual and (each.enrolment, epoch) in refused:
+                if each.punctual and (each.enrollment, epoch) in refused:
                     self._problem(epoch, f"some of what {each.devices.name} sent was refused")
         return Account(
             epochs=len(windows),

@@ -48,7 +48,7 @@ class Cells(Devices[CellsLaw]):
             epsilon=1e9,
             delta=0.0,
             unit="epoch",
-            neighbours="none: every report tells its value",
+            neighbors="none: every report tells its value",
             trust="everybody",
             basis="exact",
         )

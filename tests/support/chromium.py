@@ -137,7 +137,7 @@ def _listen(watched: Watched) -> None:
 
 
 @pytest.fixture
-def artefacts(tmp_path: Path) -> Path:
-    folder = Path(os.environ.get("DPSTREAM_TEST_ARTEFACTS", tmp_path))
+def artifacts(tmp_path: Path) -> Path:
+    folder = Path(os.environ.get("DPSTREAM_TEST_ARTIFACTS", tmp_path))
     folder.mkdir(parents=True, exist_ok=True)
     return folder

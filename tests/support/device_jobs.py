@@ -65,7 +65,7 @@ def envelope(
     words: Sequence[int] = (),
     device: bytes | None = None,
     report: bytes | None = None,
-    enrols: bool = True,
+    enrolls: bool = True,
 ) -> bytes:
     assert job.devices is not None
     report = secrets.token_bytes(16) if report is None else report
@@ -74,7 +74,7 @@ def envelope(
     if key is not None:
         context = device_context(job.deployment, job.fingerprint, epoch, report)
         content = seal(content, Lock(key, context))
-    return encode_envelope(device or secrets.token_bytes(16), report, enrols, content)
+    return encode_envelope(device or secrets.token_bytes(16), report, enrolls, content)
 
 
 def body(job: DeployedJob, epoch: int = 1, envelopes: Sequence[bytes] | None = None) -> bytes:

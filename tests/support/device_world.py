@@ -18,10 +18,10 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.jobs.sealing_keys import public_bytes
 from dpstream.topics.loose_batches import (
-    Enrolments,
+    Enrollments,
     LooseBatch,
     Watermark,
-    encode_enrolments,
+    encode_enrollments,
     encode_loose_batch,
     encode_watermark,
     horizon_tag,
@@ -69,7 +69,7 @@ class Sent:
 
     device: int
     words: Sequence[int]
-    enrols: bool = False
+    enrolls: bool = False
 
     @property
     def subject(self) -> bytes:
@@ -89,12 +89,12 @@ class DeviceWorld(World):
         tags = [
             horizon_tag(COLLECTOR_KEY, job.deployment, job.epochs.horizon_of(epoch), each.subject)
             for each in sent
-            if each.enrols
+            if each.enrolls
         ]
         if tags:
             array = np.frombuffer(b"".join(tags), "<u8")
-            enrolments = Enrolments(job.fingerprint, job.deployment, epoch, array)
-            self.write(Role.DEVICES, 0, encode_enrolments(enrolments))
+            enrollments = Enrollments(job.fingerprint, job.deployment, epoch, array)
+            self.write(Role.DEVICES, 0, encode_enrollments(enrollments))
         self.write_batch(epoch, [self.row(epoch, each) for each in sent])
 
     def row(self, epoch: int, sent: Sent) -> bytes:

@@ -317,11 +317,11 @@ class Fleet:
             drawn = _drawn(member)
             if drawn is None:
                 continue
-            twin = found.get(drawn.enrolment)
+            twin = found.get(drawn.enrollment)
             if twin is not None:
                 epochs = tuple(sorted({*twin.epochs, *drawn.epochs}))
                 drawn = replace(twin, epochs=epochs, punctual=False)
-            found[drawn.enrolment] = drawn
+            found[drawn.enrollment] = drawn
         return list(found.values())
 
     def logs(self) -> str:
@@ -371,14 +371,14 @@ def _drawn(member: Member) -> Drawn | None:
         return None
     store = ProducerStore(path)
     try:
-        enrolment, closed = store.fact("enrolment"), store.fact("closed_epoch") or 0
+        enrollment, closed = store.fact("enrollment"), store.fact("closed_epoch") or 0
         outbox = sum(1 for _ in store.outbox())
     finally:
         store.close()
-    if enrolment is None:
+    if enrollment is None:
         return None
-    assert isinstance(enrolment, bytes)
+    assert isinstance(enrollment, bytes)
     assert isinstance(closed, int)
     assert not (member.finished and outbox), f"{member.orders.producer} has not sent all"
     epochs = tuple(sorted(epoch for epoch in set(member.noted("closing")) if epoch <= closed))
-    return Drawn(member.orders.devices(), enrolment, epochs, member.punctual)
+    return Drawn(member.orders.devices(), enrollment, epochs, member.punctual)

@@ -59,8 +59,8 @@ def fill(
     rng = np.random.default_rng(1)
     identity = job.fingerprint, job.deployment
     for number in range(PRODUCERS):
-        enrolment = number.to_bytes(16, "big")
-        registration = Registration(job.deployment, f"gateway {number}", enrolment, 1)
+        enrollment = number.to_bytes(16, "big")
+        registration = Registration(job.deployment, f"gateway {number}", enrollment, 1)
         append(Append(Role.PRODUCERS, 0, registration.to_bytes()))
     decisions, estimation, documents = DecisionLog(job), Estimation(job), ResultDocuments(job)
     populations = [1_000] * PRODUCERS

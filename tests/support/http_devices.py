@@ -45,7 +45,7 @@ class HttpDevices:
         self._devices = []
         for number in range(self.count):
             device = self.job.randomizer()
-            device.enrol(1, seeded_generator(self.seed, number))
+            device.enroll(1, seeded_generator(self.seed, number))
             self._devices.append(device)
         self._bodies: dict[tuple[int, int], bytes] = {}
         self.words: dict[int, list[np.ndarray]] = {}

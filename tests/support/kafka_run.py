@@ -35,7 +35,7 @@ from dpstream.pipeline.stages.topic_uses import stages_of
 from dpstream.topics.manifests import decode_manifest
 from dpstream.topics.names import Role
 from tests.support.commands import Commands
-from tests.support.neighbour_inputs import Inputs
+from tests.support.neighbor_inputs import Inputs
 from tests.support.public_view import (
     SameRelease,
     Seen,
@@ -117,7 +117,7 @@ class _Worker:
         self.log = ""
         self.process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "tests.kafka.neighbour_worker", release.folder),
+                *(sys.executable, "-m", "tests.kafka.neighbor_worker", release.folder),
                 *("run", stage, job.name, "--name", "worker", "--metrics", str(self.port)),
             ],
             cwd=ROOT,

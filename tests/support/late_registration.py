@@ -118,7 +118,7 @@ class Story:
             transport=MemoryDriver(self.south),
             generators=producer_generators("south"),
         )
-        producer.enrol(list(values["south"][1]))
+        producer.enroll(list(values["south"][1]))
         for epoch in range(1, EPOCHS + 1):
             producer.report(epoch, values["south"][epoch])
             producer.close(epoch)

@@ -40,7 +40,7 @@ from dpstream.topics.names import SUMS, Role
 from tests.support.commands import Commands
 from tests.support.live_page import live_page
 from tests.support.memory_cluster import MemoryCluster, use_cluster
-from tests.support.neighbour_inputs import Inputs
+from tests.support.neighbor_inputs import Inputs
 from tests.support.public_view import (
     SameRelease,
     Seen,

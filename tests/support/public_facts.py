@@ -1,7 +1,7 @@
 """Public facts, and all observables computed from them.
 
 Apart from the randomized view, which the guarantees cover, everything that a party can observe is a
-function of the facts listed here, never of a value. ``tests/conformance/test_neighbours.py`` runs
+function of the facts listed here, never of a value. ``tests/conformance/test_neighbors.py`` runs
 neighboring inputs and compares every `Observable`. PRIVACY.md contains the output of `markdown`
 (``python -m tests.support.public_facts``).
 """

@@ -30,7 +30,7 @@ def seen_record(job: DeployedJob, record: LogRecord, *, timed: bool) -> tuple[ob
     return (
         *about,
         len(record.value),
-        (batch.fingerprint, batch.deployment, batch.batch, batch.enrolment, batch.epoch),
+        (batch.fingerprint, batch.deployment, batch.batch, batch.enrollment, batch.epoch),
         (batch.size, messages, batch.words.width, batch.words.values.dtype),
     )
 

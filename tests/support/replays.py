@@ -142,7 +142,7 @@ class LiveRun:
             first_epoch=first,
         )
         users = [str(user) for user in range(USERS)]
-        producer.enrol(users)
+        producer.enroll(users)
         rng = seeded_generator(1)
         slots = deployed.domain.slots
         for epoch in range(first, epochs + 1):

@@ -18,7 +18,7 @@ from dpstream.randomizers.devices import Devices
 from dpstream.randomizers.randomness import seeded_generator
 from tests.support import cells
 
-_PURPOSES = {"enrol": 1, "horizon": 2, "report": 3, "values": 4, "silence": 5}
+_PURPOSES = {"enroll": 1, "horizon": 2, "report": 3, "values": 4, "silence": 5}
 # Share of absent devices at an epoch, where the protocol allows absence.
 _SILENT = 0.1
 
@@ -100,10 +100,10 @@ class SeededDevices:
         randomizer = job.randomizer()
         horizon = job.epochs.horizon_of(epoch)
         if horizon == job.epochs.horizon_of(self.first_epoch):
-            randomizer.enrol(self.count, self.generators("enrol", 0))
+            randomizer.enroll(self.count, self.generators("enroll", 0))
             return randomizer
         generator = self.generators("horizon", horizon)
-        randomizer.enrol(self.count, generator)
+        randomizer.enroll(self.count, generator)
         if job.epochs.local(epoch) > 1:
             # Devices enrolled at the start of the horizon were absent at skipped epochs.
             nobody = np.zeros(self.count, np.bool_)

@@ -52,7 +52,7 @@ class Run:
     def report(self, epoch: int, held: Sequence[Value | Sequence[Value]]) -> None:
         """Report the items of numbered users at an epoch, enrolling new ones."""
         users = [str(user) for user in range(len(held))]
-        self._producer.enrol(users)
+        self._producer.enroll(users)
         self._producer.report(epoch, dict(zip(users, held, strict=True)))
         self._producer.close(epoch)
         self._simulated.settle()

@@ -63,7 +63,7 @@ def run_small_job(
     producer = Producer(
         job, None, name="p", transport=MemoryDriver(cluster.log), generators=generators
     )
-    producer.enrol(change_log.users)
+    producer.enroll(change_log.users)
     for epoch, values in enumerate(change_log.values_by_epoch(), 1):
         if epoch not in silent:
             producer.report_all(epoch, values)

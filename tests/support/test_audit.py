@@ -78,7 +78,7 @@ def run_job(protocol: str, count: int = EPOCHS) -> Run:
         for each in devices
     ]
     for each, producer in zip(devices, producers, strict=True):
-        producer.enrol(each.users)
+        producer.enroll(each.users)
     for epoch in range(1, EPOCHS + 1):
         for each, producer in zip(devices, producers, strict=True):
             present = each.present(job, epoch)
@@ -87,7 +87,7 @@ def run_job(protocol: str, count: int = EPOCHS) -> Run:
             producer.close(epoch)
         cluster.settle()
     drawn = tuple(
-        Drawn(each, producer.enrolment, tuple(range(1, EPOCHS + 1)))
+        Drawn(each, producer.enrollment, tuple(range(1, EPOCHS + 1)))
         for each, producer in zip(devices, producers, strict=True)
     )
     for producer in producers:

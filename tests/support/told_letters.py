@@ -46,7 +46,7 @@ class Histories(ValueStream):
         self._tilt = np.ones(devices)
         self._letters_told: NDArray[np.int16] | Chooser = np.zeros(0, np.int16)
         self._rng = cryptographic_generator()
-        self.enrol(devices, self._rng)
+        self.enroll(devices, self._rng)
         self._noise[:] = 0
 
     @property

@@ -185,7 +185,7 @@ class World:
         def work() -> None:
             producer = self.producer(name)
             values = self.values[name][epoch]
-            producer.enrol(list(values))
+            producer.enroll(list(values))
             if producer.closed_epoch < epoch:
                 producer.report(epoch, values)
                 producer.close(epoch)

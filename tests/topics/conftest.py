@@ -20,13 +20,13 @@ from dpstream.topics.batches import (
 from dpstream.topics.chunks import Chunk, decode_chunk, encode_chunk
 from dpstream.topics.frames import RecordType
 from dpstream.topics.loose_batches import (
-    Enrolments,
+    Enrollments,
     LooseBatch,
     Watermark,
-    decode_enrolments,
+    decode_enrollments,
     decode_loose_batch,
     decode_watermark,
-    encode_enrolments,
+    encode_enrollments,
     encode_loose_batch,
     encode_watermark,
 )
@@ -37,7 +37,7 @@ from dpstream.topics.words import Words
 
 Codec: TypeAlias = tuple[Callable[[Any], bytes], Callable[[bytes], Any]]
 
-FINGERPRINT, DEPLOYMENT, BATCH, ENROLMENT, ATTEMPT = (
+FINGERPRINT, DEPLOYMENT, BATCH, ENROLLMENT, ATTEMPT = (
     bytes(range(start, start + 16)) for start in range(0x10, 0x60, 0x10)
 )
 
@@ -54,7 +54,7 @@ def codecs() -> dict[RecordType, Codec]:
         RecordType.PARTIAL: (encode_partial, decode_partial),
         RecordType.SEALED_BATCH: (encode_sealed_batch, decode_sealed_batch),
         RecordType.LOOSE_BATCH: (encode_loose_batch, decode_loose_batch),
-        RecordType.ENROLMENTS: (encode_enrolments, decode_enrolments),
+        RecordType.ENROLLMENTS: (encode_enrollments, decode_enrollments),
         RecordType.WATERMARK: (encode_watermark, decode_watermark),
     }
 
@@ -67,7 +67,7 @@ def examples() -> dict[str, Any]:
             FINGERPRINT,
             DEPLOYMENT,
             BATCH,
-            ENROLMENT,
+            ENROLLMENT,
             7,
             Words(np.array([[1], [3], [1]], np.uint8)),
         ),
@@ -75,17 +75,17 @@ def examples() -> dict[str, Any]:
             FINGERPRINT,
             DEPLOYMENT,
             BATCH,
-            ENROLMENT,
+            ENROLLMENT,
             7,
             Words(np.array([[1, 0x201], [1, 0x302], [2, 0]], np.uint16), counts),
         ),
         "loose batch": LooseBatch(FINGERPRINT, DEPLOYMENT, 7, None, ROWS[:, :13]),
         "sealed loose batch": LooseBatch(FINGERPRINT, DEPLOYMENT, 7, BATCH[:8], ROWS),
-        "enrolments": Enrolments(
+        "enrollments": Enrollments(
             FINGERPRINT, DEPLOYMENT, 7, np.array([5, 2**64 - 1, 5], np.uint64)
         ),
-        "watermark": Watermark(FINGERPRINT, DEPLOYMENT, ENROLMENT, 7),
-        "punctuation": Punctuation(FINGERPRINT, DEPLOYMENT, ENROLMENT, 7, 2, 900, 1000, BATCH[:8]),
+        "watermark": Watermark(FINGERPRINT, DEPLOYMENT, ENROLLMENT, 7),
+        "punctuation": Punctuation(FINGERPRINT, DEPLOYMENT, ENROLLMENT, 7, 2, 900, 1000, BATCH[:8]),
         "chunk": Chunk(
             FINGERPRINT,
             DEPLOYMENT,

@@ -48,8 +48,8 @@ def test_bodies_are_read_as_they_were_written(
 ) -> None:
     contents = [secrets.token_bytes(size) for _ in said]
     envelopes = [
-        encode_envelope(device, report, enrols, content)
-        for (device, report, enrols), content in zip(said, contents, strict=True)
+        encode_envelope(device, report, enrolls, content)
+        for (device, report, enrolls), content in zip(said, contents, strict=True)
     ]
     data = encode_body(deployment, fingerprint, epoch, key, envelopes)
     assert len(data) == HEADER_BYTES + len(said) * (ENVELOPE_OVERHEAD + size)
@@ -57,7 +57,7 @@ def test_bodies_are_read_as_they_were_written(
     assert (read.deployment, read.fingerprint, read.epoch) == (deployment, fingerprint, epoch)
     assert (read.key, len(read)) == (key, len(said))
     devices, reports = [each.tobytes() for each in read.devices], list(map(bytes, read.reports))
-    assert list(zip(devices, reports, read.enrols.tolist(), strict=True)) == said
+    assert list(zip(devices, reports, read.enrolls.tolist(), strict=True)) == said
     assert [each.tobytes() for each in read.contents] == contents
 
 
@@ -90,7 +90,7 @@ def header(**changes: Any) -> bytes:
         (header() + ONE + b"x", "after 56 bytes there must be envelopes"),
         (header(size=bytes(2)) + ONE, "envelopes of 0 bytes"),
         (header(size=b"\x21\0") + ONE[:33], "envelopes of 33 bytes"),
-        (header() + ONE[:32] + b"\2" + ONE[33:], "neither that its device enrols"),
+        (header() + ONE[:32] + b"\2" + ONE[33:], "neither that its device enrolls"),
         (header() + bytes(BODY_MAX), "at most"),
     ],
 )

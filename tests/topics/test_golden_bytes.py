@@ -71,7 +71,7 @@ _GOLDEN = {
         36000000 4af3ee92
         0001020304050607 08090a0b0c0d0e0f1011121314151617 18191a
         1b1c1d1e1f202122 232425262728292a2b2c2d2e2f303132 333435""",
-    "enrolments": f"""
+    "enrollments": f"""
         64707374 01 08 3800 {_IDENTITY}
         0700000000000000
         18000000 ca92d212
@@ -129,7 +129,7 @@ def test_json_is_pinned() -> None:
     registration = Registration(bytes(range(16)), "Gerät 7", bytes(range(16, 32)), 3)
     golden = (
         '{"version":1,"type":"registration","deployment":"000102030405060708090a0b0c0d0e0f",'
-        '"name":"Gerät 7","enrolment":"101112131415161718191a1b1c1d1e1f","first_epoch":3}'
+        '"name":"Gerät 7","enrollment":"101112131415161718191a1b1c1d1e1f","first_epoch":3}'
     ).encode()
     assert registration.to_bytes() == golden
     assert Registration.from_bytes(golden) == registration
@@ -137,7 +137,7 @@ def test_json_is_pinned() -> None:
     farewell = Farewell(bytes(range(16)), bytes(range(16, 32)), 9)
     golden = (
         b'{"version":1,"type":"farewell","deployment":"000102030405060708090a0b0c0d0e0f",'
-        b'"enrolment":"101112131415161718191a1b1c1d1e1f","last_epoch":9}'
+        b'"enrollment":"101112131415161718191a1b1c1d1e1f","last_epoch":9}'
     )
     assert farewell.to_bytes() == golden
     assert Farewell.from_bytes(golden) == farewell

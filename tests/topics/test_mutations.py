@@ -21,7 +21,7 @@ import pytest
 from dpstream.topics.batches import Batch, Punctuation
 from dpstream.topics.chunks import Chunk
 from dpstream.topics.frames import RECORD_CAP, CodecError, RecordType, kind_of
-from dpstream.topics.loose_batches import Enrolments, LooseBatch, Watermark
+from dpstream.topics.loose_batches import Enrollments, LooseBatch, Watermark
 from dpstream.topics.manifests import PRODUCERS_MAX, Manifest
 from dpstream.topics.partials import PartialPart
 from dpstream.topics.sealed_batches import SealedBatch
@@ -59,7 +59,7 @@ _KINDS: dict[type, RecordType] = {
     PartialPart: RecordType.PARTIAL,
     SealedBatch: RecordType.SEALED_BATCH,
     LooseBatch: RecordType.LOOSE_BATCH,
-    Enrolments: RecordType.ENROLMENTS,
+    Enrollments: RecordType.ENROLLMENTS,
     Watermark: RecordType.WATERMARK,
 }
 

@@ -23,7 +23,7 @@ _BODY = {
     "type": "registration",
     "deployment": "ab" * 16,
     "name": "gateway",
-    "enrolment": "cd" * 16,
+    "enrollment": "cd" * 16,
     "first_epoch": 3,
 }
 
@@ -50,7 +50,7 @@ def test_spelling_does_not_matter() -> None:
         (b'{"version":1,"version":1}', "a key of the record is repeated"),
         (_edited(type="hello"), "record of type 'hello', known are registration, farewell"),
         (_edited(type=None), "record of type None"),
-        (_edited(colour="red"), "registration with the unknown key 'colour'"),
+        (_edited(color="red"), "registration with the unknown key 'color'"),
         (_edited(type="farewell"), "farewell without last_epoch"),
         (_edited(version="1"), "version of a registration is a str, must be a int"),
         (_edited(version=True), "version of a registration is a bool, must be a int"),
@@ -66,8 +66,8 @@ def test_spelling_does_not_matter() -> None:
         (_edited(first_epoch=2**63), "first_epoch is 9223372036854775808"),
         (_edited(deployment="AB" * 16), "deployment must be 32 hexadecimal digits"),
         (_edited(deployment="ab" * 15), "deployment must be 32 hexadecimal digits"),
-        (_edited(enrolment="a b" * 16), "enrolment must be 32 hexadecimal digits"),
-        (_edited(enrolment="٣" * 32), "enrolment must be 32 hexadecimal digits"),
+        (_edited(enrollment="a b" * 16), "enrollment must be 32 hexadecimal digits"),
+        (_edited(enrollment="٣" * 32), "enrollment must be 32 hexadecimal digits"),
     ],
 )
 def test_a_wrong_record_is_refused(data: bytes, message: str) -> None:
@@ -80,7 +80,7 @@ def test_missing_version_unknown_version_and_size() -> None:
     with pytest.raises(CodecError, match="registration without version"):
         Registration.from_bytes(json.dumps(without).encode())
     with pytest.raises(VersionError, match="version 2, this program understands 1 only"):
-        Registration.from_bytes(_edited(version=2, colour="red"))
+        Registration.from_bytes(_edited(version=2, color="red"))
     with pytest.raises(OversizedError, match="JSON record of 4097 bytes, at most 4096"):
         Registration.from_bytes(_edited() + b" " * (4097 - len(_edited())))
 
@@ -166,7 +166,7 @@ def test_dead_letter_headers_are_checked() -> None:
         ("offset", b"9" * 19, "offset is 9999999999999999999"),
         ("offset", b"9" * 9999, "offset of a dead letter is not an integer from 0"),
         ("reason", b"mood", "unknown reason 'mood', known are unreadable, fingerprint"),
-        ("colour", b"red", "dead letter with the unknown key 'colour'"),
+        ("color", b"red", "dead letter with the unknown key 'color'"),
     ],
 )
 def test_a_wrong_dead_letter_is_refused(name: str, content: bytes, message: str) -> None:

@@ -122,7 +122,7 @@ def test_fields_of_a_batch(examples: dict[str, Any], plain: bytes, forge: Forge)
             decode_batch(forge(plain, (72, u8(epoch))))
         with pytest.raises(CodecError, match=expected):
             replace(examples["plain batch"], epoch=epoch)
-    for name in ("fingerprint", "deployment", "batch", "enrolment"):
+    for name in ("fingerprint", "deployment", "batch", "enrollment"):
         with pytest.raises(CodecError, match=f"{name} has 15 bytes, must have 16"):
             replace(examples["plain batch"], **{name: bytes(15)})
 

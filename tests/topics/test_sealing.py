@@ -150,8 +150,8 @@ def test_a_sealed_batch_shows_its_epoch_and_its_key_and_nothing_else(batch: Batc
     record = seal_batch(batch, LOCK)
     sealed = decode_sealed_batch(record)
     assert sealed.key == key_id(LOCK.public_key)
-    assert open_batch(sealed, KEY, CONTEXT).enrolment == batch.enrolment
-    for hidden in (batch.enrolment, batch.batch, encode_batch(batch)[-3:]):
+    assert open_batch(sealed, KEY, CONTEXT).enrollment == batch.enrollment
+    for hidden in (batch.enrollment, batch.batch, encode_batch(batch)[-3:]):
         assert hidden not in record
 
 

@@ -104,7 +104,7 @@ def run(
     law: FutureRandLaw, streams: NDArray[np.int8], keys: tuple[int, int]
 ) -> FutureRandAggregator:
     devices, aggregator = FutureRand(law), FutureRandAggregator(law)
-    devices.enrol(DEVICES, seeded_generator(*keys))
+    devices.enroll(DEVICES, seeded_generator(*keys))
     rng = seeded_generator(*keys, 1)
     for epoch in range(1, HORIZON + 1):
         aggregator.add(epoch, devices.report(epoch, streams[epoch], None, rng), None)

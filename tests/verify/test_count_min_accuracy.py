@@ -65,7 +65,7 @@ def law_of(users: int, calibration: Calibration = "exact") -> CountMinLaw:
 
 def window_of(law: CountMinLaw, held: NDArray[np.int64], seed: int) -> CountMinAggregator:
     devices, aggregator = CountMin(law), CountMinAggregator(law)
-    devices.enrol(len(held), seeded_generator(seed))
+    devices.enroll(len(held), seeded_generator(seed))
     words = devices.report(1, held[:, None], None, seeded_generator(1, seed))
     assert isinstance(words, CountedWords)
     aggregator.add(1, words.values, words.counts)

@@ -173,15 +173,15 @@ if IMAGES.exists():
     def test_a_sketch_with_the_published_odds(epsilon: float, bar: float) -> None:
         """These odds count the messages of all rows as hidden among each other, which is wrong."""
         users, delta = HORSE.users, HORSE.delta
-        asked = CountMeanSketchParameters(epsilon, delta, Points(HORSE.grid), neighbours="removal")
+        asked = CountMeanSketchParameters(epsilon, delta, Points(HORSE.grid), neighbors="removal")
         bits = FragmentsParameters(
-            epsilon, delta, Points((BUCKETS,)), neighbours="removal", calibration="published"
+            epsilon, delta, Points((BUCKETS,)), neighbors="removal", calibration="published"
         )
         law = replace(sketch(asked, 1, users), bits=fragments(bits, last_epoch=1, minimum=users))
         truth = pixels(read_plain(IMAGES / HORSE.file)).reshape(-1).astype(np.int64)
         items = np.repeat(np.arange(1, len(truth) + 1), truth)
         devices, rng = CountMeanSketch(law), seeded_generator(1)
-        devices.enrol(users, rng)
+        devices.enroll(users, rng)
         reports = devices.report(1, items[:, None], None, rng)
         aggregator = CountMeanSketchAggregator(law)
         if isinstance(reports, CountedWords):
@@ -202,7 +202,7 @@ if IMAGES.exists():
                 "epsilon": epsilon,
                 "delta": image.delta,
                 "domain": {"grid": list(image.grid)},
-                "neighbours": "removal",
+                "neighbors": "removal",
                 "calibration": calibration,
                 "reports": reports,
             },

@@ -39,9 +39,9 @@ with_mnist = pytest.mark.skipif(MNIST is None, reason="DPSTREAM_MNIST names no f
 )
 def test_a_model_is_as_accurate_as_the_bar(setting: Setting, epsilon: float, least: float) -> None:
     assert MNIST is not None
-    learnt_from, tested = examples_of(Path(MNIST))
+    learned_from, tested = examples_of(Path(MNIST))
     for seed in range(2):
-        guarantee, model = learn(learnt_from, setting, seed)
+        guarantee, model = learn(learned_from, setting, seed)
         assert guarantee.stream_epsilon is not None
         assert guarantee.stream_epsilon < epsilon
         found = accuracy(model, tested, CLASSES)
@@ -77,7 +77,7 @@ def test_a_device_takes_twenty_microseconds() -> None:
     """50,000 gradients per second on two cores, measured and printed. A tenth of that fails."""
     asked = LdpSgdParameters(1.9, 1e-5, FEATURES, CLASSES)
     devices, rng = LdpSgd(calibrate(asked, 3, minimum=20_000)), cryptographic_generator()
-    devices.enrol(20_000, rng)
+    devices.enroll(20_000, rng)
     examples = np.random.default_rng(1).integers(-500, 500, (20_000, 1 + FEATURES))
     examples[:, 0] = 1
     taken = []

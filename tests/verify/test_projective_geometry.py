@@ -84,7 +84,7 @@ def squared_error(name: str, law: Any, parameters: Any, trial: int) -> float:
     shares = zipf_counts(ITEMS, 1.0)
     held = 1 + np.random.default_rng(trial).choice(ITEMS, USERS, p=shares)
     devices, aggregator = entry.randomizer(law), entry.aggregation.make(law, parameters)
-    devices.enrol(USERS, rng)
+    devices.enroll(USERS, rng)
     values = held if entry.values(parameters).slots is None else held[:, None]
     reports = devices.report(1, values, None, rng)
     if isinstance(reports, CountedWords):
@@ -136,7 +136,7 @@ def test_what_is_found_of_open_domains() -> None:
             numbers = drawn.permutation(np.unique(drawn.integers(1, 1 << bits, 2 * many)))[:many]
             held = drawn.choice(many, users, p=zipf_counts(many, 1.0))
             devices, aggregator = entry.randomizer(law), entry.aggregation.make(law, asked)
-            devices.enrol(users, rng)
+            devices.enroll(users, rng)
             words: Any = devices.report(1, numbers[held][:, None], None, rng)
             aggregator.add(1, words, None)
             found: Any = aggregator.estimate(1, Attendance.constant(1, users))

@@ -208,7 +208,7 @@ def run(
 def reports_of(
     devices: Any, streams: list[NDArray[np.int8]], rng: np.random.Generator
 ) -> Iterable[CountedWords]:
-    devices.enrol(len(streams[0]), rng)
+    devices.enroll(len(streams[0]), rng)
     for epoch, values in enumerate(streams, 1):
         yield devices.report(epoch, values, None, rng)
 

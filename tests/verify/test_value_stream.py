@@ -97,10 +97,10 @@ def test_students_of_whom_some_are_silent_and_some_come_late(
         early = count - count // late
         devices, aggregator = ValueStream(law), ValueStreamAggregator(law)
         attendance = Attendance.empty(EPOCHS)
-        devices.enrol(early, rng)
+        devices.enroll(early, rng)
         for epoch in range(1, EPOCHS + 1):
             if epoch == arrival:
-                devices.enrol(count - early, rng)
+                devices.enroll(count - early, rng)
             values = students.values_at(epoch)[order[: devices.population]]
             present = rng.random(len(values)) < 0.8
             known = np.ones(len(values), np.bool_) if told else None

@@ -24,7 +24,7 @@ from dpstream.pipeline.audit.recomputed.small_laws import (
     repeated,
     together,
 )
-from dpstream.pipeline.conformance.divergences import exponential, neighbours_of
+from dpstream.pipeline.conformance.divergences import exponential, neighbors_of
 from dpstream.pipeline.conformance.finding import find_cases
 from dpstream.randomizers.accounting.loss_distributions import LossDistribution, Losses, composed
 from dpstream.randomizers.accounting.shifted_noise import delta_of_tables
@@ -92,7 +92,7 @@ def _renewed(name: str) -> Iterator[str]:
     """Check the same two streams in every horizon, each horizon with independent draws."""
     case = find_cases(name)[0]
     guarantee = case.protocol.randomizer(case.law).guarantee
-    for one, other in neighbours_of(case, guarantee):
+    for one, other in neighbors_of(case, guarantee):
         views, others = case.views[one], case.views[other]
         certain = sum((likely for view, likely in views.items() if view not in others), Fraction())
         odds = max(likely / others[view] for view, likely in views.items() if view in others)

@@ -141,14 +141,12 @@ def _either_view(sets: Sequence[Words], mean: float, epsilon: float, delta: floa
     what = f"{mean:.4g} dummies of each item"
     if mean < _FEW:
         yield _less(what, *_views(sets, mean), epsilon, delta)
-    absent, present = _labelled(sets, mean)
+    absent, present = _labeled(sets, mean)
     cells = [(present, absent)] * 2 + [(absent, present)] * 2
     yield _told(f"{what}, told with their items", cells, epsilon, delta)
 
 
-def _labelled(
-    sets: Sequence[Words], mean: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _labeled(sets: Sequence[Words], mean: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the distribution of an item's cell without and with a message, given item labels.
 
     The bound is proven against an observer who learns for every word the item it is for. A dummy is

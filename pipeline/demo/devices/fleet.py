@@ -140,7 +140,7 @@ class Fleet:
         self._told = told
         self._rng = cryptographic_generator()
         self._devices = PROTOCOLS[told.protocol].randomizer(told.law)
-        self._devices.enrol(count, self._rng)
+        self._devices.enroll(count, self._rng)
         self._ids = [secrets.token_bytes(16) for _ in range(count)]
         self._enrolled = [False] * count
         people = np.random.default_rng(seed)

@@ -15,7 +15,7 @@ from kafka.errors import KafkaError
 
 from dpstream.pipeline.devices.item_log import ValueLog
 from dpstream.pipeline.devices.producer_input import (
-    enrolment,
+    enrollment,
     input_notices,
     load_input,
     value_notices,
@@ -114,7 +114,7 @@ class JobInput:
         )
         for notice in (
             *input_notices(values),
-            enrolment(values),
+            enrollment(values),
             *value_notices(values, job.domain),
         ):
             say(notice)

@@ -44,7 +44,7 @@ def run_up(settings: UpSettings, screen: Screen, finished: Finished) -> None:
 
     Nothing was started after JobError, InputError or FolderInUse (another run uses the state
     folder). Nothing was deployed after UnaskedError: losses or charges are not agreed to. Others
-    are SignalledError, ProcessError (a process failed repeatedly), LocalKafkaError and
+    are SignaledError, ProcessError (a process failed repeatedly), LocalKafkaError and
     ClusterError.
     """
     given = [

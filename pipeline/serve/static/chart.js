@@ -108,10 +108,10 @@ export class Chart extends EventTarget {
     if (cursor) cursor.location = epoch ?? NaN;
   }
 
-  // Colour and shape of a curve's mark.
+  // Color and shape of a curve's mark.
   mark(index) {
     const { glyph } = this.#model(`mark-${index}`);
-    return { colour: glyph.fill_color.value, shape: glyph.marker.value };
+    return { color: glyph.fill_color.value, shape: glyph.marker.value };
   }
 
   get canvas() {

@@ -108,7 +108,7 @@ export class CurvesCard {
     this.element.dispatchEvent(new CustomEvent("drawn", { detail: this.marks, bubbles: true }));
   }
 
-  // Colour and shape of every series that is drawn.
+  // Color and shape of every series that is drawn.
   get marks() {
     const { chart } = this.#charts[0];
     return new Map(chart.curves.map((curve, index) => [curve.id, chart.mark(index)]));
@@ -333,7 +333,7 @@ export class CurvesCard {
       h("li", { class: "epoch", "aria-live": "polite" }, panel.at));
   }
 
-  // What lines and areas mean, whatever their colour.
+  // What lines and areas mean, whatever their color.
   #key() {
     this.key = h("p", { class: "key" });
     return this.key;

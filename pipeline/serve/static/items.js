@@ -218,7 +218,7 @@ export class Items extends EventTarget {
     setText(line.value, words.value);
     setText(line.error, words.mayBeNone || !row.last ? "" : words.interval);
     const mark = selected ? this.marks.get(row.id) : undefined;
-    const key = mark ? `${mark.colour} ${mark.shape}` : "";
+    const key = mark ? `${mark.color} ${mark.shape}` : "";
     if (line.mark.dataset.key !== key) {
       line.mark.dataset.key = key;
       line.mark.replaceChildren(...(mark ? [shape(mark)] : []));
@@ -226,7 +226,7 @@ export class Items extends EventTarget {
     const drawn = `${key} ${row.version}`;
     if (line.row === row && line.drawn === drawn) return;
     [line.row, line.drawn] = [row, drawn];
-    drawSpark(line.spark, row, this.#covered, mark?.colour ?? getComputedStyle(element).color);
+    drawSpark(line.spark, row, this.#covered, mark?.color ?? getComputedStyle(element).color);
   }
 
   #click(event) {
@@ -278,7 +278,7 @@ export class Items extends EventTarget {
 
 // The points from left to right, with gaps as gaps and a dot at the last one: the first ones, which
 // are `reduced` from so many epochs as are `covered`, and one for every epoch since.
-function drawSpark(canvas, { points, reduced }, covered, colour) {
+function drawSpark(canvas, { points, reduced }, covered, color) {
   const scale = window.devicePixelRatio || 1;
   const pen = canvas.getContext("2d");
   const [width, height] = [canvas.width, canvas.height];
@@ -291,7 +291,7 @@ function drawSpark(canvas, { points, reduced }, covered, colour) {
   const place = (index) => Math.min(index, reduced - 1) * each + Math.max(0, index - reduced + 1);
   const x = (index) => 2 * scale + (place(index) / Math.max(1, place(points.length - 1))) * (width - 6 * scale);
   const y = (value) => height - 3 * scale - ((value - low) / (high - low || 1)) * (height - 6 * scale);
-  pen.strokeStyle = pen.fillStyle = colour;
+  pen.strokeStyle = pen.fillStyle = color;
   pen.lineWidth = 1.2 * scale;
   pen.lineJoin = "round";
   pen.beginPath();

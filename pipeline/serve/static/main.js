@@ -209,7 +209,7 @@ class Page {
     document.documentElement.dataset.theme = kept;
     const other = kept === "dark" ? "light" : "dark";
     setText(byId("theme"), other === "dark" ? "Dark" : "Light");
-    byId("theme").setAttribute("aria-label", `Use ${other} colours`);
+    byId("theme").setAttribute("aria-label", `Use ${other} colors`);
     if (changed && redraw) this.shown?.restyle();
   }
 

@@ -1,4 +1,4 @@
-// The shapes that tell curves apart where colours do not, as they stand in legends and lists.
+// The shapes that tell curves apart where colors do not, as they stand in legends and lists.
 
 import { svg } from "./dom.js";
 
@@ -9,8 +9,8 @@ const PATHS = {
   diamond: "M8 2.4L12.6 8 8 13.6 3.4 8z",
 };
 
-export const shape = ({ colour, shape: name }) =>
-  svg("svg", { class: "mark", viewBox: "0 0 16 16", "aria-hidden": "true" }, svg("path", { d: PATHS[name], fill: colour }));
+export const shape = ({ color, shape: name }) =>
+  svg("svg", { class: "mark", viewBox: "0 0 16 16", "aria-hidden": "true" }, svg("path", { d: PATHS[name], fill: color }));
 
 // The same path for a canvas.
 export const path = (name) => new Path2D(PATHS[name]);

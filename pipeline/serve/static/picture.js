@@ -30,10 +30,10 @@ export async function savePicture(name, title, panels) {
     pen.drawImage(panel.canvas, MARGIN, y, panel.canvas.width / scale, panel.canvas.height / scale);
     y += panel.canvas.height / scale + LINE / 2;
     let x = MARGIN;
-    for (const { label, colour, shape } of panel.entries) {
+    for (const { label, color, shape } of panel.entries) {
       pen.save();
       pen.translate(x, y - 12);
-      pen.fillStyle = colour;
+      pen.fillStyle = color;
       pen.fill(path(shape));
       pen.restore();
       x += 20 + write(label, x + 20, y, 13) + 18;

@@ -36,7 +36,7 @@ function steps(parties) {
 const HAS = "has to be trusted";
 const EITHER = "one of them has to be trusted";
 
-// Neighbours inside the boundary share it: [first, last, what is said of it].
+// Neighbors inside the boundary share it: [first, last, what is said of it].
 function runs(all) {
   const found = [];
   all.forEach(([{ trusted, either }], index) => {

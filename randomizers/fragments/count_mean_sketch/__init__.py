@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from dpstream.randomizers.counted_words import CountedWords
 from dpstream.randomizers.devices import Devices
-from dpstream.randomizers.fragments import FragmentsLaw, Neighbours
+from dpstream.randomizers.fragments import FragmentsLaw, Neighbors
 from dpstream.randomizers.given_sets import set_rows
 from dpstream.randomizers.given_values import check_epoch
 from dpstream.randomizers.guarantee import (
@@ -61,17 +61,15 @@ class CountMeanSketchParameters:
     domain: ItemDomain
     rows: int = ROWS
     buckets: int = BUCKETS
-    neighbours: Neighbours = "replacement"
+    neighbors: Neighbors = "replacement"
 
     def __post_init__(self) -> None:
         check_approximate(self.epsilon, self.delta)
         check_items_held(1, self.domain)
         check_domain(domain_size(self.domain))
         check_shape(self.rows, self.buckets)
-        if self.neighbours not in ("replacement", "removal"):
-            raise ValueError(
-                f"neighbours is {self.neighbours!r}, must be 'replacement' or 'removal'"
-            )
+        if self.neighbors not in ("replacement", "removal"):
+            raise ValueError(f"neighbors is {self.neighbors!r}, must be 'replacement' or 'removal'")
         object.__setattr__(self, "epsilon", float(self.epsilon))
 
 
@@ -143,12 +141,12 @@ class CountMeanSketch(Devices[CountMeanSketchLaw]):
     @property
     def guarantee(self) -> Guarantee:
         law, bits = self.law, self.law.bits
-        held = held_by_a_user if bits.neighbours == "replacement" else held_or_nothing
+        held = held_by_a_user if bits.neighbors == "replacement" else held_or_nothing
         return Guarantee(
             epsilon=bits.epsilon,
             delta=law.delta,
             unit="epoch",
-            neighbours=held(1),
+            neighbors=held(1),
             trust=shuffle_and_others(law.minimum, f"{bits.local_epsilon:.6g} at every epoch"),
             basis="bound",
             stream_epsilon=bits.stream_epsilon,

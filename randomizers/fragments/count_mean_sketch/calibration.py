@@ -43,7 +43,7 @@ def calibrate(
         parameters.epsilon,
         delta * (1 - FOR_ROWS),
         Points((parameters.buckets,)),
-        neighbours=parameters.neighbours,
+        neighbors=parameters.neighbors,
     )
     return CountMeanSketchLaw(
         items=domain_size(parameters.domain),

@@ -127,7 +127,7 @@ export class Device {
    *
    * @param {ReadBytes} [read]
    */
-  enrol(read = systemRandom) {
+  enroll(read = systemRandom) {
     check(!this.enrolled, 'the device has been enrolled: drawing anew would cost its privacy');
     const drawn = this.draw(new ByteGenerator(read));
     for (const [name, { dtype, length = 1 }] of Object.entries(this.fields())) {
@@ -147,7 +147,7 @@ export class Device {
    * @returns {Words} sorted; messages of several words one after another
    */
   report(epoch, value, read = systemRandom) {
-    check(this.enrolled, 'the device has not been enrolled: call enrol first, once');
+    check(this.enrolled, 'the device has not been enrolled: call enroll first, once');
     check(
       Number.isSafeInteger(epoch) && epoch > this.epoch && epoch <= this.lastEpoch,
       `epoch ${shown(epoch)}, must be after the last one reported, ${this.epoch}, and at most the ` +

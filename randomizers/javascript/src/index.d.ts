@@ -21,7 +21,7 @@ export interface Device {
   readonly epoch: number;
   /** Last epoch of the horizon. */
   readonly lastEpoch: number;
-  /** True after `enrol` or a restored state. */
+  /** True after `enroll` or a restored state. */
   readonly enrolled: boolean;
   /** Number of words of a message. */
   readonly width: number;
@@ -30,7 +30,7 @@ export interface Device {
   /** Privacy loss of its reports, by its mechanism, for a stream or for each epoch. */
   readonly loss: { epsilon: number; delta: number; unit: 'stream' | 'epoch' };
   /** Draw the initial state, once. */
-  enrol(read?: ReadBytes): void;
+  enroll(read?: ReadBytes): void;
   /**
    * Return the words due at an epoch after the last one reported; a device is absent at epochs left
    * out. Store the state and the words before sending them: never report an epoch twice.

@@ -40,7 +40,7 @@ function likelihood(counts, probabilities) {
 /** Draw anew what a device draws in advance. */
 function anew(device) {
   Object.assign(device, { enrolled: false, epoch: 0 });
-  device.enrol();
+  device.enroll();
   return device;
 }
 
@@ -172,7 +172,7 @@ test('dummies of cells follow their laws', () => {
   const laws = lawsOf('count_min');
   const ofCell = (law, epochs) => {
     const device = createDevice('count_min', { ...law, last_epoch: epochs });
-    device.enrol();
+    device.enroll();
     return countsOf(epochs, 400, () => device.report(device.epoch + 1, []).length);
   };
   const poisson = (mean) => {
@@ -208,7 +208,7 @@ test('words of shuffled_counts with hashes are uniform over those of an item', (
   const law = lawsOf('shuffled_counts').find(({ buckets, boost }) => buckets && !boost);
   const held = { ...law.held, dummies: 'shuffle' };
   const device = createDevice('shuffled_counts', { ...law, held, size: 6, buckets: 3, last_epoch: 8_000 });
-  device.enrol();
+  device.enroll();
   const words = Number(device.wordCount);
   const counts = countsOf(8_000, words, () => device.report(device.epoch + 1, 5)[0]);
   const own = counts.map((count) => Number(count > 0));
@@ -222,14 +222,14 @@ test('words of shuffled_counts with hashes are uniform over those of an item', (
 test('single messages lie as often as they should', () => {
   const laws = lawsOf('single_message');
   const device = createDevice('single_message', { ...laws[0], last_epoch: 8_000 });
-  device.enrol();
+  device.enroll();
   const { items, odds } = laws[0];
   const counts = countsOf(8_000, items + 1, () => device.report(device.epoch + 1, [2])[0]);
   const [own, other] = odds.weights.map(([, weight]) => Number(weight));
   const answers = (truth) => counts.map((_, item) => (item === 2 ? truth : other) / (truth + other * items));
   follows(counts, answers(own), answers(2 * own));
   const rappor = createDevice('single_message', { ...laws[3], last_epoch: 8_000 });
-  rappor.enrol();
+  rappor.enroll();
   const [kept, reversed] = laws[3].odds.weights.map(([, weight]) => Number(weight));
   const masks = countsOf(8_000, 8, () => rappor.report(rappor.epoch + 1, [1])[0]);
   const of = (flip) =>
@@ -259,14 +259,14 @@ test('production draws from WebCrypto, and from nothing else', (context) => {
   assert.deepEqual(systemRandom(70_000), new Uint8Array(70_000).fill(7));
   assert.deepEqual(asked, [65536, 4464]);
   const device = createDevice('value_stream', lawsOf('value_stream')[0]);
-  device.enrol();
+  device.enroll();
   device.report(1, 1);
   assert.ok(asked.length > 3);
 });
 
 test('bytes that are missing are refused, and nothing has changed', () => {
   const device = createDevice('value_stream', lawsOf('value_stream')[0]);
-  device.enrol();
+  device.enroll();
   const before = device.state();
   assert.throws(() => device.report(1, 1, (count) => new Uint8Array(count - 1)), /asked for 8 random bytes, 7/);
   assert.deepEqual(device.state(), before);

@@ -57,9 +57,9 @@ for (const protocol of PROTOCOLS) {
         const why = refusal(() => restoreDevice(protocol, law, wrong));
         if (why === null) assert.equal(typeof wrong.epoch, 'number');
       }
-      assert.match(refusal(() => createDevice(protocol, law).report(epoch, value)), /call enrol first/);
+      assert.match(refusal(() => createDevice(protocol, law).report(epoch, value)), /call enroll first/);
       const device = restoreDevice(protocol, law, runs[0].enrolled[1]);
-      assert.match(refusal(() => device.enrol()), /would cost its privacy/);
+      assert.match(refusal(() => device.enroll()), /would cost its privacy/);
       assert.match(refusal(() => device.restore(runs[0].state)), /restore a new one/);
       const fits = Array.isArray(value) ? [0, true, 'x', null, {}, [0.5], ['1'], [-1], [1e17], [null]] : [[], [1], 'x', null, {}, 0.5, -1, 1e17, 1n];
       for (const wrong of fits) {

@@ -24,7 +24,7 @@ for (const protocol of PROTOCOLS) {
       for (const { label, enrolled, epochs, halfway, state } of runs) {
         const source = countedBytes(label);
         const device = createDevice(protocol, law);
-        device.enrol(source.read);
+        device.enroll(source.read);
         assert.deepEqual([source.taken, device.state()], enrolled, label);
         epochs.forEach(([epoch, value, words, bytes], index) => {
           if (index === Math.floor(epochs.length / 2)) assert.deepEqual(device.state(), halfway, label);

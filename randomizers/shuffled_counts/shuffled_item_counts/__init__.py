@@ -35,7 +35,7 @@ from dpstream.topics.word_forms import WordForm
 MOST_TABULAR: Final = 1 << 20
 """Maximum number of different words that are counted in tables."""
 
-NEIGHBOURS = "any two streams of a user's items, reported at the same epochs"
+NEIGHBORS = "any two streams of a user's items, reported at the same epochs"
 
 # State of a device's last item.
 _KNOWN, _SILENT, _NEW = 0, 1, 2
@@ -175,7 +175,7 @@ class ShuffledItemCountsLaw(Constants):
             epsilon=self.epsilon,
             delta=self.delta,
             unit="stream",
-            neighbours=NEIGHBOURS,
+            neighbors=NEIGHBORS,
             trust=trusted(self.held),
             basis="exact" if exact else "bound",
         )
@@ -216,7 +216,7 @@ class ShuffledItemCounts(Devices[ItemStreamLaw]):
     >>> asked = ShuffledCountsParameters(1.0, 1e-6, 2, domain=("a", "b"), cells="count_min")
     >>> law = calibrate(asked, last_epoch=64, minimum=1000)
     >>> devices, rng = ShuffledItemCounts(law), seeded_generator(1)
-    >>> devices.enrol(1000, rng)
+    >>> devices.enroll(1000, rng)
     >>> sent = devices.report(1, np.full(1000, 2), None, rng)
     >>> (sent.counts - 1000 * (1 + law.boost) * (sent.values[:, 0] == 1)).round(-3).tolist()
     [5000, 4000, 1000, 1000]

@@ -24,7 +24,7 @@ from dpstream.randomizers.laws import Constants
 from dpstream.randomizers.parameter_checks import MAX_HORIZON
 from dpstream.randomizers.shuffled_counts import MAX_BOOST, MAX_CHANGES
 from dpstream.randomizers.shuffled_counts.shuffled_item_counts import (
-    NEIGHBOURS,
+    NEIGHBORS,
     item_capacity,
     stage_dummies_of,
 )
@@ -43,7 +43,7 @@ class ShuffledLevelCountsLaw(Constants):
     >>> asked = ShuffledCountsParameters(1.0, 1e-6, domain=Numbers(0, 80, 8), dummies="shuffle")
     >>> law = calibrate(asked, last_epoch=8, minimum=1000)
     >>> devices, rng = ShuffledItemCounts(law), seeded_generator(1)
-    >>> devices.enrol(1000, rng)
+    >>> devices.enroll(1000, rng)
     >>> sent = devices.report(1, np.full(1000, 5), None, rng)
     >>> law.levels.branching, law.encode(np.array([5]))[0].tolist(), sent.counts.max()
     ((8,), [0, 5], np.uint32(1000))
@@ -143,7 +143,7 @@ class ShuffledLevelCountsLaw(Constants):
             epsilon=self.epsilon,
             delta=self.delta,
             unit="stream",
-            neighbours=NEIGHBOURS,
+            neighbors=NEIGHBORS,
             trust=trusted(self.held),
             basis="bound",
         )

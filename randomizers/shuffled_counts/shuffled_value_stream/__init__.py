@@ -156,7 +156,7 @@ class ShuffledValueStream(FollowingDevices[ShuffledValueStreamLaw]):
     >>> from dpstream.randomizers.shuffled_counts.shuffled_value_stream.calibration import calibrate
     >>> asked = ShuffledCountsParameters(1, 1e-6, changes=4, dummies="shuffle")
     >>> devices, rng = ShuffledValueStream(calibrate(asked, 170, 100)), seeded_generator(1)
-    >>> devices.enrol(1000, rng)
+    >>> devices.enroll(1000, rng)
     >>> sent = devices.report(1, np.ones(1000, np.int8), None, rng)
     >>> round(float(sent.mean() - ZERO) / STEPS, 2)  # 1 - 1/2, and the boost of a change
     3.57
@@ -174,7 +174,7 @@ class ShuffledValueStream(FollowingDevices[ShuffledValueStreamLaw]):
             epsilon=self.law.epsilon,
             delta=self.law.delta,
             unit="stream",
-            neighbours="any two streams of a user's values, reported at the same epochs",
+            neighbors="any two streams of a user's values, reported at the same epochs",
             trust=(
                 "the shuffle stage to add up the words of a window and noise, to release the sum "
                 "alone, and to keep its noise key secret; it sees the words themselves"

@@ -114,7 +114,7 @@ class HadamardValues(LetterDevices[HadamardValuesLaw]):
     >>> rng = seeded_generator(1)
     >>> parameters = HadamardValuesParameters(4.0, 2, ("walk", "bus", "car"))
     >>> devices = HadamardValues(calibrate(parameters, last_epoch=16))
-    >>> devices.enrol(1000, rng)
+    >>> devices.enroll(1000, rng)
     >>> reports = devices.report(1, np.full(1000, 3), None, rng)  # all users came by car
     >>> rows, letters = reports[:, 0] >> 8, reports[:, 0] & 255
     >>> np.array([letters[rows == row].mean() for row in range(4)]).round() > 80

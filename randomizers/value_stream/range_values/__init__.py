@@ -151,7 +151,7 @@ class RangeValues(Devices[RangeValuesLaw]):
     >>> rng = seeded_generator(1)
     >>> parameters = RangeValuesParameters(4.0, 2, low=0, high=80, buckets=8)
     >>> devices = RangeValues(calibrate(parameters, last_epoch=16))
-    >>> devices.enrol(1000, rng)
+    >>> devices.enroll(1000, rng)
     >>> reports = devices.report(1, np.full(1000, 3), None, rng)  # all values are from 20 to 30
     >>> len(reports), np.unique(reports >> LEVEL_SHIFT)  # the levels of four and of eight nodes
     (1000, array([2, 3], dtype=uint32))
@@ -186,7 +186,7 @@ class RangeValues(Devices[RangeValuesLaw]):
     def _draw(self, count: int, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
         levels = 1 + draw_categories(self.law.level_weights, count, rng)
         for level, stream in enumerate(self._streams, start=1):
-            stream.enrol(int(np.count_nonzero(levels == level)), rng)
+            stream.enroll(int(np.count_nonzero(levels == level)), rng)
         return {"level": levels}
 
     def due(self, epoch: int) -> NDArray[np.intp]:

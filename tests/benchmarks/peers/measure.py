@@ -213,7 +213,7 @@ def _own_oracle(
 
     def randomize() -> Any:
         devices = entry.randomizer(law)
-        devices.enrol(users, rng)
+        devices.enroll(users, rng)
         return devices.report(1, values, None, rng)
 
     # Warm up what is built once for many epochs: tables of noise, and the arrays of a space.
@@ -327,7 +327,7 @@ def _own_search(words: Sequence[str], epsilon: float, held: set[str], most: set[
         values = items[start : start + _TOGETHER, None]
         before = time.process_time()
         devices = entry.randomizer(law)
-        devices.enrol(len(values), rng)
+        devices.enroll(len(values), rng)
         reports: Any = devices.report(1, values, None, rng)
         between = time.process_time()
         aggregator.add(1, reports, None)

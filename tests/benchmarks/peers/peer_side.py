@@ -130,7 +130,7 @@ def run_oracle(library: str, oracle: str, epsilon: float, items: int, held: Any)
         client, server, size = pure_ldp(oracle, epsilon, items)
         for start in range(0, len(values), TOGETHER):
             before = time.process_time()
-            reports = [client.privatise(value) for value in values[start : start + TOGETHER]]
+            reports = [client.privatize(value) for value in values[start : start + TOGETHER]]
             between = time.process_time()
             server.aggregate_all(reports)
             randomizing += between - before
@@ -179,7 +179,7 @@ def run_search(
     randomizing = server_side = 0.0
     for start in range(0, len(words), TOGETHER):
         before = time.process_time()
-        reports = [client.privatise(word) for word in words[start : start + TOGETHER]]
+        reports = [client.privatize(word) for word in words[start : start + TOGETHER]]
         between = time.process_time()
         for report in reports:
             server.aggregate(report)

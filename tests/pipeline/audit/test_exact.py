@@ -79,7 +79,7 @@ def test_who_claims_a_smaller_delta_is_convicted() -> None:
     assert not largest_loss(case, claiming(case, delta=0.0501)).convicted
 
 
-def test_what_only_one_neighbour_sends_is_an_infinite_loss() -> None:
+def test_what_only_one_neighbor_sends_is_an_infinite_loss() -> None:
     class Open(Case):
         views = {(0,): {(((0,),),): Fraction(1)}, (1,): {(((1,),),): Fraction(1)}}  # noqa: RUF012
 

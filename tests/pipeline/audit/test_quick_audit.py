@@ -23,7 +23,7 @@ def test_an_audit_acquits_the_installed_protocol(name: str) -> None:
     (case, *_) = find_cases(name)
     if case.protocol.shuffling is None:
         devices = case.protocol.randomizer(case.law)
-        devices.enrol(1, np.random.default_rng(1))
+        devices.enroll(1, np.random.default_rng(1))
         alone = case.last_epoch == 1 or devices.due(1) is not None
         assert ("whole histories" in found["draws against the law"].what) == alone
 

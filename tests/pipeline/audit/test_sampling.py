@@ -55,7 +55,7 @@ def attacked(target: Fake) -> Finding:
 
 
 @pytest.mark.parametrize("worst", [(0, 1, 0, 1), (0, 0, 0, 1), (1, 1, 1, 1), (0, 0, 1, 1)])
-def test_the_worst_neighbours_are_found(worst: Stream) -> None:
+def test_the_worst_neighbors_are_found(worst: Stream) -> None:
     finding = attacked(Fake(worst, np.inf))
     assert finding.convicted
     assert ", ".join(map(str, worst)) in finding.reason
@@ -68,7 +68,7 @@ def test_what_was_seen_while_searching_convicts_nobody() -> None:
     assert finding.observed == 0.0
 
 
-def test_candidates_are_neighbours_by_the_guarantee() -> None:
+def test_candidates_are_neighbors_by_the_guarantee() -> None:
     case = find_cases("projective_geometry")[0]
     job = job_of(case, epochs=4, minimum=1)
     pairs = candidate_pairs(job, job.guarantee, 4)

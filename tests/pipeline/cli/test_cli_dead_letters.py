@@ -21,12 +21,12 @@ SECRET = 0xABCD
 WORDS = Words(np.full((3, 1), SECRET, np.uint16), None)
 IDENTITIES: dict[str, Any] = {"fingerprint": b"f" * 16, "deployment": b"d" * 16}
 BATCH = encode_batch(
-    Batch(**IDENTITIES, batch=b"b" * 16, enrolment=b"e" * 16, epoch=7, words=WORDS)
+    Batch(**IDENTITIES, batch=b"b" * 16, enrollment=b"e" * 16, epoch=7, words=WORDS)
 )
 PUNCTUATION = encode_punctuation(
     Punctuation(
         **IDENTITIES,
-        enrolment=b"e" * 16,
+        enrollment=b"e" * 16,
         epoch=8,
         batches=1,
         contributors=3,
@@ -40,7 +40,7 @@ CHUNK = encode_chunk(
     )
 )
 SHOWN = {"deployment": "64" * 16, "fingerprint": "66" * 16}
-SENT = {"enrolment": "65" * 16}
+SENT = {"enrollment": "65" * 16}
 
 
 def letter(value: bytes, reason: Reason, offset: int = 0) -> DeadLetter:
@@ -100,7 +100,7 @@ def test_where_messages_are_hidden_no_size_is_shown_and_nothing_saved(
         "epochs: {count: 4}\nshuffle: {minimum: 1000}\ntopics: {partitions: 2}\n"
     )
     assert dpstream("deploy", job_file).code == 0
-    refuse(cluster, letter(BATCH, Reason.ENROLMENT, 2))
+    refuse(cluster, letter(BATCH, Reason.ENROLLMENT, 2))
     (shown,) = dpstream("dead-letters", "small", "--json").json
     assert (shown["size"], shown["header"]["epoch"]) == (None, 7)
     assert f" {len(BATCH)} " not in dpstream("dead-letters", "small").output

@@ -37,7 +37,7 @@ def test_json_is_one_object_with_all_that_is_promised(
     held = [epoch["low"] <= epoch["truth"] <= epoch["high"] for epoch in body["epochs"]]
     assert body["coverage"] == pytest.approx(sum(held) / EPOCHS)
     assert body["job"] == "small"
-    assert {"epsilon", "delta", "unit", "neighbours", "trust"} <= body["guarantee"].keys()
+    assert {"epsilon", "delta", "unit", "neighbors", "trust"} <= body["guarantee"].keys()
     assert [epoch["epoch"] for epoch in body["epochs"]] == list(range(1, EPOCHS + 1))
     for epoch in body["epochs"]:
         assert {

@@ -373,8 +373,8 @@ def test_lag_counts_what_is_not_finished_and_how_long_it_waits() -> None:
 def registered() -> Topics:
     topics = Topics()
     for name in "abc":
-        enrolment = name.encode() * 16
-        record = Registration(JOB.deployment, name, enrolment, 1)
+        enrollment = name.encode() * 16
+        record = Registration(JOB.deployment, name, enrollment, 1)
         topics.add(Role.PRODUCERS, record.to_bytes())
     topics.add(Role.PRODUCERS, Farewell(JOB.deployment, b"c" * 16, 2).to_bytes())
     for epoch in range(1, 5):

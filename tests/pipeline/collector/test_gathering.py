@@ -76,7 +76,7 @@ async def test_answers_are_the_same_whatever_reports_say(job: DeployedJob) -> No
     assert len(set(world.answers)) == 1
 
 
-async def test_enrolments_are_acknowledged_before_reports_are_written(job: DeployedJob) -> None:
+async def test_enrollments_are_acknowledged_before_reports_are_written(job: DeployedJob) -> None:
     world = World(job)
     world.writer.fails, world.writer.fails_of = 1, lambda topic: topic == "phones.devices"
     world.offer(body(job))

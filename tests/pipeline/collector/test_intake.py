@@ -12,7 +12,7 @@ from dpstream.pipeline.jobs.key_files import CollectorKey, WrongKeyError
 from dpstream.topics.envelopes import HEADER_BYTES, encode_body, encode_envelope
 from dpstream.topics.loose_batches import (
     LOOSE_PAYLOAD_TARGET,
-    decode_enrolments,
+    decode_enrollments,
     decode_loose_batch,
     horizon_tag,
     report_tag,
@@ -59,7 +59,7 @@ def said(answer: HttpResponse | IntakeRules | None) -> tuple[int, str] | None:
 def test_open_reports_become_tags_with_contents(job: DeployedJob) -> None:
     devices = [secrets.token_bytes(16) for _ in range(5)]
     bodies = [
-        body(job, 1, [envelope(job, 1, [word % 2], device, enrols=word != 2)])
+        body(job, 1, [envelope(job, 1, [word % 2], device, enrolls=word != 2)])
         for word, device in enumerate(devices)
     ]
     found = taken(Intake(job, KEY), *bodies)
@@ -77,7 +77,7 @@ def test_open_reports_become_tags_with_contents(job: DeployedJob) -> None:
         zip((row[:8].tobytes() for row in batch.rows), slots[:, 0, 0].tolist(), strict=True)
     )
     assert told == dict(zip(tags, [0, 1, 0, 1, 0], strict=True))
-    (enrolled,) = map(decode_enrolments, found.enrolments)
+    (enrolled,) = map(decode_enrollments, found.enrollments)
     wanted = {horizon_tag(KEY.secret, job.deployment, 0, subjects[i]) for i in (0, 1, 3, 4)}
     assert {tag.tobytes() for tag in enrolled.tags} == wanted
 
@@ -86,7 +86,7 @@ def test_tags_of_a_device_differ_in_every_epoch(job: DeployedJob) -> None:
     device = secrets.token_bytes(16)
     tags = []
     for epoch in (1, 2, 3):
-        data = body(job, epoch, [envelope(job, epoch, [0], device, enrols=False)])
+        data = body(job, epoch, [envelope(job, epoch, [0], device, enrolls=False)])
         intake = Intake(job, KEY)
         found = intake.take(passed(intake, data, NOW + (epoch - 1) * DAY), [data], [None])
         (batch,) = map(decode_loose_batch, found.batches)
@@ -107,7 +107,7 @@ def test_rows_are_in_the_order_of_their_tags(job: DeployedJob) -> None:
     assert (np.diff(tags.astype(object)) >= 0).all()
     slots, _, _ = job.content_form.unpack(batch.contents)
     assert slots[:, 0, 0].tolist() == [0, 1] * 200
-    (enrolled,) = map(decode_enrolments, found.enrolments)
+    (enrolled,) = map(decode_enrollments, found.enrollments)
     numbers = np.frombuffer(enrolled.tags.tobytes(), "<u8")
     assert len(numbers) == 400
     assert (np.diff(numbers.astype(object)) >= 0).all()
@@ -147,12 +147,12 @@ def test_reports_settle_before_the_stage_may_cut(job: DeployedJob) -> None:
 
 def test_sealed_reports_keep_their_ids_and_boxes(sealing: DeployedJob) -> None:
     reports = [secrets.token_bytes(16) for _ in range(3)]
-    envelopes = [envelope(sealing, 3, [1], report=report, enrols=False) for report in reports]
+    envelopes = [envelope(sealing, 3, [1], report=report, enrolls=False) for report in reports]
     intake = Intake(sealing, KEY)
     data = body(sealing, 3, envelopes)
     gate = passed(intake, data, BEGIN + 2 * DAY)
     found = intake.take(gate, [data], [None])
-    assert not found.enrolments
+    assert not found.enrollments
     (batch,) = map(decode_loose_batch, found.batches)
     assert batch.key == key_id(bytes.fromhex(PUBLIC_KEYS[1]))
     found_boxes = zip(batch.reports, batch.contents, strict=True)
@@ -268,7 +268,7 @@ def test_a_refusal_says_nothing_of_what_is_refused(job: DeployedJob) -> None:
 def test_nothing_is_written_of_nothing(job: DeployedJob) -> None:
     foreign = encode_envelope(b"d" * 16, b"r" * 16, True, job.content_form.pack(words_of(job, [9])))
     found = taken(Intake(job, KEY), body(job, 1, [foreign]))
-    assert (found.reports, found.batches, found.enrolments) == (0, (), ())
+    assert (found.reports, found.batches, found.enrollments) == (0, (), ())
 
 
 def test_with_tokens_their_subject_reports(job: DeployedJob) -> None:
@@ -282,7 +282,7 @@ def test_with_tokens_their_subject_reports(job: DeployedJob) -> None:
     deployment = asking.deployment
     wanted = {report_tag(KEY.secret, deployment, 1, subject_of_token(n)) for n in ("ann", "bob")}
     assert {row[:8].tobytes() for row in batch.rows} == wanted
-    (enrolled,) = map(decode_enrolments, found.enrolments)
+    (enrolled,) = map(decode_enrollments, found.enrollments)
     wanted = {horizon_tag(KEY.secret, deployment, 0, subject_of_token(n)) for n in ("ann", "bob")}
     assert {tag.tobytes() for tag in enrolled.tags} == wanted
 
@@ -326,7 +326,7 @@ def test_what_is_seen_does_not_depend_on_values(protocol: str, most: int) -> Non
             each = [envelope(job, 1, values, device) for device in devices[at : at + 3]]
             bodies.append(body(job, 1, each))
         found = taken(intake, *bodies)
-        enrolments = [decode_enrolments(record) for record in found.enrolments]
+        enrollments = [decode_enrollments(record) for record in found.enrollments]
         batches = [decode_loose_batch(record) for record in found.batches]
         seen.add(
             (
@@ -334,7 +334,7 @@ def test_what_is_seen_does_not_depend_on_values(protocol: str, most: int) -> Non
                 tuple(map(said, found.refusals)),
                 found.reports,
                 tuple(map(len, found.batches)),
-                tuple(record.tags.tobytes() for record in enrolments),
+                tuple(record.tags.tobytes() for record in enrollments),
                 tuple(batch.rows[:, :8].tobytes() for batch in batches),
             )
         )

@@ -45,7 +45,7 @@ from dpstream.pipeline.jobs.descriptions import described
 from dpstream.pipeline.jobs.job_files import load_job, parse_job
 from dpstream.pipeline.jobs.key_files import CollectorKey
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
-from dpstream.topics.loose_batches import decode_enrolments, decode_loose_batch
+from dpstream.topics.loose_batches import decode_enrollments, decode_loose_batch
 from dpstream.topics.manifests import Fate
 
 KEY = CollectorKey(bytes(32))
@@ -58,7 +58,7 @@ def deployed() -> DeployedJob:
     return described(job, Ed25519PrivateKey.generate())
 
 
-def test_the_fleet_sends_what_a_collector_takes_and_enrols_once() -> None:
+def test_the_fleet_sends_what_a_collector_takes_and_enrolls_once() -> None:
     job = deployed()
     assert job.signed_description is not None
     told = Told.read(job.signed_description.told())
@@ -77,7 +77,7 @@ def test_the_fleet_sends_what_a_collector_takes_and_enrols_once() -> None:
         assert taken.refusals == [None] * 50
         (batch,) = map(decode_loose_batch, taken.batches)
         assert len(set(batch.tags.tolist())) == 50
-        enrolled = [tag for each in taken.enrolments for tag in decode_enrolments(each).tags]
+        enrolled = [tag for each in taken.enrollments for tag in decode_enrollments(each).tags]
         # The first ten are never acknowledged.
         assert len(enrolled) == (50 if epoch == 1 else 10)
         devices.update(enrolled)

@@ -103,7 +103,7 @@ def test_no_restart_tosses_a_coin_again(tmp_path: Path) -> None:
     """Restarts use another generator, as with system randomness."""
     job, log = deployed(), MemoryLog()
     with open_producer(job, tmp_path, log) as producer:
-        producer.enrol(USERS)
+        producer.enroll(USERS)
     enrolled = on_disk(tmp_path)
     law = law_of(job)
     share = law.probability_of_noise
@@ -128,7 +128,7 @@ def test_a_crash_between_drawing_and_sending_spends_a_clock_once(
     for name, log in logs.items():
         folder = tmp_path / name
         with open_producer(job, folder, log) as producer:
-            producer.enrol(USERS)
+            producer.enroll(USERS)
             close(producer, 1)
             producer.report_all(2, VALUES[1])
             if name == "undisturbed":
@@ -167,7 +167,7 @@ def test_a_device_that_renews_begins_anew_with_the_first_epoch() -> None:
     job, log = deployed(), MemoryLog()
     law, values = law_of(job), VALUES[HORIZON]
     with open_producer(job, None, log) as producer:
-        producer.enrol(USERS)
+        producer.enroll(USERS)
         before = producer._randomizer.state_arrays()["noise"].copy()
         for epoch in range(1, HORIZON + 1):
             # Values that use up all changes, and end unchanged.
@@ -176,7 +176,7 @@ def test_a_device_that_renews_begins_anew_with_the_first_epoch() -> None:
         close(producer, HORIZON + 1, values)
         state = {name: array.copy() for name, array in producer._randomizer.state_arrays().items()}
     newcomers, drawn = ValueStream(law), seeded(1)
-    newcomers.enrol(DEVICES, drawn("horizon", 1))
+    newcomers.enroll(DEVICES, drawn("horizon", 1))
     newcomers.report(1, values, None, drawn("report", HORIZON + 1))
     assert_same(state, newcomers.state_arrays())
     assert not np.array_equal(state["noise"], before)

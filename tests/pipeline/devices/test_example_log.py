@@ -20,7 +20,7 @@ from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
 from dpstream.pipeline.results.kinds.known_kinds import kind_of
 from dpstream.pipeline.simulation.simulated_job import simulate
 from dpstream.pipeline.values.examples import ExampleDomain
-from dpstream.randomizers.labelled_examples import unpacked_examples
+from dpstream.randomizers.labeled_examples import unpacked_examples
 from tests.support.new_jobs import new_job
 
 DOMAIN = ExampleDomain(2, 3)

@@ -45,7 +45,7 @@ def test_an_old_copy_is_refused_and_the_latest_state_goes_on(
     state, copy = tmp_path / "state", tmp_path / "copy"
     whole = cast(Cluster, cluster)
     with open_producer(whole, job, state, name="north") as producer:
-        producer.enrol(USERS)
+        producer.enroll(USERS)
         report(producer, 1)
     shutil.copytree(state, copy)
     with open_producer(whole, job, copy, name="north") as producer:

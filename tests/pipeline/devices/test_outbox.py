@@ -117,7 +117,7 @@ def open_producer(
 
 
 def report(producer: Producer, job: DeployedJob) -> None:
-    producer.enrol([f"user {number}" for number in range(DEVICES)])
+    producer.enroll([f"user {number}" for number in range(DEVICES)])
     values = np.arange(DEVICES) % job.domain.size
     if job.domain.shape:
         values = np.pad(values[:, None], ((0, 0), (0, job.domain.shape[0] - 1)))

@@ -59,7 +59,7 @@ def test_registers_once_before_anything_else(
 
 def test_one_device_reports_when_its_order_is_due(job: DeployedJob, log: MemoryLog) -> None:
     with open_producer(job, None, log) as producer:
-        producer.enrol(["thermostat"])
+        producer.enroll(["thermostat"])
         for epoch in range(1, 9):
             producer.report(epoch, {"thermostat": epoch % 2})
             producer.close(epoch)
@@ -85,7 +85,7 @@ def test_a_restart_changes_nothing(job: DeployedJob, tmp_path: Path) -> None:
         log = MemoryLog()
         folder = tmp_path / f"{restarts}"
         producer = open_producer(job, folder, log)
-        producer.enrol(users)
+        producer.enroll(users)
         for epoch in range(1, 9):
             if restarts:
                 producer.shut()
@@ -103,7 +103,7 @@ def test_an_epoch_once_drawn_is_never_drawn_again(
     """It was drawn, Kafka was unavailable, and the next run's input differs."""
     users = [f"user {number}" for number in range(500)]
     producer = open_producer(job, tmp_path / "state", log)
-    producer.enrol(users)
+    producer.enroll(users)
     producer.shut()
     producer = open_producer(job, tmp_path / "state", log)
     producer._transport = BrokenTransport()
@@ -128,7 +128,7 @@ def test_a_disk_that_is_full_draws_nothing(
     job: DeployedJob, log: MemoryLog, tmp_path: Path
 ) -> None:
     producer = open_producer(job, tmp_path / "state", log)
-    producer.enrol([f"user {number}" for number in range(200_000)])
+    producer.enroll([f"user {number}" for number in range(200_000)])
     before = {k: v.copy() for k, v in producer._randomizer.state_arrays().items()}
     # SQLite raises a limit below the present size to that size.
     producer._store._connection.execute("PRAGMA max_page_count = 1")
@@ -189,7 +189,7 @@ def test_a_producer_opens_on_a_full_disk_or_says_why_not(
 
 def test_epochs_that_were_left_out_are_not_sent(job: DeployedJob, log: MemoryLog) -> None:
     with open_producer(job, None, log) as producer:
-        producer.enrol(["a"])
+        producer.enroll(["a"])
         producer.report(5, {"a": 1})
         producer.close(5)
     epochs = [
@@ -202,7 +202,7 @@ def test_epochs_that_were_left_out_are_not_sent(job: DeployedJob, log: MemoryLog
 
 def test_who_is_not_named_is_not_present(job: DeployedJob, log: MemoryLog) -> None:
     with open_producer(job, None, log) as producer:
-        producer.enrol(["a", "b", "a"])
+        producer.enroll(["a", "b", "a"])
         producer.report(1, {"b": 1})
         producer.close(1)
         producer.close(2)
@@ -218,7 +218,7 @@ def test_wrong_users_epochs_and_shapes_are_refused(
     job: DeployedJob, log: MemoryLog, tmp_path: Path
 ) -> None:
     with open_producer(job, tmp_path / "state", log) as producer:
-        producer.enrol(["a"])
+        producer.enroll(["a"])
         with pytest.raises(ProducerError, match="user 'b' is not enrolled"):
             producer.report(1, {"a": 1, "b": 1})
         with pytest.raises(ProducerError, match="epoch 9 lies after the last epoch"):
@@ -236,7 +236,7 @@ def test_a_draw_that_was_interrupted_did_not_happen(
 ) -> None:
     """Ctrl-C between drawing and storing: the epoch can be closed afterwards."""
     with open_producer(job, tmp_path / "state", log) as producer:
-        producer.enrol(["a"])
+        producer.enroll(["a"])
         with monkeypatch.context() as patch:
             patch.setattr(producer._store, "save_arrays", _interrupt)
             producer.report(1, {"a": 1})
@@ -251,11 +251,11 @@ def test_a_draw_that_was_interrupted_did_not_happen(
 @pytest.mark.parametrize(
     "action",
     [
-        lambda producer: producer.enrol(["d"]),
+        lambda producer: producer.enroll(["d"]),
         lambda producer: producer.withdraw(["a"]),
         lambda producer: producer.close(1),
     ],
-    ids=["enrol", "withdraw", "close"],
+    ids=["enroll", "withdraw", "close"],
 )
 def test_a_disk_that_is_full_forgets_no_values(
     job: DeployedJob,
@@ -267,7 +267,7 @@ def test_a_disk_that_is_full_forgets_no_values(
     """They were accepted before, and disk space is freed later."""
 
     with open_producer(job, tmp_path / "state", log) as producer:
-        producer.enrol(["a", "b", "c"])
+        producer.enroll(["a", "b", "c"])
         producer.report(1, {"a": 1, "b": 1})
         with monkeypatch.context() as patch:
             for writes in ("add_users", "add_leaving", "put"):
@@ -290,7 +290,7 @@ def test_values_of_an_epoch_that_is_closed_are_not_those_of_the_next(
 ) -> None:
     """Ctrl-C when everything is stored, before the first send."""
     with open_producer(job, tmp_path / "state", log) as producer:
-        producer.enrol(["a", "b"])
+        producer.enroll(["a", "b"])
         producer.report(1, {"a": 1})
         transaction = producer._store.transaction
 
@@ -331,7 +331,7 @@ def test_leaving_writes_a_farewell(job: DeployedJob, log: MemoryLog) -> None:
         producer.leave(3)
     registration, farewell = log.values(Role.PRODUCERS)
     assert b'"last_epoch":3' in farewell
-    assert Registration.from_bytes(registration).enrolment.hex().encode() in farewell
+    assert Registration.from_bytes(registration).enrollment.hex().encode() in farewell
 
 
 def test_randomness_is_cryptographic_unless_injected(job: DeployedJob, log: MemoryLog) -> None:
@@ -342,7 +342,7 @@ def test_randomness_is_cryptographic_unless_injected(job: DeployedJob, log: Memo
 
 def test_a_text_that_is_no_value_is_refused_with_its_user(job: DeployedJob, log: MemoryLog) -> None:
     with open_producer(job, None, log) as producer:
-        producer.enrol(["a", "b"])
+        producer.enroll(["a", "b"])
         with pytest.raises(ProducerError, match="user 'b': value 'red' is not 0 or 1"):
             producer.report(1, {"a": "1", "b": "red"})
         producer.report(1, {"a": "true"})

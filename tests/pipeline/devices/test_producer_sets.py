@@ -34,7 +34,7 @@ def producer(log: MemoryLog) -> Iterator[Producer]:
     job = deploy_job(parse_job(JOB), deployed_at=0)
     driver = MemoryDriver(log)
     with Producer(job, None, name="till", transport=driver, generators=generators) as made:
-        made.enrol(["ann", "bob"])
+        made.enroll(["ann", "bob"])
         yield made
 
 

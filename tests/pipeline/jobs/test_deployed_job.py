@@ -56,7 +56,7 @@ def test_devices_and_servers_work_from_the_record_alone() -> None:
     assert job.law == make_job(VALUES).calibrate()
     assert job.guarantee.epsilon <= 1
     randomizer, rng = job.randomizer(), seeded_generator(1)
-    randomizer.enrol(100, rng)
+    randomizer.enroll(100, rng)
     aggregator = job.aggregator()
     aggregator.add(4, written_out(randomizer.report(4, np.ones(100, np.int8), None, rng)), None)
     assert job.aggregator_from_bytes(aggregator.to_bytes()).to_bytes() == aggregator.to_bytes()

@@ -99,7 +99,7 @@ def test_the_json_of_a_job_makes_the_same_job(text: str) -> None:
     assert make_job(job.to_json()) == job
 
 
-def test_an_epoch_lies_whole_in_one_partition_and_neighbours_in_others() -> None:
+def test_an_epoch_lies_whole_in_one_partition_and_neighbors_in_others() -> None:
     job = parse_job(SHORT)
     assert [job.topics.partition_of(epoch) for epoch in range(1, 6)] == [1, 2, 3, 0, 1]
     assert job.topic(Role.REPORTS) == "students.reports"

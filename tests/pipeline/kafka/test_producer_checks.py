@@ -63,11 +63,11 @@ class CountingCluster(MemoryCluster):
 class Folder:
     def __init__(self, name: str, cluster: MemoryCluster) -> None:
         self.name, self.job, self.cluster = name, JOB, cluster
-        self.enrolment = name.encode().ljust(16, b".")
+        self.enrollment = name.encode().ljust(16, b".")
         self.facts: dict[str, int] = {}
         self.store, self.closed_epoch = self, 0
         self.before: Mapping[Place, int] = {}
-        record = Registration(JOB.deployment, name, self.enrolment, 1)
+        record = Registration(JOB.deployment, name, self.enrollment, 1)
         cluster.append(JOB.topic(Role.PRODUCERS), record.to_bytes())
 
     def fact(self, name: str) -> int | None:
@@ -155,7 +155,7 @@ def test_what_was_decided_after_a_start_is_found_by_the_next_one() -> None:
 
 
 def sent(cluster: MemoryCluster, folder: Folder, epoch: int) -> None:
-    said = Punctuation(JOB.fingerprint, JOB.deployment, folder.enrolment, epoch, 0, 1, 1, bytes(8))
+    said = Punctuation(JOB.fingerprint, JOB.deployment, folder.enrollment, epoch, 0, 1, 1, bytes(8))
     cluster.append(JOB.topic(Role.REPORTS), encode_punctuation(said))
 
 

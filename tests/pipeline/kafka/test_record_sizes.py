@@ -51,7 +51,7 @@ def written_by(job: DeployedJob) -> tuple[DeployedJob, KeepingLog]:
         cluster.job, None, name="one", transport=MemoryDriver(log), generators=generators
     )
     users = max(USERS, job.shuffle.minimum)
-    producer.enrol([str(number) for number in range(users)])
+    producer.enroll([str(number) for number in range(users)])
     for epoch in (1, 2):
         held = np.full((users, *job.domain.shape), job.domain.size - 1, np.int64)
         producer.report_all(epoch, held)

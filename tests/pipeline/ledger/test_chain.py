@@ -319,7 +319,7 @@ def test_no_more_were_there_throughout_than_is_said_whoever_is_away() -> None:
     assert exact > 150, "and often no fewer either"
 
 
-def test_who_enrols_meanwhile_was_not_there_from_the_first_window_on() -> None:
+def test_who_enrolls_meanwhile_was_not_there_from_the_first_window_on() -> None:
     found = Presence()
     assert (found.windows, found.devices, found.producers, found.other_producers) == (0, 0, 0, 0)
     found.take(manifest([True, False], [50], 49))

@@ -45,7 +45,7 @@ def test_a_producer_that_registers_late_is_in_after_all(story: Story, tmp_path: 
     assert not story.world.manifests()
 
     early = story.redrive()
-    assert (early.fed_back, early.kept) == ({}, {"enrolment is still not registered": sent})
+    assert (early.fed_back, early.kept) == ({}, {"enrollment is still not registered": sent})
     story.register()
     planned = story.redrive(dry_run=True)
     before = [story.world.log.end(Role.REPORTS, partition) for partition in range(2)]

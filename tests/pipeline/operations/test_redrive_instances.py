@@ -66,7 +66,7 @@ def test_a_producer_that_registers_late_is_in_with_all_its_parts(
     if not sealed:
         # Only the stage determines the sender of a sealed batch.
         early = story.redrive()
-        assert early.kept == {"enrolment is still not registered": sent}
+        assert early.kept == {"enrollment is still not registered": sent}
         assert not early.fed_back
     story.register()
     planned = story.redrive(dry_run=True)

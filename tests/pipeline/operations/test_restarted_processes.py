@@ -20,7 +20,7 @@ from dpstream.pipeline.operations.restarted_processes import (
     ProcessError,
     RestartedProcesses,
 )
-from dpstream.pipeline.operations.signals import STOPPING, SignalledError, Signals
+from dpstream.pipeline.operations.signals import STOPPING, SignaledError, Signals
 from tests.support.ended import still_running
 
 ROOT = Path(__file__).parents[3]
@@ -174,7 +174,7 @@ def test_signals_are_noted_and_stop_nothing_by_themselves(request: pytest.Fixtur
         assert not signals.hurry()
         os.kill(os.getpid(), signal.SIGINT)
         assert signals.hurry()
-        with pytest.raises(SignalledError, match="stopped by SIGTERM"):
+        with pytest.raises(SignaledError, match="stopped by SIGTERM"):
             signals.check()
     assert [signal.getsignal(number) for number in STOPPING] == before
 

@@ -94,7 +94,7 @@ def status_of(problems: Sequence[str] = (), phase: Phase = Phase.RUNNING) -> Job
         last_epoch=12,
         published=None,
         stages=(shuffle, *others),
-        dead_letters={"enrolment": 2},
+        dead_letters={"enrollment": 2},
         problems=tuple(problems),
         phase=phase,
         windows={"released": 3, "too small": 1, "empty": 0},

@@ -18,7 +18,7 @@ from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.operations.up.outcome import Outcome, Row, summary
 from dpstream.pipeline.operations.up.screen import Screen, ScreenState, line_of
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
-from dpstream.randomizers.labelled_examples import packed_examples
+from dpstream.randomizers.labeled_examples import packed_examples
 from dpstream.topics.manifests import Fate
 from dpstream.topics.names import Role
 from tests.support.small_run import EPOCHS, USERS, run_small_job

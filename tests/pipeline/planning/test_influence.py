@@ -32,7 +32,7 @@ def test_no_liar_moves_an_estimate_further(protocol: str) -> None:
     assert allowed is not None
     assert allowed > 1
     devices, users, rng = job.randomizer(), 4_000, seeded_generator(2)
-    devices.enrol(users, rng)
+    devices.enroll(users, rng)
     honest, moved = job.aggregator(), 0.0
     words_of = {}
     for epoch in range(1, 9):
@@ -83,7 +83,7 @@ def test_a_plan_says_that_devices_may_be_invented() -> None:
 def test_a_thousand_reports_of_one_device_move_an_estimate_no_further_than_plan_says() -> None:
     rng, devices = seeded_generator(4), 3_000
     population = JOB.randomizer()
-    population.enrol(devices, rng)
+    population.enroll(devices, rng)
     honest = {}
     for epoch in (1, 2):
         words = written_out(population.report(epoch, np.zeros(devices, np.int8), None, rng))
@@ -94,12 +94,12 @@ def test_a_thousand_reports_of_one_device_move_an_estimate_no_further_than_plan_
         world = DeviceWorld(JOB)
         for epoch in (1, 2):
             world.at(epoch, 10)
-            sent = [Sent(n, [word], enrols=epoch == 1) for n, word in enumerate(honest[epoch])]
+            sent = [Sent(n, [word], enrolls=epoch == 1) for n, word in enumerate(honest[epoch])]
             world.collect(epoch, sent)
             silent = range(len(honest[epoch]), devices)
-            world.collect(epoch, [Sent(n, [], enrols=epoch == 1) for n in silent] or sent[:1])
+            world.collect(epoch, [Sent(n, [], enrolls=epoch == 1) for n in silent] or sent[:1])
             for lie in range(lies // 100):
-                world.collect(epoch, [Sent(9_999, [1 + lie % 2], enrols=epoch == 1)] * 100)
+                world.collect(epoch, [Sent(9_999, [1 + lie % 2], enrolls=epoch == 1)] * 100)
         finish(world, 2)
         estimate = world.published()[2].estimate
         assert isinstance(estimate, Estimate)

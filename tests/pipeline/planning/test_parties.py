@@ -58,7 +58,7 @@ def test_every_protocol_has_a_row_for_every_party(name: str) -> None:
         for each in rows:
             assert each.sees
             assert each.assumes
-            assert (each.epsilon is None) == (each.whole_epsilon is None) == (not each.neighbours)
+            assert (each.epsilon is None) == (each.whole_epsilon is None) == (not each.neighbors)
             if each.epsilon is not None and each.whole_epsilon is not None:
                 # A constant value may lose less than its claim.
                 assert each.whole_epsilon >= each.epsilon > 0 or each.unit == "value"
@@ -150,8 +150,8 @@ def test_a_crowd_is_seen_by_the_stage() -> None:
     )
     rows = rows_of(job)
     assert "the crowd it is of" in rows["shuffle operator"].sees
-    assert "one and the same crowd" in rows["shuffle operator"].neighbours
-    assert "in any two crowds" in rows["analyst"].neighbours
+    assert "one and the same crowd" in rows["shuffle operator"].neighbors
+    assert "in any two crowds" in rows["analyst"].neighbors
 
 
 def test_instances_see_a_part() -> None:

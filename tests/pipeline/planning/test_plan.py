@@ -90,7 +90,7 @@ def test_a_device_sends_what_was_announced() -> None:
     expected = plan(planned, users=devices)
     rng = seeded_generator(3)
     randomizer = planned.protocol_entry.randomizer(planned.calibrate())
-    randomizer.enrol(devices, rng)
+    randomizer.enroll(devices, rng)
     values = np.zeros(devices, np.int8)
     sent = [len(written_out(randomizer.report(epoch, values, None, rng))) for epoch in range(1, 13)]
     for epoch, reports in zip(expected.epochs, sent, strict=True):

@@ -67,7 +67,7 @@ def test_what_is_missed_is_as_forecast(law: ShuffledCountsLaw) -> None:
     # From a job over Booleans, as are all earlier examples.
     asked = entry.examples[0].parameters
     devices, aggregator = entry.randomizer(law), entry.aggregation.make(law, asked)
-    devices.enrol(USERS, rng)
+    devices.enroll(USERS, rng)
     attendance = Attendance.constant(EPOCHS, USERS)
     found = []
     for epoch, now in enumerate(values, 1):

@@ -25,7 +25,7 @@ from dpstream.pipeline.recording.replay.replay_plan import Wanted, plan_replay
 from dpstream.pipeline.recording.replay.sources import ReplaySource
 from dpstream.pipeline.recording.replay.writer import ReplayWriter
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
-from dpstream.randomizers.labelled_examples import packed_examples
+from dpstream.randomizers.labeled_examples import packed_examples
 from dpstream.topics.chunks import Chunk, decode_chunk, encode_chunk
 from dpstream.topics.manifests import Fate
 from dpstream.topics.models import ModelRecord
@@ -306,7 +306,7 @@ def test_a_replay_learns_the_same_models(tested: bool, tmp_path: Path) -> None:
     live = LiveRun.of(job, epochs=7, small={3}, silent={4})
     expected = models(live.job, live.log)
     assert sorted(expected) == [1, 2, 3, 4, 5, 6, 7]
-    assert expected[2] == expected[3] == expected[4], "nothing was learnt of what was withheld"
+    assert expected[2] == expected[3] == expected[4], "nothing was learned of what was withheld"
     assert len(set(expected.values())) == 5
     for source in (live.source, live.record(tmp_path / "recording")):
         deployed, log, results = replayed(source)

@@ -57,7 +57,7 @@ def run_to(job: DeployedJob, folder: Path, last_epoch: int, first_epoch: int = 1
         first_epoch=first_epoch,
         generators=generators,
     )
-    producer.enrol(change_log.users)
+    producer.enroll(change_log.users)
     for epoch, values in enumerate(change_log.values_by_epoch(), 1):
         if not first_epoch <= epoch <= last_epoch:
             continue

@@ -152,7 +152,7 @@ def test_csv_is_byte_for_byte_what_the_command_prints(
     assert part == header + b"".join(line for line in lines if line.startswith(b"2,"))
 
 
-async def test_the_truth_is_labelled_wherever_it_is(cluster: MemoryCluster, tmp_path: Path) -> None:
+async def test_the_truth_is_labeled_wherever_it_is(cluster: MemoryCluster, tmp_path: Path) -> None:
     changes = tmp_path / "modes.csv"
     changes.write_text("user,epoch,value\na,1,walk\nb,1,car\nb,2,walk\n")
 

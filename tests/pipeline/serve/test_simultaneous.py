@@ -49,7 +49,7 @@ def estimates_of_run(
     law: FutureRandLaw, run: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     devices, rng = FutureRand(law), seeded_generator(121, run)
-    devices.enrol(USERS, rng)
+    devices.enroll(USERS, rng)
     aggregator, attendance = FutureRandAggregator(law), Attendance.constant(EPOCHS, USERS)
     rows, truth = [], []
     for epoch in range(1, EPOCHS + 1):

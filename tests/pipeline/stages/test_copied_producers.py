@@ -37,7 +37,7 @@ def job() -> DeployedJob:
 def copies(deployed: DeployedJob, folder: Path) -> MemoryLog:
     log = MemoryLog()
     first = Producer(deployed, folder / "a", name="gateway", transport=MemoryDriver(log))
-    first.enrol([f"user {number}" for number in range(CELLS)])
+    first.enroll([f"user {number}" for number in range(CELLS)])
     first.shut()
     shutil.copytree(folder / "a", folder / "b")
     return log
@@ -48,7 +48,7 @@ def sent_by(
 ) -> list[bytes]:
     own = MemoryLog()
     with Producer(deployed, folder, name="gateway", transport=MemoryDriver(own)) as producer:
-        producer.enrol([f"newcomer {number}" for number in range(newcomers)])
+        producer.enroll([f"newcomer {number}" for number in range(newcomers)])
         producer.report(1, cells_of_users)
         producer.close(1)
     return own.values(Role.REPORTS)

@@ -22,7 +22,7 @@ class Run(SimulatedCluster):
         self.producer = Producer(
             job, None, name="p", transport=MemoryDriver(self.log), generators=generators
         )
-        self.producer.enrol(["ann", "bob"])
+        self.producer.enroll(["ann", "bob"])
         self.produce(range(1, 5))
         self.settle()
 

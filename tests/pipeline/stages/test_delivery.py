@@ -310,7 +310,7 @@ def test_what_cannot_be_admitted_goes_to_the_dead_letters(folder: Path) -> None:
         "oversized": batch + bytes(300_000),
         "fingerprint": encode_batch(replace(good, fingerprint=bytes(16))),
         "deployment": encode_batch(replace(good, deployment=bytes(16))),
-        "enrolment": encode_batch(replace(good, enrolment=bytes(16))),
+        "enrollment": encode_batch(replace(good, enrollment=bytes(16))),
         "epoch": encode_batch(replace(good, epoch=2)),
         "protocol": encode_batch(replace(good, words=Words(np.full((1, 1), 99, "<u2")))),
     }
@@ -495,14 +495,14 @@ def test_raw_records_of_finished_windows_are_deleted_whoever_finished_them(folde
     world.shut()
 
 
-def hostile_records(job: DeployedJob, enrolment: bytes) -> dict[str, bytes]:
+def hostile_records(job: DeployedJob, enrollment: bytes) -> dict[str, bytes]:
     billions = Words(np.array([[0], [1]], "<u2"), np.full(2, 2**32 - 1, "<u4"))
     return {
         "more reports than a producer can have devices": encode_batch(
-            Batch(job.fingerprint, job.deployment, bytes(16), enrolment, 1, billions)
+            Batch(job.fingerprint, job.deployment, bytes(16), enrollment, 1, billions)
         ),
         "more devices than a manifest can tell": encode_punctuation(
-            Punctuation(job.fingerprint, job.deployment, enrolment, 1, 0, 2**40, 2**40, bytes(8))
+            Punctuation(job.fingerprint, job.deployment, enrollment, 1, 0, 2**40, 2**40, bytes(8))
         ),
     }
 
@@ -510,8 +510,8 @@ def hostile_records(job: DeployedJob, enrolment: bytes) -> dict[str, bytes]:
 @pytest.mark.parametrize("what", hostile_records(deployed(*FUTURE_RAND), bytes(16)))
 def test_a_producer_that_promises_too_much_stops_nobody(folder: Path, what: str) -> None:
     world = World(deployed(*CELLS), folder, own_cells(30, EPOCHS))
-    enrolment = world.producer("south").enrolment
-    hostile = hostile_records(world.job, enrolment)[what]
+    enrollment = world.producer("south").enrollment
+    hostile = hostile_records(world.job, enrollment)[what]
     world.log.append(Append(Role.REPORTS, 1, hostile))
     world.close_all(1)
     world.settle()
@@ -527,9 +527,9 @@ def test_a_producer_that_promises_too_much_stops_nobody(folder: Path, what: str)
 def test_the_first_registration_of_a_name_counts() -> None:
     roster = Roster(deployed(*CELLS))
     first, second = bytes([1] * 16), bytes([2] * 16)
-    for name, enrolment in (("north", first), ("north", second), ("south", first)):
-        roster.apply(LogRecord(0, Registration(DEPLOYMENT, name, enrolment, 1).to_bytes()))
-    assert [(producer.name, producer.enrolment) for producer in roster] == [("north", first)]
+    for name, enrollment in (("north", first), ("north", second), ("south", first)):
+        roster.apply(LogRecord(0, Registration(DEPLOYMENT, name, enrollment, 1).to_bytes()))
+    assert [(producer.name, producer.enrollment) for producer in roster] == [("north", first)]
     assert roster.find(second) is None
 
 
@@ -537,8 +537,8 @@ def test_registrations_end_where_a_manifest_is_full(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("dpstream.pipeline.jobs.roster.PRODUCERS_MAX", 3)
     roster = Roster(deployed(*CELLS))
     for number in range(4):
-        enrolment = number.to_bytes(16, "big")
-        roster.apply(LogRecord(0, Registration(DEPLOYMENT, f"{number}", enrolment, 1).to_bytes()))
+        enrollment = number.to_bytes(16, "big")
+        roster.apply(LogRecord(0, Registration(DEPLOYMENT, f"{number}", enrollment, 1).to_bytes()))
     assert [producer.name for producer in roster] == ["0", "1", "2"]
     assert roster.find(number.to_bytes(16, "big")) is None
 

@@ -39,9 +39,9 @@ PRIVATE_KEYS = tuple(X25519PrivateKey.from_private_bytes(bytes([n]) * 32) for n 
 SEALED_JOB = device_job(private_keys=PRIVATE_KEYS)
 
 
-def ones(devices: Sequence[int], *, enrols: bool = False) -> list[Sent]:
+def ones(devices: Sequence[int], *, enrolls: bool = False) -> list[Sent]:
     """Return reports of a 1 of order 0, which is due at every epoch."""
-    return [Sent(device, [1], enrols) for device in devices]
+    return [Sent(device, [1], enrolls) for device in devices]
 
 
 @pytest.mark.parametrize("value", [b"", b"[]", b"7", b'{"stage": 1}', b"\xff", DEEP])
@@ -55,7 +55,7 @@ def story(world: DeviceWorld, rng: random.Random) -> None:
     """Send two epochs of 30 devices, all of it several times, in random order and batches."""
     for epoch in (1, 2):
         world.at(epoch, 50)
-        sent = [Sent(device, [device % 2], enrols=epoch == 1) for device in range(30)]
+        sent = [Sent(device, [device % 2], enrolls=epoch == 1) for device in range(30)]
         copies = [each for each in sent for _ in range(rng.randrange(1, 5))]
         rng.shuffle(copies)
         while copies:
@@ -77,7 +77,7 @@ def undisturbed() -> dict[int, bytes]:
     world = DeviceWorld(JOB)
     for epoch in (1, 2):
         world.at(epoch, 50)
-        world.collect(epoch, [Sent(each, [each % 2], enrols=epoch == 1) for each in range(30)])
+        world.collect(epoch, [Sent(each, [each % 2], enrolls=epoch == 1) for each in range(30)])
     world.at(3, 1)
     world.settle()
     world.at(3, GRACE + 2)
@@ -132,7 +132,7 @@ def test_two_owners_in_every_interleaving() -> None:
         world = DeviceWorld(JOB)
         for epoch in (1, 2):
             world.at(epoch, 50)
-            world.collect(epoch, ones(range(5), enrols=epoch == 1))
+            world.collect(epoch, ones(range(5), enrolls=epoch == 1))
         return world
 
     nows = (200.0, 201.0, 201.0 + GRACE, 202.0 + GRACE)
@@ -168,13 +168,13 @@ def test_a_report_that_differs_under_one_tag_is_the_first_in_the_log() -> None:
     for first, second in itertools.permutations((0, 1)):
         world = DeviceWorld(JOB)
         world.at(1, 10)
-        world.collect(1, ones([1, 2], enrols=True))
+        world.collect(1, ones([1, 2], enrolls=True))
         world.collect(1, [Sent(3, [first])])
         world.collect(1, [Sent(3, [second])] * 1000)
         finish(world, 1)
         reference = DeviceWorld(JOB)
         reference.at(1, 10)
-        reference.collect(1, [*ones([1, 2], enrols=True), Sent(3, [first])])
+        reference.collect(1, [*ones([1, 2], enrolls=True), Sent(3, [first])])
         finish(reference, 1)
         assert world.integers() == reference.integers()
         assert world.manifests()[1].contributors == 3
@@ -187,7 +187,7 @@ def test_reports_that_came_twice_contradict_nothing() -> None:
     world = DeviceWorld(JOB)
     world.at(1, 10)
     for _ in range(3):
-        world.collect(1, ones([1, 2, 3], enrols=True))
+        world.collect(1, ones([1, 2, 3], enrolls=True))
     finish(world, 1)
     counts = world.worker("shuffle").stage.counts  # type: ignore[attr-defined]
     assert counts["contradicting_reports"] == 0
@@ -203,7 +203,7 @@ def finish(world: DeviceWorld, epoch: int) -> None:
 def test_a_window_closes_with_the_grace_period_by_the_brokers_clock() -> None:
     world = DeviceWorld(JOB)
     world.at(1, 99)
-    world.collect(1, ones(range(3), enrols=True))
+    world.collect(1, ones(range(3), enrolls=True))
     world.settle()
     world.at(2, 0)
     world.settle()
@@ -225,7 +225,7 @@ def test_a_window_closes_when_all_collectors_alive_take_no_more() -> None:
     world.at(1, 50)
     world.beat(1)
     world.beat(2)
-    world.collect(1, ones(range(3), enrols=True))
+    world.collect(1, ones(range(3), enrolls=True))
     world.at(2, 5)
     world.beat(1)
     world.beat(2)
@@ -245,7 +245,7 @@ def test_a_collector_that_is_gone_or_has_stopped_is_not_waited_for() -> None:
         world.at(1, 60)
         world.beat(1)
         world.beat(2)
-        world.collect(1, ones(range(3), enrols=True))
+        world.collect(1, ones(range(3), enrolls=True))
         leaves(world)
         world.at(2, 1)
         world.beat(1)
@@ -257,7 +257,7 @@ def test_a_collector_that_is_gone_or_has_stopped_is_not_waited_for() -> None:
 def test_a_collector_that_has_just_come_is_waited_for() -> None:
     world = DeviceWorld(JOB)
     world.at(2, 1)
-    world.collect(1, ones(range(3), enrols=True))
+    world.collect(1, ones(range(3), enrolls=True))
     world.beat(1)
     world.settle()
     world.watermark(1, 1)
@@ -270,7 +270,7 @@ def test_a_watermark_before_the_epoch_is_over_closes_nothing() -> None:
     world = DeviceWorld(JOB)
     world.at(1, 50)
     world.beat(1)
-    world.collect(1, ones(range(3), enrols=True))
+    world.collect(1, ones(range(3), enrolls=True))
     world.watermark(1, 1)
     world.settle()
     assert 1 not in world.manifests()
@@ -297,7 +297,7 @@ def test_after_a_silence_longer_than_windows_run_ahead_reports_are_taken_again(
         world.now += GRACE / 2
     epoch = int(world.now // EPOCH) + 1
     assert epoch < 25
-    world.collect(epoch, ones(range(3), enrols=True))
+    world.collect(epoch, ones(range(3), enrolls=True))
     finish(world, epoch)
     assert world.manifests()[epoch].contributors == 3
 
@@ -305,7 +305,7 @@ def test_after_a_silence_longer_than_windows_run_ahead_reports_are_taken_again(
 def test_too_few_devices_are_never_released() -> None:
     world = DeviceWorld(JOB)
     world.at(1, 10)
-    world.collect(1, [*ones([1], enrols=True)] * 50)
+    world.collect(1, [*ones([1], enrolls=True)] * 50)
     finish(world, 1)
     assert world.manifests()[1].fate is Fate.TOO_SMALL
     assert world.manifests()[1].contributors == 1
@@ -324,18 +324,18 @@ def test_population_is_of_those_who_enrolled_in_the_horizon_up_to_the_epoch() ->
     )
     world = DeviceWorld(job)
     world.at(2, 10)
-    world.collect(1, [*ones(range(5), enrols=True), *ones(range(3), enrols=True)])
+    world.collect(1, [*ones(range(5), enrolls=True), *ones(range(3), enrolls=True)])
     world.collect(2, ones([1, 2]))
-    world.collect(2, ones([8, 9], enrols=True))
+    world.collect(2, ones([8, 9], enrolls=True))
     finish(world, 2)
     world.at(3, 90)
-    world.collect(3, ones([1, 2], enrols=True))
+    world.collect(3, ones([1, 2], enrolls=True))
     finish(world, 3)
     found = {e: (m.contributors, m.population) for e, m in world.manifests().items()}
     assert found == {1: (5, 5), 2: (4, 7), 3: (2, 2)}
 
 
-def test_who_never_enrols_counts_no_less() -> None:
+def test_who_never_enrolls_counts_no_less() -> None:
     world = DeviceWorld(JOB)
     world.at(1, 10)
     world.collect(1, ones(range(7)))
@@ -346,7 +346,7 @@ def test_who_never_enrols_counts_no_less() -> None:
 def test_a_device_that_sends_what_nobody_has_spoils_no_other_report() -> None:
     world = DeviceWorld(JOB)
     world.at(1, 10)
-    world.collect(1, [Sent(9, [200]), *ones(range(3), enrols=True), Sent(8, [77]), Sent(7, [])])
+    world.collect(1, [Sent(9, [200]), *ones(range(3), enrolls=True), Sent(8, [77]), Sent(7, [])])
     too_many = world.row(1, Sent(6, [1]))[:8] + b"\xff\xff\1"
     unused = world.row(1, Sent(5, [1]))[:8] + b"\0\0\1"
     world.write_batch(1, [too_many, *(world.row(1, each) for each in ones([3])), unused])
@@ -473,12 +473,12 @@ def test_all_protocols_that_devices_run(protocol: str, parameters: dict[str, obj
     rng, devices, sent = seeded_generator(3), 120, []
     for number in range(devices):
         device = job.randomizer()
-        device.enrol(1, rng)
+        device.enroll(1, rng)
         shape = (1, *job.domain.shape)
         reported = device.report(1, np.ones(shape, np.int64), None, rng)
         words = written_out(reported)
         assert len(words) <= job.content_form.slots
-        sent.append(Sent(number, words[:, 0].tolist(), enrols=True))
+        sent.append(Sent(number, words[:, 0].tolist(), enrolls=True))
     world = DeviceWorld(job)
     world.at(1, 10)
     for start in range(0, devices, 40):

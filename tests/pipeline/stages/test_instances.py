@@ -147,7 +147,7 @@ def test_the_first_instance_gets_nothing_before_the_others_have_acknowledged_the
     job = deployed(3)
     world = begun(job, folder)
     producer = world.producer("north")
-    producer.enrol(list(world.values["north"][1]))
+    producer.enroll(list(world.values["north"][1]))
     for epoch in (1, 2):
         producer.report(epoch, world.values["north"][epoch])
         # Drawn and stored; it dies before the first send.
@@ -208,7 +208,7 @@ def test_of_copies_of_a_folder_all_parts_are_of_the_same_drawing(tmp_path: Path)
     log = MemoryLog()
     values = {f"user{cell}": cell for cell in range(CELLS)}
     with Producer(job, tmp_path / "a", name="gateway", transport=MemoryDriver(log)) as first:
-        first.enrol(list(values))
+        first.enroll(list(values))
     shutil.copytree(tmp_path / "a", tmp_path / "b")
     sent: list[dict[Role, list[bytes]]] = []
     for name in "ab":
@@ -270,11 +270,11 @@ def test_an_instance_takes_nothing_of_whom_nobody_has_registered(folder: Path) -
     world = begun(job, folder)
     world.close_epoch("north", 1)
     records = world.log.values(Role.REPORTS_2, 1)
-    stranger = encode_punctuation(replace(decode_punctuation(records[-1]), enrolment=bytes(16)))
+    stranger = encode_punctuation(replace(decode_punctuation(records[-1]), enrollment=bytes(16)))
     worker = world.worker("instance-2")
     worker.run(worker.stage.record(1, len(records), stranger, 0.0))
     (letter,) = worker.driver.pending
-    assert DeadLetter.from_record(letter.value, letter.headers).reason is Reason.ENROLMENT
+    assert DeadLetter.from_record(letter.value, letter.headers).reason is Reason.ENROLLMENT
     world.shut()
 
 
@@ -325,7 +325,7 @@ def test_no_instance_sees_how_many_messages_there_are() -> None:
                 transport=MemoryDriver(log),
                 generators=partial(_seeded, seed),
             ) as producer:
-                producer.enrol([f"{number}" for number in range(devices)])
+                producer.enroll([f"{number}" for number in range(devices)])
                 producer.report_all(1, np.resize(np.array(held), (devices, 1)))
                 producer.close(1)
             shapes.add(tuple(tuple(map(len, log.values(role, 1))) for role in job.route.reports))

@@ -11,7 +11,7 @@ from dpstream.pipeline.actions import Append
 from dpstream.pipeline.devices.producer import ModelMissingError, Producer, ProducerError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
-from dpstream.randomizers.labelled_examples import packed_examples
+from dpstream.randomizers.labeled_examples import packed_examples
 from dpstream.randomizers.ldp_sgd import LdpSgd
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.batches import Punctuation, decode_punctuation
@@ -142,7 +142,7 @@ def test_an_epoch_is_drawn_after_its_model(folder: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(LdpSgd, "take_model", lambda self, model: taken.append(float(model[0])))
     job, log = deployed(), MemoryLog()
     with opened(job, log, folder / "state") as producer:
-        producer.enrol(list(some(3)))
+        producer.enroll(list(some(3)))
         producer.report(1, some(3))
         producer.close(1)
         assert not producer.ready(2)
@@ -188,7 +188,7 @@ def test_the_first_epoch_that_anybody_reports_needs_no_model(
         opened(job, log, folder / "second", name="later", first_epoch=4) as second,
     ):
         for producer in (first, second):
-            producer.enrol(list(some(3)))
+            producer.enroll(list(some(3)))
         # A producer that starts later waits for the model of the earlier ones.
         assert first.ready(3)
         assert not second.ready(4)
@@ -207,7 +207,7 @@ def test_groups_take_turns_and_those_that_are_not_at_turn_punctuate(folder: Path
     for epoch in range(1, EPOCHS + 1):
         # After reopening, devices stay in their groups.
         with opened(job, log, folder / "state") as producer:
-            producer.enrol(list(some(11)))
+            producer.enroll(list(some(11)))
             producer.report(epoch, some(11))
             producer.close(epoch)
     found = punctuations(log)
@@ -219,7 +219,7 @@ def test_groups_take_turns_and_those_that_are_not_at_turn_punctuate(folder: Path
 def test_a_producer_stays_in_its_group(folder: Path) -> None:
     job, log = deployed(groups=3), MemoryLog()
     with opened(job, log, folder / "state", group=1) as producer:
-        producer.enrol(list(some(5)))
+        producer.enroll(list(some(5)))
     with pytest.raises(ProducerError, match="has begun in another group than 2, and stays in it"):
         opened(job, log, folder / "state", group=2)
     with opened(job, log, folder / "state") as producer:
@@ -230,7 +230,7 @@ def test_a_producer_stays_in_its_group(folder: Path) -> None:
 
 def test_examples_that_are_none_are_refused() -> None:
     with opened(deployed(), MemoryLog()) as producer:
-        producer.enrol(["a"])
+        producer.enroll(["a"])
         for value, message in (
             ("2 0 0", "class '2' is no whole number from 0 to 1"),
             ("1 0", "1 features, must be 2"),

@@ -67,13 +67,13 @@ class KeepingLog(MemoryLog):
         pass
 
 
-def enrolment(number: int) -> bytes:
+def enrollment(number: int) -> bytes:
     return number.to_bytes(16, "big")
 
 
 def register(job: DeployedJob, log: MemoryLog, producers: int) -> None:
     for number in range(producers):
-        record = Registration(job.deployment, f"p{number}", enrolment(number), 1)
+        record = Registration(job.deployment, f"p{number}", enrollment(number), 1)
         log.append(Append(Role.PRODUCERS, 0, record.to_bytes()))
 
 
@@ -81,9 +81,9 @@ def send(job: DeployedJob, log: MemoryLog, epoch: int, number: int) -> None:
     """Send one report, whose word identifies its producer."""
     identity = job.fingerprint, job.deployment
     words = Words(np.full((1, job.word_form.width), number % 2, job.word_form.dtype))
-    batch = Batch(*identity, batch_id(bytes(8), 0), enrolment(number), epoch, words)
+    batch = Batch(*identity, batch_id(bytes(8), 0), enrollment(number), epoch, words)
     log.append(Append(Role.REPORTS, 0, encode_batch(batch)))
-    said = Punctuation(*identity, enrolment(number), epoch, 1, 1, 500 + 7 * number, bytes(8))
+    said = Punctuation(*identity, enrollment(number), epoch, 1, 1, 500 + 7 * number, bytes(8))
     log.append(Append(Role.REPORTS, 0, encode_punctuation(said)))
 
 

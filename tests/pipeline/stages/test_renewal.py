@@ -166,7 +166,7 @@ def test_everybody_draws_anew_at_the_first_epoch_of_a_horizon() -> None:
     log = MemoryLog()
     users = [f"user {number}" for number in range(USERS)]
     with Producer(deployed(), None, name="gateway", transport=MemoryDriver(log)) as producer:
-        producer.enrol(users)
+        producer.enroll(users)
         seen = [drawn(producer)]
         for epoch in range(1, 3 * HORIZON + 1):
             producer.report_all(epoch, np.ones(USERS, np.int8))
@@ -183,7 +183,7 @@ def test_everybody_draws_anew_at_the_first_epoch_of_a_horizon() -> None:
 def test_a_value_of_1_carried_over_spends_a_change_of_every_horizon() -> None:
     log = MemoryLog()
     with open_producer(deployed(), None, log) as producer:
-        producer.enrol([f"user {number}" for number in range(USERS)])
+        producer.enroll([f"user {number}" for number in range(USERS)])
         for epoch in range(1, 3 * HORIZON + 1):
             producer.report_all(epoch, np.ones(USERS, np.int8))
             producer.close(epoch)
@@ -206,7 +206,7 @@ def test_every_protocol_renews(name: str, tmp_path: Path) -> None:
         (4 * HORIZON + 1, 500, 500),
     ]:  # fmt: skip
         with open_producer(renewing, tmp_path / "state", log) as producer:
-            producer.enrol([f"user {number}" for number in range(enrolled)])
+            producer.enroll([f"user {number}" for number in range(enrolled)])
             if epoch == 2:
                 producer.withdraw([f"user {number}" for number in range(100)])
             shape = (len(producer.users), *renewing.domain.shape)
@@ -222,7 +222,7 @@ def test_every_protocol_renews(name: str, tmp_path: Path) -> None:
 def test_a_new_horizon_once_drawn_is_never_drawn_again(tmp_path: Path) -> None:
     log = MemoryLog()
     producer = open_producer(deployed(), tmp_path / "state", log)
-    producer.enrol([f"user {number}" for number in range(500)])
+    producer.enroll([f"user {number}" for number in range(500)])
     producer.report_all(HORIZON, np.ones(500, np.int8))
     producer.close(HORIZON)
     producer._transport = BrokenTransport()
@@ -250,7 +250,7 @@ def test_a_renewal_that_was_interrupted_did_not_happen(
 
     log = MemoryLog()
     with open_producer(deployed(), tmp_path / "state", log) as producer:
-        producer.enrol(["a", "b", "c"])
+        producer.enroll(["a", "b", "c"])
         producer.withdraw(["b"])
         producer.report(HORIZON, {"a": 1})
         producer.close(HORIZON)
@@ -269,7 +269,7 @@ def test_a_renewal_that_was_interrupted_did_not_happen(
         assert not producer._leaving.any()
     with open_producer(deployed(), tmp_path / "state", log) as producer:
         assert list(producer.users) == ["a", "c"]
-        producer.enrol(["b"])
+        producer.enroll(["b"])
         assert list(producer.users) == ["a", "c", "b"]
 
 
@@ -277,14 +277,14 @@ def test_epochs_left_out_at_the_beginning_of_a_horizon_are_silence() -> None:
     """Changes that others reported in time are not reported again; newcomers had value 0."""
     log = MemoryLog()
     with open_producer(deployed(), None, log) as producer:
-        producer.enrol([f"old {number}" for number in range(200)])
+        producer.enroll([f"old {number}" for number in range(200)])
         producer.report_all(HORIZON, np.ones(200, np.int8))
         producer.close(HORIZON)
         producer.report_all(HORIZON + 2, np.ones(200, np.int8))
         producer.close(HORIZON + 2)
         assert {word % 128 // 2 for word in batches(log)[HORIZON + 2]} == {1}
         before = len(producer.users)
-        producer.enrol([f"new {number}" for number in range(200)])
+        producer.enroll([f"new {number}" for number in range(200)])
         producer.report_all(2 * HORIZON + 2, np.ones(400, np.int8))
         producer.close(2 * HORIZON + 2)
         words = np.array(batches(log)[2 * HORIZON + 2])
@@ -329,7 +329,7 @@ def estimates(
         present: dict[str, int] = {}
         for group, by_epoch in values_of.items():
             if epoch == enrolled.get(group, 1):
-                producer.enrol(users[group])
+                producer.enroll(users[group])
             if epoch == withdrawn.get(group):
                 producer.withdraw(users[group])
             gone = epoch >= withdrawn.get(group, last_epoch + 1)
@@ -368,7 +368,7 @@ def test_estimates_of_three_horizons_are_unbiased() -> None:
 
 
 @pytest.mark.parametrize("epoch", [3, 6])
-def test_devices_enrol_at_any_epoch_of_a_running_horizon(epoch: int) -> None:
+def test_devices_enroll_at_any_epoch_of_a_running_horizon(epoch: int) -> None:
     always = np.ones(2 * HORIZON + 1, np.int8)
     records = estimates({"a": always, "b": always}, 2 * HORIZON, enrolled={"b": epoch})
     assert_near(records, [USERS * (1 + (at >= epoch)) for at in range(1, 2 * HORIZON + 1)])
@@ -416,7 +416,7 @@ def test_the_withdrawn_are_present_in_the_share_of_those_who_stay(
     log = MemoryLog()
     users = [f"user {number}" for number in range(10_100)]
     with open_producer(deployed(), tmp_path / "state", log) as producer:
-        producer.enrol(users)
+        producer.enroll(users)
         producer.withdraw(users[100:])
         # Values given for users who leave are ignored.
         producer.report(1, dict.fromkeys(users[100 - present : 5000], 0))
@@ -436,7 +436,7 @@ def test_the_withdrawn_are_present_in_the_share_of_those_who_stay(
 def test_where_nobody_stays_the_withdrawn_are_present() -> None:
     log = MemoryLog()
     with open_producer(deployed(), None, log) as producer:
-        producer.enrol(["thermostat"])
+        producer.enroll(["thermostat"])
         producer.report(1, {"thermostat": 1})
         producer.close(1)
         producer.withdraw(["thermostat"])
@@ -492,7 +492,7 @@ def test_the_guarantee_is_for_a_horizon_and_adds_up() -> None:
 def test_nothing_comes_after_the_last_horizon() -> None:
     counted = deployed().model_copy(update={"horizons": 2})
     with open_producer(counted, None, MemoryLog()) as producer:
-        producer.enrol(["a"])
+        producer.enroll(["a"])
         producer.close(2 * HORIZON)
         with pytest.raises(ProducerError, match="epoch 9 lies after the last epoch of job renewal"):
             producer.close(2 * HORIZON + 1)
@@ -508,7 +508,7 @@ def test_nothing_comes_after_the_last_horizon() -> None:
 def test_words_are_checked_against_the_epoch_of_their_horizon(folder: Path) -> None:
     log = MemoryLog()
     with open_producer(deployed(), None, log) as producer:
-        producer.enrol([f"user {number}" for number in range(100)])
+        producer.enroll([f"user {number}" for number in range(100)])
         for epoch in (3 * HORIZON, 3 * HORIZON + 1):
             producer.report_all(epoch, np.ones(100, np.int8))
             producer.close(epoch)

@@ -150,7 +150,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[DeployedJob, MemoryLo
     cluster = SimulatedCluster(job, generators)
     transport = MemoryDriver(cluster.log)
     producer = Producer(job, None, name="p", transport=transport, generators=generators)
-    producer.enrol(changes.users)
+    producer.enroll(changes.users)
     for epoch, values in enumerate(changes.values_by_epoch(), 1):
         producer.report_all(epoch, values)
         producer.close(epoch)

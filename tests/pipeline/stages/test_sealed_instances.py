@@ -224,7 +224,7 @@ def test_no_instance_sees_how_many_messages_there_are() -> None:
             transport=MemoryDriver(log),
             generators=partial(_seeded, seed),
         ) as producer:
-            producer.enrol([f"{number}" for number in range(3)])
+            producer.enroll([f"{number}" for number in range(3)])
             producer.report_all(1, np.resize(np.array(held), (3, 1)))
             producer.close(1)
         records.add(tuple(tuple(map(len, log.values(role, 1))) for role in job.route.reports))

@@ -201,7 +201,7 @@ def _partials(job: DeployedJob) -> tuple[SimulatedCluster, list[bytes]]:
         transport=MemoryDriver(cluster.log),
         generators=generators,
     )
-    producer.enrol([str(user) for user in range(100)])
+    producer.enroll([str(user) for user in range(100)])
     for epoch in range(1, EPOCHS + 1):
         producer.report_all(epoch, np.ones((100, *job.domain.shape), np.int64))
         producer.close(epoch)
@@ -461,8 +461,8 @@ def test_a_stage_that_passes_on_too_few_shares_learns_no_sum(folder: Path) -> No
     raw = [
         decode_batch(v) for v in world.log.values(Role.REPORTS, 1) if kind_of(v) is RecordType.BATCH
     ]
-    north = world.producer("north").enrolment
-    alone = np.concatenate([each.words.values for each in raw if each.enrolment == north])
+    north = world.producer("north").enrollment
+    alone = np.concatenate([each.words.values for each in raw if each.enrollment == north])
     world.settle(["shuffle"])
     (value,) = world.log.values(Role.SHUFFLED, 1)
     forged = replace(

@@ -46,8 +46,8 @@ class Worker:
         self.log = DecisionLog(self.job)
         timeline = Timeline(self.job, lambda: None)
         self.decision = ShuffleDecision(self.job, self.roster, self.log, timeline)
-        for name, enrolment in producers or (("north", NORTH), ("south", SOUTH)):
-            self.read(Registration(DEPLOYMENT, name, enrolment, 1))
+        for name, enrollment in producers or (("north", NORTH), ("south", SOUTH)):
+            self.read(Registration(DEPLOYMENT, name, enrollment, 1))
 
     def read(self, record: Registration | Farewell | Drain) -> None:
         self.roster.apply(LogRecord(0, record.to_bytes()))
@@ -62,12 +62,12 @@ class Worker:
         return window
 
     def close(
-        self, window: Window, enrolment: bytes, contributors: int = 6, population: int = 9
+        self, window: Window, enrollment: bytes, contributors: int = 6, population: int = 9
     ) -> None:
         fingerprint, epoch = self.job.fingerprint, window.epoch
         window.add(
             Punctuation(
-                fingerprint, DEPLOYMENT, enrolment, epoch, 0, contributors, population, bytes(8)
+                fingerprint, DEPLOYMENT, enrollment, epoch, 0, contributors, population, bytes(8)
             )
         )
 
@@ -124,8 +124,8 @@ def test_a_window_is_abandoned_once_all_whose_records_it_holds_are_retired() -> 
 def test_what_the_log_says_goes_before_what_this_worker_would_decide() -> None:
     worker = Worker()
     window = worker.window()
-    for enrolment in (NORTH, SOUTH):
-        worker.close(window, enrolment)
+    for enrollment in (NORTH, SOUTH):
+        worker.close(window, enrollment)
     worker.append(worker.decision.manifest(window, 5, 0))
     assert worker.decision.event(window, 5, 0.0) is Event.SETTLED
 

@@ -19,7 +19,7 @@ from dpstream.pipeline.stages.environment import temporary_file
 from dpstream.pipeline.stages.multisets import WordMultiset
 from dpstream.pipeline.stages.populations import Population
 from dpstream.pipeline.stages.tagged_contents import TaggedContents
-from dpstream.topics.loose_batches import Enrolments, encode_enrolments, horizon_tag
+from dpstream.topics.loose_batches import Enrollments, encode_enrollments, horizon_tag
 from tests.support.device_world import COLLECTOR_KEY, device_job
 
 TAGS = st.lists(st.sampled_from([*range(5), *((n << 58) + n for n in range(1, 64)), 2**64 - 1]))
@@ -144,8 +144,8 @@ def test_a_population_of_ten_million_devices_is_counted_within_120_mb() -> None:
         tags = (np.arange(start, stop, dtype=np.uint64) + np.uint64(1)) * np.uint64(
             0x9E3779B97F4A7C15
         )
-        record = Enrolments(job.fingerprint, job.deployment, 1, tags)
-        population.apply(LogRecord(0, encode_enrolments(record)))
+        record = Enrollments(job.fingerprint, job.deployment, 1, tags)
+        population.apply(LogRecord(0, encode_enrollments(record)))
     assert population.count(1) == DEVICES
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -154,7 +154,7 @@ def test_a_population_of_ten_million_devices_is_counted_within_120_mb() -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 8), TAGS.filter(bool)), max_size=8), st.integers(1, 60))
-def test_population_counts_the_first_enrolment_of_every_tag(
+def test_population_counts_the_first_enrollment_of_every_tag(
     records: list[tuple[int, list[int]]], limit: int
 ) -> None:
     job = device_job(
@@ -165,8 +165,8 @@ def test_population_counts_the_first_enrolment_of_every_tag(
         population = Population(job)
         first: dict[tuple[int, int], int] = {}
         for epoch, tags in records:
-            record = Enrolments(job.fingerprint, job.deployment, epoch, np.array(tags, np.uint64))
-            population.apply(LogRecord(0, encode_enrolments(record)))
+            record = Enrollments(job.fingerprint, job.deployment, epoch, np.array(tags, np.uint64))
+            population.apply(LogRecord(0, encode_enrollments(record)))
             for tag in tags:
                 first.setdefault((job.epochs.horizon_of(epoch), tag), epoch)
             for asked in range(1, 9):
@@ -180,8 +180,8 @@ def test_population_counts_the_first_enrolment_of_every_tag(
         population.apply(
             LogRecord(
                 0,
-                encode_enrolments(
-                    Enrolments(job.fingerprint, job.deployment, 2, np.array([1], np.uint64))
+                encode_enrollments(
+                    Enrollments(job.fingerprint, job.deployment, 2, np.array([1], np.uint64))
                 ),
             )
         )
@@ -194,9 +194,9 @@ def test_what_is_of_others_is_passed_over() -> None:
     tags = np.array([3], np.uint64)
     for record in (
         b"nonsense",
-        encode_enrolments(Enrolments(bytes(16), job.deployment, 1, tags)),
-        encode_enrolments(Enrolments(job.fingerprint, bytes(16), 1, tags)),
-        encode_enrolments(Enrolments(job.fingerprint, job.deployment, 9, tags)),
+        encode_enrollments(Enrollments(bytes(16), job.deployment, 1, tags)),
+        encode_enrollments(Enrollments(job.fingerprint, bytes(16), 1, tags)),
+        encode_enrollments(Enrollments(job.fingerprint, job.deployment, 9, tags)),
     ):
         population.apply(LogRecord(0, record))
     assert population.count(8) == 0

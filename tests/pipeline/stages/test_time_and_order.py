@@ -142,7 +142,7 @@ def test_retiring_those_who_are_gone_says_that_the_time_has_come(folder: Path) -
     settle(world, HOUR)
     assert sorted(world.manifests()) == [1]
     for name in ("east", "west"):
-        farewell = Farewell(DEPLOYMENT, world.producer(name).enrolment, 1)
+        farewell = Farewell(DEPLOYMENT, world.producer(name).enrollment, 1)
         world.log.append(Append(Role.PRODUCERS, 0, farewell.to_bytes()))
     settle(world)
     assert world.manifests()[2].contributors == 4
@@ -160,7 +160,7 @@ def test_who_ends_all_the_others_gets_no_window_below_the_minimum(folder: Path) 
         world.log.append(Append(Role.PRODUCERS, 0, Drain(DEPLOYMENT, partition, end).to_bytes()))
     settle(world)
     for name in ("south", "east", "west"):
-        farewell = Farewell(DEPLOYMENT, world.producer(name).enrolment, 1)
+        farewell = Farewell(DEPLOYMENT, world.producer(name).enrollment, 1)
         world.log.append(Append(Role.PRODUCERS, 0, farewell.to_bytes()))
     settle(world)
     close(world, 3)
@@ -186,7 +186,7 @@ def test_what_a_producer_sent_ahead_holds_no_floor_once_it_is_retired(folder: Pa
     close(world, 2000, "north")
     settle(world)
     assert heartbeat(world)["open_windows"] == 1
-    farewell = Farewell(DEPLOYMENT, world.producer("north").enrolment, 1)
+    farewell = Farewell(DEPLOYMENT, world.producer("north").enrollment, 1)
     world.log.append(Append(Role.PRODUCERS, 0, farewell.to_bytes()))
     settle(world)
     assert heartbeat(world)["open_windows"] == 0
@@ -364,7 +364,7 @@ def test_a_producer_refuses_an_epoch_that_has_not_begun_before_it_draws(folder: 
         transport=MemoryDriver(log),
         clock=lambda: now,
     ) as producer:
-        producer.enrol(["ann"])
+        producer.enroll(["ann"])
         with pytest.raises(
             ProducerError, match=r"epoch 2 begins at 2023-11-14 23:13:20 UTC, 60 min"
         ):
@@ -413,19 +413,19 @@ def actions_of(driver: MemoryDriver, steps: Steps[object], most: int) -> int:
 
 
 def hostile_record(kind: str, job: DeployedJob, epoch: int, first: int) -> tuple[Role, bytes]:
-    enrolment = bytes([7] * 16)
+    enrollment = bytes([7] * 16)
     match kind:
         case "manifest":
             record = manifest(job, max(epoch, first), first)
             return Role.MANIFESTS, encode_manifest(record)
         case "registration":
-            return Role.PRODUCERS, Registration(DEPLOYMENT, "other", enrolment, epoch).to_bytes()
+            return Role.PRODUCERS, Registration(DEPLOYMENT, "other", enrollment, epoch).to_bytes()
         case "farewell":
-            return Role.PRODUCERS, Farewell(DEPLOYMENT, enrolment, epoch).to_bytes()
+            return Role.PRODUCERS, Farewell(DEPLOYMENT, enrollment, epoch).to_bytes()
         case "drain":
             return Role.PRODUCERS, Drain(DEPLOYMENT, epoch, first).to_bytes()
         case "punctuation":
-            identity = job.fingerprint, DEPLOYMENT, enrolment
+            identity = job.fingerprint, DEPLOYMENT, enrollment
             punctuation = Punctuation(*identity, epoch, 0, 0, 0, bytes(8))
             return Role.REPORTS, encode_punctuation(punctuation)
         case "chunk":

@@ -125,7 +125,7 @@ class Wire:
             generators=lambda purpose, number: seeded_generator(5, len(purpose), number),
             identifiers=lambda: next(numbers).to_bytes(16, "big"),
         ) as producer:
-            producer.enrol([f"user {number}" for number in range(100)])
+            producer.enroll([f"user {number}" for number in range(100)])
             for epoch in range(1, EPOCHS + 1):
                 values = np.zeros(100, np.int64)
                 values[:often] = epoch % 2

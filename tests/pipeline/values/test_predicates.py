@@ -107,7 +107,7 @@ def test_a_producer_takes_values_and_refuses_too_many_items() -> None:
     with Producer(
         deployed, None, name="p", transport=MemoryDriver(run.log), generators=generators
     ) as producer:
-        producer.enrol(["a", "b"])
+        producer.enroll(["a", "b"])
         with pytest.raises(ProducerError, match="user 'a' holds 3 items, job sets allows 2"):
             producer.report(1, {"a": "18"})
         with pytest.raises(ProducerError, match="user 'a' holds 3 items, job sets allows 2"):
@@ -261,7 +261,7 @@ def test_producers_are_told_crowds_and_items() -> None:
         transport=MemoryDriver(log),
         generators=lambda purpose, number: seeded_generator(number),
     )
-    producer.enrol(["ann", "bob", "cid"])
+    producer.enroll(["ann", "bob", "cid"])
     producer.report(1, {"ann": "2.0: dark", "bob": "1.0", "cid": ""})
     producer.close(1)
     batch = decode_batch(log.values(Role.REPORTS, 1)[0])

@@ -77,20 +77,20 @@ def test_a_device_joins_once_and_reports_once_an_epoch(phone: Phone) -> None:
     )
 
 
-def test_the_first_envelope_of_a_horizon_enrols_and_no_other(phone: Phone) -> None:
+def test_the_first_envelope_of_a_horizon_enrolls_and_no_other(phone: Phone) -> None:
     device = phone.joined()
-    enrols, devices = [], set()
+    enrolls, devices = [], set()
     for day in range(6):
         phone.collector.dead = day == 0
         device.report(True)
         phone.wait(DAY)
     for body in bodies(phone)[1:]:
         envelopes = decode_body(body)
-        enrols.append((envelopes.epoch, bool(envelopes.enrols[0])))
+        enrolls.append((envelopes.epoch, bool(envelopes.enrolls[0])))
         devices.add(envelopes.devices.tobytes())
     # The first epoch's envelope is late when the server returns, and still the only one that
     # enrolls: a second such envelope would link their epochs. The second horizon starts at 5.
-    assert enrols == [(1, True), (2, False), (3, False), (4, False), (5, True), (6, False)]
+    assert enrolls == [(1, True), (2, False), (3, False), (4, False), (5, True), (6, False)]
     assert len(devices) == 1
     assert str(device.account().entries[0]) == "job logins, deployment 00000000: 2 x epsilon 1"
 

@@ -95,7 +95,7 @@ class CountedBytes:
 def recorded(protocol: str, law: dict[str, Any], stream: Stream, label: str) -> dict[str, Any]:
     source = CountedBytes(label)
     device = OneDevice(protocol, law)
-    device.enrol(source.read)
+    device.enroll(source.read)
     enrolled, epochs, halfway = [source.taken, device.state()], [], None
     for index, (epoch, value) in enumerate(stream):
         if index == len(stream) // 2:

@@ -68,7 +68,7 @@ class FreshResponse(Devices[FreshResponseLaw]):
             epsilon=self.law.loss,
             delta=0.0,
             unit="stream",
-            neighbours="any two streams of a user's values",
+            neighbors="any two streams of a user's values",
             trust="nobody; which devices exist and when they report is public",
             basis="exact",
         )

@@ -68,7 +68,7 @@ export interface Guarantee {
   delta: number;
   /** "stream": spent once per horizon; "epoch": spent at every reported epoch. */
   unit: 'stream' | 'epoch';
-  neighbours: string;
+  neighbors: string;
   trust: string;
 }
 

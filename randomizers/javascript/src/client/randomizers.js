@@ -22,7 +22,7 @@ const LOADED = {
 export const PROTOCOLS = Object.freeze(Object.keys(LOADED));
 
 /**
- * Return a device of a job that has not drawn yet; call `restore` or `enrol` next.
+ * Return a device of a job that has not drawn yet; call `restore` or `enroll` next.
  *
  * @param {{ job: string, protocol: string, law: any }} statement
  */

@@ -234,7 +234,7 @@ export async function drawn(document, job, epoch, value, limit, read, seal) {
   let device, content;
   try {
     device = await randomizer(statement);
-    if (fresh) device.enrol(read);
+    if (fresh) device.enroll(read);
     else device.restore(member.state);
     content = contentOf(statement, device.report(localEpoch(epochs, epoch), value, read), device);
   } catch {

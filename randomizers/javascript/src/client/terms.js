@@ -51,7 +51,7 @@ function inSentences(told, spent, limit, charges) {
   const enough = charges === null ? 'any number' : `${charges}`;
   sentences.push(
     `Of population ${population}, ${inWords(spent)} is spent and the app allows ${inWords(limit)}. Charges of this size for which there is room: ${enough}.`,
-    `What cannot be told apart: ${guarantee.neighbours}.`,
+    `What cannot be told apart: ${guarantee.neighbors}.`,
     `Who has to be trusted: ${guarantee.trust}.`,
   );
   if (told.seal.length) sentences.push('Collectors cannot read the answers.');

@@ -295,7 +295,7 @@ def test_a_roster_in_the_input_may_stand_at_times_before_the_start() -> None:
     assert seen == Public(dict.fromkeys(range(1, EPOCHS + 1), (2, 2)), 0)
 
 
-def test_a_row_without_a_value_from_epoch_1_on_enrols_nobody() -> None:
+def test_a_row_without_a_value_from_epoch_1_on_enrolls_nobody() -> None:
     """An empty value may mean "no item", which could replace another value."""
     job = job_of("count_min")
     for row in ("zed,1,\n", "zed,1,a\n"):
@@ -313,7 +313,7 @@ def test_a_stranger_is_counted_once_and_never_enrolled(kind: str) -> None:
     assert seen == Public(dict.fromkeys(range(1, 2 * EPOCHS + 1), (3, 3)), 2)
 
 
-def test_a_roster_that_has_grown_enrols_from_the_next_epoch_closed_on(tmp_path: Path) -> None:
+def test_a_roster_that_has_grown_enrolls_from_the_next_epoch_closed_on(tmp_path: Path) -> None:
     job, log = job_of("future_rand"), MemoryLog()
     live(job, [(0.5, "ann,1,1\n")], roster=["ann"], folder=tmp_path, until=1.5, log=log)
     live(job, [(1.6, "")], roster=["ann", "bob"], folder=tmp_path, log=log)
@@ -447,10 +447,10 @@ def test_enrolling_and_withdrawing_in_the_middle_of_a_horizon_shows_when_and_no_
     for value in values_of(kind):
         log = MemoryLog()
         with Producer(job, None, name="p", transport=MemoryDriver(log)) as producer:
-            producer.enrol(["ann", "bob"])
+            producer.enroll(["ann", "bob"])
             for epoch in range(1, EPOCHS + 2):
                 if epoch == 3:
-                    producer.enrol(["zed"])
+                    producer.enroll(["zed"])
                     producer.withdraw(["bob"])
                 producer.report(epoch, dict.fromkeys(producer.users, value))
                 producer.close(epoch)
@@ -465,7 +465,7 @@ def test_a_value_that_cannot_be_used_changes_nothing_of_who_is_present(kind: str
     job, value = job_of(kind), values_of(kind)[0]
     log = MemoryLog()
     with Producer(job, None, name="p", transport=MemoryDriver(log)) as producer:
-        producer.enrol(["ann", "zed"])
+        producer.enroll(["ann", "zed"])
         producer.report(1, {"ann": value, "zed": value})
         with pytest.raises(ProducerError):
             producer.report(1, {"ann": value, "zed": "nonsense"})
@@ -507,7 +507,7 @@ def punctuations(cluster: MemoryCluster, job: str) -> list[tuple[int, int, int]]
 
 
 @every_job
-def test_commands_say_and_publish_the_same_of_neighbours(
+def test_commands_say_and_publish_the_same_of_neighbors(
     dpstream: Commands, cluster: MemoryCluster, tmp_path: Path, kind: str
 ) -> None:
     path, roster = tmp_path / "rows.csv", tmp_path / "roster"

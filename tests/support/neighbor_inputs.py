@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dpstream.pipeline.values.examples import ExampleDomain
 from dpstream.pipeline.values.numeric_values import NumericDomain
 from dpstream.pipeline.values.value_domains import ValueDomain
-from dpstream.randomizers.labelled_examples import FEATURE_UNIT
+from dpstream.randomizers.labeled_examples import FEATURE_UNIT
 from tests.conformance.cases import Case
 from tests.conformance.jobs import LAST_EPOCH, case_job_file
 
@@ -25,7 +25,7 @@ USERS = {
 }
 CHANGED = (USERS["gateway"][-1], USERS["phone-2"][0])
 """Users with other values and rows: one of many behind a gateway, and one alone."""
-NEIGHBOURS = ("reference", "other values", "no row to use")
+NEIGHBORS = ("reference", "other values", "no row to use")
 """Input of these users at every epoch."""
 
 
@@ -50,7 +50,7 @@ def write_inputs(
     sealed: Mapping[str, Any] | None = None,
     instances: int = 1,
 ) -> Inputs:
-    """Write the files of one of `NEIGHBOURS`, with the arguments of `case_job_file`.
+    """Write the files of one of `NEIGHBORS`, with the arguments of `case_job_file`.
 
     Reports are sealed as `sealed` states, with keys of `tests.support.sealing`. `instances` is the
     number of parallel shufflers.

@@ -104,8 +104,8 @@ class Run:
         gate = self.intake.gate(self.gathered[0])
         assert isinstance(gate, IntakeRules)
         taken = self.intake.take(gate, self.gathered, [None] * len(self.gathered))
-        for record in taken.enrolments:
-            self.seen.append(("enrolments", record))
+        for record in taken.enrollments:
+            self.seen.append(("enrollments", record))
             self.world.log.append(Append(Role.DEVICES, 0, record))
         for record in taken.batches:
             self.seen.append(("batch", len(record), record[: HEADER_BYTES // 2]))

@@ -22,7 +22,7 @@ from dpstream.topics.names import Role
 from tests.conformance.cases import CASES, Case
 from tests.support.commands import Commands
 from tests.support.memory_run import RunCluster, run_in_memory
-from tests.support.neighbour_inputs import NEIGHBOURS, write_inputs
+from tests.support.neighbor_inputs import NEIGHBORS, write_inputs
 from tests.support.public_facts import OBSERVABLES
 from tests.support.public_view import SameRelease
 from tests.support.sealing import (
@@ -48,7 +48,7 @@ def send_what_is_refused(cluster: RunCluster, job: DeployedJob) -> None:
     first = next(cluster.read(topic, partition)).value
     stranger = first
     if not job.seals_batches:
-        stranger = encode_batch(replace(decode_batch(first), enrolment=b"a stranger here."))
+        stranger = encode_batch(replace(decode_batch(first), enrollment=b"a stranger here."))
     for value in (first, stranger, b"no record"):
         cluster.send(topic, value, partition)
 
@@ -81,7 +81,7 @@ def test_nothing_but_the_randomized_view_depends_on_values(
         release = SameRelease(folder / "released")
         release.folder.mkdir(parents=True)
         first = None
-        for variant in NEIGHBOURS:
+        for variant in NEIGHBORS:
             try:
                 inputs = write_inputs(
                     folder / f"input {variant}", case, variant, minimum=minimum, dummies=dummies
@@ -122,7 +122,7 @@ def test_nothing_but_the_randomized_view_depends_on_values(
         ),
     ],
 )
-def test_sealed_reports_of_neighbours_look_alike_to_everybody(
+def test_sealed_reports_of_neighbors_look_alike_to_everybody(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     sealed: Mapping[str, Any],
@@ -135,7 +135,7 @@ def test_sealed_reports_of_neighbours_look_alike_to_everybody(
         release = SameRelease(tmp_path / str(case) / "released")
         release.folder.mkdir(parents=True)
         seen = []
-        for variant in NEIGHBOURS:
+        for variant in NEIGHBORS:
             inputs = write_inputs(
                 tmp_path / str(case) / f"input {variant}",
                 case,
@@ -163,14 +163,14 @@ def test_sealed_reports_of_neighbours_look_alike_to_everybody(
         *(pytest.param(name, marks=pytest.mark.verify) for name in DIVIDED),
     ],
 )
-def test_what_several_shuffle_instances_see_of_neighbours_looks_alike(
+def test_what_several_shuffle_instances_see_of_neighbors_looks_alike(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (case,) = (case for case in CASES if str(case) == name)
     release = SameRelease(tmp_path / "released")
     release.folder.mkdir(parents=True)
     seen = []
-    for variant in NEIGHBOURS:
+    for variant in NEIGHBORS:
         folder = tmp_path / f"input {variant}"
         inputs = write_inputs(folder, case, variant, minimum=12, dummies=None, instances=2)
         run = run_in_memory(

@@ -1,6 +1,6 @@
 """Everything but the randomized view is independent of users' crowds.
 
-Like `test_neighbours`, for inputs that also differ in crowds. The randomized view is what remains
+Like `test_neighbors`, for inputs that also differ in crowds. The randomized view is what remains
 of each crowd: number and selection of the deleted messages are those of the first run.
 """
 
@@ -21,7 +21,7 @@ from dpstream.topics.manifests import Manifest
 from dpstream.topics.words import Words
 from tests.support.commands import Commands
 from tests.support.memory_run import run_in_memory
-from tests.support.neighbour_inputs import CHANGED, PRODUCERS, USERS, Inputs
+from tests.support.neighbor_inputs import CHANGED, PRODUCERS, USERS, Inputs
 from tests.support.public_facts import OBSERVABLES
 from tests.support.public_view import SameRelease, Seen
 

@@ -1,4 +1,4 @@
-"""Neighboring inputs on a real broker. See `tests.conformance.test_neighbours`."""
+"""Neighboring inputs on a real broker. See `tests.conformance.test_neighbors`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.conformance.cases import CASES, Case
 from tests.support.commands import Commands
 from tests.support.kafka_run import run_on_kafka
-from tests.support.neighbour_inputs import NEIGHBOURS, write_inputs
+from tests.support.neighbor_inputs import NEIGHBORS, write_inputs
 from tests.support.public_facts import OBSERVABLES
 from tests.support.public_view import SameRelease
 
@@ -35,7 +35,7 @@ def test_nothing_but_the_randomized_view_depends_on_values(
     release = SameRelease(tmp_path / "released")
     release.folder.mkdir()
     seen = []
-    for number, variant in enumerate(NEIGHBOURS[:2]):
+    for number, variant in enumerate(NEIGHBORS[:2]):
         inputs = write_inputs(
             tmp_path / f"input {number}",
             case,
