@@ -147,13 +147,12 @@ class _SettingsReader:
         notices = []
         if ignored:
             notices.append(
-                f"{self._path}: not used, for they do not concern the connection: "
-                + ", ".join(ignored)
+                f"{self._path}: ignored, unrelated to the connection: " + ", ".join(ignored)
             )
         if self._is_exposed():
             notices.append(
-                f"{self._path} holds secrets that other users of this machine can read: "
-                f"chmod 600 {self._path}"
+                f"{self._path} contains secrets that other users of this machine can read: "
+                f"'chmod 600 {self._path}'"
             )
         if login and login.mechanism == "PLAIN" and "SSL" not in protocol:
             notices.append(f"{self._path}: the password is sent unencrypted; use SASL_SSL")
@@ -177,7 +176,7 @@ class _SettingsReader:
     def _choice(self, key: str, default: str, allowed: tuple[str, ...]) -> str:
         value = self._get(key) or default
         if value.upper() not in allowed:
-            raise self._error(key, f"{key} is {value}, but must be one of {', '.join(allowed)}")
+            raise self._error(key, f"{key} is {value}; expected one of {', '.join(allowed)}")
         return value.upper()
 
     def _check_keys(self, protocol: str) -> list[str]:
@@ -186,12 +185,12 @@ class _SettingsReader:
             if key not in UNDERSTOOD | IGNORED:
                 like = difflib.get_close_matches(key, UNDERSTOOD, n=1, cutoff=0.8)
                 hint = f"did you mean {like[0]}?" if like else "remove it if it is not needed"
-                raise self._error(key, f"{key} is not a setting that can be honored here; {hint}")
+                raise self._error(key, f"{key}: unsupported setting; {hint}")
             if key in UNDERSTOOD and layer in ("SSL", "SASL") and layer not in protocol:
                 raise self._error(
                     key,
-                    f"{key} has no effect while security.protocol is {protocol}: "
-                    "set that to SASL_SSL or another, or remove this line",
+                    f"{key} has no effect with security.protocol {protocol}: set it to "
+                    "SASL_SSL or another, or remove this line",
                 )
         return sorted(self._properties.keys() & IGNORED)
 
@@ -214,10 +213,10 @@ class _SettingsReader:
         parsed = _JAAS.fullmatch(jaas or "")
         options = _jaas_options(parsed.group(2)) if parsed else None
         if parsed is None or options is None or options.keys() != {"username", "password"}:
-            raise self._error("sasl.jaas.config", f"sasl.jaas.config must read {example}")
+            raise self._error("sasl.jaas.config", f"sasl.jaas.config: expected {example}")
         if parsed.group(1).rpartition(".")[2] != module:
             raise self._error(
-                "sasl.jaas.config", f"sasl.mechanism {mechanism} needs the login module {module}"
+                "sasl.jaas.config", f"sasl.mechanism {mechanism} requires the login module {module}"
             )
         return Login(mechanism, options["username"], options["password"])
 
@@ -239,7 +238,9 @@ class _SettingsReader:
         names = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
         chosen = [name.strip() for name in (self._get(key) or "TLSv1.2,TLSv1.3").split(",")]
         if not set(chosen) <= set(names):
-            raise self._error(key, f"{key} may hold {' and '.join(names)}, not {', '.join(chosen)}")
+            raise self._error(
+                key, f"{key}: got {', '.join(chosen)}; expected {' and '.join(names)}"
+            )
         context.minimum_version = min(names[name] for name in chosen)
         context.maximum_version = max(names[name] for name in chosen)
 
@@ -257,7 +258,7 @@ class _SettingsReader:
         try:
             context.load_verify_locations(cadata=certificates)
         except ssl.SSLError as error:
-            problem = f"the trusted certificates cannot be used: {error.reason or error}"
+            problem = f"cannot load the trusted certificates: {error.reason or error}"
             raise self._error(key, problem) from None
 
     def _identify(self, context: ssl.SSLContext) -> None:
@@ -266,7 +267,7 @@ class _SettingsReader:
         chain = self._inline_pem("ssl.keystore.certificate.chain")
         if (identity is None) != (chain is None):
             raise ConnectionSettingsError(
-                f"{self._path}: ssl.keystore.certificate.chain and {key} are needed together"
+                f"{self._path}: ssl.keystore.certificate.chain and {key} must be set together"
             )
         if identity is None or chain is None:
             key = "ssl.keystore.location"
@@ -289,8 +290,8 @@ class _SettingsReader:
             except ssl.SSLError as error:
                 raise self._error(
                     key,
-                    "the client's key cannot be used, check it and ssl.key.password: "
-                    f"{error.reason or error}",
+                    f"cannot load the client's key: {error.reason or error}. Check it and "
+                    "ssl.key.password",
                 ) from None
 
     def _inline_pem(self, key: str) -> str | None:
@@ -304,7 +305,7 @@ class _SettingsReader:
             for label, body in _PEM_BLOCK.findall(value)
         ]
         if not blocks:
-            raise self._error(key, f"{key} holds no PEM block (-----BEGIN ...)")
+            raise self._error(key, f"{key} contains no PEM block (-----BEGIN ...)")
         return "".join(blocks)
 
     def _pem_file(self, store: str, conversion: str) -> str | None:
@@ -319,8 +320,8 @@ class _SettingsReader:
         if (self._get(f"{store}.type") or "PEM").upper() != "PEM" or not _PEM_BLOCK.search(text):
             raise self._error(
                 key,
-                f"{location} must be PEM with {store}.type=PEM; "
-                f"convert it: {conversion.format(file=location)}",
+                f"{location} must be PEM with {store}.type=PEM. To convert it: "
+                f"'{conversion.format(file=location)}'",
             )
         return text
 

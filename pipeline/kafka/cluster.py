@@ -208,14 +208,14 @@ class Cluster:
             raise ClusterError(f"cannot create the topics: {error}") from error
         except _UnansweredError as error:
             raise ClusterError(
-                f"Kafka was asked {_CREATIONS} times to create {error}, and has not said whether "
-                "it has, nor are they there: see that all brokers are well, and do the same again; "
-                "what was created meanwhile is used then"
+                f"Kafka did not confirm the creation of {error} after {_CREATIONS} requests, "
+                "and they do not exist. Check that all brokers are up, then run the same "
+                "command again; it uses what was created meanwhile"
             ) from error
         except TopicSpreadError as error:
             raise ClusterError(
-                f"the topics are created, but after {_SPREADING_SECONDS:g} s {error}: see that all "
-                "brokers are well, and do the same again"
+                f"the topics were created, but after {_SPREADING_SECONDS:g} s {error}. Check "
+                "that all brokers are up, then run the same command again"
             ) from None
 
     def _create(self, wanted: Mapping[str, TopicSettings]) -> None:
@@ -301,8 +301,8 @@ class Cluster:
         except KafkaError as error:
             self._check_refusal(error, "delete records of", topic)
             raise ClusterError(
-                f"records of {topic} below {offset} could not be deleted: {error}; retention will "
-                "do it"
+                f"cannot delete records of {topic} below offset {offset}: {error}. Retention "
+                "will delete them"
             ) from error
 
     def end_offsets(self, topic: str) -> list[int]:
@@ -394,8 +394,8 @@ class Cluster:
                 reached, since = position, time.monotonic()
             elif time.monotonic() - since > self._silence:
                 raise KafkaTimeoutError(
-                    f"partition {partition} of {topic} is read up to offset {reached} of {stop}, "
-                    f"and the broker has sent nothing more for {self._silence:.0f} s"
+                    f"partition {partition} of {topic}: read up to offset {reached} of {stop}, "
+                    f"then the broker sent nothing for {self._silence:.0f} s"
                 )
             for record in self._poll(assigned):
                 if record.offset >= stop:
@@ -460,7 +460,7 @@ class Cluster:
         if not numbers:
             (found,) = self.admin.describe_topics([topic])
             self._check_visible(found)
-            raise NoTopicError(f"there is no topic {topic} on {self.servers}")
+            raise NoTopicError(f"topic {topic} does not exist on {self.servers}")
         self._asked[topic] = len(numbers)
         return [TopicPartition(topic, number) for number in sorted(numbers)]
 
@@ -514,8 +514,9 @@ class Cluster:
         except KafkaError as error:
             if is_unknown_login(error):
                 raise ClusterError(
-                    f"Kafka at {self.servers} does not know {self.connection.principal} by this "
-                    "password: see sasl.jaas.config and sasl.mechanism of --kafka-config"
+                    f"Kafka at {self.servers} rejects the password of "
+                    f"{self.connection.principal}: check sasl.jaas.config and sasl.mechanism "
+                    "in --kafka-config"
                 ) from error
             raise BrokerAwayError(f"cannot reach Kafka at {self.servers}: {error}") from error
 
@@ -598,7 +599,7 @@ class KafkaTransport:
                 self._settle(0)
                 return dict(self._written)
             case _:
-                raise TypeError(f"a producer does not {action}")
+                raise TypeError(f"unexpected action of a producer: {action}")
         return None
 
     def persistently(self, ask: Callable[[], T]) -> T:
@@ -612,7 +613,7 @@ class KafkaTransport:
                 if waited > _GIVE_UP_AFTER:
                     raise ClusterError(f"Kafka does not answer: {error}") from error
                 if not told:
-                    self._notify("Kafka does not answer; waiting for it, nothing is lost")
+                    self._notify("Kafka does not answer; waiting for it, no data is lost")
                     told = True
                 time.sleep(_RETRY_SECONDS)
                 continue
@@ -655,8 +656,8 @@ class KafkaTransport:
             return
         if not there:
             raise NoTopicError(
-                f"topic {topic} is gone: was the job undeployed? What was drawn is not sent, and "
-                f"stays in the producer's folder; if the job is to go on, {begin_anew(self._job)}"
+                f"topic {topic} no longer exists: was the job undeployed? Unsent reports "
+                f"remain in the producer's folder. {begin_anew(self._job)}"
             )
 
     def _settle(self, allowed: int) -> None:
@@ -671,7 +672,7 @@ class KafkaTransport:
                     waited = time.monotonic() - started
                     if waited > _NOTICE_AFTER and not told:
                         self._check_there(sent.topic)
-                        self._notify("Kafka does not answer; waiting for it, nothing is lost")
+                        self._notify("Kafka does not answer; waiting for it, no data is lost")
                         told = True
                     continue
                 self._pending.clear()
@@ -683,7 +684,7 @@ class KafkaTransport:
                 if is_too_large(error):
                     raise RecordTooLargeError(sent.topic, sent.size) from error
                 raise ClusterError(
-                    f"Kafka did not take a record: {error}; it is kept, run the same again"
+                    f"Kafka rejected a record: {error}. It is stored; run the same command again"
                 ) from error
             self._pending.popleft()
             self._pending_bytes -= sent.size

@@ -50,10 +50,10 @@ class RecordTooLargeError(ClusterError):
     def __init__(self, topic: str, size: int) -> None:
         job = topic.partition(".")[0]
         super().__init__(
-            f"topic {topic} refuses a record of {size:,} bytes: its max.message.bytes, or "
-            f"message.max.bytes of its brokers, was made smaller than the job needs. Set it back "
-            f"(dpstream status {job} names the value of the topic), and run the same again: what "
-            "was to be written is kept"
+            f"topic {topic} rejects a record of {size:,} bytes: its max.message.bytes, or "
+            "message.max.bytes of its brokers, was set below what the job needs. Set it back "
+            f"('dpstream status {job}' prints the topic's value) and run the same command "
+            "again; the record is stored"
         )
 
 
@@ -72,8 +72,9 @@ def access_problem(
     the job, by default derived from the name.
 
     >>> access_problem("User:ann", "read", "topic", "small.reports", "shuffle")
-    'Kafka does not allow User:ann to read topic small.reports: dpstream acl small --role shuffle \
---principal shuffle=User:ann --apply, run by whoever administers the cluster, allows it'
+    "Kafka does not allow User:ann to read topic small.reports. \
+To allow it, as cluster administrator: 'dpstream acl small --role shuffle \
+--principal shuffle=User:ann --apply'"
     """
     who = principal or "this client"
     said = f"Kafka does not allow {who} to {action} {kind} {name}".rstrip()
@@ -84,14 +85,14 @@ def access_problem(
     elif not (kind == "group" or rest in frozenset(Role)):
         if kind == "cluster":
             return (
-                f"{said}: no role of a job has that right; give the --kafka-config of whoever "
-                "administers the cluster"
+                f"{said}: no role of a job has that right. Give the cluster administrator's "
+                "--kafka-config"
             )
-        return f"{said}: ask whoever administers the cluster for that right"
+        return f"{said}: request that right from the cluster administrator"
     named = principal or "User:NAME"
     return (
-        f"{said}: dpstream acl {job or own} --role {role} --principal {role}={named} --apply, "
-        "run by whoever administers the cluster, allows it"
+        f"{said}. To allow it, as cluster administrator: 'dpstream acl {job or own} --role "
+        f"{role} --principal {role}={named} --apply'"
     )
 
 
@@ -129,20 +130,20 @@ class PositionDeletedError(WorkerError):
         self, topic: str, partition: int, wanted: int, first: int, *, hole: bool = False
     ) -> None:
         why = (
-            f"goes on at {first}): its cleanup.policy was changed, see dpstream status"
+            f"continues at {first}): its cleanup.policy was changed, see 'dpstream status'"
             if hole
-            else f"begins at {first}): the outage was longer than the retention"
+            else f"starts at {first}): the outage was longer than the retention"
         )
         super().__init__(
-            f"{topic}, partition {partition}: offsets {wanted} to {first - 1} are needed and were "
-            f"deleted (the log {why}"
+            f"{topic}, partition {partition}: offsets {wanted} to {first - 1} are needed but "
+            f"were deleted (the log {why}"
         )
         self.partition = partition
 
     def naming(self, unfinished: str) -> WorkerError:
         return WorkerError(
-            f"{self}; {unfinished} cannot be released: to begin anew, "
-            "dpstream deploy JOBFILE --replace"
+            f"{self}; {unfinished} cannot be released. To start over: 'dpstream deploy JOBFILE "
+            "--replace'"
         )
 
 

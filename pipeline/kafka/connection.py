@@ -134,12 +134,13 @@ def parse_servers(text: str, what: str) -> tuple[str, ...]:
     wrong = [server for server in servers if not _SERVER.fullmatch(server)]
     if wrong or not servers:
         raise ConnectionSettingsError(
-            f"{what} must be HOST:PORT[,HOST:PORT...], not {wrong[0] if wrong else 'empty'!r}"
+            f"{what}: got {repr(wrong[0]) if wrong else 'an empty value'}; expected "
+            "HOST:PORT[,HOST:PORT...]"
         )
     for server in servers:
         if not 1 <= int(server.rpartition(":")[2]) <= _LAST_PORT:
             raise ConnectionSettingsError(
-                f"{what} name {server!r}, must have a port from 1 to {_LAST_PORT}"
+                f"{what}: got {server}; expected a port from 1 to {_LAST_PORT}"
             )
     return servers
 
@@ -159,14 +160,14 @@ def find_cluster(
     and `dpstream.pipeline.kafka.local_kafka.LocalKafkaError` if the local broker cannot be started.
     """
     servers = bootstrap_servers or os.environ.get(SERVERS_VARIABLE) or None
-    named = parse_servers(servers, "the bootstrap servers") if servers else ()
+    named = parse_servers(servers, "bootstrap servers") if servers else ()
     if kafka_config is not None:
         from dpstream.pipeline.kafka.client_properties import read_client_properties
 
         properties = read_client_properties(kafka_config)
         if not named and not properties.bootstrap_servers:
             raise ConnectionSettingsError(
-                f"{kafka_config}: bootstrap.servers is missing: add it, or give --bootstrap-servers"
+                f"{kafka_config}: bootstrap.servers is missing; add it, or give --bootstrap-servers"
             )
         return Connection(
             bootstrap_servers=named or properties.bootstrap_servers,
@@ -185,7 +186,7 @@ def find_cluster(
     status = broker.start(on_progress=on_progress) if start_if_missing else broker.status()
     if not status.running or status.bootstrap_servers is None:
         raise NoClusterError(
-            "no local Kafka is running: start it with 'dpstream kafka start', "
-            "or name a cluster with --bootstrap-servers"
+            "no local Kafka is running: start it with 'dpstream kafka start', or give a "
+            "cluster with --bootstrap-servers"
         )
     return Connection((status.bootstrap_servers,))

@@ -50,13 +50,14 @@ def find_deployed(cluster: Cluster, name: str) -> DeployedJob:
     state = _read_jobs(cluster, name)
     if name in state.unreadable:
         raise DeploymentError(
-            f"job {name} was deployed by another version of this software: use that version, or "
-            "put another job in its place (dpstream deploy JOBFILE --replace)"
+            f"job {name} was deployed by an incompatible version of dpstream: use that "
+            "version, or replace the job: 'dpstream deploy JOBFILE --replace'"
         )
     if name not in state.jobs:
-        known = ", ".join(sorted(read_jobs(cluster).jobs)) or "none at all"
+        known = ", ".join(sorted(read_jobs(cluster).jobs)) or "none"
         raise DeploymentError(
-            f"job {name} is not deployed (deployed: {known}): dpstream deploy JOBFILE deploys it"
+            f"job {name} is not deployed (deployed: {known}). To deploy it: 'dpstream "
+            "deploy JOBFILE'"
         )
     return state.jobs[name]
 
@@ -69,9 +70,9 @@ def check_unchanged(running: DeployedJob, job: Job) -> None:
     changes = describe_difference(running, job)
     if changes and _fingerprint(job) != running.fingerprint:
         raise DeploymentError(
-            f"the job file says something else than the deployed job {job.name}, so its "
-            f"fingerprint is another one ({'; '.join(changes)}): give the name {job.name} instead "
-            "of the file to go on with what is deployed, or deploy the file under another name"
+            f"the job file differs from the deployed job {job.name}, so its fingerprint "
+            f"differs ({'; '.join(changes)}): to use the deployed job, give the name "
+            f"{job.name} instead of the file; otherwise deploy the file under another name"
         )
 
 
@@ -83,8 +84,9 @@ def check_has_devices(job: DeployedJob) -> None:
     """Raise DeploymentError for a replay, which has neither devices nor a shuffler."""
     if job.replay_of is not None:
         raise DeploymentError(
-            f"job {job.name} is a replay of {job.replay_of.job}: the windows of a replay are "
-            "decided already, it has no devices and no shuffle stage; run aggregate and publish"
+            f"job {job.name} is a replay of {job.replay_of.job}: its windows are already "
+            "finalized, and it has no devices and no shuffler. Run 'dpstream run aggregate' "
+            "and 'dpstream run publish'"
         )
 
 
@@ -96,7 +98,7 @@ def check_has_producers(job: Job) -> None:
     """Raise NoProducersError if devices report for themselves."""
     if job.devices is not None:
         raise NoProducersError(
-            f"devices of job {job.name} report for themselves, and it has no producers: dpstream "
-            "collect takes their reports, dpstream status says what collectors do, and dpstream "
-            "simulate tries the job on a file"
+            f"devices of job {job.name} report by themselves, without producers. 'dpstream "
+            "collect' receives their reports, 'dpstream status' shows the collectors, "
+            "'dpstream simulate' tries the job on a file"
         )

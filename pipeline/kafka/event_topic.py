@@ -25,7 +25,7 @@ class EventTopic:
         self._topic = topic
         self._patient = KafkaTransport(cluster, topic, notify)
         if topic not in cluster.topics():
-            raise ClusterError(f"there is no topic {topic} on {cluster.servers}")
+            raise ClusterError(f"topic {topic} does not exist on {cluster.servers}")
 
     def identity(self) -> str | None:
         """Return the topic's unique ID, never reused for another topic of this name."""

@@ -96,7 +96,7 @@ class Follower(Generic[Wanted]):
             # kafka-python leaks a thread and sockets with every failed attempt.
             servers = self._connection.bootstrap_servers
             while not _answers(servers) and not self._over.is_set():
-                self._say_away(Away(f"nobody listens at {', '.join(servers)}"))
+                self._say_away(Away(f"no broker listens at {', '.join(servers)}"))
                 self._over.wait(_POLL_SECONDS)
             self._say_away(None)
             with Cluster(self._connection, _ANSWER_SECONDS) as cluster:

@@ -69,19 +69,19 @@ KEPT = frozenset(
 
 
 def begin_anew(job: str) -> str:
-    return f"to begin anew, dpstream undeploy {job} --delete-topics and deploy it again"
+    return f"To start over: 'dpstream undeploy {job} --delete-topics', then deploy again"
 
 
 def records_lost(job: str) -> str:
     """Describe, with the remedy, a topic that ends before records it has held."""
     return (
-        "brokers have lost records or hold an older copy, unless one is away and this passes: "
-        f"restore the newer copy, or, {begin_anew(job)}"
+        "brokers lost records or have an older copy (temporary if a broker is down): restore "
+        f"the newer copy. {begin_anew(job)}"
     )
 
 
 def made_again(job: str, topic: str) -> str:
-    return f"topic {topic} was deleted and made again, and what it held is lost: {begin_anew(job)}"
+    return f"topic {topic} was deleted and recreated; its data is lost. {begin_anew(job)}"
 
 
 def contradictions(job: DeployedJob, kept: KeptState) -> Iterator[str]:
@@ -94,9 +94,9 @@ def contradictions(job: DeployedJob, kept: KeptState) -> Iterator[str]:
         if start > job.start_offset(role) and role not in lost:
             lost.add(role)
             yield (
-                f"topic {job.topic(role)}, which is kept for ever, begins at offset {start}, and "
-                f"the deployment at {job.start_offset(role)}: what lay between was deleted by its "
-                f"retention or another program: {begin_anew(job.name)}"
+                f"topic {job.topic(role)}, which must keep all records, starts at offset "
+                f"{start}, the deployment at {job.start_offset(role)}: the records between "
+                f"were deleted by retention or another program. {begin_anew(job.name)}"
             )
     if Role.MANIFESTS not in lost:
         yield from _undecided(job, kept)
@@ -111,8 +111,8 @@ def _undecided(job: DeployedJob, kept: KeptState) -> Iterator[str]:
     for done, latest in (("published", kept.published), ("aggregated", kept.aggregated)):
         if kept.decided is not None and latest is not None and latest > kept.decided:
             yield (
-                f"epoch {latest} is {done}, and no epoch after {kept.decided} is decided: "
-                f"epochs would be decided a second time. Of {job.topic(Role.MANIFESTS)} "
+                f"epoch {latest} is {done}, but no epoch after {kept.decided} is finalized, so "
+                f"epochs would be finalized a second time. Topic {job.topic(Role.MANIFESTS)}: "
                 f"{records_lost(job.name)}"
             )
             return
@@ -123,20 +123,22 @@ def _offset_contradictions(job: DeployedJob, stage: str, offsets: StageOffsets) 
     found = zip(offsets.starts, offsets.committed, offsets.ends, strict=True)
     for partition, (start, committed, end) in enumerate(found):
         if committed is not None and committed.offset > end:
-            beyond.append(f"partition {partition}: {committed.offset}, its end is {end}")
+            beyond.append(f"partition {partition}: offset {committed.offset}, end offset {end}")
         elif committed is not None and not committed.own and committed.offset > start:
-            set_forward.append(f"partition {partition}: {committed.offset}, it begins at {start}")
+            set_forward.append(
+                f"partition {partition}: offset {committed.offset}, start offset {start}"
+            )
     topic = job.topic(offsets.role)
     if beyond:
         yield (
-            f"stage {stage} has read {topic} beyond its end ({'; '.join(beyond)}): "
+            f"stage {stage} has read beyond the end of {topic} ({'; '.join(beyond)}): "
             f"{records_lost(job.name)}"
         )
     if set_forward:
         yield (
-            f"offsets of stage {stage} in {topic} were set by another program "
-            f"({'; '.join(set_forward)}), and what lies below is not known to be finished: "
-            f"dpstream run {stage} {job.name} reads from where the topic begins"
+            f"another program set the offsets of stage {stage} in {topic} forward "
+            f"({'; '.join(set_forward)}); records below them may be unprocessed. To read from "
+            f"the start of the topic: 'dpstream run {stage} {job.name}'"
         )
 
 

@@ -84,8 +84,8 @@ def check_registered(
     enrolled = read_roster(cluster, job).find(producer.enrollment)
     if enrolled is None:
         raise ProducerError(
-            f"producer {producer.name} of job {job.name} has registered before, with another state "
-            "directory: give that one, or another --name"
+            f"producer {producer.name} of job {job.name} is already registered with another "
+            "state directory: give that directory, or another --name"
         )
     read = _ReadBefore(cluster, producer, before or {})
     latest = _latest_decided(read, cluster, producer, enrolled.index)
@@ -94,17 +94,17 @@ def check_registered(
     except AccessError:
         # Its reports are among those of others, which no producer needs to see.
         notify(
-            f"note: epochs that producer {producer.name} has sent and that are not decided yet "
-            "cannot be compared with its state directory, for it may not read the reports: never "
-            "give it a copy of an earlier state"
+            f"note: unfinalized epochs that producer {producer.name} sent cannot be compared "
+            "with its state directory, because it may not read the reports: never give it a "
+            "copy of an earlier state"
         )
     if latest > producer.closed_epoch:
         raise ProducerError(
-            f"the state directory of producer {producer.name} of job {job.name} is an old copy: it "
-            f"ends with epoch {producer.closed_epoch}, and epoch {latest} was sent. What devices "
-            "draw a second time tells more of them than they were promised: give the directory "
-            f"that was used last, or end this producer by dpstream producers {job.name} --retire "
-            f"{producer.name}; never restore a copy of device state"
+            f"the state directory of producer {producer.name} of job {job.name} is an old "
+            f"copy: it ends with epoch {producer.closed_epoch}, but epoch {latest} was sent. "
+            "Drawing a second time would disclose more about devices than guaranteed. Give the "
+            f"directory used last, or retire this producer: 'dpstream producers {job.name} "
+            f"--retire {producer.name}'. Never restore a copy of device state"
         )
     read.keep()
 
@@ -118,9 +118,9 @@ def _check_ends(cluster: Cluster, producer: Producer) -> None:
             known = producer.store.acknowledged(role, partition)
             if end < known:
                 raise ContradictionError(
-                    f"reports of producer {producer.name} were acknowledged in {job.topic(role)}, "
-                    f"partition {partition}, up to offset {known}, and it ends at {end}: "
-                    f"{records_lost(job.name)}"
+                    f"reports of producer {producer.name} in {job.topic(role)}, partition "
+                    f"{partition}, were acknowledged up to offset {known}, but the partition "
+                    f"ends at {end}: {records_lost(job.name)}"
                 )
 
 

@@ -54,8 +54,8 @@ def check_record_sizes(job: DeployedJob) -> None:
         size, room = sizes[topic.name], _room(topic)
         if size > room:
             raise RecordSizeError(
-                f"job {job.name} can never run: a record of {topic.name} is up to {size:,} bytes "
-                f"large, at {people:,} users already, and at most {room:,} can be written. "
+                f"job {job.name} cannot run: a record of {topic.name} has up to {size:,} bytes "
+                f"with only {people:,} users, but the limit is {room:,} bytes. "
                 f"{_advice(job, topic)}"
             )
 
@@ -127,12 +127,13 @@ def _room(topic: TopicSettings) -> int:
 
 def _advice(job: DeployedJob, topic: TopicSettings) -> str:
     if topic.name == JOBS_TOPIC:
-        return "It holds all that the job file says: give fewer labels, or shorter ones"
+        return "It contains the whole job file: give fewer or shorter labels"
     if topic.name == job.topic(Role.ESTIMATES):
         return (
-            f"It holds an estimate of each of {job.domain.size - 1:,} items: give fewer, or give a "
-            "domain {bits: b} to a protocol that publishes the items most held, such as count_min"
+            f"It contains an estimate of each of {job.domain.size - 1:,} items: give fewer "
+            f"items, or use a domain {{bits: b}} with a protocol that publishes the largest "
+            "items, such as count_min"
         )
     if topic.name == job.topic(Role.MODEL):
-        return "It holds every number of the model: give fewer features or labels"
-    return "A report is too large for a record: give fewer rows or words of each"
+        return "It contains all numbers of the model: give fewer features or labels"
+    return "A report is too large for a record: give fewer rows or messages per report"

@@ -72,4 +72,4 @@ def reply_from(cluster: Cluster, job: DeployedJob, action: Action) -> object:
                     break
             return LogSlice(tuple(some), some[-1].offset + 1 if some else stop)
         case _:
-            raise TypeError(f"a reader does not {action}")
+            raise TypeError(f"unexpected action of a reader: {action}")

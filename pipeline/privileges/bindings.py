@@ -52,17 +52,17 @@ def principals_of(
         role, equals, principal = text.partition("=")
         if not equals or not _PRINCIPAL.fullmatch(principal):
             raise PrincipalError(
-                f"--principal is {text}: give ROLE=User:NAME, such as producer=User:gateway"
+                f"--principal: got {text!r}; expected ROLE=User:NAME, such as producer=User:gateway"
             )
         given.setdefault(role, []).append(principal)
     for role in (*roles, *given):
         if role not in known:
             raise PrincipalError(
-                f"job {job.name} has no role {role}: its roles are {', '.join(known)}"
+                f"job {job.name} has no role {role}; expected one of {', '.join(known)}"
             )
     if roles and (others := [role for role in given if role not in roles]):
         raise PrincipalError(
-            f"--principal names {', '.join(others)}, and --role asks for {', '.join(roles)} alone"
+            f"--principal names {', '.join(others)}, but --role selects only {', '.join(roles)}"
         )
     return {
         role: tuple(given.get(role, [f"User:{job.name}-{role}"]))

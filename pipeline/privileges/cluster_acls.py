@@ -115,7 +115,7 @@ class ClusterAcls:
                 ACLPermissionType.ALLOW,
                 ResourcePatternFilter(ResourceType.ANY, None, ACLResourcePatternType.ANY),
             )
-            with self._asking("look at"):
+            with self._asking("view"):
                 acls, _ = self._cluster.admin.describe_acls(wanted)
             found |= {each for each in map(_binding, acls) if each is not None}
         return found
@@ -147,8 +147,8 @@ class ClusterAcls:
                 yield
         except SecurityDisabledError as error:
             raise NoAuthorizerError(
-                f"the cluster at {where} has no authorizer: everybody may do everything on it, and "
-                "it keeps no ACLs; set authorizer.class.name on its brokers and controllers first"
+                f"the cluster at {where} has no authorizer: it allows every operation and "
+                "stores no ACLs. First set authorizer.class.name on its brokers and controllers"
             ) from error
         except KafkaError as error:
             raise ClusterError(

@@ -144,15 +144,15 @@ def _of_stage(job: Job, stage: str) -> Iterator[Privilege]:
     grants, uses = _Grants(job), topic_uses(job, stage)
     yield _reads_jobs()
     group = Resource(ResourceKind.GROUP, group_prefix(job, stage), prefixed=True)
-    yield Privilege(group, Operation.READ, "shares partitions, and commits how far it is")
-    yield from grants.on(Operation.READ, "works on what is there", *uses.reads)
-    why = "sees that deleted reports are finished"
+    yield Privilege(group, Operation.READ, "shares partitions and commits offsets")
+    yield from grants.on(Operation.READ, "reads its input", *uses.reads)
+    why = "checks that deleted reports are finished"
     yield from grants.on(Operation.READ, why, *(uses.checks - uses.reads))
-    yield from grants.on(Operation.WRITE, "writes what it makes", *uses.writes)
+    yield from grants.on(Operation.WRITE, "writes its output", *uses.writes)
     if uses.deletes is not None:
-        yield from grants.on(Operation.DELETE, "deletes reports it has finished", uses.deletes)
+        yield from grants.on(Operation.DELETE, "deletes finished reports", uses.deletes)
     yield from grants.on(
-        Operation.DESCRIBE_CONFIGS, "warns of topics by another clock", *uses.topics
+        Operation.DESCRIBE_CONFIGS, "warns if a topic uses another clock", *uses.topics
     )
 
 
@@ -160,18 +160,18 @@ def _of_producer(job: Job) -> Iterator[Privilege]:
     grants = _Grants(job)
     yield _reads_jobs()
     yield from grants.on(Operation.WRITE, "sends reports", *job.route.reports)
-    yield from grants.on(Operation.WRITE, "registers, and leaves", Role.PRODUCERS)
-    yield from grants.on(Operation.READ, "sees that its registration counts", Role.PRODUCERS)
-    yield from grants.on(Operation.READ, "sees that its state is no old copy", Role.MANIFESTS)
-    yield from grants.on(Operation.READ, "computes at the model", Role.MODEL)
+    yield from grants.on(Operation.WRITE, "registers and deregisters", Role.PRODUCERS)
+    yield from grants.on(Operation.READ, "checks that its registration counts", Role.PRODUCERS)
+    yield from grants.on(Operation.READ, "checks that its state is not an old copy", Role.MANIFESTS)
+    yield from grants.on(Operation.READ, "reads the model to compute gradients", Role.MODEL)
 
 
 def _of_collector(job: Job) -> Iterator[Privilege]:
     grants = _Grants(job)
-    yield _reads_jobs("finds the jobs whose reports it takes")
+    yield _reads_jobs("finds the jobs whose reports it receives")
     yield from grants.on(Operation.WRITE, "writes reports and watermarks", *job.route.reports)
-    yield from grants.on(Operation.WRITE, "writes who has enrolled", Role.DEVICES)
-    yield from grants.on(Operation.WRITE, "says that it is alive", Role.STATUS)
+    yield from grants.on(Operation.WRITE, "writes enrollments", Role.DEVICES)
+    yield from grants.on(Operation.WRITE, "writes heartbeats", Role.STATUS)
 
 
 _WATCHED = (Role.MANIFESTS, Role.PARTIALS_A, Role.PARTIALS_B, Role.PARTIALS, Role.ESTIMATES)
@@ -181,71 +181,71 @@ def _of_page(job: Job) -> Iterator[Privilege]:
     grants = _Grants(job)
     read = (*_WATCHED, Role.PRODUCERS, Role.STATUS)
     yield _reads_jobs("finds the jobs it shows")
-    yield Privilege(_LEDGER, Operation.READ, "shows what people were charged")
-    yield from grants.on(Operation.READ, "shows estimates, and how far stages are", *read)
+    yield Privilege(_LEDGER, Operation.READ, "shows privacy charges")
+    yield from grants.on(Operation.READ, "shows estimates and the progress of stages", *read)
     others = [role for role in grants.roles if role not in read]
-    yield from grants.on(Operation.DESCRIBE, "shows how far stages are behind", *others)
-    yield from grants.on(Operation.DESCRIBE_CONFIGS, "warns of topics by another clock", *Role)
+    yield from grants.on(Operation.DESCRIBE, "shows the lag of stages", *others)
+    yield from grants.on(Operation.DESCRIBE_CONFIGS, "warns if a topic uses another clock", *Role)
     group = Resource(ResourceKind.GROUP, group_prefix(job), prefixed=True)
-    yield Privilege(group, Operation.DESCRIBE, "shows how far stages are behind")
+    yield Privilege(group, Operation.DESCRIBE, "shows the lag of stages")
 
 
 def _of_analyst(job: Job) -> Iterator[Privilege]:
     grants = _Grants(job)
     yield _reads_jobs("finds the guarantee and the domain")
     published = (Role.ESTIMATES, Role.RESULTS, Role.MODEL)
-    yield from grants.on(Operation.READ, "reads what is published", *published)
+    yield from grants.on(Operation.READ, "reads published estimates", *published)
 
 
 def _of_recorder(job: Job) -> Iterator[Privilege]:
     grants = _Grants(job)
     yield _reads_jobs("finds the job it records")
     kept = (Role.MANIFESTS, Role.SHUFFLED, Role.PARTIALS, Role.ESTIMATES)
-    yield from grants.on(Operation.READ, "record and replay read what was released", *kept)
+    yield from grants.on(Operation.READ, "record and replay read released windows", *kept)
 
 
 def _of_operator(job: Job) -> Iterator[Privilege]:
     grants = _Grants(job)
     for operation, why in (
-        (Operation.CREATE, "makes the topic of jobs, once"),
-        (Operation.READ, "sees what is deployed and charged"),
+        (Operation.CREATE, "creates the topic of jobs, once"),
+        (Operation.READ, "reads deployments and charges"),
         (Operation.WRITE, "deploys, charges, pauses and undeploys"),
-        (Operation.ALTER_CONFIGS, "has the topic go by the broker's clock"),
+        (Operation.ALTER_CONFIGS, "sets the topic to the broker's clock"),
     ):
         yield Privilege(_JOBS, operation, why)
     # No operation that could revoke ledger entries: neither DELETE nor ALTER_CONFIGS.
     for operation, why in (
-        (Operation.CREATE, "makes the ledger, once"),
-        (Operation.READ, "sees what people were charged"),
-        (Operation.WRITE, "charges them"),
-        (Operation.DESCRIBE_CONFIGS, "sees that nothing rewrites the ledger"),
+        (Operation.CREATE, "creates the ledger, once"),
+        (Operation.READ, "reads privacy charges"),
+        (Operation.WRITE, "charges users"),
+        (Operation.DESCRIBE_CONFIGS, "checks that no setting rewrites the ledger"),
     ):
         yield Privilege(_LEDGER, operation, why)
-    yield from grants.on(Operation.CREATE, "deploy makes them", *Role)
+    yield from grants.on(Operation.CREATE, "deploy creates the topics", *Role)
     yield from grants.on(Operation.DELETE, "undeploy --delete-topics", *Role)
     yield from grants.on(Operation.ALTER_CONFIGS, "deploy changes retention", *Role)
     read = (*_WATCHED, Role.PRODUCERS, Role.STATUS)
     yield from grants.on(Operation.READ, "status, drain, producers, ledger", *read)
     if _is_replay(job):
         windows = (Role.MANIFESTS, Role.SHUFFLED, Role.PARTIALS)
-        yield from grants.on(Operation.WRITE, "replay writes what it replays", *windows)
-        why = "replay goes on behind the windows that it has written"
+        yield from grants.on(Operation.WRITE, "replay writes the replayed windows", *windows)
+        why = "replay continues after the windows it has written"
         yield from grants.on(Operation.READ, why, Role.SHUFFLED)
     else:
         yield from _of_operator_with_reports(job)
     yield from grants.on(Operation.READ, "dead-letters", Role.DEAD_LETTERS)
     yield from grants.on(Operation.WRITE, "dead-letters --redrive, --dismiss", Role.DEAD_LETTERS)
     group = Resource(ResourceKind.GROUP, group_prefix(job), prefixed=True)
-    yield Privilege(group, Operation.DESCRIBE, "status and drain see how far stages are")
+    yield Privilege(group, Operation.DESCRIBE, "status and drain read the progress of stages")
 
 
 def _of_operator_with_reports(job: Job) -> Iterator[Privilege]:
     """Yield an operator's privileges that concern producers and their reports."""
     grants = _Grants(job)
     if job.shuffle.instances > 1:
-        why = "dead-letters --redrive sees that each instance has its part"
+        why = "dead-letters --redrive checks that each instance has its share"
         yield from grants.on(Operation.READ, why, *job.route.reports)
     elif job.epochs.renew:
-        yield from grants.on(Operation.READ, "deploy finds horizons that began", Role.REPORTS)
+        yield from grants.on(Operation.READ, "deploy finds started horizons", Role.REPORTS)
     yield from grants.on(Operation.WRITE, "producers --retire, drain", Role.PRODUCERS)
     yield from grants.on(Operation.WRITE, "dead-letters --redrive", *job.route.reports)

@@ -73,4 +73,4 @@ def test_a_deployed_job_is_audited_by_its_own_constants_which_cannot_be_weakened
     cluster.append(JOBS_TOPIC, record, key=job_name.encode())
     said = dpstream("audit", job_name, *on_it, "--quick")
     assert said.code == 2
-    assert f"job {job_name} was deployed by another version" in said.errors
+    assert f"job {job_name} was deployed by an incompatible version" in said.errors

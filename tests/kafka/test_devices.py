@@ -67,7 +67,7 @@ def test_a_lost_directory_needs_another_name(
     with open_producer(cluster, job, tmp_path / "first", name="gateway"):
         pass
     with (
-        pytest.raises(ProducerError, match="registered before, with another state directory"),
+        pytest.raises(ProducerError, match="already registered with another state directory"),
         connect_producer(
             job_name,
             name="gateway",

@@ -110,7 +110,7 @@ def test_long_ranges_come_in_slices(connection: Connection, job_name: str) -> No
 def test_refused_record_is_raised_by_flush(connection: Connection, job_name: str) -> None:
     async def story(log: KafkaLog) -> None:
         await log.append(Append(Role.REPORTS, 0, bytes(600_000)))
-        with pytest.raises(RecordTooLargeError, match="reports refuses a record of 600,000 bytes"):
+        with pytest.raises(RecordTooLargeError, match="reports rejects a record of 600,000 bytes"):
             await log.flush()
         log.forget_appends()
         await log.append(Append(Role.REPORTS, 0, b"small"))

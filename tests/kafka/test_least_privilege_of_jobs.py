@@ -199,8 +199,8 @@ def test_a_cluster_without_an_authorizer_says_what_to_do(
     job_file = tmp_path / "job.yaml"
     job_file.write_text(LEARNING.replace("NAME", job_name))
     said = (
-        f"the cluster at {bootstrap_servers} has no authorizer: everybody may do everything on it, "
-        "and it keeps no ACLs; set authorizer.class.name on its brokers and controllers first"
+        f"the cluster at {bootstrap_servers} has no authorizer: it allows every operation "
+        "and stores no ACLs. First set authorizer.class.name on its brokers and controllers first"
     )
     line = ("acl", job_file, "--bootstrap-servers", bootstrap_servers)
     for change in ("--apply", "--revoke"):

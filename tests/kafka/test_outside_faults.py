@@ -34,15 +34,21 @@ def delete(echo: Echo, role: Role) -> None:
 @pytest.mark.parametrize(
     ("harm", "said"),
     [
-        (lambda echo: delete(echo, Role.REPORTS), "reports is gone: was the job undeployed?"),
-        (lambda echo: delete(echo, Role.SHUFFLED), "shuffled is gone: was the job undeployed?"),
+        (
+            lambda echo: delete(echo, Role.REPORTS),
+            "reports no longer exists: was the job undeployed?",
+        ),
+        (
+            lambda echo: delete(echo, Role.SHUFFLED),
+            "shuffled no longer exists: was the job undeployed?",
+        ),
         (
             lambda echo: recreate(echo, Role.REPORTS, 1),
-            "reports has 1 partitions, the job was deployed with 3: it was deleted and made again",
+            "but the job was deployed with 3: the topic was deleted and recreated",
         ),
         (
             lambda echo: recreate(echo, Role.REPORTS, PARTITIONS),
-            "ends at offset 0, and 10 was reached before: the topic was deleted and made again",
+            "ends at offset 0, but 10 was reached before: the topic was deleted",
         ),
     ],
     ids=["reports deleted", "shuffled deleted", "fewer partitions", "made again"],
@@ -74,7 +80,7 @@ def test_topic_that_only_its_id_tells_from_the_deployed_one_ends_a_worker(
     recreate(echo, Role.SHUFFLED, PARTITIONS)
     worker.signal(signal.SIGCONT)
     assert worker.exit_code() == 1
-    assert "shuffled was deleted and made again, and what it held is lost" in worker.lines[-1]
+    assert "shuffled was deleted and recreated; its data is lost" in worker.lines[-1]
 
 
 @pytest.mark.slow
@@ -101,7 +107,7 @@ def test_records_compacted_away_end_a_worker_with_the_true_reason(
         worker = echo.start("only")
         assert worker.exit_code() == 1
         assert "offsets 0 to " in worker.lines[-1]
-        assert "(the log goes on at " in worker.lines[-1]
+        assert "(the log continues at " in worker.lines[-1]
         assert "its cleanup.policy was changed" in worker.lines[-1]
 
 

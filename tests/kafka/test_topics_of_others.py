@@ -116,7 +116,7 @@ def test_what_retention_took_is_said_by_the_worker_and_by_status(
             producer.close(epoch)
     admin.delete_records({TopicPartition(job.topic(Role.REPORTS), 1): 1})
     said = refusal_of_worker(cluster, job, "shuffle", tmp_path)
-    assert f"{job.topic(Role.REPORTS)}, partition 1: offsets 0 to 0 are needed and were" in said
+    assert f"{job.topic(Role.REPORTS)}, partition 1: offsets 0 to 0 are needed but were" in said
     assert "epoch 1 and later ones of its partition cannot be released" in said
     assert "dpstream deploy JOBFILE --replace" in said
     status = gather_status(cluster, deployed, now=0)
@@ -139,13 +139,13 @@ def test_status_sees_partitions_that_were_added_and_topics_that_are_gone(
         other.producer.send(reports, b"stray", partition=4).get(30)
     status = watch.status(now=0)
     assert (status.stages[0].lag, status.topics[0].stray) == (0, True)
-    assert "epoch e belongs into partition e mod 2" in status.problems[0]
+    assert "epoch e belongs in partition e mod 2" in status.problems[0]
     assert begin_drain(cluster, deployed, now=0) == {0: 0, 1: 0}
 
     admin.delete_topics([reports, job.topic(Role.MANIFESTS)])
     problems = " ".join(watch.status(now=0).problems)
-    assert f"topic {reports} is gone" in problems
-    assert f"topic {job.topic(Role.MANIFESTS)} is gone" in problems
+    assert f"opic {reports} no longer exists" in problems
+    assert f"opic {job.topic(Role.MANIFESTS)} no longer exists" in problems
     assert f"dpstream undeploy {job.name} --delete-topics" in problems
     admin.create_topics([NewTopic(reports, 1, 1)])
     assert f"topic {reports} has 1 partitions, and had 2" in " ".join(watch.status(now=0).problems)
@@ -164,7 +164,7 @@ def test_a_topic_made_again_between_two_workers_is_refused_by_all(
     while job.topic(role) in admin.list_topics():
         assert time.monotonic() < deadline, "the topic is still there"
     cluster.create_topics([job.topic_settings()[role]])
-    found = f"topic {job.topic(role)} was deleted and made again"
+    found = f"topic {job.topic(role)} was deleted and recreated"
     assert found in refusal_of_worker(cluster, job, stage, tmp_path)
     (said,) = gather_status(cluster, deployed, now=0).contradictions
     assert found in said
@@ -182,7 +182,7 @@ def test_a_kept_topic_that_was_emptied_is_named_by_worker_and_status(
     with open_producer(cluster, deployed, tmp_path / "gateway", name="gateway") as producer:
         producer.enroll(["ann"])
     admin.delete_records({TopicPartition(job.topic(Role.PRODUCERS), 0): -1})
-    found = f"topic {job.topic(Role.PRODUCERS)}, which is kept for ever, begins at offset 1"
+    found = f"topic {job.topic(Role.PRODUCERS)}, which must keep all records, starts at offset 1"
     assert found in refusal_of_worker(cluster, job, "shuffle", tmp_path)
     (said,) = gather_status(cluster, deployed, now=0).contradictions
     assert found in said
@@ -216,7 +216,7 @@ def test_an_older_copy_of_the_manifests_is_named_by_worker_and_status(
     deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
     published = EstimateRecord(deployed.deployment, 3, Fate.EMPTY, 0, 0, 0, None, {})
     cluster.append(job.topic(Role.ESTIMATES), published.to_bytes())
-    found = "epoch 3 is published, and no epoch after 0 is decided"
+    found = "epoch 3 is published, but no epoch after 0 is finalized"
     assert found in refusal_of_worker(cluster, job, "shuffle", tmp_path)
     (said,) = gather_status(cluster, deployed, now=0).contradictions
     assert found in said
@@ -239,7 +239,7 @@ def test_a_record_that_is_too_large_for_its_topic_is_named(cluster: Cluster, job
         yield Append(Role.REPORTS, 0, bytes(BATCH_BYTES_MAX))
         yield Flush()
 
-    found = f"topic {job.topic(Role.REPORTS)} refuses a record of 524,288 bytes"
+    found = f"topic {job.topic(Role.REPORTS)} rejects a record of 524,288 bytes"
     with pytest.raises(RecordTooLargeError, match=found):
         KafkaTransport(cluster, job.name).run(write())
 
@@ -252,7 +252,9 @@ def test_close_names_a_topic_that_is_gone_and_keeps_what_was_drawn(
         producer.enroll(["ann"])
         producer.close(1)
         admin.delete_topics([deployed.topic(Role.REPORTS)])
-        with pytest.raises(ClusterError, match=r"\.reports is gone: .* What was drawn is not sent"):
+        with pytest.raises(
+            ClusterError, match=r"\.reports no longer exists: .* Unsent reports remain"
+        ):
             producer.close(2)
         assert producer.closed_epoch == 2
         assert list(producer.store.outbox())

@@ -84,7 +84,7 @@ def test_a_console_keeps_its_colors_and_replaces_those_of_others() -> None:
 def test_log_lines_of_a_supervisor() -> None:
     file = io.StringIO()
     lines = Lines("shuffle", "w1", as_json=False, stream=file)
-    lines.warning(HOSTILE, f"job {HOSTILE} was deployed by another version")
+    lines.warning(HOSTILE, f"job {HOSTILE} was deployed by an incompatible version")
     lines.relay("small", f"12:00:00 small shuffle w1: {HOSTILE}")
     for line in file.getvalue().splitlines():
         assert line.isprintable(), repr(line)

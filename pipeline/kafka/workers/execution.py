@@ -260,13 +260,13 @@ class Execution:
         begin = max(first, start)
         if committed is not None and not committed.own:
             self._report(
-                f"{topic}: offset {committed.offset} was set by another program; reading from "
-                f"{begin}, where the topic begins"
+                f"{topic}: another program set offset {committed.offset}; reading from "
+                f"{begin}, the start of the topic"
             )
         elif cut:
             self._report(
-                f"{topic}: the group has lost its offset; reading from {begin}, where the topic "
-                "begins, since everything below is published"
+                f"{topic}: the group's offset is lost; reading from {begin}, the start of the "
+                "topic, because everything below is published"
             )
         else:
             return floor
@@ -348,8 +348,8 @@ class Execution:
         # Raises the same error if records in between are missing.
         await self._await(self._log.read(self._stage.role, partition, expected, offset))
         raise WorkerError(
-            f"{topic}, partition {partition}: offset {expected} was due and {offset} came, though "
-            "nothing is lost: start me again"
+            f"{topic}, partition {partition}: expected offset {expected}, got {offset}, "
+            "although no record is lost: restart this worker"
         )
 
     async def _carry_out(self, action: Action) -> object:
@@ -373,7 +373,9 @@ class Execution:
 
     async def _commit(self, role: Role, partition: int, offset: int) -> None:
         if role is not self._stage.role:
-            raise WorkerError(f"a stage that reads {self._stage.role} cannot commit {role}")
+            raise WorkerError(
+                f"a stage that reads {self._stage.role} cannot commit offsets of {role}"
+            )
         if await self.membership.commit(partition, offset):
             self.committed[partition] = offset
         else:
@@ -397,8 +399,8 @@ class Execution:
                     await self._log.delete_below(role, partition, offset)
                 except (KafkaError, AccessError) as error:
                     self._report(
-                        f"{self._topic(role)}, partition {partition}: records below {offset} "
-                        f"could not be deleted ({error}); retention will do it"
+                        f"{self._topic(role)}, partition {partition}: cannot delete records "
+                        f"below {offset} ({error}). Retention will delete them"
                     )
         except Exception as error:
             self._fail(error)

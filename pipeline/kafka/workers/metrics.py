@@ -117,40 +117,40 @@ def metric_families(snapshot: WorkerSnapshot) -> Iterator[Metric]:
         return family
 
     yield gauge("worker_ready", "1 if partitions are assigned and restored.", snapshot.restored)
-    yield gauge("broker_reachable", "1 if the broker answered lately.", snapshot.broker_answers)
-    yield gauge("partitions_assigned", "Partitions that this worker owns.", snapshot.partitions)
+    yield gauge("broker_reachable", "1 if the broker answered recently.", snapshot.broker_answers)
+    yield gauge("partitions_assigned", "Partitions assigned to this worker.", snapshot.partitions)
     if snapshot.clock_ahead is not None:
-        text = "Seconds that this machine's clock is ahead of the broker's; negative if behind."
+        text = "Seconds by which this machine's clock is ahead of the broker's; negative if behind."
         yield gauge("clock_ahead_seconds", text, snapshot.clock_ahead)
     if "ahead" in snapshot.heartbeat:
         ahead = snapshot.heartbeat["ahead"]
-        text = "Producers that send epochs whose time has not come; at most 8 are counted."
+        text = "Producers that send epochs ahead of time; at most 8 are counted."
         yield gauge("producers_ahead", text, len(ahead))
-        text = "By how many epochs the one that is furthest ahead is."
+        text = "Epochs by which the producer furthest ahead is ahead of time."
         yield gauge("epochs_ahead", text, max((each["epochs"] for each in ahead), default=0))
     if "open_windows" in snapshot.heartbeat:
         yield gauge(
-            "open_windows", "Windows begun and not finished.", snapshot.heartbeat["open_windows"]
+            "open_windows", "Windows started and not finished.", snapshot.heartbeat["open_windows"]
         )
     yield counter(
         "windows",
-        "Windows that this worker is done with, by fate.",
+        "Windows that this worker finished, by fate.",
         {fate.value: snapshot.windows.get(fate, 0) for fate in Fate},
         "fate",
     )
     yield counter(
-        "window_seconds", "What these windows took together, in seconds.", snapshot.window_seconds
+        "window_seconds", "Total duration of these windows in seconds.", snapshot.window_seconds
     )
     if snapshot.last_epoch is not None and snapshot.last_window_at is not None:
-        yield gauge("last_epoch", "The highest epoch among these windows.", snapshot.last_epoch)
+        yield gauge("last_epoch", "Highest epoch of these windows.", snapshot.last_epoch)
         yield gauge(
             "last_window_timestamp_seconds",
-            "When it was done with the last.",
+            "Time when the latest of these windows was finished.",
             snapshot.last_window_at,
         )
     yield counter(
         "dead_letters",
-        "Records refused, by reason.",
+        "Rejected records, by reason.",
         {reason.value: counts.get(f"dead letters {reason.value}", 0) for reason in Reason},
         "reason",
     )
@@ -160,7 +160,7 @@ def metric_families(snapshot: WorkerSnapshot) -> Iterator[Metric]:
         )
         yield counter(
             "late_contributors",
-            "Devices that came after their epoch was decided.",
+            "Devices that arrived after their epoch was finalized.",
             counts.get("late_reports", 0),
         )
     else:
@@ -170,12 +170,10 @@ def metric_families(snapshot: WorkerSnapshot) -> Iterator[Metric]:
         if snapshot.stage == "shuffle":
             yield counter(
                 "late_reports",
-                "Reports that came after their epoch was decided.",
+                "Reports that arrived after their epoch was finalized.",
                 counts.get("late_reports", 0),
             )
-            yield counter(
-                "duplicate_records", "Records that came again.", counts.get("duplicates", 0)
-            )
+            yield counter("duplicate_records", "Duplicate records.", counts.get("duplicates", 0))
     if "contradicting_reports" in counts:
         yield counter(
             "contradicting_reports",
@@ -191,9 +189,9 @@ def metric_families(snapshot: WorkerSnapshot) -> Iterator[Metric]:
 
 def _facts(facts: JobFacts, own: Mapping[str, str]) -> Iterator[Metric]:
     told = {
-        "grace_seconds": (facts.grace_seconds, "How long a window waits for late producers."),
-        "minimum_contributors": (facts.minimum, "The fewest devices a window is released with."),
-        "epoch_seconds": (facts.epoch_seconds, "How long an epoch lasts."),
+        "grace_seconds": (facts.grace_seconds, "Grace period of a window in seconds."),
+        "minimum_contributors": (facts.minimum, "Minimum number of devices of a released window."),
+        "epoch_seconds": (facts.epoch_seconds, "Length of an epoch in seconds."),
     }
     for name, (value, text) in told.items():
         if value is not None:
@@ -201,22 +199,22 @@ def _facts(facts: JobFacts, own: Mapping[str, str]) -> Iterator[Metric]:
             family.add_metric(list(own.values()), value)
             yield family
     for name in ("epsilon", "delta"):
-        text = f"The {name} that the job's guarantee states, by what it is spent on."
+        text = f"The {name} of the job's guarantee, by the unit that it covers."
         family = GaugeMetricFamily(_PREFIX + name, text, labels=[*own, "unit"])
         family.add_metric([*own.values(), facts.unit], getattr(facts, name))
         yield family
 
 
 def _estimates(published: PublishedNumbers, own: Mapping[str, str]) -> Iterator[Metric]:
-    text = "The epoch whose estimate was published last."
+    text = "Epoch of the latest published estimate."
     epoch = GaugeMetricFamily(f"{_PREFIX}estimate_epoch", text, labels=list(own))
     epoch.add_metric(list(own.values()), published.epoch)
     yield epoch
     told: Mapping[str, tuple[str, Callable[[PublishedNumber], float | None]]] = {
-        "": ("The estimate of that epoch, of an item.", lambda each: each.value),
+        "": ("Estimate of that epoch, of an item.", lambda each: each.value),
         "_low": ("Lower end of its 95 % interval.", lambda each: _end(each.interval, 0)),
         "_high": ("Upper end of its 95 % interval.", lambda each: _end(each.interval, 1)),
-        "_change": ("By how much it is above the one before.", lambda each: each.change),
+        "_change": ("Difference from the previous estimate.", lambda each: each.change),
         "_change_low": (
             "Lower end of the 95 % interval of the change.",
             lambda each: _end(each.change_interval, 0),
@@ -243,11 +241,11 @@ def _lag(snapshot: WorkerSnapshot) -> Iterator[Metric]:
     labels = ["group", "topic", "partition"]
     seconds = GaugeMetricFamily(
         "kafka_consumergroup_group_lag_seconds",
-        "Age of the oldest record not committed; after a restart, at least that age.",
+        "Age of the oldest uncommitted record in seconds; after a restart, a lower bound.",
         labels=labels,
     )
     records = GaugeMetricFamily(
-        "kafka_consumergroup_group_lag", "Records not committed.", labels=labels
+        "kafka_consumergroup_group_lag", "Uncommitted records.", labels=labels
     )
     for partition, lag in sorted(snapshot.lag.items()):
         own = [snapshot.group, snapshot.topic, str(partition)]

@@ -83,7 +83,7 @@ class _Handler(BaseHTTPRequestHandler):
             health = check()
             self._say(200 if health.good else 503, health.line)
         else:
-            self._say(404, "there are /metrics, /healthz and /readyz")
+            self._say(404, "available: /metrics, /healthz and /readyz")
 
     def log_message(self, format: str, *args: object) -> None:
         """Log no scrapes."""
@@ -116,8 +116,8 @@ def serve(
         server = _Server(where, registry, {"/healthz": alive, "/readyz": ready})
     except OSError as error:
         raise WorkerError(
-            f"metrics cannot be served at {where.address}:{where.port} ({error.strerror}): "
-            "choose another with --metrics and --metrics-address"
+            f"cannot serve metrics at {where.address}:{where.port} ({error.strerror}): give "
+            "another address with --metrics and --metrics-address"
         ) from None
     threading.Thread(
         target=server.serve_forever, args=(look_seconds,), name="monitor", daemon=True

@@ -41,7 +41,7 @@ class Outage:
         if not answered and self._since is None:
             self._since = self._clock()
             now = time.strftime("%H:%M:%S")
-            self._report(f"broker {self._servers} not reachable since {now}, waiting")
+            self._report(f"broker {self._servers} unreachable since {now}; waiting")
         elif answered and self._since is not None:
             self._report(f"broker is back after {self._clock() - self._since:.0f} s")
             self._since = None

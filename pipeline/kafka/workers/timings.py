@@ -53,8 +53,8 @@ class Timings:
     def __post_init__(self) -> None:
         if not 2 * self.heartbeat <= self.session <= self.request:
             raise ValueError(
-                f"session is {self.session} s; allowed is from twice the heartbeat, "
-                f"{2 * self.heartbeat} s, to the request timeout, {self.request} s"
+                f"session: got {self.session} s; expected from twice the heartbeat "
+                f"({2 * self.heartbeat} s) to the request timeout ({self.request} s)"
             )
 
     @classmethod

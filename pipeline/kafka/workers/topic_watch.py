@@ -48,9 +48,9 @@ class GroupWatch:
             self._since = now
         elif now - self._since > self._session:
             raise UnassignedError(
-                f"no worker has partitions {', '.join(map(str, missing))}, for longer than a "
-                f"session of {self._session:g} s, although the broker answers: ending; start me "
-                "again, and I join the group under another instance id"
+                f"no worker has partitions {', '.join(map(str, missing))} for more than a "
+                f"session of {self._session:g} s, although the broker answers: exiting. "
+                "Restart this worker; it joins the group under another instance ID"
             )
 
 
@@ -108,17 +108,21 @@ class TopicWatch:
             deployed, found = len(self._job.start_offsets[role]), counts.get(role, 0)
             topic = self._job.topic(role)
             if not found:
-                wrong = f"topic {topic} is gone: was the job undeployed? If not, {self._remedy}"
+                wrong = (
+                    f"topic {topic} no longer exists: was the job undeployed? If not: "
+                    f"{self._remedy}"
+                )
             elif found < deployed:
                 wrong = (
-                    f"topic {topic} has {found} partitions, the job was deployed with {deployed}: "
-                    f"it was deleted and made again; {self._remedy}"
+                    f"topic {topic} has {found} partitions, but the job was deployed with "
+                    f"{deployed}: the topic was deleted and recreated. {self._remedy}"
                 )
             elif found > deployed and role not in self._told:
                 self._told.add(role)
                 notices.append(
-                    f"topic {topic} has {found} partitions, the job was deployed with {deployed}: "
-                    f"the others are not read, epoch e belongs into partition e mod {deployed}"
+                    f"topic {topic} has {found} partitions, but the job was deployed with "
+                    f"{deployed}: the others are not read, because epoch e belongs in "
+                    f"partition e mod {deployed}"
                 )
         self._bad_counts = 0 if wrong is None else self._bad_counts + 1
         if wrong is not None and self._bad_counts >= _LOOKS:
@@ -150,10 +154,10 @@ class TopicWatch:
         if self._bad_ends >= _LOOKS:
             partition, end, at = wrong[0]
             raise WorkerError(
-                f"{self._job.topic(self._role)}, partition {partition} ends at offset {end}, and "
-                f"{at} was reached before: the topic was deleted and made again, or its brokers "
-                f"have lost records, unless a broker is away: others learn late where it ends, and "
-                f"this passes; if it stays, {self._remedy}"
+                f"{self._job.topic(self._role)}, partition {partition} ends at offset {end}, "
+                f"but {at} was reached before: the topic was deleted and recreated, or its "
+                "brokers lost records. While a broker is down, this is temporary. If it "
+                f"persists: {self._remedy}"
             )
 
     @property

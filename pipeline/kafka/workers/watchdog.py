@@ -125,12 +125,12 @@ class Watchdog:
         if self._silent > blocked:
             return f"the event loop has been blocked for {blocked:g} s"
         if self._unrestored > unrestored:
-            return f"no partitions restored for {unrestored:g} s although the broker answers"
+            return f"partitions were not restored for {unrestored:g} s although the broker answers"
         for partition, seconds in self._stalled.items():
             if seconds > stalled:
                 return (
-                    f"partition {partition} has records that were not read for "
-                    f"{stalled:g} s although the broker answers"
+                    f"partition {partition} has records that were not read for {stalled:g} s "
+                    "although the broker answers"
                 )
         return None
 
@@ -147,7 +147,7 @@ def guard(watchdog: Watchdog, report: Callable[[str], None]) -> None:
             fault = watchdog.check(min(now - before, 2 * interval))
             before = now
             if fault is not None:
-                report(f"{fault}: giving up, start me again")
+                report(f"{fault}: exiting, restart this worker")
                 os._exit(1)
 
     threading.Thread(target=watch, name="watchdog", daemon=True).start()
@@ -183,8 +183,8 @@ def readiness(watchdog: Watchdog) -> Health:
     if not alive.good:
         return alive
     if not pulse.broker_answers:
-        return Health(False, "the broker is not reachable")
+        return Health(False, "the broker is unreachable")
     if not pulse.restored:
         return Health(False, "partitions are being assigned or restored")
     owned = ", ".join(map(str, sorted(pulse.positions)))
-    return Health(True, f"ready, partitions: {owned}" if owned else "standing by, no partitions")
+    return Health(True, f"ready, partitions: {owned}" if owned else "standby, no partitions")

@@ -228,7 +228,7 @@ class _Process:
             await self._say_goodbye()
         await self._stop()
         if code == 0:
-            self.lines.info("stopped" if self.rest is None else "nothing to do: resting")
+            self.lines.info("stopped" if self.rest is None else "idle: no work left")
         return code
 
     @property
@@ -266,7 +266,7 @@ class _Process:
         role = self.stage.role
         if not await self.log.partitions(role):
             await self.log.check_visible([role])
-            raise WorkerError(f"there is no topic {self.job.topic(role)}: deploy the job first")
+            raise WorkerError(f"topic {self.job.topic(role)} does not exist: deploy the job first")
         self._start(self._probe())
         self._start(self._watch_topics())
         self._start(self._tick())
@@ -471,9 +471,9 @@ class _Process:
     def _check_clock(self) -> None:
         problem = self.clock.problem()
         if problem is not None and not self.clock_is_off:
-            self.lines.warning(f"{problem}: set it, nothing here rests on it")
+            self.lines.warning(f"{problem}: set it; this worker does not depend on it")
         if problem is None and self.clock_is_off:
-            self.lines.info("this machine's clock is right again")
+            self.lines.info("this machine's clock is correct again")
         self.clock_is_off = problem is not None
 
     def _describe(self, error: BaseException) -> str:
@@ -494,9 +494,12 @@ class _Process:
                 self.connection.principal, "write", "topic", topic, self.stage_name
             )
         if isinstance(error, KafkaConnectionError):
-            return f"Kafka is away: {text}"
+            return f"Kafka is unreachable: {text}"
         if isinstance(error, KafkaError):
-            return f"Kafka refused: {text}; dpstream status {self.job.name} names changed settings"
+            return (
+                f"Kafka rejected a request: {text}. 'dpstream status {self.job.name}' prints "
+                "changed settings"
+            )
         return _unexpected(error)
 
     async def _say_goodbye(self) -> None:

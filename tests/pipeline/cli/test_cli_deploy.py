@@ -464,7 +464,7 @@ def test_a_replay_has_no_devices_no_shuffle_stage_and_nothing_to_drain(
     ):
         said = dpstream(*arguments)
         assert said.code == 1, arguments
-        assert "the windows of a replay are decided already" in said.errors
+        assert "its windows are already finalized" in said.errors
     said = dpstream("deploy", with_operators_keys(job_file))
     assert said.code == 1
     assert "is deployed already, as a replay of original" in said.errors
@@ -484,7 +484,7 @@ def test_a_name_that_another_version_deployed_is_not_taken_over(
     for command in ("undeploy", "estimates", "pause"):
         said = dpstream(command, "small")
         assert said.code == 1
-        assert "error: job small was deployed by another version of this software" in said.errors
+        assert "error: job small was deployed by an incompatible version of dpstream" in said.errors
     assert dpstream("deploy", job_file, "--replace", "--yes").code == 0
 
 

@@ -104,8 +104,8 @@ def test_the_local_broker_does_not_begin_where_it_cannot_go_on(
     assert said.output == ""
     folder = tmp_path / "home" / "kafka"
     assert said.errors == (
-        f"error: the local Kafka keeps its data in {folder}, where less than 32 MiB can be written "
-        f"({TOO_LARGE}): make room, or name another folder by DPSTREAM_HOME\n"
+        f"error: the local Kafka stores its data in {folder}, where less than 32 MiB can be "
+        f"written ({TOO_LARGE}): free some space, or set DPSTREAM_HOME to another folder\n"
     )
     assert [file.name for file in folder.iterdir()] == ["lock"]
 

@@ -55,7 +55,10 @@ def test_a_topic_is_read_to_an_epoch_and_on_from_there(
     [
         ((), "give --input FILE, --input - or --from-topic TOPIC, one of them"),
         (("--input", "x", "--input-kafka-config", "y"), "are for --from-topic"),
-        (("--from-topic", "nowhere", "--to-epoch", 1), "there is no topic nowhere on memory:9092"),
+        (
+            ("--from-topic", "nowhere", "--to-epoch", 1),
+            "topic nowhere does not exist on memory:9092",
+        ),
         (("--from-topic", "events"), "closes epochs by the clock: the job file of small needs"),
     ],
 )

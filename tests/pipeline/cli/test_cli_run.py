@@ -53,7 +53,7 @@ def test_a_port_of_metrics_that_is_taken_is_said_in_a_sentence(dpstream: Command
         port = taken.getsockname()[1]
         result = dpstream("run", "aggregate", "--metrics", port)
     assert result.code == 1
-    said = f"error: metrics cannot be served at 127.0.0.1:{port} (Address already in use): choose "
+    said = f"error: cannot serve metrics at 127.0.0.1:{port} (Address already in use): choose "
     assert said in result.errors
     assert result.errors.count("\n") == 1
 

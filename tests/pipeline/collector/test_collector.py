@@ -162,7 +162,7 @@ async def test_no_reports_are_taken_into_a_topic_that_was_made_again(
     world.writer.ids["phones.reports"] = "new"
     await until(lambda: not world.collector.served)
     said = world.said.getvalue()
-    assert "topic phones.reports was deleted and made again" in said
+    assert "topic phones.reports was deleted and recreated" in said
     assert "dpstream undeploy phones --delete-topics" in said
     assert "deployed anew" not in said
     for _ in range(2):
@@ -200,9 +200,9 @@ async def test_jobs_come_and_go(job: DeployedJob, key_file: Path) -> None:
     assert (await client.report(body(again))).problem == "/problems/drained"
     world.wanted()
     assert (await client.report(body(again))).problem == "/problems/unknown-job"
-    world.collector.take(Away("nobody listens"))
+    world.collector.take(Away("no broker listens"))
     world.collector.take(None)
-    assert "Kafka does not answer: nobody listens" in world.said.getvalue()
+    assert "Kafka does not answer: no broker listens" in world.said.getvalue()
     await world.collector.stop()
     client.writer.close()
 

@@ -11,5 +11,5 @@ ALL = (0, 1, 2)
 def test_partition_that_nobody_has_is_named() -> None:
     watch = GroupWatch(len(ALL), SESSION)
     watch.see([0, 2], 0.0)
-    with pytest.raises(UnassignedError, match=r"partitions 1, .* session of 10 s"):
+    with pytest.raises(UnassignedError, match=r"partitions 1 .* session of 10 s"):
         watch.see([0, 2], 11.0)

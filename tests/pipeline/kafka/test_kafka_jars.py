@@ -88,7 +88,7 @@ def test_everything_is_fetched_once(
     steps: list[str] = []
     first = kafka_jars(steps.append, tmp_path)
     assert contents(first) == list(CONTENTS.values())
-    assert steps == ["fetching Apache Kafka, once: 3 files", "fetched 2 of 3 files"]
+    assert steps == ["fetching Apache Kafka (only once): 3 files", "fetched 2 of 3 files"]
     assert kafka_jars(pytest.fail, tmp_path) == first
     assert repository.requests == Counter(CONTENTS.keys())
     assert sorted(path.name for path in first[0].parent.iterdir()) == sorted(
@@ -112,7 +112,7 @@ def test_a_broken_connection_is_tried_again(repository: Repository, tmp_path: Pa
 
 def test_what_is_not_the_locked_jar_is_refused(repository: Repository, tmp_path: Path) -> None:
     repository.replaced["two"] = b"malice"
-    with pytest.raises(LocalKafkaError, match=r"two-1.0.jar: its sha256 sum is not the expected"):
+    with pytest.raises(LocalKafkaError, match=r"two-1.0.jar: wrong SHA-256 checksum"):
         kafka_jars(silent, tmp_path)
     assert not list(tmp_path.rglob("two*"))
     del repository.replaced["two"]
@@ -132,7 +132,7 @@ def test_an_interrupted_fetch_goes_on_where_it_was(
     # A kill leaves half a download behind.
     (tmp_path / "jars" / "staging").mkdir()
     (tmp_path / "jars" / "staging" / "one-1.0.jar").write_bytes(b"half")
-    assert list((tmp_path / "jars").glob("*.jar")), "what was fetched is kept"
+    assert list((tmp_path / "jars").glob("*.jar")), "fetched files are kept"
     assert contents(kafka_jars(silent, tmp_path)) == list(CONTENTS.values())
     assert repository.requests == Counter(CONTENTS.keys())
 

@@ -31,17 +31,17 @@ def test_contradictions_none_when_topics_are_as_deployed() -> None:
 def test_contradictions_name_topic_when_it_was_made_again(role: Role) -> None:
     kept = KeptState(ids={**IDS, role: "another"})
     (found,) = contradictions(JOB, kept)
-    assert found.startswith(f"topic small.{role} was deleted and made again")
-    assert found.endswith("dpstream undeploy small --delete-topics and deploy it again")
-    with pytest.raises(ContradictionError, match="deleted and made again"):
+    assert found.startswith(f"topic small.{role} was deleted and recreated")
+    assert found.endswith("'dpstream undeploy small --delete-topics', then deploy again")
+    with pytest.raises(ContradictionError, match="deleted and recreated"):
         check(JOB, kept)
 
 
 def test_contradictions_name_a_kept_topic_that_was_cut() -> None:
     assert list(contradictions(JOB, KeptState(starts={Role.MANIFESTS: 0}))) == []
     (found,) = contradictions(JOB, KeptState(starts={Role.MANIFESTS: 7}, decided=0, published=6))
-    assert "topic small.manifests, which is kept for ever, begins at offset 7" in found
-    assert found.endswith("dpstream undeploy small --delete-topics and deploy it again")
+    assert "topic small.manifests, which must keep all records, starts at offset 7" in found
+    assert found.endswith("'dpstream undeploy small --delete-topics', then deploy again")
 
 
 @pytest.mark.parametrize(
@@ -50,8 +50,8 @@ def test_contradictions_name_a_kept_topic_that_was_cut() -> None:
         (KeptState(decided=5, published=5, aggregated=5), None),
         (KeptState(decided=5), None),
         (KeptState(published=10), None),
-        (KeptState(decided=5, published=10), "epoch 10 is published, and no epoch after 5 is"),
-        (KeptState(decided=5, aggregated=6), "epoch 6 is aggregated, and no epoch after 5 is"),
+        (KeptState(decided=5, published=10), "epoch 10 is published, but no epoch after 5 is"),
+        (KeptState(decided=5, aggregated=6), "epoch 6 is aggregated, but no epoch after 5 is"),
     ],
 )
 def test_contradictions_name_what_was_never_decided(kept: KeptState, said: str | None) -> None:
@@ -91,9 +91,9 @@ def test_contradictions_name_settings_that_lose_or_refuse_records(
         (Committed(7), None),
         (
             Committed(9),
-            "beyond its end (partition 0: 9, its end is 8)",
+            "beyond the end of small.reports (partition 0: offset 9, end offset 8)",
         ),
-        (Committed(8, own=False), "set by another program (partition 0: 8, it begins at 5)"),
+        (Committed(8, own=False), "forward (partition 0: offset 8, start offset 5)"),
         (Committed(5, own=False), None),
     ],
 )

@@ -21,7 +21,7 @@ def test_a_broker_that_runs_on_another_port_is_said(
     monkeypatch.setattr(broker, "_serves", lambda timeout: True)
     assert broker.start().bootstrap_servers == "127.0.0.1:20123"
     assert broker.start(port=20123).bootstrap_servers == "127.0.0.1:20123"
-    with pytest.raises(LocalKafkaError, match="runs already, on port 20123: stop it first") as said:
+    with pytest.raises(LocalKafkaError, match="is already running on port 20123: stop it") as said:
         broker.start(port=9092)
     known = explain(said.value)
     assert known is not None

@@ -200,6 +200,6 @@ def test_a_start_names_reports_that_were_acknowledged_and_are_gone() -> None:
     north.facts["sent_reports_0"] = 1
     assert not north.is_old_copy(1)
     cluster.records[JOB.topic(Role.REPORTS), 0].clear()
-    found = "partition 0, up to offset 1, and it ends at 0"
+    found = "up to offset 1, but the partition ends at 0"
     with pytest.raises(ContradictionError, match=found):
         north.is_old_copy(1)

@@ -121,5 +121,5 @@ def test_labels_that_no_deployed_job_has_room_for_are_refused() -> None:
     job = job_of(
         "projective_geometry", epsilon=1, domain=["x" * 60 + each for each in labels(20_000)]
     )
-    with pytest.raises(RecordSizeError, match=r"dpstream\.jobs.*shorter ones"):
+    with pytest.raises(RecordSizeError, match=r"dpstream\.jobs.*shorter labels"):
         check_record_sizes(deploy_job(job, deployed_at=0))

@@ -64,7 +64,7 @@ class Brokers:
     async def send(self, request: Any, node_id: int) -> Any:
         node = self.nodes[node_id - 1]
         if node.down:
-            raise KafkaConnectionError("nobody listens")
+            raise KafkaConnectionError("no broker listens")
         described = [node.describe(topic.name) for topic in request.topics]
 
         class Response:
@@ -159,7 +159,7 @@ def test_a_cluster_that_never_says_anything_is_given_up_in_words() -> None:
         cluster_of(brokers).create_topics([WANTED])
     said = str(caught.value)
     assert "a.reports" in said
-    assert "do the same again" in said
+    assert "run the same command again" in said
     assert "CreateTopicsRequest" not in said
     assert brokers.asked == 3
 
@@ -182,5 +182,5 @@ def test_a_broker_that_never_learns_is_named(monkeypatch: pytest.MonkeyPatch) ->
     assert now[0] >= 30
     monkeypatch.setattr("dpstream.pipeline.kafka.cluster._SPREADING_SECONDS", -1.0)
     monkeypatch.setattr("time.sleep", sleep)
-    with pytest.raises(ClusterError, match=r"broker 3 does not know a\.reports: see that all"):
+    with pytest.raises(ClusterError, match=r"broker 3 does not know a\.reports. Check that all"):
         cluster_of(Brokers(0, 0, 99)).create_topics([WANTED])

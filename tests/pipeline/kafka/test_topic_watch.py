@@ -42,8 +42,8 @@ def test_topics_as_they_were_are_nothing_to_speak_of(role: Role) -> None:
 def test_partitions_that_were_added_are_said_once() -> None:
     watch = TopicWatch(JOB, Role.REPORTS, USED[Role.REPORTS])
     (notice,) = watch.see_partitions(counts(reports=3))
-    assert "small.reports has 3 partitions, the job was deployed with 2" in notice
-    assert "epoch e belongs into partition e mod 2" in notice
+    assert "small.reports has 3 partitions, but the job was deployed with 2" in notice
+    assert "epoch e belongs in partition e mod 2" in notice
     assert watch.see_partitions(counts(reports=4)) == []
     (other,) = watch.see_partitions(counts(reports=4, shuffled=3))
     assert "small.shuffled" in other
@@ -52,11 +52,11 @@ def test_partitions_that_were_added_are_said_once() -> None:
 @pytest.mark.parametrize(
     ("role", "changed", "said"),
     [
-        (Role.REPORTS, {"reports": 0}, "topic small.reports is gone"),
-        (Role.REPORTS, {"manifests": 0}, "topic small.manifests is gone"),
-        (Role.REPORTS, {"reports": 1}, "has 1 partitions, the job was deployed with 2"),
-        (Role.SHUFFLED, {"partials": 0}, "topic small.partials is gone"),
-        (Role.PARTIALS, {"estimates": 0}, "topic small.estimates is gone"),
+        (Role.REPORTS, {"reports": 0}, "topic small.reports no longer exists"),
+        (Role.REPORTS, {"manifests": 0}, "topic small.manifests no longer exists"),
+        (Role.REPORTS, {"reports": 1}, "has 1 partitions, but the job was deployed with 2"),
+        (Role.SHUFFLED, {"partials": 0}, "topic small.partials no longer exists"),
+        (Role.PARTIALS, {"estimates": 0}, "topic small.estimates no longer exists"),
     ],
 )
 def test_what_is_gone_for_some_looks_is_gone(
@@ -72,14 +72,14 @@ def test_what_is_gone_for_some_looks_is_gone(
     watch.see_partitions(counts(**changed))
     with pytest.raises(WorkerError, match=said) as caught:
         watch.see_partitions(counts(**changed))
-    assert "dpstream undeploy small --delete-topics and deploy it again" in str(caught.value)
+    assert "'dpstream undeploy small --delete-topics', then deploy again" in str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("ends", "reached", "said"),
     [
-        ({0: 9, 1: 3}, {1: 4}, "partition 1 ends at offset 3, and 4 was reached before"),
-        ({0: 4, 1: 0}, {}, "partition 0 ends at offset 4, and 5 was reached before"),
+        ({0: 9, 1: 3}, {1: 4}, "partition 1 ends at offset 3, but 4 was reached before"),
+        ({0: 4, 1: 0}, {}, "partition 0 ends at offset 4, but 5 was reached before"),
     ],
 )
 def test_a_log_that_is_shorter_than_it_was_was_made_again(
@@ -94,7 +94,7 @@ def test_a_log_that_is_shorter_than_it_was_was_made_again(
     with pytest.raises(WorkerError, match=said) as caught:
         watch.see_ends(ends, reached)
     # A new leader that lags behind must not make operators delete topics.
-    assert "unless a broker is away" in str(caught.value)
+    assert "While a broker is down" in str(caught.value)
 
 
 def test_where_messages_are_hidden_a_heartbeat_counts_no_records() -> None:
@@ -114,5 +114,5 @@ def test_topic_with_another_id_was_made_again() -> None:
     # A topic that is missing, or used only by others, was not recreated.
     watch.see_ids({"small.status": "new"})
     watch.see_ids(found | {"small.estimates": "new"})
-    with pytest.raises(WorkerError, match=r"topic small\.manifests was deleted and made again"):
+    with pytest.raises(WorkerError, match=r"topic small\.manifests was deleted and recreated"):
         watch.see_ids(found | {"small.manifests": "new"})

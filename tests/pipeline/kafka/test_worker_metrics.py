@@ -276,7 +276,7 @@ def test_who_is_restoring_or_without_a_broker_is_healthy_and_not_ready() -> None
     assert liveness(restoring).good
     assert readiness(restoring) == Health(False, "partitions are being assigned or restored")
     assert liveness(away) == Health(True, "alive, without a broker")
-    assert readiness(away) == Health(False, "the broker is not reachable")
+    assert readiness(away) == Health(False, "the broker is unreachable")
     assert not liveness(watchdog_after(RESTORING, 40)).good
 
 

@@ -108,4 +108,4 @@ def test_verbs_of_producers_are_refused_with_what_to_do(dpstream: Commands) -> N
         assert (refused.code, refused.output) == (2, ""), command
         (sentence,) = refused.errors.splitlines()
         assert "devices of job phones report for themselves" in sentence
-        assert "dpstream collect takes their reports" in sentence
+        assert "'dpstream collect' receives their reports" in sentence

@@ -127,7 +127,7 @@ def watched(
 
 
 def test_an_outage_leaves_the_picture_standing(capsys: pytest.CaptureFixture[str]) -> None:
-    away = KafkaConnectionError("nobody listens")
+    away = KafkaConnectionError("no broker listens")
     before, during, after = watched([status_of(["fire"]), away, status_of()], capsys)
     assert "problem: fire" in before
     assert "looking on" not in before
@@ -136,7 +136,7 @@ def test_an_outage_leaves_the_picture_standing(capsys: pytest.CaptureFixture[str
     assert re.fullmatch(
         r"Kafka does not answer since \d\d:\d\d:\d\d; below is how it was then", title
     )
-    assert "nobody listens; looking on" in last
+    assert "no broker listens; looking on" in last
     assert "all is well" in after
     assert "looking on" not in after
 

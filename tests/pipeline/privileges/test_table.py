@@ -160,11 +160,11 @@ def test_roles_are_given_to_users_of_their_names_unless_others_are_named() -> No
 @pytest.mark.parametrize(
     ("roles", "named", "said"),
     [
-        ((), "shuffle", "give ROLE=User:NAME"),
-        ((), "shuffle=ann", "give ROLE=User:NAME"),
-        ((), "shuffle=User:*", "give ROLE=User:NAME"),
-        ((), "collector=User:ann", "job small has no role collector: its roles are producer"),
-        (("page",), "shuffle=User:ann", "--principal names shuffle, and --role asks for page"),
+        ((), "shuffle", "expected ROLE=User:NAME"),
+        ((), "shuffle=ann", "expected ROLE=User:NAME"),
+        ((), "shuffle=User:*", "expected ROLE=User:NAME"),
+        ((), "collector=User:ann", "job small has no role collector; expected one of producer"),
+        (("page",), "shuffle=User:ann", "but --role selects only page"),
     ],
 )
 def test_what_is_no_role_or_no_principal_is_refused(

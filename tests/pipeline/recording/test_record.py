@@ -140,7 +140,7 @@ class Reader:
                 # One record at a time: a reader can be stopped between any two records.
                 found = self.log.read(role, partition, max(start, first), stop).records[:1]
                 return LogSlice(found, found[0].offset + 1 if found else stop)
-        raise TypeError(f"a reader does not {action}")
+        raise TypeError(f"unexpected action of a reader: {action}")
 
 
 def recorder_of(
