@@ -33,9 +33,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
     """The broker that all tests share; whoever stops or kills it starts it again."""
-    kafka = LocalKafka(tmp_path_factory.mktemp("kafka"))
+    kafka = LocalKafka(tmp_path_factory.mktemp("kafka"), brief=True)
     try:
-        kafka.start(brief=True)
+        kafka.start()
         yield kafka
     finally:
         kafka.stop()

@@ -82,7 +82,7 @@ def test_a_lost_directory_needs_another_name(
 
 @pytest.mark.verify
 def test_a_broker_that_goes_away_is_waited_for(tmp_path: Path, job_name: str) -> None:
-    broker = LocalKafka(tmp_path / "kafka")
+    broker = LocalKafka(tmp_path / "kafka", brief=True)
     try:
         broker.start()
         status = broker.status()

@@ -140,7 +140,7 @@ class Commands:
 @pytest.fixture
 def own_broker(tmp_path: Path) -> Iterator[tuple[LocalKafka, float]]:
     """A broker for this test alone, which kills it, and the seconds that it took to start."""
-    broker = LocalKafka(tmp_path / "kafka")
+    broker = LocalKafka(tmp_path / "kafka", brief=True)
     try:
         begun = time.monotonic()
         broker.start()

@@ -26,7 +26,9 @@ USERS = [f"user{number}" for number in range(150)]
 @pytest.fixture(scope="module")
 def eager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
     """Broker that checks for deletable data twice a second instead of every 5 minutes."""
-    kafka = LocalKafka(tmp_path_factory.mktemp("eager"), {"log.retention.check.interval.ms": "500"})
+    kafka = LocalKafka(
+        tmp_path_factory.mktemp("eager"), {"log.retention.check.interval.ms": "500"}, brief=True
+    )
     try:
         kafka.start()
         yield kafka

@@ -47,7 +47,7 @@ LONG = Story(epochs=96, workers=19, brokers=3, pauses=3)
 
 @pytest.fixture
 def own_broker(tmp_path: Path) -> Iterator[LocalKafka]:
-    broker = LocalKafka(tmp_path / "kafka")
+    broker = LocalKafka(tmp_path / "kafka", brief=True)
     try:
         broker.start()
         yield broker

@@ -96,7 +96,7 @@ def kill(broker: LocalKafka) -> None:
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[LocalKafka]:
-    kafka = LocalKafka(tmp_path / "a home, with: odd=characters" / "kafka")
+    kafka = LocalKafka(tmp_path / "a home, with: odd=characters" / "kafka", brief=True)
     yield kafka
     kafka.stop()
 
@@ -222,7 +222,7 @@ def test_a_port_that_a_dying_broker_still_holds_is_waited_for(
 
 
 def test_a_broker_that_dies_says_why_and_leaves_no_process(own: LocalKafka) -> None:
-    broken = LocalKafka(own.directory, {"authorizer.class.name": "org.example.Nobody"})
+    broken = LocalKafka(own.directory, {"authorizer.class.name": "org.example.Nobody"}, brief=True)
     with pytest.raises(LocalKafkaError, match=r"(?s)ended while .*org\.example\.Nobody") as caught:
         broken.start()
     assert str(broken.log_path) in str(caught.value)

@@ -242,7 +242,7 @@ def test_jobs_rest_on_while_their_broker_is_away_and_wake_when_it_is_back(
 ) -> None:
     monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path))
     port = free_port()
-    broker = LocalKafka(tmp_path / "kafka")
+    broker = LocalKafka(tmp_path / "kafka", brief=True)
     broker.start(port)
     operator = Operator(f"127.0.0.1:{port}", job_name, tmp_path)
     try:

@@ -138,12 +138,13 @@ class SecuredKafka:
                 "allow.everyone.if.no.acl.found": "false",
                 "super.users": super_users,
             },
+            brief=True,
         )
         self.admin = self.certified(ADMIN)
 
     def __enter__(self) -> Self:
         try:
-            self.broker.start(brief=True)
+            self.broker.start()
         except BaseException:
             self.broker.stop(grace=0.0)
             raise

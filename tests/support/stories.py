@@ -56,7 +56,7 @@ class OneBroker:
 
     def __init__(self, folder: Path, preload: Path) -> None:
         settings = ("log.retention.check.interval.ms", "log.initial.task.delay.ms")
-        self._kafka = LocalKafka(folder / "kafka", dict.fromkeys(settings, str(_PASS)))
+        self._kafka = LocalKafka(folder / "kafka", dict.fromkeys(settings, str(_PASS)), brief=True)
         self._clock = Clock(preload, folder / "broker.clock")
 
     def __enter__(self) -> Self:
@@ -78,7 +78,7 @@ class OneBroker:
 
     def start(self, name: str) -> None:
         with self._clock.for_children():
-            self._kafka.start(brief=True)
+            self._kafka.start()
 
     def kill(self, name: str) -> None:
         self.signal(name, signal.SIGKILL)

@@ -30,7 +30,7 @@ _START = """
 import json, pathlib, sys
 from dpstream.pipeline.kafka.local_kafka import LocalKafka
 folder, settings, cluster_id, port = json.loads(sys.argv[1])
-LocalKafka(pathlib.Path(folder), settings, cluster_id=cluster_id).start(port, brief=True)
+LocalKafka(pathlib.Path(folder), settings, cluster_id=cluster_id, brief=True).start(port)
 """
 
 
@@ -74,6 +74,7 @@ class ThreeBrokers:
                     "advertised.listeners": f"PLAINTEXT://{HOST}:{clients[node]}",
                 },
                 cluster_id=cluster_id,
+                brief=True,
             )
             for node in NODES
         }

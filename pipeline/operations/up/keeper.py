@@ -135,7 +135,7 @@ class KeptBroker(RestartedProcesses):
 def main() -> int:
     signal.signal(signal.SIGTERM, _leave)
     follow(patience=_PATIENCE)
-    broker, users = LocalKafka(kafka_folder()), BrokerUsers(kafka_folder())
+    broker, users = LocalKafka(kafka_folder(), brief=True), BrokerUsers(kafka_folder())
     status, ready = broker.status(), False
     mine = not status.running
     to_be_stopped = mine or users.is_marked(status.pid)
@@ -143,7 +143,7 @@ def main() -> int:
         if mine:
             _say("mine", "")
         for _ in range(1 + _RESTARTS):
-            started = broker.start(on_progress=lambda text: _say("progress", text), brief=True)
+            started = broker.start(on_progress=lambda text: _say("progress", text))
             if to_be_stopped:
                 users.mark.write_text(str(started.pid))
             ready = True
