@@ -35,8 +35,9 @@ test: $(TOOLS) ## the tests, broker included
 test-fast: $(TOOLS) ## the tests that need no broker and are no exhaustive search
 	@$(BIN)/pytest $(WITHOUT_VERIFY) -m "not kafka and not verify and not slow" -n auto --dist worksteal
 
-check: $(TOOLS) ## ruff (lint and format), who may import whom, and mypy --strict
+check: $(TOOLS) ## ruff (lint and format), typos, who may import whom, and mypy --strict
 	@$(BIN)/ruff check
+	@$(BIN)/typos --config typos.toml
 	@$(BIN)/ruff format --check
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/mypy
