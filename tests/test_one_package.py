@@ -124,7 +124,7 @@ def wheel_of_others(folder: Path) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", ["dpstream", "others"])
+@pytest.mark.parametrize("first", ["dpstream", pytest.param("others", marks=pytest.mark.verify)])
 def test_a_distribution_with_packages_of_the_same_names_breaks_nothing(
     tmp_path: Path, first: str
 ) -> None:

@@ -37,7 +37,7 @@ EXHAUSTIVE = (
 """Larger examples of behavior that smaller ones cover too, enumerated by ``make verify`` alone."""
 
 
-LONG_TO_SAMPLE = ("sparse_recovery-0", "count_mean_sketch-0")
+LONG_TO_SAMPLE = ("sparse_recovery-0", "count_mean_sketch-0", "shuffled_counts-5")
 """Slowest to sample: ``make verify`` compares them with the exact distribution."""
 
 

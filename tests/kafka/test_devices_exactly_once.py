@@ -74,7 +74,7 @@ class Story:
         )
 
 
-SHORT = Story(devices=120, epochs=2, length=5, late=20, kills=6, sealed=True, tokens=True)
+SHORT = Story(devices=120, epochs=2, length=5, late=20, kills=5, sealed=True, tokens=True)
 # Whoever is killed needs seconds to be back: less time between strikes, and nobody ever is.
 LONG = Story(devices=2_000, epochs=5, length=72, late=240, kills=60)
 

@@ -41,7 +41,7 @@ class Story:
     pauses: int
 
 
-SHORT = Story(epochs=32, workers=5, brokers=1, pauses=1)
+SHORT = Story(epochs=20, workers=3, brokers=1, pauses=1)
 LONG = Story(epochs=96, workers=19, brokers=3, pauses=3)
 
 

@@ -187,9 +187,9 @@ def test_ctrl_c_while_the_broker_starts(home: Home) -> None:
 @pytest.mark.parametrize(
     ("moment", "number"),
     [
-        ("deploying the job", signal.SIGHUP),
+        pytest.param("deploying the job", signal.SIGHUP, marks=pytest.mark.verify),
         ("starting the producer", signal.SIGTERM),
-        ("epoch 2 ", signal.SIGINT),
+        pytest.param("epoch 2 ", signal.SIGINT, marks=pytest.mark.verify),
     ],
 )
 def test_a_signal_at_any_moment_leaves_nothing(
