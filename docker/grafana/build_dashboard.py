@@ -45,13 +45,13 @@ PANELS = (
             ),
         ),
         "none",
-        "The highest epoch whose estimate the publisher has written since it was started.",
+        "Latest epoch whose estimate the publisher wrote since its start.",
         kind="stat",
         width=6,
         height=5,
     ),
     Panel(
-        "Since the last estimate",
+        "Time since the last estimate",
         (
             (
                 "time() - max by (dpstream_job) (dpstream_last_window_timestamp_seconds"
@@ -60,13 +60,13 @@ PANELS = (
             ),
         ),
         "s",
-        "How long ago the last estimate was published.",
+        "Time since the latest estimate was published.",
         kind="stat",
         width=6,
         height=5,
     ),
     Panel(
-        "Privacy loss stated",
+        "Privacy loss",
         (
             (
                 f"max by (dpstream_job, unit) (dpstream_epsilon{{{_JOB}}})",
@@ -74,8 +74,8 @@ PANELS = (
             ),
         ),
         "none",
-        "The epsilon that the job's guarantee states, and what of a user's it is spent on: "
-        "dpstream list says what has been charged in all.",
+        "Epsilon of the job's guarantee, and the data of a user that it covers. Total charges of a "
+        "population: 'dpstream list'.",
         kind="stat",
         width=6,
         height=5,
@@ -89,13 +89,13 @@ PANELS = (
             ),
         ),
         "short",
-        "Records refused: dpstream dead-letters JOB lists them, with the reasons.",
+        "Rejected records. To list them with reasons: 'dpstream dead-letters JOB'.",
         kind="stat",
         width=6,
         height=5,
     ),
     Panel(
-        "Epochs done with",
+        "Epochs finished",
         (
             (
                 f"max by (dpstream_job, stage) (dpstream_last_epoch{{{_JOB}}})",
@@ -103,7 +103,7 @@ PANELS = (
             ),
         ),
         "none",
-        "The highest epoch that each stage is done with.",
+        "Latest epoch that each stage finished.",
     ),
     Panel(
         "Open windows",
@@ -114,19 +114,19 @@ PANELS = (
             ),
         ),
         "short",
-        "Windows begun and not finished: dpstream status JOB says whom they wait for.",
+        "Windows in progress. To see what they wait for: 'dpstream status JOB'.",
     ),
     Panel(
         "Lag in seconds",
         ((f"dpstream:lag_seconds{{{_JOB}}}", "{{dpstream_job}} {{stage}}"),),
         "s",
-        "Age of the oldest record that is not finished.",
+        "Age of the oldest unprocessed record.",
     ),
     Panel(
         "Lag in records",
         ((f"dpstream:lag_records{{{_JOB}}}", "{{dpstream_job}} {{stage}}"),),
         "short",
-        "Records that are not finished; not told of a shuffle stage that hides messages.",
+        "Unprocessed records; unavailable for a shuffler that hides messages.",
     ),
     Panel(
         "Throughput",
@@ -141,10 +141,10 @@ PANELS = (
             ),
         ),
         "cps",
-        "Reports a second; devices a second where messages are hidden.",
+        "Reports per second; devices per second if messages are hidden.",
     ),
     Panel(
-        "Windows by fate, an hour",
+        "Windows per hour, by status",
         (
             (
                 'sum by (dpstream_job, fate) (increase(dpstream_windows_total{stage="shuffle", '
@@ -153,10 +153,10 @@ PANELS = (
             ),
         ),
         "short",
-        "Released, too small to be released, empty.",
+        "Released, suppressed (fewer devices than shuffle.minimum), or empty.",
     ),
     Panel(
-        "Time from a window's beginning to its end",
+        "Duration of a window",
         (
             (
                 f"sum by (dpstream_job, stage) (rate(dpstream_window_seconds_total{{{_JOB}}}[5m])) "
@@ -165,10 +165,11 @@ PANELS = (
             ),
         ),
         "s",
-        "On average: for the publisher since the decision, for the others since the first record.",
+        "Mean time until a window is finished: since its finalization for the publisher, since its "
+        "first record for other stages.",
     ),
     Panel(
-        "Late, and refused",
+        "Late and rejected",
         (
             (
                 f"sum by (dpstream_job) (rate(dpstream_late_reports_total{{{_JOB}}}[5m]))",
@@ -184,7 +185,7 @@ PANELS = (
             ),
         ),
         "cps",
-        "What does not count.",
+        "Reports and records that are not counted.",
     ),
     Panel(
         "Estimates",
@@ -203,12 +204,12 @@ PANELS = (
             ),
         ),
         "short",
-        "What was published last, with the 95 % interval; of numbers the median, of lists of at "
-        "most 20 items each of them. Estimates of few users may be negative.",
+        "Latest published estimate with its 95 % confidence interval. Jobs over numbers show the "
+        "median; lists of at most 20 items show each item. Small counts can be negative.",
         signed=True,
     ),
     Panel(
-        "Changes since the epoch before",
+        "Change since the previous epoch",
         (
             (
                 f"max by (dpstream_job, item) (dpstream_estimate_change{{{_JOB}}})",
@@ -224,7 +225,7 @@ PANELS = (
             ),
         ),
         "short",
-        "With the change's own 95 % interval, where it follows from what is published.",
+        "With the 95 % confidence interval of the change, if the protocol determines it.",
         signed=True,
     ),
     Panel(
@@ -242,11 +243,11 @@ PANELS = (
             ),
         ),
         "cps",
-        "Of jobs whose devices report through collectors, a second.",
+        "Reports per second, for jobs whose devices report through collectors.",
         width=8,
     ),
     Panel(
-        "Requests refused",
+        "Rejected requests",
         (
             (
                 "sum by (dpstream_job, reason) "
@@ -255,7 +256,7 @@ PANELS = (
             ),
         ),
         "cps",
-        "Of devices, by reason, a second; without a job if none was named that is known.",
+        "Device requests per second, by reason; without a job if the request names no known one.",
         width=8,
     ),
     Panel(
@@ -265,7 +266,7 @@ PANELS = (
             ("1 - dpstream_collector_ready", "{{instance}}: not ready"),
         ),
         "short",
-        "At each collector, and whether it takes reports.",
+        "At each collector, and whether it accepts reports.",
         width=8,
     ),
     Panel(
@@ -278,18 +279,18 @@ PANELS = (
             (
                 "sum by (dpstream_job, stage) "
                 f"(increase(dpstream_worker_restarts_total{{{_JOB}}}[1h]))",
-                "{{dpstream_job}} {{stage}}: restarts in an hour",
+                "{{dpstream_job}} {{stage}}: restarts per hour",
             ),
         ),
         "short",
-        "Workers whose partitions are assigned and restored.",
+        "Workers with assigned and restored partitions.",
         width=8,
     ),
     Panel(
         "Memory",
         (("dpstream_process_resident_memory_bytes", "{{dpstream_job}} {{stage}} {{instance}}"),),
         "bytes",
-        "Of every worker.",
+        "Memory of each worker.",
         width=8,
     ),
     Panel(
@@ -301,7 +302,7 @@ PANELS = (
             ),
         ),
         "percentunit",
-        "Of every worker, in cores.",
+        "CPU use of each worker, in cores.",
         width=8,
     ),
 )

@@ -10,8 +10,9 @@ from dpstream.pipeline.plots import new_figure, save_figure
 from dpstream.pipeline.results.curves import DASHED, curves_of, name_axes, plotted_query, positions
 from dpstream.pipeline.results.expected_errors import forecast_of
 from dpstream.pipeline.results.kinds.known_kinds import kind_of
+from dpstream.pipeline.results.privacy_sentences import trusted_party
 
-COMPARED = ("protocol", "epsilon", "RMSE", "smoothed", "predicted", "messages", "to be trusted")
+COMPARED = ("protocol", "epsilon", "RMSE", "smoothed", "predicted", "messages", "trusted party")
 """Columns of `compared`; messages are those predicted for one user over all epochs."""
 
 # Okabe and Ito's colors, in the order of the live page.
@@ -31,7 +32,7 @@ def compared(outcomes: Sequence[Outcome]) -> Iterator[list[str]]:
             f"{guarantee.epsilon:.3g}",
             *map(number, (each.rmse, each.smoothed_rmse, each.predicted_rmse)),
             number(forecast_of(each.job, each.job.calibrate()).reports_per_user.sum()),
-            guarantee.trust.partition(":")[0].partition(",")[0],
+            trusted_party(guarantee.trust),
         ]
 
 
@@ -51,13 +52,13 @@ def write_comparison(outcomes: Sequence[Outcome], path: Path) -> None:
         name = f"{job.protocol}, epsilon {job.guarantee.epsilon:.3g}"
         curve.draw(above, at, color, name)
         curve.draw(below, at, color, name, less=curve.truth)
-    true = f"truth ({NOT_PRIVATE})"
+    true = f"ground truth ({NOT_PRIVATE})"
     above.plot(at, curve.truth, color="black", linewidth=1.3, linestyle=DASHED, label=true)
     below.axhline(0, color="black", linewidth=1.0, linestyle=DASHED)
-    said = f"The same {job.people} counted by several protocols; bands: 95 % intervals"
+    said = f"The same {job.people} counted by several protocols; bands: 95 % confidence intervals"
     above.set_title(said, loc="left", fontsize=11)
     name_axes(above, job, kind_of(job.domain).counted(job)[1])
-    name_axes(below, job, "estimate minus truth")
+    name_axes(below, job, "estimate minus ground truth")
     above.set_xlabel("")
     above.legend(loc="best", frameon=False)
     save_figure(figure, path)

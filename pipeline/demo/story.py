@@ -17,7 +17,7 @@ import numpy as np
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_words import epoch_name
-from dpstream.pipeline.results.privacy_sentences import guess_words
+from dpstream.pipeline.results.privacy_sentences import guess_words, trusted_party
 from dpstream.pipeline.results.sentences import epoch_sentence
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.randomizers.randomness import cryptographic_generator
@@ -55,7 +55,7 @@ class ScreenOfStory:
     def folded(self, width: int) -> list[str]:
         """Return its lines wrapped to `width` columns with a hanging indent; addresses stay whole.
 
-        >>> ScreenOfStory(1, "What is asked", ("  how many, of all",)).folded(12)
+        >>> ScreenOfStory(1, "The question", ("  how many, of all",)).folded(12)
         ['  how many,', '    of all']
         """
         return [part for line in self.lines for part in _fold(line, min(width, WIDTH))]
@@ -65,17 +65,17 @@ def what_is_asked(jobs: Sequence[DeployedJob], people: int) -> ScreenOfStory:
     first = jobs[0]
     begin = epoch_name(first, 1).name
     lines = [
-        f"{people:,} {first.people} took courses of a university, in {first.epochs.count} weeks "
-        f"from {begin} on.",
-        "How many were enrolled in each? Nobody may learn of any one of them whether they were.",
-        f"The same {first.people} are asked in {len(jobs)} ways:",
+        f"{people:,} {first.people} took courses at a university, in {first.epochs.count} weeks "
+        f"starting with {begin}.",
+        "How many were enrolled in each week? No observer may learn whether any one of them was.",
+        f"The same {first.people} are counted in {len(jobs)} ways:",
     ]
     for job in jobs:
         guarantee = job.guarantee
-        trust = guarantee.trust.partition(":")[0].partition(",")[0]
-        lines.append(f"  {job.name}: trusted is {trust} (epsilon {guarantee.epsilon:.3g})")
-    lines.append("What epsilon means for one of them is on the last screen.")
-    return ScreenOfStory(1, "What is asked", tuple(lines))
+        trust = trusted_party(guarantee.trust)
+        lines.append(f"  {job.name}: trusted party: {trust} (epsilon {guarantee.epsilon:.3g})")
+    lines.append("The last screen explains what epsilon means for one of them.")
+    return ScreenOfStory(1, "The question", tuple(lines))
 
 
 def what_a_device_sends(job: DeployedJob, values: Sequence[int]) -> ScreenOfStory:
@@ -94,12 +94,12 @@ def what_a_device_sends(job: DeployedJob, values: Sequence[int]) -> ScreenOfStor
     start = max(0, values.index(1) - 10) if 1 in values else 0
     part = slice(start, start + _WEEKS)
     lines = [
-        f"What one student knows, from {epoch_name(job, start + 1).name} on (█: enrolled):",
+        f"The values of one student, from {epoch_name(job, start + 1).name} on (█: enrolled):",
         "  " + "".join("█" if value else "·" for value in values[part]),
-        f"The device sends a byte a week, {len(sent)} in all. Of the same weeks:",
+        f"The device sends one byte per week, {len(sent)} in total. For the same weeks:",
         *(f"  {line}" for line in _wrapped(sent[part].hex(" "), 3 * 20)),
-        "The device throws dice for each byte: had its student never been enrolled, it might have "
-        "sent the same. How much less likely that is has a limit, which the last screen tells.",
+        "The device randomizes each byte: had its student never been enrolled, it might have sent "
+        "the same bytes. The last screen states the limit on how much less likely that is.",
     ]
     return ScreenOfStory(2, "What one student's device sends", tuple(lines))
 
@@ -111,39 +111,41 @@ def what_everyone_sees(
     fullest = max(records, key=lambda record: record.summary.value or 0.0).epoch
     heights = _heights([record.summary.value or 0.0 for record in records])
     lines = [
-        f"All {len(records)} weeks, from {epoch_name(job, 1).name} on; the highest bar is about "
+        f"All {len(records)} weeks from {epoch_name(job, 1).name} on; the highest bar is about "
         f"{round(max(heights), -2):,.0f} {job.people}:",
         "  " + _bars(heights),
-        f"And {epoch_name(job, fullest).name}, when most were enrolled:",
+        f"For {epoch_name(job, fullest).name}, the one with the most:",
     ]
     for each, published in runs:
         told = [epoch_sentence(each, record) for record in published if record.epoch == fullest]
         lines += [f"  {each.name}: {sentence}" for sentence in told]
     if page is not None:
-        lines += ["Every week, and how sure it is:", f"  {page}"]
-    return ScreenOfStory(3, "What everyone sees", tuple(lines))
+        lines += ["All weeks, with their confidence intervals:", f"  {page}"]
+    return ScreenOfStory(3, "What is published", tuple(lines))
 
 
 def what_it_would_take(jobs: Sequence[DeployedJob]) -> ScreenOfStory:
-    lines = ["Whoever keeps everything that a device ever sends, and guesses about its student:"]
+    lines = [
+        "For an observer who records all that a device ever sends, and guesses about its student:"
+    ]
     guarantees = [job.guarantee for job in jobs]
     for job, guarantee in zip(jobs, guarantees, strict=True):
         lines.append(f"  {job.name}: {guess_words(guarantee.epsilon, guarantee.delta)}.")
     together = [sum(getattr(each, name) for each in guarantees) for name in ("epsilon", "delta")]
-    lines.append(f"  all {len(jobs)} put together: {guess_words(*together)}.")
+    lines.append(f"  all {len(jobs)} combined: {guess_words(*together)}.")
     lines.append(
-        "Neither faster computers nor anything else that is known would tell them more: they would "
-        "have to look into the device itself."
+        "Neither faster computers nor any other knowledge would reveal more: that requires access "
+        "to the device itself."
     )
     lines += [_rests_on(job) for job in jobs if not job.guarantee.trust.startswith("nobody")]
-    return ScreenOfStory(4, "What it would take to learn about one", tuple(lines))
+    return ScreenOfStory(4, "What an observer can learn about one student", tuple(lines))
 
 
 def _rests_on(job: DeployedJob) -> str:
     return (
-        f"Only {job.name} rests on others: on the shuffle stage, that it mixes what arrives, and "
-        f"on {job.shuffle.minimum:,} {job.people} each week, that they take part honestly. A stage "
-        "that keeps apart what came from whom is held back by nothing."
+        f"Only {job.name} relies on others: on the shuffler to shuffle, and on "
+        f"{job.shuffle.minimum:,} {job.people} each week to participate honestly. It gives no "
+        "protection against a shuffler that links reports to devices."
     )
 
 

@@ -34,4 +34,4 @@ if __name__ == "__main__":
         sys.exit("usage: python -m dpstream.pipeline.demo.thermostat JOB DEVICE FOLDER VALUE...")
     job_name, device_name, state, *texts = sys.argv[1:]
     last = report_values(job_name, device_name, Path(state), [int(text) for text in texts])
-    print(f"{device_name} has reported up to epoch {last}")
+    print(f"{device_name} reported up to epoch {last}")

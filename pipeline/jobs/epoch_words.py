@@ -21,7 +21,7 @@ _UNITS = (
 
 @dataclass(frozen=True, slots=True)
 class EpochName:
-    """Name of an epoch, "the week of 3 June 2013", also with its preposition, "in the week ..."."""
+    """Name of an epoch, "the week of June 3, 2013", and with preposition, "in the week of ..."."""
 
     name: str
     at: str
@@ -53,7 +53,7 @@ def period(job: Job) -> str:
 def _by_the_calendar(calendar: EpochCalendar, begins: datetime) -> EpochName:
     count, unit = _counted(calendar.length)
     whole = at_midnight(calendar)
-    date = f"{begins.day} {begins:%B} {begins.year}"
+    date = f"{begins:%B} {begins.day}, {begins.year}"
     if (count, unit) == (1, "day") and whole:
         return EpochName(date, f"on {date}")
     if (count, unit) == (1, "month") and whole and begins.day == 1:

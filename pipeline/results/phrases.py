@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -13,15 +14,17 @@ from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.topics.manifests import Fate
 
 _WHY = {
-    Fate.TOO_SMALL: "too few devices took part, so nothing was released",
-    Fate.EMPTY: "nobody took part",
-    Fate.SPOILED: "what was released of it was spoiled",
+    Fate.EMPTY: "no device reported",
+    Fate.SPOILED: "its released data is corrupt",
 }
-_GAP = "reports that it needs were never received"
+_GAP = "required reports are missing"
 _FLAGS = {
     GAP: f"{_GAP}, so the interval claims nothing",
-    OUTSIDE: "noise has carried the estimate below 0 or above the population; pages cut it",
+    OUTSIDE: "noise moved the estimate below 0 or above the population; the live page clips it",
 }
+_PLAIN = re.compile(r"[\w '\u2019-]+")
+"""Texts that read as part of a sentence: words without punctuation."""
+_END = ".:;,!?… "
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +39,37 @@ class Sentence:
 
 def nothing(job: DeployedJob, record: EstimateRecord) -> str:
     """State that an epoch has no result, and why."""
-    why = _WHY.get(record.fate)
-    if why is None:
-        why = _GAP if GAP in record.flags else "its reports do not suffice"
-    return f"Nothing can be said about {epoch_name(job, record.epoch).name}: {why}."
+    if record.fate is Fate.TOO_SMALL:
+        why = f"fewer than {job.shuffle.minimum:,} devices reported"
+    else:
+        default = _GAP if GAP in record.flags else "it has too few reports"
+        why = _WHY.get(record.fate, default)
+    return f"No estimate for {epoch_name(job, record.epoch).name}: {why}."
 
 
 def how_sure(known: KnownCount) -> str:
     """Format a count's percentage and interval; empty if it may be 0."""
     if known.may_be_none:
         return ""
-    share = f" ({known.share})" if known.share else ""
-    return f"{share}, between {known.low:,} and {known.high:,}"
+    share = f"{known.share}; " if known.share else ""
+    return f" ({share}95 % CI {known.low:,} to {known.high:,})"
+
+
+def is_plain(text: str) -> bool:
+    """Return whether a text can be part of a sentence without breaking it."""
+    return _PLAIN.fullmatch(text) is not None
+
+
+def title_label(title: str | None) -> str:
+    """Format a title to precede a sentence; quoted if its punctuation would break the sentence.
+
+    >>> title_label("Logins."), title_label('The "best". Ever!'), title_label(None)
+    ('Logins: ', '“The "best". Ever!”: ', '')
+    """
+    if title is None:
+        return ""
+    bare = title.rstrip(_END)
+    return f"{bare}: " if is_plain(bare) else f"“{title}”: "
 
 
 def assumption(job: DeployedJob, flags: Collection[str]) -> dict[str, str | None]:
@@ -65,7 +87,7 @@ def flag_words(job: DeployedJob, flag: str) -> str:
     """Explain a flag of estimates, and the fix."""
     limit = job.change_limit
     if flag == CHANGES_USED and limit is not None:
-        return f"{limit.warning}. To mend it, {limit.remedy}"
+        return f"{limit.warning}. To fix it, {limit.remedy}"
     return _FLAGS.get(flag, flag)
 
 

@@ -26,36 +26,36 @@ def guarantee_words(guarantee: Guarantee) -> list[str]:
     >>> stream = Guarantee(1.0, 0.0, "stream", "any two streams", "nobody", "exact")
     >>> for sentence in guarantee_words(stream):
     ...     print(sentence)
-    Nobody has to be trusted.
-    What nobody can tell apart: any two streams.
-    Whatever is seen, it shifts the odds of any guess about one person's whole stream by at most \
+    Trusted party: none.
+    Indistinguishable to any observer: any two streams.
+    Any observation shifts the odds of any guess about one user's whole stream by at most \
 a factor of 2.72 (epsilon 1): a guess that was 50 % likely becomes at most 73.2 % likely.
-    The factor is computed exactly from the probability law that is drawn from.
+    The factor is exact, computed from the distribution sampled.
     """
     return list(_guarantee_words(guarantee))
 
 
 def _guarantee_words(guarantee: Guarantee) -> Iterator[str]:
     yield trusted_words(guarantee.trust)
-    yield f"What nobody can tell apart: {guarantee.neighbors}."
+    yield f"Indistinguishable to any observer: {guarantee.neighbors}."
     delta = (
-        f", apart from a chance of {_chance(guarantee.delta)} (delta)" if guarantee.delta else ""
+        f", except with probability {_chance(guarantee.delta)} (delta)" if guarantee.delta else ""
     )
     yield (
-        f"Whatever is seen, it shifts the odds of any guess about one person's "
+        f"Any observation shifts the odds of any guess about one user's "
         f"{guarantee.subject} by at most {odds(guarantee.epsilon)}{delta}."
     )
     if guarantee.stream_epsilon is not None:
-        yield f"For a person's whole stream that is {odds(guarantee.stream_epsilon)}."
+        yield f"For a user's whole stream it is {odds(guarantee.stream_epsilon)}."
     if guarantee.shuffled is not None:
         shuffled = guarantee.shuffled
         yield (
-            f"Shuffled among {shuffled.contributors:,} people whose producers were in every "
-            f"window, as this person's were, it is {odds(shuffled.epsilon)}, apart from a chance "
-            f"of {_chance(shuffled.delta)} (delta). That rests on {shuffled.trust}."
+            f"Shuffled among {shuffled.contributors:,} users whose producers were in every "
+            f"window, as this user's were, it is {odds(shuffled.epsilon)}, except with probability "
+            f"{_chance(shuffled.delta)} (delta). This relies on {shuffled.trust}."
         )
     yield {
-        "exact": "The factor is computed exactly from the probability law that is drawn from.",
+        "exact": "The factor is exact, computed from the distribution sampled.",
         "bound": "The factor is a proven upper bound.",
     }[guarantee.basis]
 
@@ -64,13 +64,26 @@ def trusted_words(trust: str) -> str:
     """Format the trusted parties as a sentence.
 
     >>> trusted_words("nobody: it holds against everyone")
-    'Nobody has to be trusted: it holds against everyone.'
+    'Trusted party: none: it holds against everyone.'
     >>> trusted_words("the shuffle stage to shuffle")
-    'Who has to be trusted: the shuffle stage to shuffle.'
+    'The guarantee relies on the shuffle stage to shuffle.'
     """
     if not trust.startswith("nobody"):
-        return f"Who has to be trusted: {trust}."
-    return f"Nobody has to be trusted{trust.removeprefix('nobody')}."
+        return f"The guarantee relies on {trust}."
+    return f"Trusted party: none{trust.removeprefix('nobody')}."
+
+
+def trusted_party(trust: str) -> str:
+    """Return the first trusted party in a few words.
+
+    >>> trusted_party("nobody: it holds against everyone")
+    'none'
+    >>> trusted_party("the shuffle stage to shuffle, and 999 honest others")
+    'the shuffle stage'
+    """
+    if trust.startswith("nobody"):
+        return "none"
+    return trust.partition(",")[0].partition(" to ")[0]
 
 
 def odds(epsilon: float) -> str:
@@ -88,15 +101,16 @@ def guess_words(epsilon: float, delta: float = 0.0) -> str:
     """Format the maximum posterior of a guess about a user, and the probability of a larger one.
 
     >>> guess_words(1.0, 1e-6)
-    'a guess that was 50 % likely becomes at most 73.2 % likely, but for a chance of 1 in 1,000,000'
+    'a guess that was 50 % likely becomes at most 73.2 % likely, except with probability 1 in \
+1,000,000'
     """
     said = _guess(epsilon)
-    return f"{said}, but for a chance of {_chance(delta)}" if delta else said
+    return f"{said}, except with probability {_chance(delta)}" if delta else said
 
 
 def _guess(epsilon: float) -> str:
     likely = _likely(epsilon)
-    becomes = "all but certain" if likely == "100 %" else f"at most {likely} likely"
+    becomes = "almost certain" if likely == "100 %" else f"at most {likely} likely"
     return f"a guess that was 50 % likely becomes {becomes}"
 
 
@@ -119,15 +133,15 @@ def exposure_body(exposure: Exposure) -> dict[str, Any]:
     last = f"{exposure.reports[-1]:,} reports"
     sends = f"A device sends {last} at each epoch"
     if exposure.lasting:
-        sends = f"About a value that stays the same a device sends {last} in a horizon"
+        sends = f"For a value that stays the same, a device sends {last} in a horizon"
     return {
         "reports": list(exposure.reports),
         "epsilons": list(exposure.epsilons),
         "likely": [_likely(epsilon) for epsilon in exposure.epsilons],
         "limit": exposure.limit,
-        "words": f"{sends}, all made from bits of which it has reversed some beforehand. Whoever "
-        "sees only some of these reports together learns less than whoever sees all of them, and "
-        f"more of them would never tell more than epsilon {_up(exposure.limit, 4)} allows.",
+        "words": f"{sends}, all made from bits some of which it flipped beforehand. An observer "
+        "who links only some of these reports learns less than an observer of all of them. Further "
+        f"reports would never reveal more than epsilon {_up(exposure.limit, 4)} allows.",
     }
 
 
@@ -188,19 +202,18 @@ def budget_line(budget: dict[str, Any]) -> str:
     """Format a budget in a few words.
 
     >>> budget_line({"charged": {"epsilon": 2.0}, "allowed": {"epsilon": 6.0}})
-    'epsilon 2 of 6 charged in all'
+    'epsilon 2 of 6 charged in total'
     """
     charged = budget["charged"]["epsilon"]
     if charged is None:
-        return "charged without end"
+        return "charged without limit"
     if budget["allowed"] is None:
-        return f"epsilon {_up(charged, 4)} charged in all, no limit was set"
+        return f"epsilon {_up(charged, 4)} charged in total; no limit is set"
     composed = ""
     if (filtered := budget.get("filtered")) is not None:
         charged, composed = filtered, ", composed"
-    return (
-        f"epsilon {_up(charged, 4)} of {budget['allowed']['epsilon']:.4g} charged in all{composed}"
-    )
+    allowed = f"{budget['allowed']['epsilon']:.4g}"
+    return f"epsilon {_up(charged, 4)} of {allowed} charged in total{composed}"
 
 
 def _budget_words(
@@ -211,32 +224,32 @@ def _budget_words(
     remaining: dict[str, float] | None,
     filtered: float | None,
 ) -> Iterator[str]:
-    people = f"the people of {job.population_name}"
+    people = f"population {job.population_name}"
     if job.replay_of is not None:
-        yield "This is a replay: it reads what was released before, and charges nobody again."
+        yield "This is a replay: it reads data that is already released, and charges no epsilon."
     deployments = "1 deployment has" if len(own) == 1 else f"{len(own):,} deployments have"
     if charged is None:
         yield (
-            f"A job about {people} renews without end, so that nobody can say what it will have "
-            "cost them in all."
+            f"A job about {people} recurs without end: there is no limit to what it charges in "
+            "total."
         )
     elif own:
         yield (
-            f"So far {deployments} charged {people} epsilon {_up(float(charged), 4)} in all: "
-            f"{odds(float(charged))}, should somebody put everything together."
+            f"So far, {deployments} charged {people} epsilon {_up(float(charged), 4)} in total. "
+            f"For an observer who combines everything, that is {odds(float(charged))}."
         )
     else:
-        yield f"Nothing has been charged to {people}."
+        yield f"Nothing is charged to {people} yet."
     if allowed is None:
-        yield "No budget was set: nothing stops another job from charging them more."
+        yield "No budget is set: further jobs can charge this population without limit."
     elif remaining is not None:
         if filtered is not None:
             yield (
-                f"Composed by the filter of their budget, that counts as epsilon "
-                f"{_up(filtered, 4)}, whoever chose the jobs."
+                f"Composed by the filter of its budget, this counts as epsilon "
+                f"{_up(filtered, 4)}, regardless of who chose the jobs."
             )
         left = remaining["epsilon"]
         yield (
-            f"Of their budget of epsilon {allowed['epsilon']:.4g}, {left:.4g} is left"
-            + (": no further job may ask them anything." if left <= 0 else ".")
+            f"Of the budget of epsilon {allowed['epsilon']:.4g}, {left:.4g} remains"
+            + ("; further jobs are rejected." if left <= 0 else ".")
         )

@@ -69,7 +69,7 @@ def sentence_of(
     if last is hero:
         return said
     name = capital(epoch_name(job, last.epoch).name)
-    more = f"{name} is not over yet." if is_known(last) else nothing(job, last)
+    more = f"{name} has not ended yet." if is_known(last) else nothing(job, last)
     *parts, end = said.parts
     return Sentence((*parts, f"{end} {more}"))
 

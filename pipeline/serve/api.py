@@ -206,7 +206,7 @@ _EPOCHS_AT_ONCE = 500
 _COMPRESSED_FROM = 1_000
 _LONGEST_CHANGE = 1 << 16
 _NOTHING = object()
-_AWAY = "Kafka does not answer: try again when it is back"
+_AWAY = "Kafka does not respond; try again later"
 _LOG = logging.getLogger(__name__)
 
 
@@ -300,7 +300,7 @@ class Api:
                 if request.transport is not None:
                     request.transport.abort()
                 raise
-            return _problem(500, "the server failed to answer this; its log says why")
+            return _problem(500, "internal error; see the server log")
         finally:
             del self._begun[id(request)]
             if isinstance(gate, ConnectionLimiter):
@@ -340,10 +340,8 @@ class Api:
         if state is not None:
             self._board.asked(name)
         else:
-            known = ", ".join(sorted(self._board.jobs)[:10]) or "none at all"
-            raise ProblemError(
-                404, f"there is no job {name[:60]!a} here, the jobs there are: {known}"
-            )
+            known = ", ".join(sorted(self._board.jobs)[:10]) or "none"
+            raise ProblemError(404, f"job {name[:60]!a} not found; jobs on this server: {known}")
         return state
 
     def _point(self, state: JobState, request: web.Request) -> Point:
@@ -351,8 +349,8 @@ class Api:
         point = state.history.last if epoch is None else state.history.at(epoch)
         if point is None:
             which = "no epoch" if epoch is None else f"epoch {epoch:,}"
-            published = "is published" if epoch is None else "is not published"
-            raise ProblemError(404, f"{which} of job {state.job.name} {published} here yet")
+            published = "is published yet" if epoch is None else "is not available"
+            raise ProblemError(404, f"{which} of job {state.job.name} {published}")
         return point
 
     async def _about(self, request: web.Request) -> web.StreamResponse:
@@ -392,14 +390,16 @@ class Api:
     async def _top(self, request: web.Request) -> web.StreamResponse:
         state = await self._state(request)
         if state.history.kind.single:
-            raise ProblemError(404, f"job {state.job.name} counts one value, it has no items")
+            raise ProblemError(404, f"job {state.job.name} counts a single value and has no items")
         count = whole(request.query, "count", 1, 100)
         return _json(views.top(state, self._point(state, request), count or 10))
 
     async def _quantiles(self, request: web.Request) -> web.StreamResponse:
         state = await self._state(request)
         if not state.history.kind.quantiles:
-            raise ProblemError(404, f"quantiles are for jobs over numbers, not {state.job.name}")
+            raise ProblemError(
+                404, f"quantiles require a job over numbers; {state.job.name} is not"
+            )
         return _json(views.quantiles(state, self._point(state, request)))
 
     async def _sparklines(self, request: web.Request) -> web.StreamResponse:
@@ -419,7 +419,7 @@ class Api:
         theme: Theme = one_of(request.query, "theme", "light", "dark")
         name = request.query.get("job")
         if not name:
-            raise AskedWronglyError("name a job: ?job=NAME")
+            raise AskedWronglyError("parameter 'job' is missing; expected ?job=NAME")
         state = await self._job(name)
         series = views.asked_series(state.history, series_ids(request.query))
         units = {each.unit for each in series}
@@ -456,7 +456,7 @@ class Api:
             views.asked_series((await self._job(name)).history, ids)
         if self._sockets.full:
             raise ProblemError(
-                503, f"there are {self._board.viewers:,} viewers already: try again later"
+                503, f"the limit of {self._board.viewers:,} viewers is reached; try again later"
             )
         return await self._sockets.serve(request, view)
 
@@ -473,7 +473,7 @@ class Api:
         if not self._board.answers:
             raise ProblemError(503, _AWAY)
         if self._downloads >= self._most_downloads:
-            raise ProblemError(503, "there are too many downloads at once: try again in a moment")
+            raise ProblemError(503, "too many concurrent downloads; try again in a moment")
         self._downloads += 1
         pieces = download.pieces(self._records(state.job), format)
         try:
@@ -516,7 +516,7 @@ class Api:
     async def _asset(self, request: web.Request) -> web.StreamResponse:
         asset = self._assets.get(request.path)
         if asset is None:
-            raise ProblemError(404, f"there is no page {request.path[:100]!a} here")
+            raise ProblemError(404, f"page {request.path[:100]!a} not found")
         return _asset_response(request, asset)
 
 

@@ -180,7 +180,7 @@ class Background(threading.Thread):
                 raise
             except Exception:
                 # Other jobs stay visible.
-                _LOG.exception("job %s cannot be looked at", each.job.name)
+                _LOG.exception("reading the status of job %s failed", each.job.name)
                 self._read_at[each.job.deployment] = time.monotonic(), OTHERS_SECONDS
 
     def _watch_if_due(self, cluster: Cluster, shown: Shown) -> None:

@@ -88,7 +88,7 @@ class Download:
             except Exception as error:
                 # A truncated file would be worse; the follower also skips such records.
                 _LOG.warning(
-                    "job %s: epoch %d is left out of a download: %s",
+                    "job %s: download skips epoch %d: %s",
                     *(self.job.name, record.epoch, error_line(error)),
                 )
                 continue

@@ -169,7 +169,7 @@ class _Estimates:
                 points.append(Point.of(estimate, self.job.domain))
             except Exception:
                 # Other jobs stay visible.
-                _LOG.exception("job %s: epoch %d cannot be shown", self.job.name, estimate.epoch)
+                _LOG.exception("job %s: displaying epoch %d failed", self.job.name, estimate.epoch)
         return points
 
 

@@ -37,7 +37,7 @@ def check_estimate(domain: ValueDomain, estimate: Published | None) -> None:
         return
     words = all(isinstance(flag, str) for flag in estimate.flags)
     if not (words and estimate.may_be_of(domain.size - 1)):
-        raise ValueError("this is no estimate of the job's domain")
+        raise ValueError("the estimate does not fit the job's domain")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -59,7 +59,7 @@ class LoginDesk:
         if self._settings.open or self._settings.named_by_proxy(request.headers, _peer(request)):
             return None
         if self._settings.password is None:
-            return _refusal("this page is for those whom its proxy lets in")
+            return _refusal("access denied: the proxy did not send a user name")
         if request.method == "POST" and request.path == OUT:
             return self._leave(request)
         if request.method != "POST" and self.knows(request):
@@ -71,7 +71,7 @@ class LoginDesk:
         if request.path in PUBLIC:
             return None
         if request.path != "/":
-            return _refusal(f"this needs a password: give it at {PATH}")
+            return _refusal(f"login required: send the password to {PATH}")
         if request.headers.get("Sec-Fetch-Site") == "cross-site":
             # A user following a link from another site may have the cookie, but the browser sends
             # it only with requests that start here.
@@ -90,18 +90,18 @@ class LoginDesk:
     async def _take(self, request: web.Request) -> web.StreamResponse:
         length = request.content_length
         if length is None or length > _LONGEST_BODY:
-            return _refusal("send the form of this page", 413)
+            return _refusal("the request body must be the login form", 413)
         body = await asyncio.wait_for(request.read(), _BODY_SECONDS)
         try:
             given = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=4)
         except ValueError:
-            return _refusal("send the form of this page", 400)
+            return _refusal("the request body must be the login form", 400)
         target, password = (given.get(name, [""])[0] for name in ("next", "password"))
         peer = _peer(request) or ""
         waits = self._attempts.wait(peer)
         if waits > 0:
             seconds = math.ceil(waits)
-            said = f"Too many wrong passwords: try again in {seconds} s."
+            said = f"Too many wrong passwords. Try again in {seconds} s."
             return self._form(target, said, 429, {hdrs.RETRY_AFTER: str(seconds)})
         self._attempts.begin(peer)
         stored = self._settings.password
@@ -109,7 +109,7 @@ class LoginDesk:
         async with self._looking:
             right = await asyncio.to_thread(stored.matches, password)
         if not right:
-            return self._form(target, "That is not the password.", 401)
+            return self._form(target, "Wrong password.", 401)
         self._attempts.succeed(peer)
         response = _go_to(_within(target))
         response.set_cookie(

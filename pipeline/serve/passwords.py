@@ -40,8 +40,7 @@ class HashedPassword:
         """Hash a password; raise `PasswordError` if it is too short or too long."""
         if not SHORTEST <= len(password) <= LONGEST:
             raise PasswordError(
-                f"the password has {len(password):,} characters; choose one of {SHORTEST} to "
-                f"{LONGEST:,}"
+                f"the password has {len(password):,} characters; expected {SHORTEST} to {LONGEST:,}"
             )
         salt = secrets.token_bytes(16)
         return cls(salt, _scrypt(password, salt, cost), cost)
@@ -57,7 +56,7 @@ class HashedPassword:
         sound = found is not None and found.cost in (1 << power for power in range(10, 16))
         if found is None or form != _FORM or not sound or len(found.digest) != _BYTES:
             raise PasswordError(
-                f"{path} holds no password as `dpstream password {path}` writes it: make it anew"
+                f"{path} is not a password file. Create one: 'dpstream password {path}'"
             )
         return found
 

@@ -29,10 +29,10 @@ def whole(query: Mapping[str, str], name: str, least: int = 0, most: int = LARGE
         return None
     if not (text.isascii() and text.isdecimal() and len(text) <= len(str(LARGEST))):
         raise AskedWronglyError(
-            f"{name}={text[:_SHOWN]!a} must be a whole number from {least:,} to {most:,}"
+            f"{name}: got {text[:_SHOWN]!a}; expected a whole number from {least:,} to {most:,}"
         )
     if not least <= int(text) <= most:
-        raise AskedWronglyError(f"{name}={text} must lie between {least:,} and {most:,}")
+        raise AskedWronglyError(f"{name}: got {text}; expected {least:,} to {most:,}")
     return int(text)
 
 
@@ -44,7 +44,7 @@ def epoch_range(query: Mapping[str, str]) -> tuple[int | None, int | None]:
     """
     first, last = whole(query, "from"), whole(query, "to")
     if first is not None and last is not None and last < first:
-        raise AskedWronglyError(f"to={last} lies before from={first}: the range is empty")
+        raise AskedWronglyError(f"to: got {last}; expected at least from={first}")
     return first, last
 
 
@@ -52,7 +52,7 @@ def series_ids(query: Mapping[str, str]) -> tuple[str, ...]:
     """Return the distinct requested series ids, at most `MOST_SERIES`."""
     ids = tuple(dict.fromkeys(filter(None, query.get("series", "").split(","))))
     if len(ids) > MOST_SERIES:
-        raise AskedWronglyError(f"{len(ids):,} series are asked for, at most {MOST_SERIES} can be")
+        raise AskedWronglyError(f"series: got {len(ids):,} ids; expected at most {MOST_SERIES}")
     return ids
 
 
@@ -60,5 +60,5 @@ def one_of(query: Mapping[str, str], name: str, *allowed: Word) -> Word:
     """Return one of the allowed words, the first by default."""
     word = query.get(name) or allowed[0]
     if word not in allowed:
-        raise AskedWronglyError(f"{name}={word[:_SHOWN]!a} must be {' or '.join(allowed)}")
+        raise AskedWronglyError(f"{name}: got {word[:_SHOWN]!a}; expected {' or '.join(allowed)}")
     return word

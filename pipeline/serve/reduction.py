@@ -35,10 +35,10 @@ class Simultaneous:
         return cls(
             epochs=epochs,
             widening=widening(epochs),
-            words=f"The wide band is for all {epochs:,} epochs of a horizon at once, those to come "
-            "included: in 19 of 20 runs the noise of no epoch leaves it. The narrow one is for "
-            f"each epoch by itself: about {outside:,} of {epochs:,} are expected outside it. "
-            "Both are for each curve by itself.",
+            words=f"The wide band holds for all {epochs:,} epochs of a horizon at once, including "
+            "future ones: in 19 of 20 runs, the noise of every epoch stays within it. The narrow "
+            f"band holds for each epoch separately: about {outside:,} of {epochs:,} are expected "
+            "outside it. Both hold for each curve separately.",
         )
 
     def ends(

@@ -94,23 +94,21 @@ class Gatekeeper:
         if len(target) > LONGEST_TARGET:
             return RequestRejection(
                 414,
-                f"the address has {len(target):,} characters, at most {LONGEST_TARGET:,} are "
-                "allowed",
+                f"the address has {len(target):,} characters; maximum {LONGEST_TARGET:,}",
             )
         if method not in ("GET", "HEAD"):
-            return RequestRejection(405, "this server is read-only: ask with GET or HEAD")
+            return RequestRejection(405, "this server is read-only; expected GET or HEAD")
         if has_body:
-            return RequestRejection(413, "requests have no body here")
+            return RequestRejection(413, "requests must not have a body")
         host = headers.get("Host", "")
         if not self._is_ours(host):
             return RequestRejection(
                 421,
-                f"this server is not known as {host[:100]!a}: name it with "
-                "dpstream serve --allow-host NAME if it should be",
+                f"unknown host {host[:100]!a}. To allow it: 'dpstream serve --allow-host NAME'",
             )
         origin = headers.get("Origin")
         if origin is not None and not self._same_origin(origin, host):
-            return RequestRejection(403, "pages of other sites may not read this one")
+            return RequestRejection(403, "requests from pages of other sites are rejected")
         return None
 
     def _is_ours(self, host: str) -> bool:

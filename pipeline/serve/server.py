@@ -151,8 +151,8 @@ class Site:
             )
         except OSError as error:
             raise NoPortError(
-                f"cannot serve at {address}, port {port}: {error.strerror}; give another --port, "
-                "or 0 for one that is free"
+                f"cannot serve at {address}, port {port}: {error.strerror}. Choose another --port, "
+                "or 0 for a free one"
             ) from None
         port = self._server.sockets[0].getsockname()[1]
         host = f"[{address}]" if ":" in address else address
@@ -169,7 +169,7 @@ class Site:
         # Broken connections are normal.
         if not isinstance(error, ConnectionError | TimeoutError):
             said = error_line(error) if isinstance(error, Exception) else context["message"]
-            self._notify(f"something failed, and is passed over: {said}")
+            self._notify(f"ignored an error: {said}")
 
     async def stop(self) -> None:
         if self._server is not None:
@@ -224,7 +224,7 @@ class Site:
             case BrokerAvailability():
                 self.board.set_answers(news.answers)
                 if not news.answers:
-                    self._notify("Kafka does not answer; the page says so, and waits for it")
+                    self._notify("Kafka does not respond; the page shows this and retries")
 
     def refused(self, message: str) -> None:
         """Notify the operator once for each message."""
@@ -237,7 +237,7 @@ class Site:
         if missing and not self._told_missing:
             self._told_missing = True
             self._notify(
-                f"not deployed: {', '.join(sorted(missing))}; the page shows it as soon as it is"
+                f"not deployed yet: {', '.join(sorted(missing))}; the page updates automatically"
             )
 
     def _load_truths(self) -> None:
@@ -253,7 +253,7 @@ class Site:
         try:
             truths = await _in_a_daemon(lambda: self._load(job, path).truths(job.domain))
         except Exception as error:
-            self._notify(f"no truth for job {job.name}: {error}")
+            self._notify(f"job {job.name}: ground truth is unavailable: {error}")
             return
         self.board.set_truths(job.name, job.deployment, truths)
 
@@ -312,7 +312,7 @@ async def serve(
     ready(address)
     while not ended.is_set():
         if not (follower.is_alive() and background.is_alive()):
-            raise RuntimeError("a thread of the live page has ended: see its error above")
+            raise RuntimeError("a thread of the live page failed; see the error above")
         site.look_who_watches()
         with suppress(TimeoutError):
             await asyncio.wait_for(ended.wait(), 0.25)

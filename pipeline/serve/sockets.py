@@ -19,7 +19,7 @@ from dpstream.pipeline.serve.board import Board, encode
 from dpstream.pipeline.serve.connections import Limits
 
 _LONGEST_MESSAGE = 1_024
-_ANOTHER = "the job was deployed anew, or is gone"
+_ANOTHER = "the job was redeployed or removed"
 
 
 class BlockedError(Exception):
@@ -47,7 +47,7 @@ class ViewerRequest:
     def outdated(self, board: Board) -> str | None:
         """Return the reason why the viewer's data is stale; None if current."""
         if self.start is not None and self.start != board.run:
-            return "the server was started anew"
+            return "the server was restarted"
         if self.job is None or (self.start is None and self.deployment is None):
             return None
         state = board.jobs.get(self.job)
@@ -106,7 +106,7 @@ class Sockets:
     async def close(self) -> None:
         await asyncio.gather(
             *(
-                socket.close(code=WSCloseCode.GOING_AWAY, message=b"the server ends")
+                socket.close(code=WSCloseCode.GOING_AWAY, message=b"the server is stopping")
                 for socket in tuple(self._open)
             ),
             return_exceptions=True,

@@ -46,33 +46,36 @@ def _parties(job: DeployedJob) -> Iterator[Party]:
         if sealed:
             sees = "who reports; the rest is sealed"
         stages = sum(role in job.route.shuffled for role in stages_of(job).values())
-        name = "shuffle stage" if stages < 2 else f"{stages} shuffle stages"
+        name = "shuffler" if stages < 2 else f"{stages} shufflers"
         yield Party(name, sees, trusted=shuffles and not job.shared)
     if job.shared:
-        yield Party("party a", "one share of each sum", trusted=False, either=True)
-        yield Party("party b", "the other share", trusted=False, either=True)
+        yield Party("aggregator a", "one share of each sum", trusted=False, either=True)
+        yield Party("aggregator b", "the other share", trusted=False, either=True)
     else:
-        sees = "reports, not whose they are" if job.stage_sum is None else "sums with noise"
-        yield Party("who adds up", sees, trusted=False)
+        sees = "reports, not their origin" if job.stage_sum is None else "sums with noise"
+        yield Party("aggregator", sees, trusted=False)
     yield Party("readers", "estimates", trusted=False)
 
 
 def trust_body(job: DeployedJob) -> dict[str, Any]:
     """Return the API's description of trust: the parties, and a sentence."""
     parties = parties_of(job)
-    own = "their own device and its producer" if job.devices is None else "their own device"
+    own = "the user's own device"
+    if job.devices is None:
+        own = "the user's own device and its producer"
     trusted = [party.name for party in parties[1:] if party.trusted]
     if job.shared:
         words = (
-            f"A person has to trust {own}, and one of the two parties, whichever: together they "
-            "could read what each producer counted"
+            f"Trusted party besides {own}: either one of the two aggregators; if they collude, "
+            "they can read what each producer counted"
         )
     elif trusted:
-        words = f"Besides their own device, a person has to trust the {' and the '.join(trusted)}"
+        party = "party" if len(trusted) == 1 else "parties"
+        words = f"Trusted {party} besides the user's own device: the {' and the '.join(trusted)}"
     else:
-        words = f"A person has to trust {own}, and nobody else"
+        words = f"Trusted party besides {own}: none"
     honest = job.protocol_entry.contributors(job.law)
     others = ""
     if honest is not None:
-        others = f" Of the {job.people} of each {period(job)}, {honest:,} have to be honest."
+        others = f" This assumes at least {honest:,} honest {job.people} per {period(job)}."
     return {"parties": parties, "words": f"{words}.{others}"}

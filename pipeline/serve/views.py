@@ -40,7 +40,7 @@ from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.values.numeric_values import NumericDomain
 from dpstream.pipeline.values.times import EpochCalendar, microseconds
 
-NOT_PRIVATE = "not private: the truth, taken from the input of a demonstration"
+NOT_PRIVATE = "not private: the ground truth, from the input of a demonstration"
 
 MOST_SERIES = 12
 MOST_SENT = 256
@@ -161,7 +161,7 @@ def summary(state: JobState) -> dict[str, Any]:
         "flags": [] if last is None else list(last.flags),
         "headline": "no estimate yet",
         "estimate": None,
-        "sentence": ["No estimate yet; the first one appears here by itself."],
+        "sentence": ["No estimate yet; this page updates automatically."],
         "told": None,
         "change": None,
         **assumption(job, () if last is None else last.flags),
@@ -348,8 +348,8 @@ def top(state: JobState, point: Point, count: int) -> dict[str, Any]:
             places = kind.ranks(state.job, point)
     if len(series) > 1 and not kind.quantiles:
         notes.append(
-            "Selecting the largest biases them upwards: each interval is right for an item named "
-            "beforehand. Places are those that are possible by intervals that hold for all at once."
+            "Selecting the largest items biases their estimates upward: each interval is valid for "
+            "an item chosen in advance. Ranks are those possible under simultaneous intervals."
         )
     return {
         **_about(point),

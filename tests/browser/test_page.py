@@ -246,7 +246,7 @@ def test_the_pipeline_shows_a_worker_that_dies_and_returns(
     expect(drawing.locator(".alive")).to_have_count(3)
     served.show_pipeline(job, stages(2, alive=False))
     expect(drawing.locator(".gone")).to_have_count(1)
-    expect(drawing.locator(".stage.bad")).to_contain_text("0 of 1 worker alive")
+    expect(drawing.locator(".stage.bad")).to_contain_text("0 of 1 worker up")
     expect(seen.page.locator(".overview .problems li")).to_have_text("no shuffle worker is alive")
     served.show_pipeline(job, stages(3))
     expect(drawing.locator(".alive")).to_have_count(3)
@@ -267,7 +267,7 @@ def test_everything_is_there_again_after_a_cut_and_after_a_restart(
 
     seen.cable_cut = True
     served.cut()
-    expect(page.locator("#notice")).to_contain_text("The connection was lost")
+    expect(page.locator("#notice")).to_contain_text("Connection lost")
     assert page.evaluate("getComputedStyle(document.querySelector('.tile .figure')).filter") == (
         "grayscale(1)"
     )
@@ -282,7 +282,7 @@ def test_everything_is_there_again_after_a_cut_and_after_a_restart(
     assert page.evaluate("window.before")
 
     served.stop()
-    expect(page.locator("#notice")).to_contain_text("The connection was lost")
+    expect(page.locator("#notice")).to_contain_text("Connection lost")
     served.publish(job, 21, list(map(wavy, range(21, 26))))
     served.start()
     page.wait_for_function("() => !window.before")
@@ -332,13 +332,13 @@ def test_numbers_have_quantiles_and_items_that_are_found_appear(
     served.publish(words, 1, [shown_jobs.found(i17=40.0, i99=35.0)])
     expect(other.page.locator(".legend .label")).to_have_count(2)
     expect(other.page.locator(".topitems tbody tr")).to_have_count(2)
-    expect(other.page.locator(".topitems")).to_contain_text("found from about 30 users on")
+    expect(other.page.locator(".topitems")).to_contain_text("Detection threshold: about 30 users")
     served.publish(words, 2, [shown_jobs.found(i17=41.0, i99=36.0)])
     other.wait_for_epoch(2)
 
     served.publish(hours, 1, [shown_jobs.numbers(1, 5, 30, 20, 9, 3, 2, 1)] * 3)
     seen.wait_for_epoch(3)
-    expect(page.locator(".sentence")).to_contain_text("Half of the users lie below")
+    expect(page.locator(".sentence")).to_contain_text("Half of the users have values below")
     expect(page.locator(".quantiles tbody tr")).to_have_count(3)
     expect(page.locator(".topitems tbody tr")).to_have_count(8)
     # Quantiles come first in the list: the median with its band, others on request.

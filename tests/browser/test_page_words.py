@@ -86,24 +86,24 @@ def test_a_reader_is_told_in_words_and_dates(
     expect(page.get_by_role("button", name="Log out")).to_be_hidden()
     expect(page.locator("h1")).to_contain_text("Students enrolled")
     expect(page.locator(".sentence")).to_have_text(
-        "About 7,280 students enrolled in the week of 1 July 2013 (36\N{NO-BREAK SPACE}%), between "
-        "6,380 and 8,180. Nothing can be said about the week of 8 July 2013: too few devices took "
-        "part, so nothing was released."
+        "About 7,280 students enrolled in the week of July 1, 2013 (36\N{NO-BREAK SPACE}%; "
+        "95\N{NO-BREAK SPACE}% CI 6,380 to 8,180). No estimate for the week of July 8, 2013: fewer "
+        "than 100 devices reported."
     )
     expect(page.locator(".overview")).not_to_contain_text("value_stream")
-    expect(page.locator(".legend .at")).to_have_text("Week of 8 Jul 2013")
-    page.wait_for_function("() => window.written.some((text) => text === '3 Jun')")
+    expect(page.locator(".legend .at")).to_have_text("Week of Jul 8, 2013")
+    page.wait_for_function("() => window.written.some((text) => text === 'Jun 3')")
     written = set(page.evaluate("window.written"))
-    assert {"4 Mar 2013", "20 May", "3 Jun", "students", "week (Europe/London)", "0"} <= written
+    assert {"Mar 4, 2013", "May 20", "Jun 3", "students", "week (Europe/London)", "0"} <= written
     assert page.evaluate("Bokeh.documents[0].get_model_by_name('values').start") == 0
     page.get_by_label("Axis from zero").uncheck()
     assert page.evaluate("Bokeh.documents[0].get_model_by_name('values').start") > 3_000
 
     # The trusted parties are drawn, with text for screen readers.
     drawn = page.locator(".trust").get_by_role("img")
-    expect(drawn).to_have_attribute("aria-label", re.compile("shuffle stage .*: need not be trust"))
+    expect(drawn).to_have_attribute("aria-label", re.compile("shuffler .*: not trusted"))
     expect(page.locator(".trust .boundary:visible")).to_have_count(1)
-    expect(page.locator(".trust")).to_contain_text("and nobody else")
+    expect(page.locator(".trust")).to_contain_text("own device and its producer: none")
 
     # The view as a file.
     page.get_by_role("button", name="Last 20").click()
@@ -215,20 +215,20 @@ def test_a_page_with_a_password_is_opened_by_it_where_a_link_leads(
     seen = watch(served.address)
     page = seen.page
     page.goto(f"{served.address}/?job=oulad&range=latest-20")
-    expect(page.get_by_label("Password of this page")).to_be_focused()
+    expect(page.get_by_label("Password")).to_be_focused()
     page.keyboard.type("wrong password")
     page.keyboard.press("Enter")
-    expect(page.get_by_role("alert")).to_have_text("That is not the password.")
+    expect(page.get_by_role("alert")).to_have_text("Wrong password.")
     page.screenshot(path=artifacts / "login.png")
-    page.get_by_label("Password of this page").fill(secret)
+    page.get_by_label("Password").fill(secret)
     page.get_by_role("button", name="Log in").click()
     expect(page.locator(".sentence strong")).to_have_text("5,000")
     assert page.url.endswith("/?job=oulad&range=latest-20")
     assert page.evaluate("document.cookie") == ""
     # After logout the same page asks for the password.
     page.get_by_role("button", name="Log out").click()
-    expect(page.get_by_label("Password of this page")).to_be_visible()
-    page.get_by_label("Password of this page").fill(secret)
+    expect(page.get_by_label("Password")).to_be_visible()
+    page.get_by_label("Password").fill(secret)
     page.get_by_role("button", name="Log in").click()
     expect(page.locator(".sentence strong")).to_have_text("5,000")
     assert page.url.endswith("/?job=oulad&range=latest-20")
@@ -236,5 +236,5 @@ def test_a_page_with_a_password_is_opened_by_it_where_a_link_leads(
     seen.cable_cut = True
     served.stop()
     served.start()
-    expect(page.get_by_label("Password of this page")).to_be_visible()
+    expect(page.get_by_label("Password")).to_be_visible()
     assert "next=" in page.url

@@ -72,9 +72,9 @@ def have_it_on(record: EstimateRecord) -> str | None:
     assert estimate.low is not None
     assert estimate.high is not None
     known = known_count(estimate.value, estimate.low, estimate.high, record.population)
-    between = "" if known.may_be_none else f", between {known.low:,} and {known.high:,}"
+    interval = "" if known.may_be_none else f" (95 % CI {known.low:,} to {known.high:,})"
     about, number = known.words
-    return f"{about.lower()} {number} of {record.population:,} have it on{between}"
+    return f"{about.lower()} {number} of {record.population:,} devices have it on{interval}"
 
 
 if __name__ == "__main__":
@@ -247,7 +247,7 @@ async def _deliver(session: aiohttp.ClientSession, urls: Sequence[str], body: by
                 if answer.status == 202:
                     return "taken"
                 if answer.status in (400, 409, 410, 413):
-                    return f"refused with {answer.status}"
+                    return f"rejected with status {answer.status}"
         except (aiohttp.ClientError, TimeoutError):
             pass
         await asyncio.sleep(_PAUSE * (attempt + 1) * random.random())

@@ -107,7 +107,7 @@ class _Demo:
                 RestartedProcesses(self._say, hurry=self._signals.hurry)
             )
             address = self._start(processes, connection, job)
-            self._say(f"be a device: {address}")
+            self._say(f"Be a device: {address}")
             if self._settings.browser:
                 webbrowser.open(address)
             reader, published, over = EstimateReader(cluster, job), 0, False
@@ -124,7 +124,7 @@ class _Demo:
                 if self._settings.epochs is not None and published >= self._settings.epochs:
                     return
                 if published >= EPOCHS and not over:
-                    self._say("the last epoch is published; Ctrl-C ends the demonstration")
+                    self._say("The last epoch is published. Stop with Ctrl-C")
                     over = True
                 time.sleep(_WAIT_SECONDS)
 
@@ -186,7 +186,7 @@ class _Demo:
         for number in range(FLEETS):
             count = share + (number < rest)
             processes.start(
-                f"part {number + 1} of the fleet",
+                f"fleet process {number + 1}",
                 python_module(
                     "dpstream.pipeline.demo.devices.fleet", str(number), str(count), *urls
                 ),
@@ -222,8 +222,8 @@ class _Demo:
     def _tell(self, begins: str, record: EstimateRecord) -> None:
         truth = self._truths.get(record.epoch)
         said = have_it_on(record) or str(record.fate)
-        true = "" if truth is None else f" (truly {truth.true:,}, which no server sees)"
-        self._say(f"{begins}: {record.contributors:,} devices report, {said}{true}")
+        true = "" if truth is None else f"; ground truth {truth.true:,}, unknown to all servers"
+        self._say(f"{begins}: {record.contributors:,} devices reported; {said}{true}")
 
 
 def _free_ports(count: int) -> list[int]:

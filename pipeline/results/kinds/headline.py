@@ -64,12 +64,12 @@ class Headline:
         """Format name, value and interval.
 
         >>> str(Headline("dog", 922.4, 900.2, 944.6))
-        'dog: 922 (95 %: 900 to 945)'
+        'dog: 922 (95 % CI 900 to 945)'
         >>> str(Headline("median", 33.217, 28, 36, numbers=NumericDomain(0, 80, 80)))
-        'median 33.2 (95 %: 28 to 36)'
+        'median 33.2 (95 % CI 28 to 36)'
         >>> str(Headline("", 330, 198, 462, population=202))
-        '202 (95 %: 198 to 202)'
+        '202 (95 % CI 198 to 202)'
         """
         about = f"{self.name}{' ' if self.numbers else ': '}" if self.name else ""
         said = "no estimate" if self.value is None else self.shown(self.value)
-        return about + said + ("" if self.low is None else f" (95 %: {self.interval})")
+        return about + said + ("" if self.low is None else f" (95 % CI {self.interval})")

@@ -15,7 +15,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_words import EpochName
 from dpstream.pipeline.results.kinds.published_kind import PublishedKind, Ranked
 from dpstream.pipeline.results.known_digits import known_count
-from dpstream.pipeline.results.phrases import Sentence, nothing
+from dpstream.pipeline.results.phrases import Sentence, nothing, title_label
 from dpstream.pipeline.results.questions import Answer, Items, Query, Question, Top
 from dpstream.pipeline.results.series import MOST_LABELS, Series, SeriesError, item_series, short_id
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
@@ -41,7 +41,7 @@ class FoundKind(PublishedKind):
     def sentence(
         self, job: DeployedJob, record: EstimateRecord, when: EpochName, *, titled: bool
     ) -> Sentence:
-        lead = f"{job.title}: " if titled and job.title is not None else ""
+        lead = title_label(job.title) if titled else ""
         answers = Query(job.domain, Top(_MOST_ALIKE)).answers(record.estimate)
         if not answers:
             return Sentence((nothing(job, record),))
@@ -53,22 +53,25 @@ class FoundKind(PublishedKind):
         ]
         if known[0].may_be_none:
             most = max(each.high for each in known)
-            nobody = "no item can be told from none" if lead else "No item can be told from none"
             return Sentence(
-                (f"{lead}{nobody} {when.at}; each is of fewer than {most:,} {job.people}.",)
+                (
+                    f"{lead}No item differs significantly from 0 {when.at}: each has fewer than "
+                    f"{most:,} {job.people}.",
+                )
             )
         first_low, _ = wide[0]
         # Its interval is shown where all items have theirs.
         largest = known_count(answers[0].value, answers[0].low, answers[0].high, people)
         alike = [place for place, (_, high) in enumerate(wide) if high >= first_low]
         names = [job.reads(answers[place].name) for place in alike]
-        opening = f"{lead}{'most' if lead else 'Most'} often {when.at}: "
+        opening = f"{lead}Most frequent {when.at}: "
         share = f" ({largest.share})" if largest.share else ""
         first = f"about {largest.value:,} {job.people}{share}"
         if len(names) == 1:
             return Sentence((opening, names[0], f", with {first}."))
         listed = _or(names)
-        return Sentence((opening, listed, f"; they cannot be told apart. {names[0]}: {first}."))
+        tie = f" (a statistical tie). The estimate for {names[0]} is {first}."
+        return Sentence((opening, listed, tie))
 
     def looked_back(self, smoothed: SmoothedEstimates, index: int, reports: int) -> ItemEstimates:
         return smoothed.items_at(index, reports)
@@ -77,8 +80,7 @@ class FoundKind(PublishedKind):
         last = domain.size - 1
         if not (id.isascii() and id.isdecimal() and len(id) <= 20 and 1 <= int(id) <= last):
             raise SeriesError(
-                f"series {short_id(id)} is none of this job's: items have numbers from 1 to "
-                f"{last:,}"
+                f"series: got {short_id(id)}; expected the number of an item, from 1 to {last:,}"
             )
         (series,) = item_series(domain, [int(id)])
         return series

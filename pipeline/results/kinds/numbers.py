@@ -16,7 +16,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_words import EpochName
 from dpstream.pipeline.results.kinds.headline import Headline
 from dpstream.pipeline.results.kinds.published_kind import PublishedKind, Ranked
-from dpstream.pipeline.results.phrases import Sentence, capital, nothing
+from dpstream.pipeline.results.phrases import Sentence, nothing, title_label
 from dpstream.pipeline.results.questions import QUARTILES, Boxes, Quantiles, Query, Question
 from dpstream.pipeline.results.series import (
     LONGEST_ID,
@@ -63,18 +63,17 @@ class NumbersKind(PublishedKind):
     def sentence(
         self, job: DeployedJob, record: EstimateRecord, when: EpochName, *, titled: bool
     ) -> Sentence:
-        lead = f"{job.title}: " if titled and job.title is not None else ""
+        lead = title_label(job.title) if titled else ""
         found = self.headline(job.domain, record)
         if found.value is None:
             return Sentence((nothing(job, record),))
         low, high = found.edges
-        half = f"half of the {job.people}"
         value = found.shown(found.value)
         return Sentence(
             (
-                f"{lead}{half if lead else capital(half)} lie below ",
+                f"{lead}Half of the {job.people} have values below ",
                 value,
-                f" {when.at}, between {low} and {high}.",
+                f" {when.at} (95 % CI {low} to {high}).",
             )
         )
 
@@ -99,8 +98,8 @@ class NumbersKind(PublishedKind):
                 raise SeriesError(str(error)) from None
             return Series(id, id[1:], buckets=(box.starts[0], box.ends[0]))
         raise SeriesError(
-            f"series {short_id(id)} is none of this job's: a quantile is q0.25, q0.5 or q0.75, "
-            "a range such as r10:20"
+            f"series: got {short_id(id)}; expected a quantile (q0.25, q0.5 or q0.75) or a range "
+            "such as r10:20"
         )
 
     def listed(self, domain: ValueDomain, ranked: Ranked) -> tuple[Series, ...]:

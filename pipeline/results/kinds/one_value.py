@@ -14,7 +14,7 @@ from dpstream.pipeline.jobs.epoch_words import EpochName, period
 from dpstream.pipeline.results.kinds.headline import Headline
 from dpstream.pipeline.results.kinds.published_kind import PublishedKind, Ranked
 from dpstream.pipeline.results.known_digits import known_count, step_of
-from dpstream.pipeline.results.phrases import Sentence, how_sure
+from dpstream.pipeline.results.phrases import Sentence, how_sure, is_plain
 from dpstream.pipeline.results.questions import Count, Query, Question
 from dpstream.pipeline.results.series import VALUE, Series, SeriesError, short_id
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
@@ -58,12 +58,13 @@ class CountKind(PublishedKind):
         lead = lead if titled else ""
         known = known_count(found.value, found.low, found.high, record.population)
         word, number = known.words
-        opening = f"{lead}{word.lower() if lead else word} "
-        return Sentence((opening, number, f" {noun} {when.at}{how_sure(known)}."))
+        return Sentence((f"{lead}{word} ", number, f" {noun} {when.at}{how_sure(known)}."))
 
     def people(self, job: DeployedJob) -> str:
         state = job.reads("1")
-        return job.people if state == "1" else f"{job.people} {state}"
+        if state == "1":
+            return job.people
+        return f"{job.people} {state}" if is_plain(state) else f"{job.people} with value “{state}”"
 
     def change_words(self, job: DeployedJob, change: EstimateRecord) -> tuple[str, str] | None:
         found = change.summary
@@ -79,7 +80,7 @@ class CountKind(PublishedKind):
             way = "more" if value > 0 else "fewer"
             return f"{abs(value):,.0f} ± {half:,.0f}", f"{way} than {before}"
         number = f"{value:+,.0f} ± {half:,.0f}".replace("-", "\N{MINUS SIGN}")
-        return number, f"cannot be told from no change since {before}"
+        return number, f"no significant change since {before}"
 
     def looked_back(self, smoothed: SmoothedEstimates, index: int, reports: int) -> Estimate:
         return smoothed.count_at(index, reports)
@@ -87,7 +88,7 @@ class CountKind(PublishedKind):
     def find(self, domain: ValueDomain, id: str) -> Series:
         if id == VALUE.id:
             return self._series(domain)
-        raise SeriesError(f"series {short_id(id)} is none of this job's, it has only {VALUE.id!r}")
+        raise SeriesError(f"series: got {short_id(id)}; expected {VALUE.id!r}")
 
     def listed(self, domain: ValueDomain, ranked: Ranked) -> tuple[Series, ...]:
         return (self._series(domain),)
@@ -118,7 +119,7 @@ class MeasureKind(CountKind):
         assert job.domain.measured is not None
         what, unit = job.domain.measured
         value, low, high = (_tenths(each) for each in (found.value, found.low, found.high))
-        return Sentence((f"The {what} is ", value, f" {unit} {when.at}, between {low} and {high}."))
+        return Sentence((f"The {what} is ", value, f" {unit} {when.at} (95 % CI {low} to {high})."))
 
     def _series(self, domain: ValueDomain) -> Series:
         return Series(VALUE.id, domain.measure or "", "percent", item=1)

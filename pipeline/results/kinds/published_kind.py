@@ -15,7 +15,7 @@ from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_words import EpochName
 from dpstream.pipeline.results.kinds.headline import Headline
-from dpstream.pipeline.results.phrases import Sentence
+from dpstream.pipeline.results.phrases import Sentence, is_plain, title_label
 from dpstream.pipeline.results.questions import Query, Question
 from dpstream.pipeline.results.series import Series
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
@@ -86,12 +86,14 @@ class PublishedKind(ABC):
     def counted(self, job: DeployedJob) -> tuple[str, str]:
         """Return the introduction of a count, and the counted users.
 
-        "Students enrolled" of students is "students enrolled"; another title comes first.
+        "Students enrolled" of students is "students enrolled"; another title, and one with
+        punctuation, comes first.
         """
         title, people = job.title, job.people
-        if title is not None and title.casefold().startswith(f"{people} ".casefold()):
+        named = title is not None and title.casefold().startswith(f"{people} ".casefold())
+        if title is not None and named and is_plain(title):
             return "", people + title[len(people) :]
-        return ("" if title is None else f"{title}: "), self.people(job)
+        return title_label(title), self.people(job)
 
     def people(self, job: DeployedJob) -> str:
         return job.people

@@ -71,7 +71,7 @@ export class TopCard extends Asking {
     setText(this.when, body.epoch ? body.name : "");
     const truth = body.items.some((item) => item.truth !== null);
     const { people } = this.model.detail;
-    const columns = [...(ranked ? [column("place")] : []), column(this.buckets ? "value" : "item"), column(""), numbers(people), numbers("95 %"), ...(truth ? [numbers("truth, not private")] : [])];
+    const columns = [...(ranked ? [column("rank")] : []), column(this.buckets ? "value" : "item"), column(""), numbers(people), numbers("95 % CI"), ...(truth ? [numbers("ground truth, not private")] : [])];
     const rows = body.items.map((item) => {
       const words = said("users", this.format, item.value, item.low, item.high, body.population);
       return [...(ranked ? [places(item.places)] : []), item.label, bar(item.value, item.low, item.high, [least, most]), words.value, words.interval, ...(truth ? [this.format(item.truth)] : [])];
@@ -79,10 +79,10 @@ export class TopCard extends Asking {
     const made = table("Largest items with 95 % intervals", columns, rows);
     made.classList.add("bars");
     made.classList.toggle("ranked", ranked);
-    this.body.replaceChildren(body.items.length ? made : h("p", { class: "empty" }, "Nothing can be said of this epoch."));
+    this.body.replaceChildren(body.items.length ? made : h("p", { class: "empty" }, "No estimate for this epoch."));
     const all = body.simultaneous_half_width;
-    setText(this.notes, [all && `All intervals hold at once if each is ± ${this.format(all)}.`,
-      body.found_above && `Items are found from about ${this.format(body.found_above)} ${this.model.detail.people} on.`, ...body.notes].filter(Boolean).join(" "));
+    setText(this.notes, [all && `With ± ${this.format(all)} each, all intervals hold at once.`,
+      body.found_above && `Detection threshold: about ${this.format(body.found_above)} ${this.model.detail.people}.`, ...body.notes].filter(Boolean).join(" "));
   }
 }
 
@@ -105,15 +105,15 @@ export class QuantileCard extends Asking {
     const truth = held.some((each) => each.truth !== null);
     const rows = held.map((each) => {
       const words = said("value", this.format, each.value, each.low, each.high);
-      return [`${count(100 * each.share)} % lie below`, words.value, words.interval, ...(truth ? [this.format(each.truth)] : [])];
+      return [`${count(100 * each.share)} % are below`, words.value, words.interval, ...(truth ? [this.format(each.truth)] : [])];
     });
-    const columns = [column(this.model.detail.people), numbers("value"), numbers("95 %"), ...(truth ? [numbers("truth, not private")] : [])];
-    this.body.replaceChildren(held.length ? table("Quantiles of the last epoch", columns, rows) : h("p", { class: "empty" }, "Nothing can be said of this epoch."));
+    const columns = [column(this.model.detail.people), numbers("value"), numbers("95 % CI"), ...(truth ? [numbers("ground truth, not private")] : [])];
+    this.body.replaceChildren(held.length ? table("Quantiles of the last epoch", columns, rows) : h("p", { class: "empty" }, "No estimate for this epoch."));
   }
 }
 
 function account({ epsilon, delta }, spent) {
-  if (epsilon === null) return "without end";
+  if (epsilon === null) return "without limit";
   const [loses, round] = spent ? [loss, Math.ceil] : [left, Math.floor];
   return `ε ${loses(epsilon)}${delta ? `, δ ${chance(delta, round)}` : ""}`;
 }
@@ -125,25 +125,25 @@ export class PrivacyCard {
     const { exposure, guarantee_words: words, trust } = model.detail;
     const promised = [h("div", { class: "words" }, words.map((each) => h("p", {}, tied(each)))), exposureOf(exposure), this.account];
     this.element = h("section", { class: "card privacy", "aria-label": `Privacy of ${model.name}` },
-      h("div", { class: "card-head" }, h("h2", {}, titled("Who is trusted, and what is promised", model, named))),
+      h("div", { class: "card-head" }, h("h2", {}, titled("Trust and privacy guarantee", model, named))),
       trustPicture(trust),
-      // Beside others, in short.
-      named ? h("details", {}, h("summary", {}, "What is promised, in words"), promised) : promised);
+      // With several jobs, in short.
+      named ? h("details", {}, h("summary", {}, "Privacy guarantee"), promised) : promised);
     this.show();
   }
 
-  // Who is charged for other jobs is charged here, too.
+  // Charges of other jobs of the same population count, too.
   show() {
     this.account.replaceChildren(...charged(this.model.detail));
   }
 }
 
 function charged({ budget }) {
-  const rows = [["Stated by this job", budget.stated, true], ["Charged to these people so far", budget.charged, true],
-    ...(budget.filtered === null ? [] : [["Composed, as their budget counts", { epsilon: budget.filtered }, true]]),
+  const rows = [["Guarantee of this job", budget.stated, true], ["Charged to this population so far", budget.charged, true],
+    ...(budget.filtered === null ? [] : [["Composed by the budget’s filter", { epsilon: budget.filtered }, true]]),
     ["Remaining", budget.remaining, false]];
   return [
-    h("dl", { class: "account" }, rows.map(([name, of, spent]) => h("div", {}, h("dt", {}, name), h("dd", {}, of ? account(of, spent) : "no limit was set")))),
+    h("dl", { class: "account" }, rows.map(([name, of, spent]) => h("div", {}, h("dt", {}, name), h("dd", {}, of ? account(of, spent) : "no limit is set")))),
     ...budget.words.map((each) => h("p", { class: "note" }, tied(each))),
   ];
 }

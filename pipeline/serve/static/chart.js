@@ -6,9 +6,9 @@ import { tickLabels } from "./format.js";
 // From the lowest to the highest of some ranges, [low, high] each.
 export const widest = (ranges) => [Math.min(...ranges.map(([low]) => low)), Math.max(...ranges.map(([, high]) => high))];
 
-// So many pixels has a date.
+// Minimum width of a date in pixels.
 const DATE = 110;
-// So many epochs have a dot each.
+// Below this number of epochs, each has a dot.
 const FEW = 60;
 
 export class Chart extends EventTarget {
@@ -28,7 +28,7 @@ export class Chart extends EventTarget {
   }
 
   // Draw the figure `item` (of bokeh.embed.json_item), still without curves, in place of the one
-  // before; not if `signal` says meanwhile that nobody waits for it any more.
+  // before, unless `signal` aborts it.
   async show(item, signal) {
     const views = await Bokeh.embed.embed_item(item, this.place);
     const figure = [...views.roots][0].model;
@@ -65,8 +65,8 @@ export class Chart extends EventTarget {
     curves.forEach((curve, index) => this.#fill(curve, index));
   }
 
-  // Smallest and largest value of the epochs of `range`; with `zero` from none on, or from the
-  // smallest number below it: a band that reaches below none has nobody in that part.
+  // Smallest and largest value of the epochs of `range`; with `zero`, from 0 or a smaller value on.
+  // The part of a band below 0 is cut off: no count lies there.
   extent([from, to], zero = false) {
     const [low, high] = widest(this.curves.map((curve) => curve.extent(from, to, this.shown.simultaneous)));
     return zero && low <= high ? [Math.min(0, ...this.curves.map((curve) => curve.least(from, to))), Math.max(high, 0)] : [low, high];

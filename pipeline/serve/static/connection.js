@@ -17,7 +17,7 @@ export class Connection extends EventTarget {
   lastHeard = Date.now();
   connected = false;
 
-  // `query` gives the job and the last epoch that is known, anew for every attempt.
+  // `query` returns the job and its latest known epoch, for every attempt.
   constructor(run, query) {
     super();
     this.run = run;

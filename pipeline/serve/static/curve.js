@@ -55,7 +55,7 @@ export class Curve {
     add(this.high, high);
     add(this.simultaneous?.low, value - this.widening * (value - low));
     add(this.simultaneous?.high, value + this.widening * (high - value));
-    // It is made now and then, looking back from the latest epoch.
+    // The server smooths occasionally, from the latest epoch.
     this.smoothed?.push(NaN);
     this.truth?.push(number(truth));
     return true;
@@ -73,7 +73,7 @@ export class Curve {
     return low > 0 && epoch - this.epochs[low - 1] <= this.epochs[low] - epoch ? low - 1 : low;
   }
 
-  // Index of the last point with an estimate up to an epoch; -1 if there is none.
+  // Index of the last point with an estimate up to an epoch, or -1.
   lastKnown(epoch) {
     return this.value.findLastIndex((value, index) => this.epochs[index] <= epoch && !Number.isNaN(value));
   }

@@ -31,7 +31,7 @@ export class CurvesCard {
       h("button", { type: "button", "aria-label": "Show fewer epochs", onclick: () => this.#scale(0.5) }, "+"),
       h("button", { type: "button", "aria-label": "Show more epochs", onclick: () => this.#scale(2) }, "−"));
     this.switches = h("div", { class: "switches" });
-    this.since = h("input", { type: "number", min: 1, max: 99999, placeholder: "–", "aria-label": "Change since so many epochs ago",
+    this.since = h("input", { type: "number", min: 1, max: 99999, placeholder: "–", "aria-label": "Change: number of epochs back",
       onchange: ({ target }) => view.set({ change: target.validity.valid ? target.value : "" }) });
     const since = models.every((model) => model.detail.changes) && h("label", { class: "since" }, "Change since", this.since, `${models[0].detail.period}s`);
     this.body = h("div", { class: "charts" });
@@ -42,7 +42,7 @@ export class CurvesCard {
       this.error, this.body, this.#key(),
       h("div", { class: "card-foot" }, this.numbers.element,
         h("div", { class: "downloads" }, models.map((model) => downloads(model, models.length > 1)),
-          h("p", {}, "What is seen: ", h("button", { type: "button", class: "quiet", onclick: () => this.#save() }, "Save as CSV"), " ",
+          h("p", {}, "Visible range: ", h("button", { type: "button", class: "quiet", onclick: () => this.#save() }, "Save as CSV"), " ",
             h("button", { type: "button", class: "quiet", onclick: () => this.#picture() }, "Save as PNG")))));
     const panels = this.overlaid || models.length === 1 ? [models] : models.map((model) => [model]);
     for (const of of panels) this.#charts.push(this.#panel(of));
@@ -97,7 +97,7 @@ export class CurvesCard {
       this.error.hidden = true;
     } catch (failure) {
       if (failure.name === "AbortError") return;
-      setText(this.error, `The curve could not be read: ${failure.message}`);
+      setText(this.error, `Loading the curves failed: ${failure.message}`);
       this.error.hidden = false;
       return;
     }
@@ -151,14 +151,14 @@ export class CurvesCard {
   #title() {
     const [model] = this.models;
     const { people, period } = model.detail;
-    const what = { value: capital(model.detail.series[0]?.label ?? ""), items: `${capital(people)} with each item`, numbers: "Where the values lie", found: `${capital(people)} with each item found` };
+    const what = { value: capital(model.detail.series[0]?.label ?? ""), items: `${capital(people)} with each item`, numbers: "Distribution of values", found: `${capital(people)} with each detected item` };
     return `${what[model.kind]}${this.change ? `, change since ${count(Number(this.change))} ${period}${this.change === "1" ? "" : "s"} ago` : `, ${period} by ${period}`}`;
   }
 
   #panel(models) {
     const place = h("div", {
       class: "chart", tabindex: 0, role: "group", "aria-roledescription": "chart",
-      "aria-label": `Curves of ${models.map((model) => model.name).join(" and ")}. Left and right arrow read epochs, plus and minus zoom; the numbers are in the table below.`,
+      "aria-label": `Chart of ${models.map((model) => model.name).join(" and ")}. Left and right arrows read epochs, plus and minus zoom; the table below has the numbers.`,
       onkeydown: (event) => this.#press(event), onblur: () => this.#read(null),
     });
     const chart = new Chart(place);
@@ -209,7 +209,7 @@ export class CurvesCard {
     // The series of a chart share an axis.
     const unit = panel.models[0].unitOf(curves[0].id);
     panel.format = valueOf(unit);
-    // Of jobs that begin at other moments epochs are told by their numbers.
+    // Jobs with different starts share only epoch numbers.
     const dated = curves.every((curve) => curve.begins && curve.begins[curve.epochs.indexOf(curves[0].epochs[0])] === curves[0].begins?.[0]);
     panel.chart.dated = dated ? panel.models[0].detail : null;
     const figure = `${curves.length} ${theme} ${unit} ${dated}`;
@@ -247,7 +247,7 @@ export class CurvesCard {
     for (const { chart, unit, models: [model], nothing } of this.#charts) {
       // Until curves are read nothing is known of them.
       nothing.hidden = !chart.curves.length || chart.curves.some((curve) => curve.lastKnown(range[1]) >= 0 && curve.epochs[curve.lastKnown(range[1])] >= range[0]);
-      setText(nothing, `No estimate was published of these ${model.detail.period}s: see why in the table below.`);
+      setText(nothing, `No estimates for these ${model.detail.period}s. The table below states why.`);
       const alike = this.#charts.filter((other) => other.unit === unit && (unit === "users" || model.measuresAs(other.models[0])));
       chart.zoom(range, widest(alike.map((other) => other.chart.extent(range, this.#fromZero(unit)))));
     }
@@ -343,17 +343,17 @@ export class CurvesCard {
     const curves = this.#charts.flatMap(({ chart }) => chart.curves);
     const has = (name) => curves.some((curve) => curve.has(name));
     const note = this.models.map((model) => model.detail.truth_note).find(Boolean) ?? "not private";
-    const lines = [["estimate", this.change ? "estimated change" : "estimate"], ["band", "95 % interval"]];
+    const lines = [["estimate", this.change ? "estimated change" : "estimate"], ["band", "95 % confidence interval"]];
     const { period } = this.models[0].detail;
     const wide = this.shown.simultaneous && has("simultaneous");
     if (wide) lines.push(["wide", `all ${period}s at once, in 19 of 20 runs`]);
-    if (this.shown.smoothed && has("smoothed")) lines.push(["smoothed", "smoothed, looking back"]);
+    if (this.shown.smoothed && has("smoothed")) lines.push(["smoothed", "smoothed (uses later epochs)"]);
     if (this.shown.truth && has("truth")) lines.push(["truth", note]);
     const sentences = new Set(this.models.map((model) => wide && model.detail.simultaneous?.words).filter(Boolean));
     this.key.replaceChildren(...lines.map(([name, words]) => h("span", {}, h("i", { class: `line ${name}`, "aria-hidden": "true" }), words)),
       ...[...sentences].map((words) => h("span", { class: "said" }, words)));
     const zero = this.#charts.some(({ unit }) => unit !== "value") && !this.change;
-    const kinds = [["zero", "Axis from zero"], ["simultaneous", `All ${period}s at once`], ["smoothed", "Smoothed"], ["truth", "True curve, not private"]].filter(([name]) => (name === "zero" ? zero : has(name)));
+    const kinds = [["zero", "Axis from zero"], ["simultaneous", `All ${period}s at once`], ["smoothed", "Smoothed"], ["truth", "Ground truth, not private"]].filter(([name]) => (name === "zero" ? zero : has(name)));
     if (this.switches.dataset.kinds === String(kinds)) return;
     this.switches.dataset.kinds = String(kinds);
     this.switches.replaceChildren(...kinds.map(([name, words]) => h("label", {},
@@ -367,7 +367,7 @@ export class CurvesCard {
   #save() {
     const { range, change } = this;
     return saveSeen(this.models, this.chosen(), range, change).catch((failure) => {
-      setText(this.error, `The numbers could not be read: ${failure.message}`);
+      setText(this.error, `Loading the numbers failed: ${failure.message}`);
       this.error.hidden = false;
     });
   }

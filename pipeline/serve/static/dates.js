@@ -8,9 +8,9 @@ function formatOf(zone, options) {
   if (!formats.has(key)) {
     let format;
     try {
-      format = new Intl.DateTimeFormat("en-GB", { ...options, timeZone: zone });
+      format = new Intl.DateTimeFormat("en-US", { ...options, timeZone: zone });
     } catch {
-      format = new Intl.DateTimeFormat("en-GB", { ...options, timeZone: "UTC", timeZoneName: "short" });
+      format = new Intl.DateTimeFormat("en-US", { ...options, timeZone: "UTC", timeZoneName: "short" });
     }
     formats.set(key, format);
   }
@@ -18,7 +18,7 @@ function formatOf(zone, options) {
 }
 
 const DAY = { day: "numeric", month: "short", year: "numeric" };
-const MINUTE = { ...DAY, hour: "2-digit", minute: "2-digit", timeZoneName: "short" };
+const MINUTE = { ...DAY, hour: "2-digit", minute: "2-digit", hourCycle: "h23", timeZoneName: "short" };
 const SECOND = { ...MINUTE, second: "2-digit" };
 const known = (value) => value !== null && value !== undefined;
 
@@ -46,7 +46,7 @@ export function epochWords(detail, epoch, begins) {
   return detail.period === "week" ? `Week of ${said}` : said;
 }
 
-// As clocks there show it: [year, month, day, hour, minute, second], from 0 on but for the year and day.
+// Local time in a zone: [year, month, day, hour, minute, second]; only year and day count from 1.
 const clocks = new Map();
 function clockOf(zone, begins) {
   const key = `${zone} ${begins}`;

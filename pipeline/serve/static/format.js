@@ -4,8 +4,8 @@ const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const fine = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
 const tenths = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
 const RECENT = 20 * 3600 * 1000;
-const clock = new Intl.DateTimeFormat("en-GB", { timeStyle: "medium" });
-const calendar = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
+const clock = new Intl.DateTimeFormat("en-US", { timeStyle: "medium", hourCycle: "h23" });
+const calendar = new Intl.DateTimeFormat("en-US", { dateStyle: "medium", timeStyle: "medium", hourCycle: "h23" });
 
 const known = (value) => value !== null && value !== undefined && !Number.isNaN(value);
 const minus = (text) => text.replace("-", "−");

@@ -8,7 +8,7 @@ import { MOST_SERIES, view } from "./view.js";
 
 const ROW = 36;
 const LINE = 18;
-// So many letters of a name fit a line of a row.
+// Letters of a name that fit a line of a row.
 const LETTERS = 19;
 const SPARK = { width: 72, height: 24 };
 const ASKED = 1000;
@@ -35,7 +35,7 @@ export class Items extends EventTarget {
   #covered = 0;
   marks = new Map();
 
-  // `chosen` says which are drawn; choices are told as "choose" events with what changes in the view.
+  // `chosen` returns the series drawn; a choice is a "choose" event with the changes to the view.
   constructor(model, chosen) {
     super();
     [this.model, this.chosen] = [model, chosen];
@@ -54,7 +54,7 @@ export class Items extends EventTarget {
     this.element = h("section", { class: "card items", "aria-labelledby": "items-title" },
       h("div", { class: "card-head" }, h("h2", { id: "items-title" }, model.kind === "numbers" ? "Quantiles and ranges" : "Items"), this.said),
       h("div", { class: "tools" }, this.crowd, this.search, this.order), this.list,
-      h("p", { class: "note" }, `Up to ${MOST_SERIES} are drawn: click, or arrow keys and space.`));
+      h("p", { class: "note" }, `Select up to ${MOST_SERIES}: click, or use arrow keys and Space.`));
     this.resized = new ResizeObserver(() => this.#later());
     this.resized.observe(this.list);
   }
@@ -166,7 +166,7 @@ export class Items extends EventTarget {
   #draw() {
     const chosen = this.chosen();
     setText(this.said, this.#shown.length === this.#rows.length
-      ? `${count(chosen.length)} of ${count(this.#rows.length)} drawn`
+      ? `${count(chosen.length)} of ${count(this.#rows.length)} selected`
       : plural(this.#shown.length, "match", "matches"));
     const first = Math.max(0, Math.floor(this.list.scrollTop / this.#height) - 2);
     const last = Math.min(this.#shown.length, Math.ceil((this.list.scrollTop + this.list.clientHeight) / this.#height) + 2);
@@ -268,7 +268,7 @@ export class Items extends EventTarget {
     const others = before.filter((id) => this.model.unitOf(id) === row.unit);
     const chosen = others.includes(row.id) ? others.filter((id) => id !== row.id) : [...others, row.id];
     if (chosen.length > MOST_SERIES) {
-      setText(this.said, `${MOST_SERIES} are drawn already: take one away first`);
+      setText(this.said, `The maximum of ${MOST_SERIES} is selected; deselect one first`);
       return;
     }
     if (chosen.length) this.dispatchEvent(new CustomEvent("choose", { detail: { series: chosen } }));
@@ -276,8 +276,8 @@ export class Items extends EventTarget {
   }
 }
 
-// The points from left to right, with gaps as gaps and a dot at the last one: the first ones, which
-// are `reduced` from so many epochs as are `covered`, and one for every epoch since.
+// The points from left to right, with gaps, and a dot at the last one. The first `reduced` points
+// summarize `covered` epochs; each later one is an epoch.
 function drawSpark(canvas, { points, reduced }, covered, color) {
   const scale = window.devicePixelRatio || 1;
   const pen = canvas.getContext("2d");

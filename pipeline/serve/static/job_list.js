@@ -37,11 +37,11 @@ export class JobList {
   #draw() {
     const { jobs } = this;
     const focused = document.activeElement?.getAttribute?.("href");
-    this.body.replaceChildren(...(jobs.length ? jobs.map((job) => card(job, this.#curves[job.job])) : [h("p", { class: "sentence" }, "No job is deployed yet; it appears here by itself once ", h("code", {}, "dpstream deploy"), " or ", h("code", {}, "dpstream up"), " has begun one.")]));
+    this.body.replaceChildren(...(jobs.length ? jobs.map((job) => card(job, this.#curves[job.job])) : [h("p", { class: "sentence" }, "No jobs yet. Deploy one with ", h("code", {}, "dpstream deploy"), " or ", h("code", {}, "dpstream up"), "; this page updates automatically.")]));
     const found = pairs(jobs);
     this.pairs.hidden = !found.length;
     this.pairs.replaceChildren(...found.slice(0, MOST_PAIRS).map(([one, other]) =>
-      h("a", { href: view.href({ job: one.job, with: other.job }) }, `compare ${one.job} with ${other.job}`)));
+      h("a", { href: view.href({ job: one.job, with: other.job }) }, `Compare ${one.job} with ${other.job}`)));
     if (focused) [...this.element.querySelectorAll("a")].find((link) => link.getAttribute("href") === focused)?.focus();
   }
 
@@ -74,7 +74,7 @@ function card(job, curve) {
     curve?.value.some((value) => value !== null) && h("figure", {}, smallCurve(curve, job), h("figcaption", { class: "note" }, caption(job, curve))),
     h("dl", { class: "facts" }, fact(capital(`${job.period}s`), progress(job)), fact("Closed", time(job.closed_at)),
       fact("Privacy loss", lossOf(job), job.budget), phaseOf(job) && fact("Phase", phaseOf(job))),
-    job.problems.map((problem) => h("p", { class: "problem" }, problem)));
+    job.problems.length > 0 && h("div", { class: "actions" }, h("h3", {}, "Action required"), job.problems.map((problem) => h("p", { class: "problem" }, problem))));
 }
 
 function caption(job, { label, epochs }) {

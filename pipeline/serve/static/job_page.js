@@ -75,7 +75,7 @@ export class JobPage {
 
   #build(two) {
     const results = h("div", { id: "results", role: "tabpanel", "aria-labelledby": "tab-results", class: "panel-page" },
-      h("div", { class: this.items ? "beside" : "" }, this.curves.element, this.items?.element),
+      h("div", { class: this.items ? "with-items" : "" }, this.curves.element, this.items?.element),
       this.asking.length > 0 && h("div", { class: this.asking.length > 1 ? "halves" : "" }, this.asking.map((each) => each.element)),
       h("div", { class: "stack" }, this.parts.map((part) => part.privacy.element)));
     const operators = h("div", { id: "operators", role: "tabpanel", "aria-labelledby": "tab-operators", class: "panel-page" },
@@ -83,7 +83,7 @@ export class JobPage {
     this.panels = { results, operators };
     this.tabs = h("div", { class: "tabs", role: "tablist", "aria-label": "Parts of the page", onkeydown: (event) => this.#press(event) },
       TABS.map(([tab, name]) => h("button", { type: "button", role: "tab", id: `tab-${tab}`, "aria-controls": tab, onclick: () => view.set({ tab }) }, name)));
-    const whole = h("a", { class: "whole", href: view.href({ embed: "" }), target: "_blank", rel: "noopener" }, "Who is trusted, what is promised, and all numbers");
+    const whole = h("a", { class: "whole", href: view.href({ embed: "" }), target: "_blank", rel: "noopener" }, "Trust, privacy guarantee, and all numbers");
     this.element = h("div", { class: "page" },
       h("div", { class: two ? "overviews" : "" }, this.parts.map((part) => part.overview.element)), this.tabs, results, operators, view.state.embed && whole);
   }

@@ -39,7 +39,7 @@ class Page {
       [this.run, this.jobs, this.kafka] = [run, jobs, kafka];
       byId("logout").hidden = !login;
     } catch (failure) {
-      this.#notice(`The server cannot be asked: ${failure.message}. Trying again.`);
+      this.#notice(`The server does not respond: ${failure.message}. Retrying.`);
       setTimeout(() => this.#begin(Math.min(2 * wait, 4000)), wait);
       return;
     }
@@ -52,7 +52,7 @@ class Page {
       await fetch("/logout", { method: "POST" });
       location.reload();
     } catch (failure) {
-      this.#notice(`Logging out has failed: ${failure.message}. Try again.`);
+      this.#notice(`Logout failed: ${failure.message}. Try again.`);
     }
   }
 
@@ -95,7 +95,7 @@ class Page {
     }
     for (const model of models) this.#watch(model, model.connection);
     this.shown = new JobPage(models, () => this.theme, () => this.#show());
-    const left = loaded.flatMap(({ status, reason }, index) => (status === "rejected" ? [h("p", { class: "sentence" }, `${names[index]} cannot be shown beside it: ${reason.message}`)] : []));
+    const left = loaded.flatMap(({ status, reason }, index) => (status === "rejected" ? [h("p", { class: "sentence" }, `Loading ${names[index]} failed: ${reason.message}`)] : []));
     this.#fill(...left, this.shown.element);
     document.title = `${models[0].detail.title} · dpstream`;
     await this.shown.load();
@@ -113,7 +113,7 @@ class Page {
   }
 
   #missing(reason) {
-    return h("section", {}, h("h1", {}, `${this.job} cannot be shown`), h("p", { class: "sentence" }, reason.message), h("p", {}, h("a", { href: "/" }, "All jobs")));
+    return h("section", {}, h("h1", {}, `Job ${this.job} is not available`), h("p", { class: "sentence" }, reason.message), h("p", {}, h("a", { href: "/" }, "All jobs")));
   }
 
   // Follow a connection: whether it is there, and what is said of all jobs.
@@ -144,10 +144,10 @@ class Page {
     const cut = this.lost.size > 0;
     const silent = this.kafka?.answers === false;
     document.body.classList.toggle("stale", cut || silent);
-    setText(byId("connection"), cut ? "reconnecting" : silent ? "Kafka is silent" : "live");
+    setText(byId("connection"), cut ? "reconnecting" : silent ? "Kafka: no response" : "live");
     byId("connection").className = `connection ${cut || silent ? "lost" : "live"}`;
-    if (cut) this.#notice(`The connection was lost. The numbers below are those of ${time(since)}; they go on by themselves when it is back.`);
-    else if (silent) this.#notice(`Kafka does not answer the server${this.kafka.since ? ` since ${time(this.kafka.since)}` : ""}. The numbers below are older; they go on by themselves when it is back.`);
+    if (cut) this.#notice(`Connection lost. The numbers below are from ${time(since)}; they update automatically after reconnecting.`);
+    else if (silent) this.#notice(`Kafka does not respond to the server${this.kafka.since ? `, since ${time(this.kafka.since)}` : ""}. The numbers below are older; they update automatically once it responds.`);
     else this.#notice("");
   }
 
@@ -156,7 +156,7 @@ class Page {
     byId("notice").hidden = !words;
   }
 
-  // Which job is shown, which other one beside it.
+  // The job shown, and the one compared with it.
   #trail() {
     const names = this.jobs.map((job) => job.job);
     const twice = (title) => this.jobs.filter((job) => job.title === title).length > 1;
@@ -173,10 +173,10 @@ class Page {
     const choice = (label, current, options, none, chosen) => h("select", { "aria-label": label, onchange: (event) => chosen(event.target.value) },
       none && h("option", { value: "" }, none), options.map((name) => h("option", { value: name, selected: name === current }, titles.get(name) ?? name.split(",").map((each) => titles.get(each) ?? each).join(" and "))));
     // Several at once are one choice more, as is one that a link names.
-    const { with: beside } = view.state;
-    const offered = [...others, ...(beside && !others.includes(beside) ? [beside] : [])];
+    const { with: compared } = view.state;
+    const offered = [...others, ...(compared && !others.includes(compared) ? [compared] : [])];
     const chosen = choice("Job", this.job, names.includes(this.job) ? names : [this.job, ...names], null, (job) => view.set({ job, with: "", series: [], crowd: "", range: "all" }));
-    byId("trail").replaceChildren(chosen, ...(offered.length ? [choice("Compare with", beside, offered, "compare with …", (other) => view.set({ job: this.job, with: other }))] : []));
+    byId("trail").replaceChildren(chosen, ...(offered.length ? [choice("Compare with", compared, offered, "compare with …", (other) => view.set({ job: this.job, with: other }))] : []));
   }
 
   #change(before) {

@@ -15,7 +15,7 @@ export class Model extends EventTarget {
     super();
     this.detail = detail;
     this.name = detail.job;
-    // Of the deployment whose epochs are shown: of another one the server says to load anew.
+    // The deployment shown; if it is replaced, the server requests a reload.
     const { deployment } = detail;
     this.connection = new Connection(run, () => ({ job: this.name, after: this.detail.last_epoch ?? 0, deployment }));
     this.connection.addEventListener("message", (event) => this.#hear(event.detail));

@@ -23,7 +23,7 @@ export class NumbersTable {
     clearTimeout(this.#waits);
   }
 
-  // Show them anew, once a second at most.
+  // Reload the table, at most once per second.
   refresh() {
     if (!this.element.open) return;
     this.#waits ||= setTimeout(() => {
@@ -49,8 +49,8 @@ export class NumbersTable {
     const labels = new Map(model.detail.series.map((each) => [each.id, each.label]));
     const { calendar: starts } = model.detail;
     const { change } = this.shown();
-    const columns = [numbers("epoch"), ...(starts ? [column("begins")] : []), column("closed"), column("fate"), numbers("devices"),
-      ...ids.flatMap((id) => [numbers(labels.get(id) ?? id), numbers("95 %")])];
+    const columns = [numbers("epoch"), ...(starts ? [column("start")] : []), column("closed"), column("status"), numbers("devices"),
+      ...ids.flatMap((id) => [numbers(labels.get(id) ?? id), numbers("95 % CI")])];
     const cells = (row) => [count(row.epoch), ...(starts ? [date(model.detail, row.begins)] : []), time(row.closed_at), [row.fate, ...row.flags].join(", "), count(row.contributors),
       ...ids.flatMap((id) => {
         const [value, low, high] = row.series[id] ?? [];
@@ -59,7 +59,7 @@ export class NumbersTable {
         return [words.value, words.interval];
       })];
     return h("div", {}, this.models.length > 1 && h("h3", {}, model.name), table(`Estimates of ${model.name}`, columns, rows.map(cells)),
-      rows.length === ROWS && h("p", { class: "note" }, `The latest ${ROWS} of the epochs shown; downloads hold them all.`));
+      rows.length === ROWS && h("p", { class: "note" }, `The latest ${ROWS} of the epochs shown; downloads contain all.`));
   }
 }
 

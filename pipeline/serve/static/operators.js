@@ -1,4 +1,4 @@
-// The second tab: what operators look at.
+// The second tab, for operators.
 
 import { jobPath } from "./api.js";
 import { column, h, numbers, table } from "./dom.js";
@@ -8,7 +8,7 @@ import { idleWords, reasons, waitsFor } from "./pipeline.js";
 // Where it is wider than the page, it is moved inside.
 const wide = (name, columns, rows) => h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": name }, table(name, columns, rows));
 
-const silent = ({ age }) => `silent for ${seconds(age)}`;
+const silent = ({ age }) => `no heartbeat for ${seconds(age)}`;
 
 function collectorRows(collectors, idle) {
   return collectors.map((each) => [
@@ -21,7 +21,7 @@ function stageRows(stages, idle) {
     const behind = [count(lag), seconds(waiting)];
     if (!workers.length) return [[stage, idle || "none", "–", "–", "–", "–", ...behind]];
     return workers.map((worker, index) => [
-      index ? "" : stage, worker.name, worker.resting ? "resting" : worker.alive ? `${seconds(worker.age)} ago` : idle ? silent(worker) : h("b", { class: "bad" }, silent(worker)),
+      index ? "" : stage, worker.name, worker.resting ? "idle" : worker.alive ? `${seconds(worker.age)} ago` : idle ? silent(worker) : h("b", { class: "bad" }, silent(worker)),
       worker.partitions.join(" ") || "–", worker.alive ? rate(worker.records_per_second) : "–", worker.alive ? rate(worker.reports_per_second) : "–",
       ...(index ? ["", ""] : behind)]);
   });
@@ -40,17 +40,17 @@ export class Operators {
     const { detail, pipeline } = this.model;
     const collectors = pipeline?.collectors;
     const known = (value) => value !== null && value !== undefined;
-    const facts = [["Protocol", detail.protocol], ["Phase", phaseOf(detail) || detail.phase], ["Behind", seconds(detail.behind_seconds)], ["Deployment", detail.deployment], ["Deployed", moment(detail.deployed_at)],
-      ["Replay of", detail.replay_of ?? "no other job"], ["Position", detail.position ?? "no epoch yet"], ["Domain", detail.domain.kind], ["Horizon", `${count(detail.horizon)} epochs`]];
+    const facts = [["Protocol", detail.protocol], ["Phase", phaseOf(detail) || detail.phase], ["Lag", seconds(detail.behind_seconds)], ["Deployment", detail.deployment], ["Deployed", moment(detail.deployed_at)],
+      ["Replay of", detail.replay_of ?? "none"], ["Position", detail.position ?? "no epoch yet"], ["Domain", detail.domain.kind], ["Horizon", `${count(detail.horizon)} epochs`]];
     if (pipeline?.stages) {
-      facts.push(["Windows decided", reasons(pipeline.decided ?? {}) || "not counted: no shuffle worker has told how many"]);
-      if (collectors) facts.push(["Collectors", `${count(collectors.filter((each) => each.alive).length)} alive`], ["Reports of no use", count(pipeline.unusable_reports)]);
-      else if (known(pipeline.producers)) facts.push(["Producers", count(pipeline.producers)], ["Silent producers", pipeline.silent?.join(", ") || "none"]);
+      facts.push(["Finalized windows", reasons(pipeline.decided ?? {}) || "unknown: no shuffle worker has reported yet"]);
+      if (collectors) facts.push(["Collectors", `${count(collectors.filter((each) => each.alive).length)} up`], ["Invalid reports", count(pipeline.unusable_reports)]);
+      else if (known(pipeline.producers)) facts.push(["Producers", count(pipeline.producers)], ["Missing producers", pipeline.silent?.join(", ") || "none"]);
       facts.push(["Late reports", count(pipeline.late_reports)]);
     }
     this.facts.replaceChildren(...facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
     if (!pipeline?.stages) {
-      this.body.replaceChildren(h("p", { class: "empty" }, "Nothing is known of the workers yet."));
+      this.body.replaceChildren(h("p", { class: "empty" }, "No worker has reported yet."));
       return;
     }
     const idle = idleWords(pipeline, detail.phase);
@@ -59,9 +59,9 @@ export class Operators {
     this.body.replaceChildren(
       h("h3", {}, "Stages and workers"),
       wide("Stages and workers",
-        [column("stage"), column("worker"), column("heard"), column("partitions"), numbers("records"), numbers("reports"), numbers("lag"), numbers("oldest")], stageRows(pipeline.stages, idle)),
+        [column("stage"), column("worker"), column("last heartbeat"), column("partitions"), numbers("records"), numbers("reports"), numbers("lag"), numbers("oldest")], stageRows(pipeline.stages, idle)),
       ...(collectors ? [h("h3", {}, "Collectors"), collectors.length
-        ? wide("Collectors", [column("collector"), column("heard"), numbers("stored"), numbers("per second"), numbers("waiting"), column("refused requests")], collectorRows(collectors, idle))
+        ? wide("Collectors", [column("collector"), column("last heartbeat"), numbers("stored"), numbers("per second"), numbers("waiting"), column("rejected requests")], collectorRows(collectors, idle))
         : h("p", { class: "empty" }, "None.")] : []),
       h("h3", {}, "Open windows"),
       pipeline.windows.length
@@ -69,8 +69,8 @@ export class Operators {
         : h("p", { class: "empty" }, "None."),
       h("h3", {}, "Dead letters"),
       dead.length ? table("Dead letters", [column("reason"), numbers("records")], dead.map(([reason, number]) => [reason, count(number)])) : h("p", { class: "empty" }, "None."),
-      h("h3", {}, "What needs a person"),
-      pipeline.problems.length ? h("ul", { class: "problems" }, pipeline.problems.map((each) => h("li", {}, each))) : h("p", { class: "empty" }, "Nothing: all is well."),
+      h("h3", {}, "Action required"),
+      pipeline.problems.length ? h("ul", { class: "problems" }, pipeline.problems.map((each) => h("li", {}, each))) : h("p", { class: "empty" }, "None."),
       ...(pipeline.notes ?? []).map((each) => h("p", { class: "note" }, each)),
       h("p", { class: "note" }, "For programs: ", ["", "estimates", "pipeline"].map((what) => [h("a", { href: jobPath(this.model.name, what) }, jobPath(this.model.name, what)), " "])));
   }

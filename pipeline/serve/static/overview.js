@@ -9,15 +9,15 @@ export function tilesOf(models) {
   return [...(changes ? ["change"] : []), "part", "epochs", "privacy"];
 }
 
-// Names of so many letters are no headline.
+// Longer names are set smaller.
 const LONG = 24;
-const NAMES = { change: () => "Change", part: () => "Took part", epochs: ({ period }) => capital(`${period}s`), privacy: () => "Privacy loss" };
+const NAMES = { change: () => "Change", part: () => "Participation", epochs: ({ period }) => capital(`${period}s`), privacy: () => "Privacy loss" };
 
 export class Overview {
   // `named`: whether there are several, one below the other.
   constructor(model, named, tiles) {
     this.model = model;
-    // Beside others the sentence has said of when all is.
+    // With several jobs, the sentence already has the date.
     this.short = named;
     this.sentence = h("p", { class: "sentence" });
     const { detail } = model;
@@ -29,10 +29,11 @@ export class Overview {
     const more = [detail.title !== model.name && model.name, detail.replay_of && `replay of ${detail.replay_of}`].filter(Boolean).join(" · ");
     [this.assumption, this.warning] = [h("p", { class: "note" }), h("p", { class: "problem" })];
     this.phase = h("span", { class: "phase" });
-    this.problems = h("ul", { class: "problems", "aria-label": "What needs a person" });
-    this.element = h("section", { class: "overview", "aria-label": `${detail.title} in short` },
+    this.problems = h("ul", { class: "problems" });
+    this.actions = h("section", { class: "actions", "aria-label": "Action required" }, h(named ? "h3" : "h2", {}, "Action required"), this.problems);
+    this.element = h("section", { class: "overview", "aria-label": `Summary of ${detail.title}` },
       h("div", {}, h(named ? "h2" : "h1", {}, detail.title, " ", h("small", {}, more), " ", this.phase),
-        !named && detail.description && h("p", { class: "note" }, detail.description), this.sentence, this.assumption, this.warning, this.problems),
+        !named && detail.description && h("p", { class: "note" }, detail.description), this.sentence, this.assumption, this.warning, this.actions),
       h("dl", { class: "tiles" }, Object.values(this.tiles).map((tile) => tile.element)));
     this.show();
   }
@@ -48,6 +49,7 @@ export class Overview {
     setText(this.phase, phaseOf(detail));
     this.phase.hidden = !phaseOf(detail);
     const { problems } = detail;
+    this.actions.hidden = !problems.length;
     if (this.problems.textContent !== problems.join("")) this.problems.replaceChildren(...problems.map((each) => h("li", { class: "problem" }, each)));
     this.#change(detail);
     this.#part(detail);
@@ -65,7 +67,7 @@ export class Overview {
   }
 
   #change({ change, changes, last_epoch: last }) {
-    this.#say("change", change?.number ?? "–", change?.words ?? (changes ? (last ? "not known yet" : "no estimate yet") : "no interval follows for it"));
+    this.#say("change", change?.number ?? "–", change?.words ?? (changes ? (last ? "not known yet" : "no estimate yet") : "no interval available"));
   }
 
   #part({ told, people }) {
@@ -74,7 +76,7 @@ export class Overview {
 
   #epochs(detail) {
     const { last_epoch: last, epochs, counted_from: first, closed_at } = detail;
-    const closed = last ? `${this.short ? "" : "the last one "}closed ${time(closed_at)}` : "none has closed yet";
+    const closed = last ? `${this.short ? "closed" : "last closed"} ${time(closed_at)}` : "none closed yet";
     this.#say("epochs", progress(detail), closed, epochs ? Math.max(0, (last ?? 0) - first + 1) / (epochs - first + 1) : null);
     this.tiles.epochs.note.title = moment(closed_at);
   }
@@ -83,12 +85,12 @@ export class Overview {
   #budget(detail) {
     const { charged, filtered, allowed, remaining } = detail.budget;
     if (!allowed || charged.epsilon === null) {
-      const total = charged.epsilon === null ? "without end" : `ε ${loss(charged.epsilon)}`;
-      this.#say("privacy", lossOf(detail), `${total} charged in all; ${allowed ? "no budget can be kept" : "no limit was set"}`);
+      const total = charged.epsilon === null ? "charged without limit" : `ε ${loss(charged.epsilon)} charged in total`;
+      this.#say("privacy", lossOf(detail), `${total}; ${allowed ? "no budget can hold" : "no limit is set"}`);
       return;
     }
     const counted = filtered ?? charged.epsilon, composed = filtered === null ? "" : ", composed";
-    const rest = remaining ? `; ${left(remaining.epsilon)} remains for each person` : "";
-    this.#say("privacy", lossOf(detail), `ε ${loss(counted)} of ${loss(allowed.epsilon)} charged in all${composed}${rest}`, counted / allowed.epsilon);
+    const rest = remaining ? `; ${left(remaining.epsilon)} remains per user` : "";
+    this.#say("privacy", lossOf(detail), `ε ${loss(counted)} of ${loss(allowed.epsilon)} charged in total${composed}${rest}`, counted / allowed.epsilon);
   }
 }

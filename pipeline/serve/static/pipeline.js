@@ -3,14 +3,14 @@
 import { h, svg } from "./dom.js";
 import { count, plural, rate, seconds } from "./format.js";
 
-// What there is before a job's own stages are known.
+// Stages shown until those of the job are known.
 const USUAL = [{ stage: "shuffle", reads: "reports" }, { stage: "aggregate", reads: "shuffled" }, { stage: "publish", reads: "partials" }];
 
 function does(stage) {
-  if (stage.startsWith("instance-")) return "forgets who sent what, of its part";
-  if (stage.startsWith("shuffle")) return "forgets who sent what";
-  if (stage.startsWith("aggregate-")) return "adds its shares up";
-  return stage === "publish" ? "estimates every epoch" : "counts every window";
+  if (stage.startsWith("instance-")) return "removes the origin of its part of the reports";
+  if (stage.startsWith("shuffle")) return "removes the origin of reports";
+  if (stage.startsWith("aggregate-")) return "aggregates its shares";
+  return stage === "publish" ? "estimates every epoch" : "aggregates every window";
 }
 
 // Columns from left to right; stages that work side by side are one below the other.
@@ -31,7 +31,7 @@ function workers(x, y, all, idle) {
   const shown = all.slice(0, 9);
   const left = x - (shown.length - 1) * 8;
   return shown.map((worker, index) => svg("g", {},
-    svg("title", {}, `${worker.name}: ${worker.resting ? "resting" : worker.alive ? "alive" : "silent for " + seconds(worker.age)}`),
+    svg("title", {}, `${worker.name}: ${worker.resting ? "idle" : worker.alive ? "up" : "no heartbeat for " + seconds(worker.age)}`),
     worker.alive || idle
       ? svg("circle", { cx: left + index * 16, cy: y, r: 5, class: worker.alive ? "alive" : "ended" })
       : svg("path", { d: `M${left + index * 16 - 4} ${y - 4}l8 8m0 -8l-8 8`, class: "gone" })));
@@ -48,13 +48,13 @@ function stageBox(x, y, width, height, stage, found, idle) {
   const speed = speeds.length ? rate(total, " reports") : rate(records, " records");
   const middle = x + width / 2;
   const warns = !idle && alive < all.length;
-  const state = idle && !alive ? idle : all.length ? `${count(alive)} of ${plural(all.length, "worker")} alive` : "no worker";
+  const state = idle && !alive ? idle : all.length ? `${count(alive)} of ${plural(all.length, "worker")} up` : "no worker";
   return svg("g", { class: found && !alive ? (idle ? "stage idle" : "stage bad") : "stage" },
     svg("title", {}, `${stage}: ${does(stage)}`),
     svg("rect", { x, y, width, height, rx: 9 }),
     text(middle, y + 24, stage, { class: "name" }),
     found ? workers(middle, y + 44, all, idle) : null,
-    text(middle, y + 68, found ? state : "not known yet", { class: warns ? "small warn" : "small" }),
+    text(middle, y + 68, found ? state : "unknown", { class: warns ? "small warn" : "small" }),
     found && (alive || !idle) && text(middle, y + 86, speed, { class: "small" }));
 }
 
@@ -64,9 +64,9 @@ function collectorsBox(x, y, width, height, all, idle) {
   const speeds = alive.map((each) => each.stored_per_second).filter(known);
   const speed = rate(speeds.length ? speeds.reduce((sum, each) => sum + each, 0) : null, " stored");
   const middle = x + width / 2;
-  const state = all.length ? `${count(alive.length)} of ${count(all.length)} alive` : "none";
+  const state = all.length ? `${count(alive.length)} of ${count(all.length)} up` : "none";
   return svg("g", { class: alive.length ? "stage" : idle ? "stage idle" : "stage bad" },
-    svg("title", {}, "collectors: take reports of devices"),
+    svg("title", {}, "collectors: receive reports from devices"),
     svg("rect", { x, y, width, height, rx: 9 }),
     text(middle, y + 24, "collectors", { class: "name" }),
     workers(middle, y + 44, all, idle),
@@ -81,7 +81,7 @@ function topic(x, y, name, found) {
     svg("path", { d: `M${x - 45} ${y - 15}h90a7 15 0 0 1 0 30h-90a7 15 0 0 1 0 -30z` }),
     svg("path", { d: `M${x + 45} ${y - 15}a7 15 0 0 0 0 30`, class: "rim" }),
     text(x - 7, y + 4, name, { class: "name" }),
-    found && text(x, y + 32, found.lag === null || found.lag === undefined ? "" : waits ? `${count(found.lag)} waiting` : "nothing waits", { class: "small" }),
+    found && text(x, y + 32, found.lag === null || found.lag === undefined ? "" : waits ? `${count(found.lag)} waiting` : "none waiting", { class: "small" }),
     waits && known(found.waiting) && text(x, y + 48, `oldest ${seconds(found.waiting)}`, { class: "small" }));
 }
 
@@ -157,12 +157,12 @@ const stagesOf = (body) => new Map((body?.stages ?? []).map((each) => [each.stag
 
 // The drawing in words, for those who do not see it.
 function words(body, idle) {
-  if (!body?.stages) return "Nothing is known of the pipeline yet.";
-  const collectors = body.collectors ? [`collectors: ${count(body.collectors.filter((each) => each.alive).length)} of ${count(body.collectors.length)} alive`] : [];
+  if (!body?.stages) return "No pipeline status yet.";
+  const collectors = body.collectors ? [`collectors: ${count(body.collectors.filter((each) => each.alive).length)} of ${count(body.collectors.length)} up`] : [];
   return collectors.concat(body.stages.map((each) => {
     const alive = each.workers.filter((worker) => worker.alive).length;
     const waits = known(each.lag) ? `, ${plural(each.lag, "record")} waiting` : "";
-    const state = idle && !alive ? idle : `${alive} of ${plural(each.workers.length, "worker")} alive`;
+    const state = idle && !alive ? idle : `${alive} of ${plural(each.workers.length, "worker")} up`;
     return `${each.stage}: ${state}${waits}`;
   })).join("; ");
 }
@@ -170,40 +170,40 @@ function words(body, idle) {
 // `collected`: whether devices report for themselves.
 export function waitsFor(window, collected) {
   // Until then collectors take reports of it, and are not waited for.
-  if (collected && !known(window.grace_left)) return "its end";
-  if (!window.waits_for.length) return collected ? `the end of its grace period, ${seconds(window.grace_left)}` : "its time to close";
+  if (collected && !known(window.grace_left)) return "the end of the epoch";
+  if (!window.waits_for.length) return collected ? `the end of its grace period, in ${seconds(window.grace_left)}` : "finalization";
   const [first, second, ...others] = window.waits_for;
   const names = [first, second && `, ${second}`, others.length > 0 && ` and ${plural(others.length, "other")}`].filter(Boolean).join("");
-  return known(window.grace_left) ? `${names}, ${seconds(window.grace_left)} at most` : names;
+  return known(window.grace_left) ? `${names}, at most ${seconds(window.grace_left)}` : names;
 }
 
-// Of reports where their number is told, and else of devices.
+// Number of reports if known, otherwise of devices.
 function soFar(window) {
   if (known(window.reports)) return ` with ${plural(window.reports, "report")}`;
   return known(window.devices) ? ` with ${plural(window.devices, "device")}` : "";
 }
 
-// Why it is well that no worker is alive; empty where workers are needed.
+// Reason why the job needs no worker; empty if it needs workers.
 export function idleWords(body, phase) {
   if (!body?.stages || body.workers_needed) return "";
   return phase === "paused" ? "paused" : "no worker needed";
 }
 
-// How many there are of every reason, in words.
+// Count of every reason, as text.
 export const reasons = (found) => Object.entries(found).map(([reason, number]) => `${count(number)} ${reason}`).join(", ");
 
-// What collectors say, as sentences: `[words, whether a person should look]`.
+// Status of collectors as sentences: `[sentence, whether it requires action]`.
 function collectorWords(all, idle) {
   if (!all?.length) return [];
   const refused = {};
   for (const each of all) for (const [reason, number] of Object.entries(each.refused)) refused[reason] = (refused[reason] ?? 0) + number;
   const sum = (what) => all.reduce((total, each) => total + (each[what] ?? 0), 0);
   const waiting = sum("waiting");
-  const stored = `Collectors have stored ${plural(sum("stored"), "report")}; ${waiting ? `${plural(waiting, "request waits", "requests wait")} for Kafka` : "no request waits"}; `;
+  const stored = `Collectors stored ${plural(sum("stored"), "report")}; ${waiting ? `${plural(waiting, "request waits", "requests wait")} for Kafka` : "no requests wait"}; `;
   const silent = all.filter((each) => !each.alive);
-  return [[`${stored}${Object.keys(refused).length ? `requests refused: ${reasons(refused)}` : "no request was refused"}.`, false],
-    ...silent.slice(0, 3).map((each) => [`Collector ${each.name} has been silent for ${seconds(each.age)}.`, !idle]),
-    ...(silent.length > 3 ? [[`${plural(silent.length - 3, "more collector")} silent.`, !idle]] : [])];
+  return [[`${stored}${Object.keys(refused).length ? `rejected requests: ${reasons(refused)}` : "no requests were rejected"}.`, false],
+    ...silent.slice(0, 3).map((each) => [`Collector ${each.name}: no heartbeat for ${seconds(each.age)}.`, !idle]),
+    ...(silent.length > 3 ? [[`${plural(silent.length - 3, "more collector")} without a heartbeat.`, !idle]] : [])];
 }
 
 export const deadLetters = (found) => Object.values(found ?? {}).reduce((sum, each) => sum + each, 0);
@@ -227,7 +227,7 @@ export class PipelineCard {
       ...open.map((window) => h("li", {}, h("b", {}, `Epoch ${count(window.epoch)}`), ` is open${soFar(window)}; it waits for ${waitsFor(window, known(body.collectors))}.`)),
       ...(more > 0 ? [h("li", {}, `${plural(more, "more window")} open.`)] : []),
       ...collectorWords(body?.collectors, idle).map(([words, warns]) => h("li", { class: warns ? "warn" : "" }, words)),
-      ...(body?.stages ? [h("li", { class: dead ? "warn" : "" }, dead ? `${plural(dead, "record")} refused (dead letters).` : "No record was refused.")] : []),
-      ...(body?.problems ?? []).map((problem) => h("li", { class: "bad" }, problem)));
+      ...(body?.stages ? [h("li", { class: dead ? "warn" : "" }, dead ? `${plural(dead, "record")} rejected (dead letters).` : "No records were rejected.")] : []),
+      ...(body?.problems ?? []).map((problem) => h("li", { class: "bad" }, `Action required: ${problem}`)));
   }
 }

@@ -1,10 +1,10 @@
-// Who has to be trusted, as a picture: the way of a report, and the boundary round those it rests on.
+// The trusted parties as a picture: the path of a report, and a boundary around the trusted ones.
 
 import { h, svg } from "./dom.js";
 
 const [WIDTH, HEIGHT, GAP, DOWN, EDGE] = [158, 76, 40, 26, 16];
 
-// Words on lines of so many letters.
+// Words on lines of at most `most` letters.
 function lines(text, most = 24) {
   return text.split(" ").reduce((all, word) => {
     if (all.length && `${all.at(-1)} ${word}`.length <= most) all[all.length - 1] += ` ${word}`;
@@ -23,7 +23,7 @@ function box(x, y, { name, sees, trusted, either }, width = WIDTH) {
     lines(sees, width < WIDTH ? 15 : 24).map((line, index) => words(middle, y + 43 + 15 * index, line, { class: "small" })));
 }
 
-// One party after the other; those of whom one suffices stand beside each other.
+// One party after the other; parties of which one suffices share a column.
 function steps(parties) {
   const found = [];
   for (const party of parties) {
@@ -33,10 +33,10 @@ function steps(parties) {
   return found;
 }
 
-const HAS = "has to be trusted";
-const EITHER = "one of them has to be trusted";
+const HAS = "trusted";
+const EITHER = "one of them is trusted";
 
-// Neighbors inside the boundary share it: [first, last, what is said of it].
+// Adjacent trusted parties share a boundary: [first, last, label].
 function runs(all) {
   const found = [];
   all.forEach(([{ trusted, either }], index) => {
@@ -93,8 +93,8 @@ function folded(all) {
 // `trust` as of /api/jobs/J.
 export function trustPicture({ parties, words: said }) {
   const all = steps(parties);
-  const list = parties.map(({ name, sees, trusted, either }) => `${name} (${sees}): ${either ? EITHER : trusted ? HAS : "need not be trusted"}`);
+  const list = parties.map(({ name, sees, trusted, either }) => `${name} (${sees}): ${either ? EITHER : trusted ? HAS : "not trusted"}`);
   return h("figure", { class: "trust" },
-    h("div", { role: "img", "aria-label": `The way of a report. ${list.join("; ")}.` }, across(all), folded(all)),
+    h("div", { role: "img", "aria-label": `Path of a report. ${list.join("; ")}.` }, across(all), folded(all)),
     h("figcaption", {}, said));
 }

@@ -44,7 +44,7 @@ class View extends EventTarget {
     addEventListener("popstate", () => this.#become(read(location.search)));
   }
 
-  // Somebody's choice becomes an entry of the history; what follows from it only replaces one.
+  // A choice of the user becomes an entry of the history; its consequences replace the entry.
   set(changes, { replace = false } = {}) {
     const next = { ...this.state, ...changes };
     const target = address(next);

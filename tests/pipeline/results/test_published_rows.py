@@ -221,4 +221,4 @@ def test_the_notebook_shows_what_was_published() -> None:
     assert results.job == "logins"
     assert table.num_rows == 2
     assert guarantee["epsilon"] == JOB.guarantee.epsilon
-    assert sentence == "40 at epoch 1, between 31 and 49"
+    assert sentence == "40 at epoch 1 (95 % CI 31 to 49)"

@@ -64,19 +64,19 @@ def items(*values: float, half: float = 300.0) -> ItemEstimates:
         ("{count: 12}", "epoch 2", "at epoch 2"),
         (
             "{count: 12, start: 2013-05-27, length: P1W}",
-            *("the week of 3 June 2013", "in the week of 3 June 2013"),
+            *("the week of June 3, 2013", "in the week of June 3, 2013"),
         ),
-        ("{count: 12, start: 2013-06-02, length: P1D}", "3 June 2013", "on 3 June 2013"),
+        ("{count: 12, start: 2013-06-02, length: P1D}", "June 3, 2013", "on June 3, 2013"),
         ("{count: 12, start: 2013-05-01, length: P1M}", "June 2013", "in June 2013"),
         (
             "{count: 12, start: 2013-06-03T13:00, length: PT1H}",
-            "the hour from 14:00 UTC on 3 June 2013",
-            "in the hour from 14:00 UTC on 3 June 2013",
+            "the hour from 14:00 UTC on June 3, 2013",
+            "in the hour from 14:00 UTC on June 3, 2013",
         ),
         (
             "{count: 12, start: 2013-06-02T06:00, length: P1D, timezone: Europe/Berlin}",
-            "the day from 06:00 CEST on 3 June 2013",
-            "in the day from 06:00 CEST on 3 June 2013",
+            "the day from 06:00 CEST on June 3, 2013",
+            "in the day from 06:00 CEST on June 3, 2013",
         ),
     ],
 )  # fmt: skip
@@ -91,7 +91,6 @@ def test_nobody_is_counted_below_zero() -> None:
         told = str(epoch_sentence(job, record(estimate(value, 1_790))))
         assert told.startswith("Fewer than ")
         assert "-" not in told
-        assert "between" not in told
         assert "%" not in told
     assert "Fewer than 1,700 students" in str(epoch_sentence(job, record(estimate(-150, 1_790))))
     assert "Fewer than 100 students" in str(epoch_sentence(job, record(estimate(-4_000, 1_790))))
@@ -101,14 +100,38 @@ def test_more_than_there_are_are_not_counted() -> None:
     job = deployed(COUNT + WEEKS + STUDENTS)
     few = Estimate.around(330, 66, 132, 13, 202)
     told = str(epoch_sentence(job, replace(record(few), population=202)))
-    assert told.startswith("About 202 students enrolled in the week of 3 June 2013 (100 %), ")
-    assert told.endswith("between 190 and 202.")
+    assert told == (
+        "About 202 students enrolled in the week of June 3, 2013 (100 %; 95 % CI 190 to 202)."
+    )
     nothing_known = Estimate.around(90, 200, 400, 2, 202)
     told = str(epoch_sentence(job, replace(record(nothing_known), population=202)))
     assert told.startswith("At most 202 students enrolled")
     headline = kind_of(job.domain).headline(job.domain, replace(record(few), population=202))
-    assert str(headline) == "202 (95 %: 198 to 202)"
+    assert str(headline) == "202 (95 % CI 198 to 202)"
     assert (headline.value, headline.high) == (330, 462), "the numbers stay what was published"
+
+
+@pytest.mark.parametrize(
+    ("title", "start"),
+    [
+        ("Students enrolled", "About 20,000 students enrolled in the week of June 3, 2013 ("),
+        (
+            'Students "enrolled". Really?',
+            '“Students "enrolled". Really?”: About 20,000 students in ',
+        ),
+        ("Enrollments.", "Enrollments: About 20,000 students in the week of June 3, 2013 ("),
+        (f"Students {'x' * 91}", f"About 20,000 students {'x' * 91} in the week of June 3, 2013 ("),
+        ("...", "“...”: About 20,000 students in the week of June 3, 2013 ("),
+    ],
+)
+def test_titles_do_not_break_sentences(title: str, start: str) -> None:
+    job = deployed(f"{COUNT}{WEEKS}title: {title!r}\nunit: students\n")
+    assert str(epoch_sentence(job, record(estimate(20_000, 600)))).startswith(start)
+
+
+def test_suppressed_epochs_state_the_minimum() -> None:
+    told = str(epoch_sentence(deployed(COUNT + WEEKS), record(None, fate=Fate.TOO_SMALL)))
+    assert told == "No estimate for the week of June 3, 2013: fewer than 100 devices reported."
 
 
 @given(

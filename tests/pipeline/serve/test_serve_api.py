@@ -75,8 +75,8 @@ async def test_the_list_sums_every_job_up(cluster: MemoryCluster) -> None:
         assert counted["estimate"] == pytest.approx({"value": -2.5, "low": -12.3, "high": 7.3})
         assert counted["phase"] == "running"
         assert counted["replay_of"] is None
-        assert jobs["modes"]["headline"].startswith("bus, or tram: 53 (95 %: 43 to 63)")
-        assert jobs["modes"]["budget"] == "epsilon 8 of 20 charged in all"
+        assert jobs["modes"]["headline"].startswith("bus, or tram: 53 (95 % CI 43 to 63)")
+        assert jobs["modes"]["budget"] == "epsilon 8 of 20 charged in total"
         assert jobs["words"]["headline"].startswith("8: 80")
         # The median of 40 values below 40 and 180 above.
         assert jobs["hours"]["headline"].startswith("median ")
@@ -270,12 +270,14 @@ async def test_hostile_queries_are_refused_in_a_sentence(cluster: MemoryCluster)
         ):
             await refused(page, path, 404)
         said = await refused(page, "/api/jobs/modes/top?epoch=99", 404)
-        assert said == "epoch 99 of job modes is not published here yet"
+        assert said == "epoch 99 of job modes is not available"
         said = await refused(page, "/api/jobs/count/curve?columns=-1")
-        assert said.startswith("columns='-1' must be a whole number from 1 to ")
-        assert await refused(page, "/figures.json") == "name a job: ?job=NAME"
+        assert said.startswith("columns: got '-1'; expected a whole number from 1 to ")
+        assert (
+            await refused(page, "/figures.json") == "parameter 'job' is missing; expected ?job=NAME"
+        )
         said = await refused(page, "/api/jobs/" + "n" * 300, 404)
-        assert said.endswith("the jobs there are: count, hours, modes, words")
+        assert said.endswith("jobs on this server: count, hours, modes, words")
 
 
 async def test_what_nobody_expected_is_a_sentence_and_a_line(
@@ -294,12 +296,12 @@ async def test_what_nobody_expected_is_a_sentence_and_a_line(
             with pytest.raises(aiohttp.ClientPayloadError):
                 await page.body("/api/jobs/count/estimates?format=csv")
         monkeypatch.setattr(views, "details", broken)
-        assert "its log says why" in await refused(page, "/api/jobs/count", 500)
+        assert "see the server log" in await refused(page, "/api/jobs/count", 500)
         monkeypatch.setattr(page.site, "take", broken)
         page.site.tell(BrokerAvailability(True))
         await asyncio.sleep(0)
         await page.get("/api/jobs")
-        assert page.told == ["something failed, and is passed over: RuntimeError: one two"]
+        assert page.told == ["ignored an error: RuntimeError: one two"]
     assert [line for line in caplog.messages if line.startswith("GET")] == [
         "GET '/api/jobs/count/estimates' failed: RuntimeError: one two",
         "GET '/api/jobs/count' failed: RuntimeError: one two",
@@ -341,7 +343,7 @@ async def test_more_downloads_than_there_may_be_at_once_are_refused(cluster: Mem
         first = asyncio.create_task(page.body("/api/jobs/count/estimates"))
         await reading.wait()
         said = await refused(page, "/api/jobs/count/estimates", 503)
-        assert "too many downloads" in said
+        assert "too many concurrent downloads" in said
         told.set()
         assert json.loads(await first)["estimates"] == []
 

@@ -136,5 +136,5 @@ def test_a_budget_adds_up_what_all_deployments_took() -> None:
     body = budget_of(job, [own, *[earlier] * 2, stranger])
     assert body["charged"]["epsilon"] == 8.2
     assert body["remaining"]["epsilon"] == 11.8
-    assert budget_line(body) == "epsilon 8.2 of 20 charged in all"
+    assert budget_line(body) == "epsilon 8.2 of 20 charged in total"
     assert any("3 deployments have charged" in words for words in body["words"])

@@ -81,16 +81,16 @@ def test_a_password_is_known_by_its_hash_alone(tmp_path: Path) -> None:
 def test_what_is_no_hash_is_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "page.password"
     file.write_text(text)
-    with pytest.raises(PasswordError, match="make it anew"):
+    with pytest.raises(PasswordError, match="is not a password file"):
         HashedPassword.read(file)
-    with pytest.raises(PasswordError, match="make it anew"):
+    with pytest.raises(PasswordError, match="is not a password file"):
         HashedPassword.read(tmp_path / "missing")
 
 
 def test_a_costly_hash_from_elsewhere_is_refused(tmp_path: Path, hashed: HashedPassword) -> None:
     file = tmp_path / "page.password"
     file.write_text(str(hashed).replace("$1024$", "$1073741824$"))
-    with pytest.raises(PasswordError, match="make it anew"):
+    with pytest.raises(PasswordError, match="is not a password file"):
         HashedPassword.read(file)
 
 
@@ -196,7 +196,7 @@ async def test_without_the_password_nothing_is_told(
             assert response.status == 200
         wrong = await give(page, "wrong password")
         assert wrong.status == 401
-        assert "That is not the password" in await wrong.text()
+        assert "Wrong password" in await wrong.text()
         assert "Set-Cookie" not in wrong.headers
         right = await give(page, SECRET, VIEW)
         assert (right.status, right.headers["Location"]) == (303, VIEW)
@@ -379,7 +379,7 @@ def test_the_command_writes_a_hash_that_serve_reads(
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (("--password-file", "missing"), "holds no password"),
+        (("--password-file", "missing"), "is not a password file"),
         (("--trusted-proxy", "10.0.0.1"), "give that too"),
         (("--trusted-header", "a b"), "give a header's name"),
         (("--trusted-header", "X-User", "--trusted-proxy", "x"), "give an address or a network"),

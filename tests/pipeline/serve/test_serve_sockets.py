@@ -46,7 +46,7 @@ async def test_a_viewer_gets_what_there_is_and_then_what_comes(cluster: MemoryCl
         assert [job["job"] for job in hello["jobs"]] == ["count", "modes"]
         first, second, third = await epochs(viewer, 3)
         assert first["series"] == {"value": [10.0, 0.2, 19.8]}
-        assert first["headline"] == "10 (95 %: 0 to 20)"
+        assert first["headline"] == "10 (95 % CI 0 to 20)"
         assert (second["series"], second["flags"]) == ({"value": None}, ["gap"])
         assert third["epoch"] == 3
         grow(cluster, 4)
@@ -113,7 +113,7 @@ async def test_viewers_are_told_when_kafka_is_away_and_when_it_is_back(
         assert (await messages(viewer, "hello"))["kafka"]["answers"] is True
         page.site.take(BrokerAvailability(False))
         assert (await messages(viewer, "kafka"))["answers"] is False
-        assert "does not answer" in page.told[0]
+        assert "does not respond" in page.told[0]
         page.site.take(BrokerAvailability(True))
         assert (await messages(viewer, "kafka"))["answers"] is True
 
@@ -146,7 +146,7 @@ async def test_one_viewer_too_many_is_told_so(cluster: MemoryCluster) -> None:
             await messages(second, "hello")
             with pytest.raises(aiohttp.WSServerHandshakeError, match="503"):
                 await page.view("job=count")
-            assert "2 viewers already" in (await page.get("/ws?job=count", 503))["error"]
+            assert "limit of 2 viewers" in (await page.get("/ws?job=count", 503))["error"]
         await until(lambda: page.site.board.viewers < 2)
         async with page.view("job=count") as third:
             await messages(third, "hello")

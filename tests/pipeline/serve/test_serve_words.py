@@ -107,7 +107,7 @@ async def test_a_job_of_devices_is_counted_from_its_deployment() -> None:
         assert body["guarantee"]["horizons"] == 4
         assert body["guarantee"]["epsilon"] == pytest.approx(16, rel=1e-3)
         words = " ".join(body["guarantee_words"])
-        assert "one person's whole stream of 4 horizons by at most a factor of" in words
+        assert "one user's whole stream of 4 horizons by at most a factor of" in words
         assert "protects nothing" not in words
 
 
@@ -117,26 +117,26 @@ async def test_a_job_of_devices_is_counted_from_its_deployment() -> None:
         (
             shown_jobs.COUNT,
             ["devices, producers"],
-            "A person has to trust their own device and its producer, and nobody else.",
+            "Trusted party besides the user's own device and its producer: none.",
         ),
         (
             shown_jobs.COUNT.replace("epochs: {", "epochs: {start: 2024-01-01, length: P1D, ")
             + "devices: {}\n",
             ["devices"],
-            "A person has to trust their own device, and nobody else.",
+            "Trusted party besides the user's own device: none.",
         ),
         (
             SHUFFLED,
-            ["devices, producers", "shuffle stage"],
-            "Besides their own device, a person has to trust the shuffle stage. Of the "
-            "users of each epoch, 1,000 have to be honest.",
+            ["devices, producers", "shuffler"],
+            "Trusted party besides the user's own device: the shuffler. This assumes at least "
+            "1,000 honest users per epoch.",
         ),
         (
             SHUFFLED.replace("{count: 12}", "{count: 12, start: 2024-01-01, length: P1D}")
             + "devices: {}\n",
-            ["devices", "collectors", "shuffle stage"],
-            "Besides their own device, a person has to trust the collectors and the shuffle stage. "
-            "Of the users of each day, 1,000 have to be honest.",
+            ["devices", "collectors", "shuffler"],
+            "Trusted parties besides the user's own device: the collectors and the shuffler. This "
+            "assumes at least 1,000 honest users per day.",
         ),
     ],
 )
@@ -157,10 +157,10 @@ def test_of_two_parties_one_has_to_be_trusted_whichever(tmp_path: Path) -> None:
     text = shown_jobs.FRUIT.replace(", PARAMETERS", "") + f"sealed: {{shares: [{shares}]}}\n"
     job = deploy_job(parse_job(text), deployed_at=0, deployment=bytes(16))
     parties = parties_of(job)
-    assert [party.name for party in parties if party.either] == ["party a", "party b"]
+    assert [party.name for party in parties if party.either] == ["aggregator a", "aggregator b"]
     assert [party.name for party in parties if party.trusted] == ["devices, producers"]
     body = trust_body(job)
     assert [party.either for party in body["parties"]] == [False, False, True, True, False]
-    assert "one of the two parties, whichever" in body["words"]
-    assert body["words"].endswith("Of the users of each epoch, 2,000 have to be honest.")
+    assert "either one of the two aggregators" in body["words"]
+    assert body["words"].endswith("This assumes at least 2,000 honest users per epoch.")
     assert "1,999 honest others in each window" in job.guarantee.trust

@@ -85,7 +85,7 @@ async def test_the_api_has_it_where_there_is_one_and_gaps_are_gaps() -> None:
         told = (await page.get("/api/jobs/count"))["simultaneous"]
         assert told["epochs"] == 12
         assert told["widening"] == widening(12)
-        assert told["words"].startswith("The wide band is for all 12 epochs of a horizon")
+        assert told["words"].startswith("The wide band holds for all 12 epochs of a horizon")
         (curve,) = (await page.get("/api/jobs/count/curve"))["series"]
         half = 9.8 * widening(12)
         for end, sign in (("low", -1), ("high", 1)):

@@ -1,4 +1,4 @@
-// The published curve, its interval and the truth.
+// The published curve, its interval and the ground truth.
 
 const NAMESPACE = 'http://www.w3.org/2000/svg';
 const SHOWN = 60;
@@ -14,7 +14,7 @@ function element(name, attributes, text = '') {
   return made;
 }
 
-/** Epochs that follow each other: lines through a gap would claim what nobody knows. */
+/** Runs of consecutive epochs: a line through a gap would claim unknown values. */
 export function runs(epochs) {
   const found = [];
   for (const each of epochs) {

@@ -2,7 +2,7 @@
 
 const hex = (bytes) => [...bytes].map((byte) => byte.toString(16).padStart(2, '0')).join('');
 
-/** What the bytes of a request say. Contents that are sealed are shown as they are. */
+/** Decode the bytes of a request. Sealed contents stay as they are. */
 export function dissect(body) {
   const view = new DataView(body.buffer, body.byteOffset, body.byteLength);
   const size = view.getUint16(6, true);
@@ -17,12 +17,12 @@ export function dissect(body) {
     for (let index = 0; index < count; index += 1) words.push(content[2 + index * Math.floor(width)]);
   }
   const fields = [
-    ['a', 'what this is', body.subarray(0, 8)],
-    ['a', 'which job', body.subarray(8, 40)],
-    ['b', 'which question', body.subarray(40, 48)],
-    ['a', 'sealed to', body.subarray(48, 56)],
-    ['c', 'a device, drawn', envelope.subarray(0, 16)],
-    ['c', 'a report, drawn', envelope.subarray(16, 32)],
+    ['a', 'format', body.subarray(0, 8)],
+    ['a', 'job', body.subarray(8, 40)],
+    ['b', 'epoch', body.subarray(40, 48)],
+    ['a', 'key id', body.subarray(48, 56)],
+    ['c', 'random device id', envelope.subarray(0, 16)],
+    ['c', 'random report id', envelope.subarray(16, 32)],
     ['d', 'first report?', envelope.subarray(32, 33)],
     ['e', sealed ? 'sealed answer' : 'answer', content],
   ];

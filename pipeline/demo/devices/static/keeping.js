@@ -1,4 +1,4 @@
-// What the page itself keeps in this browser: the switch, and a copy of what left last.
+// Data that the page stores in this browser: the switch, and a copy of the last request.
 
 const VALUE = 'dpstream-demo-value';
 const LAST = 'dpstream-demo-last';

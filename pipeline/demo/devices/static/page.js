@@ -1,4 +1,4 @@
-// The visitor's browser as a device: what it is asked, holds, sends and has spent.
+// The visitor's browser as a device: its question, data, reports and privacy loss.
 
 import { Device, IndexedDbStore } from '/device/client/index.js';
 import { draw } from './chart.js';
@@ -38,7 +38,7 @@ function beginsAt(epoch) {
   return new Date(terms.epochs.start + (epoch - 1) * terms.epochs.milliseconds);
 }
 
-const clock = (moment) => moment.toLocaleTimeString('en-GB');
+const clock = (moment) => moment.toLocaleTimeString('en-US', { hourCycle: 'h23' });
 
 function showProblem(error) {
   $('problem').hidden = error === null;
@@ -55,9 +55,9 @@ function showTerms() {
   const odds = number(Math.exp(epsilon));
   const { milliseconds } = terms.epochs;
   $('terms').textContent =
-    `Asked every ${milliseconds / 1000} seconds. Whoever sees everything that this browser ever sends, and ` +
-    `wants to know whether you said yes or no all the time, cannot do better than odds of ${odds} to 1 ` +
-    `(epsilon ${epsilon}), however long you take part.`;
+    `Asked every ${milliseconds / 1000} seconds. An observer who sees everything that this browser ever sends, and ` +
+    `guesses whether you always said yes or always said no, cannot do better than odds of ${odds} to 1 ` +
+    `(epsilon ${epsilon}), however long you participate.`;
 }
 
 async function showHeld() {
@@ -69,14 +69,14 @@ async function showHeld() {
   $('value').setAttribute('aria-checked', String(value));
   $('value-words').textContent = `Dark mode is ${value ? 'on' : 'off'}`;
   if (!joined) {
-    $('state-words').textContent = 'Nothing else is kept yet.';
+    $('state-words').textContent = 'Nothing else is stored yet.';
     $('state').textContent = '';
     return;
   }
   const drawn = held.epoch;
   $('state-words').textContent = drawn
-    ? `Kept in this browser, too: what was drawn for you once, up to the question of ${clock(beginsAt(drawn))}.`
-    : 'Kept in this browser, too: that you have joined. Nothing is drawn yet.';
+    ? `Also stored in this browser: your device's random draws, up to the question of ${clock(beginsAt(drawn))}.`
+    : 'Also stored in this browser: that you joined. Nothing is drawn yet.';
   const { statement: _, ...secret } = held;
   $('state').textContent = JSON.stringify(secret, null, 1);
 }
@@ -88,7 +88,7 @@ function showLeft() {
   const words = parts.words.join(' and ') || 'nothing this time';
   $('left-words').textContent =
     `${sent.body.length} bytes, for the question of ${clock(beginsAt(parts.epoch))}: “I say ${words}.” ` +
-    'That number is drawn, and your answer only makes some numbers a little likelier than others.';
+    'That number is random; your answer only makes some numbers slightly more likely than others.';
   const rows = parts.fields.map(({ kind, name, hex }) => {
     const row = document.createElement('div');
     row.className = kind;
@@ -110,7 +110,7 @@ function showLeft() {
 async function showSpent() {
   const account = await device.account();
   const spent = Number(account.spent.epsilon) / 1e9;
-  $('spent-words').textContent = `epsilon ${spent} of the ${LIMIT.epsilon} that this browser allows, for all questions to these people together.`;
+  $('spent-words').textContent = `Epsilon ${spent} of the ${LIMIT.epsilon} that this browser allows, for all questions to this population together.`;
   $('spent-bar').style.width = `${Math.min(100, (100 * spent) / LIMIT.epsilon)}%`;
   $('spent-bar').parentElement.setAttribute('aria-valuenow', String(spent));
 }
@@ -131,7 +131,7 @@ async function show() {
   await showSpent();
 }
 
-/** Every epoch once, as soon as it has begun; what waits is sent again. */
+/** Report once per epoch, as soon as it starts; resend pending reports. */
 async function step() {
   if (busy || terms === null) return;
   busy = true;
@@ -142,7 +142,7 @@ async function step() {
       if (held?.gone) {
         terms = await device.terms();
         showTerms();
-        throw new Error('The job was replaced: take part again, if you like.');
+        throw new Error('The job was replaced. To participate again, choose “Take part”.');
       }
       const epoch = epochNow();
       if (epoch >= terms.epochs.first && epoch > drawn) await device.report(kept.value);
@@ -183,7 +183,7 @@ $('value').addEventListener('click', async () => {
 $('join').addEventListener('click', async () => {
   $('join').disabled = true;
   try {
-    // What was shown is what is joined.
+    // Join exactly the terms shown.
     await device.join({ ...terms, again: true });
     showProblem(null);
   } catch (error) {

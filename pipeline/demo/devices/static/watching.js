@@ -1,9 +1,9 @@
-// A way to the collectors that shows what goes over it.
+// A transport to the collectors that shows each request.
 
 import { fetching } from '/device/client/fetching.js';
 
 /**
- * The client's transport: one collector after the other is asked until one answers.
+ * The client's transport: tries one collector after the other until one responds.
  *
  * @param {string[]} urls
  * @param {(sent: { body: Uint8Array, state: string, words: string }) => void} seen
@@ -12,19 +12,19 @@ export function watched(urls, seen) {
   const ways = urls.map((url) => fetching(url));
   return async (method, path, body, headers) => {
     const left = (state, words) => body && seen({ body, state, words });
-    left('sending', 'On its way …');
+    left('sending', 'Sending …');
     for (const way of ways) {
       try {
         const answer = await way(method, path, body, headers);
-        const now = new Date().toLocaleTimeString('en-GB');
-        if (answer.status === 202) left('taken', `Acknowledged at ${now}: it counts, once.`);
-        else left('refused', `The collector answers ${answer.status}: it is sent again, or given up.`);
+        const now = new Date().toLocaleTimeString('en-US', { hourCycle: 'h23' });
+        if (answer.status === 202) left('taken', `Acknowledged at ${now}: the report counts once.`);
+        else left('refused', `The collector responded with status ${answer.status}: the report is resent or dropped.`);
         return answer;
       } catch {
         continue;
       }
     }
-    left('waiting', 'No network: it is kept, and sent again unchanged.');
-    throw new Error('no collector answers');
+    left('waiting', 'No network: the report is stored, and resent unchanged.');
+    throw new Error('no collector responds');
   };
 }
