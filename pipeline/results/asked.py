@@ -75,7 +75,7 @@ class Asked:
         }
         given = [option for option, (value, _) in options.items() if value]
         if len(given) > 1:
-            raise QueryError(f"{' and '.join(given)} do not go together: give one of them")
+            raise QueryError(f"{' and '.join(given)} are mutually exclusive")
         for option in given:
             domain.check_asks(option)
             value, made = options[option]
@@ -99,7 +99,7 @@ def _listed(names: Sequence[str]) -> Iterator[str]:
 def _share(text: str) -> float:
     share = finite(text, "--quantile")
     if not 0 < share < 1:
-        raise QueryError(f"--quantile: {share:g} does not lie between 0 and 1")
+        raise QueryError(f"--quantile: got {share:g}; expected a number between 0 and 1")
     return share
 
 
@@ -113,9 +113,11 @@ def make_query(domain: ValueDomain, asked: Asked, *, norm_sub: bool = False) -> 
     if question is None and not norm_sub:
         return None
     if kind_of(domain).single:
-        raise QueryError("--norm-sub is for jobs over items or numbers; this one counts one value")
+        raise QueryError(
+            "--norm-sub requires a job over items or numbers; this one counts a single value"
+        )
     if norm_sub and question is not None and question.in_values:
-        raise QueryError("--norm-sub goes with items and ranges, not with --quantile")
+        raise QueryError("--norm-sub applies to items and ranges, not to --quantile")
     question = question or kind_of(domain).everything(domain)
     if domain.slots is not None:
         _check_published(domain, question, norm_sub=norm_sub)
@@ -124,14 +126,11 @@ def make_query(domain: ValueDomain, asked: Asked, *, norm_sub: bool = False) -> 
 
 def _check_published(domain: ValueDomain, question: Question, *, norm_sub: bool) -> None:
     if question.of_tree:
-        raise QueryError(
-            f"{question.of_tree} are not answered from what is published: ask dpstream query "
-            "instead"
-        )
+        raise QueryError(f"{question.of_tree} are not published; use 'dpstream query'")
     if domain.items is None and (norm_sub or not question.selects):
         raise QueryError(
-            f"{'--norm-sub' if norm_sub else '--item'}: only the items most held are published; "
-            "dpstream query knows all, with --item"
+            f"{'--norm-sub' if norm_sub else '--item'}: only frequent items are published; "
+            "use 'dpstream query' with --item"
         )
 
 
@@ -174,8 +173,8 @@ def check_askable(job: DeployedJob, question: Question) -> Question:
     """Return the query; raise `NotAskedForError` if the job's cells do not support it."""
     if question.of_tree and not has_tree(job):
         raise NotAskedForError(
-            f"{question.of_tree} are for jobs of count_min with queries: ranges over numbers or "
-            f"points; job {job.name} of {job.protocol} counts single items: give --item or --top"
+            f"{question.of_tree} require a job of count_min with queries: ranges over numbers or "
+            f"points; job {job.name} ({job.protocol}) counts single items. Use --item or --top"
         )
     return question
 

@@ -25,14 +25,14 @@ def check_changes(job: DeployedJob) -> None:
     """Raise `ChangeError` unless published data determine the intervals of changes."""
     if not kind_of(job.domain).same_items or job.domain.column is not None:
         raise ChangeError(
-            f"job {job.name} publishes no counts of one and the same items at every epoch: changes "
-            "are for one count, and for items of a list"
+            f"job {job.name} does not publish the same items at every epoch; changes require a "
+            "single count or a list of items"
         )
     if not job.protocol_entry.per_epoch and _errors(job, 1) is None:
         raise ChangeError(
-            f"protocol {job.protocol}: how much the errors of two epochs have in common does not "
-            "follow from what is published, so a change has no interval; it does for value_stream, "
-            "for shuffled_counts and where every epoch stands alone"
+            f"protocol {job.protocol}: the published data do not determine the correlation of the "
+            "errors of two epochs, so a change has no interval; expected value_stream, "
+            "shuffled_counts or a protocol with independent epochs"
         )
 
 

@@ -124,10 +124,10 @@ def _exceeding(job: DeployedJob, log: object) -> NDArray[np.int64]:
 def expected_coverage(job: DeployedJob, log: object, runs: int = 1) -> str:
     """Describe the share of intervals that should contain the ground truth."""
     if len(_exceeding(job, log)):
-        return "95 % were to be expected only if nobody exceeded the assumption below"
+        return "95 % expected only if all users meet the assumption below"
     if runs > 1:
-        return "95 % over many trials, and errors of one trial go together"
-    return "over many runs 95 % do, and errors of one run go together"
+        return "95 % expected over many trials; errors within a trial are correlated"
+    return "95 % expected over many runs; errors within a run are correlated"
 
 
 def coverage_lines(
@@ -158,6 +158,6 @@ def coverage_lines(
         yield (
             "  exceeded",
             f"by {share:.1%} of the users, the first from {named(int(epochs[0]))} on, half of them "
-            f"by {named(half)}: intervals do not cover what these users do after that; with a "
-            "larger parameters.changes they would",
+            f"by {named(half)}: intervals do not cover later values of these users. To cover them, "
+            "increase parameters.changes",
         )

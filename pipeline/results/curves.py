@@ -122,12 +122,12 @@ def write_curves(
         curve.draw(axes, at, color, job.reads(curve.name) or "estimate")
         if curve.truth is not None:
             axes.plot(at, curve.truth, color=color, linewidth=1.2, linestyle=DASHED)
-    bands = "bands: 95 % intervals, each on its own"
+    bands = "bands: 95 % confidence interval of each estimate"
     if any(curve.truth is not None for curve in curves):
-        bands += "; dashed: the truth, which is not private"
+        bands += "; dashed: ground truth, not private"
     gaps = at[[GAP in record.flags for record in records]]
     if len(gaps):
-        bands += "\nmarks at the foot: reports missing, no coverage claimed"
+        bands += "\nmarks at the bottom: reports missing, no coverage claimed"
         foot = axes.get_xaxis_transform()
         axes.plot(gaps, np.zeros(len(gaps)), "|", color=_VERMILION, transform=foot)
     title = [job.title or job.name, str(job.guarantee).partition(";")[0]]
@@ -154,7 +154,8 @@ def name_axes(axes: Axes, job: Job, counted: str) -> None:
     else:
         # In UTC the axis has no jumps when clocks change; the ticks are in local time.
         axes.xaxis_date(calendar.zone)
-        axes.set_xlabel(f"{period(job)} ({'UTC' if calendar.zone is None else calendar.zone.key})")
+        zone = "UTC" if calendar.zone is None else calendar.zone.key
+        axes.set_xlabel(f"{period(job)} ({zone})")
     axes.set_ylabel(counted)
     axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.margins(x=0.01)

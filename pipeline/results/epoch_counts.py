@@ -58,13 +58,13 @@ class Withheld:
         """Format as a sentence.
 
         >>> str(Withheld(3, Fate.TOO_SMALL, 40, 100))
-        'epoch 3 was withheld: 40 of at least 100 contributors'
+        'epoch 3 is suppressed (fewer than 100 devices): 40 contributors'
         """
         if self.fate is Fate.SPOILED:
-            return f"epoch {self.epoch:,} was withheld: its shares do not add up"
+            return f"epoch {self.epoch:,} is corrupt: its shares do not sum to a valid count"
         return (
-            f"epoch {self.epoch:,} was withheld: {self.contributors:,} of at least "
-            f"{self.minimum:,} contributors"
+            f"epoch {self.epoch:,} is suppressed (fewer than {self.minimum:,} devices): "
+            f"{self.contributors:,} contributors"
         )
 
 
@@ -162,7 +162,9 @@ def read_latest(job: DeployedJob) -> Steps[EpochCounts]:
     check_per_epoch(job)
     latest = yield from latest_counts(job, EpochLog(job))
     if latest is None:
-        raise NoCountsError(f"job {job.name} has no finished epoch yet: add --follow to wait")
+        raise NoCountsError(
+            f"job {job.name} has no finished epoch yet. To wait for one, add --follow"
+        )
     return released(latest)
 
 
@@ -180,20 +182,23 @@ def check_per_epoch(job: DeployedJob) -> None:
     if not job.protocol_entry.per_epoch:
         able = ", ".join(name for name, entry in PROTOCOLS.items() if entry.per_epoch)
         raise NoCountsError(
-            f"job {job.name} is of protocol {job.protocol}, whose epochs do not stand alone: ask "
-            f"dpstream estimates {job.name}, with --item, --top, --range or --quantile; "
-            f"dpstream query is for {able}"
+            f"job {job.name}: protocol {job.protocol} does not support dpstream query; expected "
+            f"one of: {able}. Use 'dpstream estimates {job.name}' with --item, --top, --range or "
+            "--quantile"
         )
 
 
 def check_epochs(job: DeployedJob, first: int, last: int) -> None:
     if first == last < 1:
-        raise NoCountsError(f"epoch {first} lies before the first one of job {job.name}, 1")
+        raise NoCountsError(
+            f"epoch {first} is out of range: the first epoch of job {job.name} is 1"
+        )
     if not 1 <= first <= last:
-        raise NoCountsError(f"epochs {first} to {last}: give the first one, from 1 on, first")
+        raise NoCountsError(f"epochs {first} to {last}: expected 1 <= first <= last")
     if job.last_epoch is not None and last > job.last_epoch:
         raise NoCountsError(
-            f"epoch {last:,} lies after the last one of job {job.name}, {job.last_epoch:,}"
+            f"epoch {last:,} is out of range: the last epoch of job {job.name} is "
+            f"{job.last_epoch:,}"
         )
 
 
@@ -206,10 +211,11 @@ def released(counts: EpochCounts) -> EpochCounts:
 
 def _missing(job: DeployedJob, epoch: int, found: EpochCounts | None) -> str:
     if found is not None:
-        return f"epoch {epoch:,} lies before the first one of job {job.name}, {found.first:,}"
+        first = f"the first epoch of job {job.name} is {found.first:,}"
+        return f"epoch {epoch:,} is out of range: {first}"
     return (
-        f"epoch {epoch:,} of job {job.name} is not published yet: add --follow to wait, or ask for "
-        "an earlier one"
+        f"epoch {epoch:,} of job {job.name} is not published yet. Request an earlier one, or add "
+        "--follow to wait"
     )
 
 

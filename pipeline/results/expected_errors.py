@@ -38,14 +38,21 @@ def forecast_of(job: Job, law: Law, held: NDArray[np.float64] | None = None) -> 
     """
     protocol = job.protocol_entry
     if protocol.planning is None:
-        raise JobError([Problem(("protocol",), f"{protocol.name} has no forecast to plan with")])
+        raise JobError(
+            [
+                Problem(
+                    ("protocol",),
+                    f"protocol {protocol.name} has no forecast; 'plan' does not support it",
+                )
+            ]
+        )
     forecast = protocol.planning.forecast(law, job.parameters, job.epochs.count)
     if job.shuffle.instances > 1 and isinstance(forecast, DividedForecast):
         forecast = forecast.among(job.shuffle.instances, sealed=job.sealed is not None)
     if held is None:
         return forecast
     if not isinstance(forecast, CellForecast):
-        message = f"{protocol.name} does not count items in cells: leave their counts out"
+        message = f"protocol {protocol.name} does not count items in cells; omit the counts"
         raise JobError([Problem(("protocol",), message)])
     return forecast.like(held)
 
@@ -79,13 +86,13 @@ def rounding_note(epochs: int, horizon: int | None) -> str | None:
     """Return a note on a horizon longer than its epochs; None if it is not.
 
     >>> print(rounding_note(6, 8))
-    a horizon of 6 epochs is rounded up to 8, the next power of two; it ends after 6 all the same
+    a horizon of 6 epochs is rounded up to 8, the next power of two; it still ends after epoch 6
     """
     if horizon is None or horizon == epochs:
         return None
     return (
         f"a horizon of {epochs:,} epochs is rounded up to {horizon:,}, the next power of two; it "
-        f"ends after {epochs:,} all the same"
+        f"still ends after epoch {epochs:,}"
     )
 
 

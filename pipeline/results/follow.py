@@ -98,7 +98,7 @@ def follow(
             away = False
         except KafkaError as error:
             if not away:
-                notify(f"Kafka does not answer ({error}); waiting for it")
+                notify(f"Kafka does not respond ({error}); retrying")
             away = True
         if not complete():
             wait(_POLL_SECONDS)

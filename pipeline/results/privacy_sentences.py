@@ -64,13 +64,18 @@ def trusted_words(trust: str) -> str:
     """Format the trusted parties as a sentence.
 
     >>> trusted_words("nobody: it holds against everyone")
-    'Trusted party: none: it holds against everyone.'
+    'Trusted party: none. The guarantee holds against everyone.'
     >>> trusted_words("the shuffle stage to shuffle")
     'The guarantee relies on the shuffle stage to shuffle.'
     """
     if not trust.startswith("nobody"):
         return f"The guarantee relies on {trust}."
-    return f"Trusted party: none{trust.removeprefix('nobody')}."
+    rest = trust.removeprefix("nobody").lstrip(":; ")
+    if not rest:
+        return "Trusted party: none."
+    if rest.startswith("it "):
+        rest = f"the guarantee {rest.removeprefix('it ')}"
+    return f"Trusted party: none. {rest[:1].upper()}{rest[1:]}."
 
 
 def trusted_party(trust: str) -> str:

@@ -96,17 +96,17 @@ class Answers:
         notes = []
         if self.found_above is not None:
             notes.append(
-                f"an item that more than {self.found_above:,.0f} users hold is listed with a "
-                "probability of 95 %; selecting the largest biases them upwards"
+                f"an item of more than {self.found_above:,.0f} users is listed with a "
+                "probability of 95 %; selecting the largest items biases their estimates upward"
             )
         if self.bucket_width is not None:
             notes.append(
-                f"a quantile is known to a bucket, {number_text(self.bucket_width)} wide: where it "
-                "begins; the interval reaches to the end of its last bucket"
+                f"a quantile is the start of its bucket, which is {number_text(self.bucket_width)} "
+                "wide; the interval reaches to the end of its last bucket"
             )
         if self.withheld:
             notes.append(
-                "withheld, since too few messages were left after deletion: "
+                "suppressed, because too few messages remained after deletion: "
                 f"{', '.join(self.withheld)}"
             )
         return tuple(notes)

@@ -87,7 +87,7 @@ class Results:
             import pandas  # noqa: F401 - pyarrow would say less of what is missing
         except ImportError:
             raise ReadError(
-                "pandas is not installed: install it (pip install pandas), or take to_arrow()"
+                "pandas is not installed. Install it ('pip install pandas'), or use to_arrow()"
             ) from None
         frame: pandas.DataFrame = self.table.to_pandas()
         return frame
@@ -117,7 +117,7 @@ def read_job(name: str, bootstrap_servers: str | None, kafka_config: Path | None
                 state.apply(record.key, record.value)
         job = state.jobs.get(name)
         if job is None:
-            known = ", ".join(sorted(state.jobs)) or "none at all"
+            known = ", ".join(sorted(state.jobs)) or "none"
             raise ReadError(f"job {name} is not deployed (deployed: {known})")
         records = EstimateReader(cluster, job).read()
         return Results(table_of(PublishedRows.of(job), records))
@@ -130,8 +130,10 @@ def read_file(path: Path) -> Results:
     try:
         table = parquet.read_table(path)
     except (OSError, ArrowInvalid):
-        reason = "no Parquet file" if path.exists() else "no such file"
-        raise ReadError(f"{path}: {reason}: dpstream estimates JOB --parquet writes one") from None
+        reason = "not a Parquet file" if path.exists() else "no such file"
+        raise ReadError(
+            f"{path}: {reason}. To write one: 'dpstream estimates JOB --parquet FILE'"
+        ) from None
     if not {b"job", b"deployment", b"guarantee", b"words"} <= set(table.schema.metadata or ()):
-        raise ReadError(f"{path}: not written by dpstream estimates JOB --parquet")
+        raise ReadError(f"{path}: not a file of 'dpstream estimates JOB --parquet FILE'")
     return Results(table)

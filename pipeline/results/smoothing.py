@@ -78,7 +78,7 @@ def smoothed_horizon(job: DeployedJob, number: int | None = None) -> Steps[Smoot
     is finalized and aggregated.
     """
     if not isinstance(job.aggregator(), Smoother):
-        raise SmoothingError(f"estimates of protocol {job.protocol} cannot be smoothed")
+        raise SmoothingError(f"protocol {job.protocol} does not support smoothing")
     epochs, estimation = EpochLog(job), Estimation(job)
     yield from epochs.find_end()
     while (found := (yield from epochs.next())) is not None:

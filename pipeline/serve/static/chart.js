@@ -6,8 +6,9 @@ import { tickLabels } from "./format.js";
 // From the lowest to the highest of some ranges, [low, high] each.
 export const widest = (ranges) => [Math.min(...ranges.map(([low]) => low)), Math.max(...ranges.map(([, high]) => high))];
 
-// Minimum width of a date in pixels.
+// Minimum width of a date in pixels, and width of the labels on the left.
 const DATE = 110;
+const AXIS = 70;
 // Below this number of epochs, each has a dot.
 const FEW = 60;
 
@@ -98,7 +99,7 @@ export class Chart extends EventTarget {
     const ticker = this.#model("dates");
     const longest = this.curves.reduce((one, other) => (one && one.epochs.length >= other.epochs.length ? one : other), null);
     if (!ticker || !this.dated || !longest?.begins) return;
-    this.#dates = dateTicks(this.dated, longest.epochs, longest.begins, range, Math.max(2, Math.floor((this.place.clientWidth || 800) / DATE)));
+    this.#dates = dateTicks(this.dated, longest.epochs, longest.begins, range, Math.max(2, Math.floor(((this.place.clientWidth || 800) - AXIS) / DATE)));
     ticker.ticks = [...this.#dates.keys()];
   }
 

@@ -33,7 +33,7 @@ export class CurvesCard {
     this.switches = h("div", { class: "switches" });
     this.since = h("input", { type: "number", min: 1, max: 99999, placeholder: "–", "aria-label": "Change: number of epochs back",
       onchange: ({ target }) => view.set({ change: target.validity.valid ? target.value : "" }) });
-    const since = models.every((model) => model.detail.changes) && h("label", { class: "since" }, "Change since", this.since, `${models[0].detail.period}s`);
+    const since = models.every((model) => model.detail.changes) && h("label", { class: "since" }, "Change over", this.since, `${models[0].detail.period}s`);
     this.body = h("div", { class: "charts" });
     this.numbers = new NumbersTable(models, () => ({ series: this.chosen(), range: this.range, change: this.change }));
     this.error = h("p", { class: "problem", role: "alert", hidden: true });

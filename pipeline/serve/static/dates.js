@@ -70,7 +70,7 @@ const LEVELS = [
   ...[30, 10, 5, 1].map((minutes) => ["h", ([y, m, d, h, i]) => (((y * 12 + m) * 31 + d) * 24 + h) * 60 + Math.floor(i / minutes) * minutes]),
 ];
 
-// Places and words of at most so many ticks, Map of epoch to text, for epochs from one to another.
+// At most `most` ticks for a range of epochs: a Map of epoch to text.
 export function dateTicks({ calendar }, epochs, begins, [from, to], most) {
   const seen = epochs.map((epoch, index) => [epoch, begins[index]]).filter(([epoch, at]) => epoch >= from && epoch <= to && known(at));
   if (!seen.length) return new Map();
@@ -82,7 +82,7 @@ export function dateTicks({ calendar }, epochs, begins, [from, to], most) {
     // A finer level that has no more ticks would only say more than is known.
     if (places.length > held) [kind, found, held] = [level, places, places.length];
   }
-  // What is shorter than all of these has every so many epochs a time of day.
+  // Shorter ranges have ticks at regular epochs, with a time of day.
   if (found.length < 2 && seen.length > 1) {
     const step = Math.ceil(seen.length / Math.max(most, 1));
     [kind, found] = [calendar.days ? "d" : "s", seen.map((_, index) => index).filter((index) => index % step === 0)];

@@ -116,7 +116,7 @@ def test_a_broker_that_is_away_is_waited_for_and_told_once() -> None:
     followed = topic.reader().follow(told.append, wait=lambda seconds: None)
     assert [each.epoch for each in islice(followed, 2)] == [1, 2]
     assert len(told) == 1
-    assert "does not answer" in told[0]
+    assert "does not respond" in told[0]
     assert len(list(followed)) == EPOCHS - 2
     assert told[1:] == ["Kafka is back"]
 

@@ -87,7 +87,7 @@ def test_ranges_and_quantiles_of_numbers(start: Start, dpstream: Commands) -> No
     assert [line.split()[0] for line in usual.splitlines()[1:5]] == [
         *("quantile", "0.25", "0.5", "0.75")
     ]
-    assert "a quantile is known to a bucket, 2 wide" in usual
+    assert "a quantile is the start of its bucket, which is 2 wide" in usual
 
 
 def test_boxes_of_points(start: Start, dpstream: Commands) -> None:
@@ -143,7 +143,7 @@ class TestSeveralEpochs:
         run.report(1, MODES[:40])
         alone = dpstream("query", "sets", "--epoch", 1)
         assert (alone.code, alone.output) == (1, "")
-        withheld = "epoch 1 was withheld: 40 of at least 100 contributors"
+        withheld = "epoch 1 is suppressed (fewer than 100 devices): 40 contributors"
         assert alone.errors == f"error: {withheld}\n"
         assert dpstream("query", "sets").errors == f"error: {withheld}\n"
         run.report(2, MODES)
@@ -170,10 +170,10 @@ class TestRefusals:
             (["--item", "buss"], "'buss' is not in the domain; did you mean 'bus'?"),
             (["--item", "@none.txt"], "--item: none.txt cannot be read: No such file or directory"),
             (["--item", ""], "--item is empty"),
-            (["--range", "walk:bus"], "are for jobs of count_min with queries: ranges"),
+            (["--range", "walk:bus"], "require a job of count_min with queries: ranges"),
             (["--quantile", 0.5], "--quantile is for jobs over numbers; of items give --item,"),
             (["--box", "0:1"], "--box is for jobs over points of a grid"),
-            (["--item", "bus", "--top", 2], "--item and --top do not go together"),
+            (["--item", "bus", "--top", 2], "--item and --top are mutually exclusive"),
             (["--epoch", 1, "--epochs", "1..2"], "--epoch and --epochs do not go together"),
             (["--epochs", "1..2", "--follow"], "leave --follow out"),
             (["--epochs", "1-2"], "such as 3..7"),
@@ -181,10 +181,10 @@ class TestRefusals:
         for options, message in wrong:
             assert message in self.refused(dpstream, *options)
         missing: list[tuple[list[object], str]] = [
-            (["--epoch", 2], "epoch 2 of job sets is not published yet: add --follow"),
+            (["--epoch", 2], "epoch 2 of job sets is not published yet"),
             (["--epochs", "1..3"], "epoch 2 of job sets is not published yet"),
-            (["--epoch", 9], "epoch 9 lies after the last one of job sets, 3"),
-            (["--epochs", "3..1"], "epochs 3 to 1: give the first one"),
+            (["--epoch", 9], "epoch 9 is out of range: the last epoch of job sets is 3"),
+            (["--epochs", "3..1"], "epochs 3 to 1: expected 1 <= first <= last"),
         ]
         for options, message in missing:
             assert message in self.refused(dpstream, *options, code=1)
@@ -213,4 +213,4 @@ class TestRefusals:
         assert dpstream("deploy", other).code == 0
         said = dpstream("query", "other")
         assert (said.code, said.errors.count("\n")) == (1, 1)
-        assert "epochs do not stand alone: ask dpstream estimates other" in said.errors
+        assert "Use 'dpstream estimates other'" in said.errors

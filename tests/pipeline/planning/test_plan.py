@@ -105,7 +105,7 @@ def test_what_cannot_be_planned_says_why(monkeypatch: pytest.MonkeyPatch) -> Non
         plan(job(4, 1), users=0)
     mute = replace(PROTOCOLS["future_rand"], planning=None)
     monkeypatch.setitem(PROTOCOLS, "future_rand", mute)
-    with pytest.raises(JobError, match="protocol: future_rand has no forecast to plan with"):
+    with pytest.raises(JobError, match="protocol future_rand has no forecast"):
         plan(job(4, 1))
 
 

@@ -197,7 +197,7 @@ def test_what_cannot_be_compared_is_said(deploy: Deploy, dpstream: Commands) -> 
         (["c"], 1, "job c is not deployed"),
         (["b", "--epochs", "3"], 2, "such as 3..7"),
         (["b", "--epochs", "1..2"], 1, "epoch 2 is published neither of a nor of b"),
-        (["b", "--epochs", "1..4"], 1, "epoch 4 lies after the last one of job a, 3"),
+        (["b", "--epochs", "1..4"], 1, "epoch 4 is out of range: the last epoch of job a is 3"),
         (["b", "--plot", "x.docx"], 2, "--plot x.docx"),
     ]
     for arguments, code, message in wrong:

@@ -166,7 +166,7 @@ def test_quantiles_are_values_with_intervals() -> None:
 @pytest.mark.parametrize(
     ("domain", "options", "message"),
     [
-        (MODE_DOMAIN, {"items": ["bus"], "top": 2}, "--item and --top do not go together"),
+        (MODE_DOMAIN, {"items": ["bus"], "top": 2}, "--item and --top are mutually exclusive"),
         (BOOLEAN, {"quantiles": ["0.5"]}, "for jobs over numbers; this one counts one value"),
         (
             MODE_DOMAIN,
@@ -186,8 +186,8 @@ def test_quantiles_are_values_with_intervals() -> None:
             {"ranges": ["20:50"]},
             "50 lies within a bucket; the nearest edges are 40 and 60",
         ),
-        (HOUR_DOMAIN, {"quantiles": ["50"]}, "--quantile: 50 does not lie between 0 and 1"),
-        (HOUR_DOMAIN, {"quantiles": ["0.5"], "norm_sub": True}, "not with --quantile"),
+        (HOUR_DOMAIN, {"quantiles": ["50"]}, "--quantile: got 50; expected"),
+        (HOUR_DOMAIN, {"quantiles": ["0.5"], "norm_sub": True}, "not to --quantile"),
     ],
 )
 def test_what_cannot_be_asked_is_one_line_that_says_what_can(

@@ -194,10 +194,10 @@ def test_what_cannot_be_read_is_a_sentence(tmp_path: Path) -> None:
         read(tmp_path / "none.parquet")
     path = tmp_path / "other.parquet"
     path.write_text("no table")
-    with pytest.raises(ReadError, match=r"other\.parquet: no Parquet file"):
+    with pytest.raises(ReadError, match=r"other\.parquet: not a Parquet file"):
         read(path)
     parquet.write_table(pyarrow.table({"a": [1]}), path)
-    with pytest.raises(ReadError, match="not written by dpstream"):
+    with pytest.raises(ReadError, match="not a file of 'dpstream estimates"):
         read(str(path))
 
 

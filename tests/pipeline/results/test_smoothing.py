@@ -93,7 +93,9 @@ def test_nothing_to_look_back_at_is_said(tmp_path: Path) -> None:
         ),
         deployed_at=0,
     )
-    with pytest.raises(SmoothingError, match="protocol memoized_response cannot be smoothed"):
+    with pytest.raises(
+        SmoothingError, match="protocol memoized_response does not support smoothing"
+    ):
         MemoryDriver(MemoryLog()).run(smoothed_horizon(memoized))
 
 
