@@ -73,7 +73,7 @@ def what_is_asked(jobs: Sequence[DeployedJob], people: int) -> ScreenOfStory:
     for job in jobs:
         guarantee = job.guarantee
         trust = trusted_party(guarantee.trust)
-        lines.append(f"  {job.name}: trusted party: {trust} (epsilon {guarantee.epsilon:.3g})")
+        lines.append(f"  {job.name}, epsilon {guarantee.epsilon:.3g}, trusted party: {trust}")
     lines.append("The last screen explains what epsilon means for one of them.")
     return ScreenOfStory(1, "The question", tuple(lines))
 
@@ -114,7 +114,7 @@ def what_everyone_sees(
         f"All {len(records)} weeks from {epoch_name(job, 1).name} on; the highest bar is about "
         f"{round(max(heights), -2):,.0f} {job.people}:",
         "  " + _bars(heights),
-        f"For {epoch_name(job, fullest).name}, the one with the most:",
+        f"The week with the most {job.people}:",
     ]
     for each, published in runs:
         told = [epoch_sentence(each, record) for record in published if record.epoch == fullest]
