@@ -194,12 +194,12 @@ class Collector:
     def liveness(self) -> Health:
         """Return whether the event loop ticks, even if the broker is away."""
         if time.monotonic() - self._ticked > _AWAY_SECONDS:
-            return Health(False, "the event loop does not tick")
+            return Health(False, "the event loop is blocked")
         return Health(True, "alive")
 
     def readiness(self) -> Health:
         ready = self.snapshot().ready
-        return Health(ready, "ready" if ready else "takes no reports at present")
+        return Health(ready, "ready" if ready else "receives no reports at present")
 
     def kafka_answers(self) -> bool:
         return time.monotonic() - self._answered < _AWAY_SECONDS
@@ -213,8 +213,8 @@ class Collector:
             sockets = listen(settings.host, settings.port)
         except OSError as error:
             raise CollectorError(
-                f"cannot answer at {settings.host}, port {settings.port}: {error.strerror}; give "
-                "another --bind, or port 0 for one that is free"
+                f"cannot listen on {settings.host}, port {settings.port}: {error.strerror}. "
+                "Give another --bind, or port 0 for any free port"
             ) from None
         self._listener = Listener(self.connections, sockets, settings.tls)
         self._tasks = [
@@ -318,7 +318,7 @@ class Collector:
             loop.create_task(self._say_watermarks(running)),
             loop.create_task(self._watch_topics(running)),
         ]
-        self._lines(name).info("taking reports")
+        self._lines(name).info("receiving reports")
 
     def _leave(self, running: _Running) -> None:
         for task in running.tasks:
@@ -326,7 +326,9 @@ class Collector:
         task = asyncio.get_running_loop().create_task(running.served.gathering.finish())
         self._tasks.append(task)
         if running.served.job.deployment not in self._lost:
-            self._lines(running.served.job.name).info("ended, or deployed anew: left")
+            self._lines(running.served.job.name).info(
+                "undeployed or replaced: no longer receiving reports"
+            )
 
     async def _end_job(self, running: _Running) -> None:
         for task in running.tasks:
@@ -360,7 +362,7 @@ class Collector:
                 await self._say(served, self._words(served))
                 self._begin_watermarks(running)
             except WriteError as error:
-                self._complain(f"Kafka does not take what this collector says: {error}")
+                self._complain(f"Kafka does not accept the status of this collector: {error}")
             await asyncio.sleep(_STATUS_SECONDS)
 
     async def _watch_topics(self, running: _Running) -> None:
@@ -420,7 +422,7 @@ class Collector:
             try:
                 await self._write_watermarks(running)
             except WriteError as error:
-                self._complain(f"Kafka does not take watermarks: {error}")
+                self._complain(f"Kafka does not accept watermarks: {error}")
 
     async def _write_watermarks(self, running: _Running) -> None:
         now, gathering = self._clock.now(), running.served.gathering
@@ -440,7 +442,7 @@ class Collector:
             running.watermarks.said(epoch)
             reports = gathering.tally.epochs.pop(epoch, 0)
             told = f"{reports:,} report{'' if reports == 1 else 's'}"
-            self._lines(job.name).info(f"epoch {epoch}: over, {told} taken")
+            self._lines(job.name).info(f"epoch {epoch} is over: received {told}")
 
     def _count_refusal(self, reason: str) -> None:
         self.refused[reason] += 1
@@ -448,7 +450,7 @@ class Collector:
     def _say_once(self, name: str, why: str) -> None:
         if self._told.get(name) != why:
             self._told[name] = why
-            self._lines(name).warning(f"no reports of this job are taken: {why}")
+            self._lines(name).warning(f"no reports of this job are accepted: {why}")
 
     def _complain(self, sentence: str) -> None:
         now = time.monotonic()
@@ -458,7 +460,7 @@ class Collector:
 
     def _failed(self, error: Exception) -> None:
         # Log the class alone: the message may contain a client's data.
-        self._complain(f"something failed, and was answered 500: {type(error).__name__}")
+        self._complain(f"a request failed with status 500: {type(error).__name__}")
 
 
 async def collect(

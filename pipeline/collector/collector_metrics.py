@@ -41,16 +41,16 @@ class CollectorSnapshot:
 
 def metric_families(snapshot: CollectorSnapshot) -> Iterator[Metric]:
     gauges = {
-        "ready": (snapshot.ready, "1 if it takes reports."),
-        "broker_reachable": (snapshot.kafka_answers, "1 if Kafka answered lately."),
-        "connections": (snapshot.connections, "Connections that are open."),
-        "waiting_requests": (snapshot.waiting, "Requests that wait for Kafka."),
+        "ready": (snapshot.ready, "1 if it receives reports."),
+        "broker_reachable": (snapshot.kafka_answers, "1 if Kafka answered recently."),
+        "connections": (snapshot.connections, "Open connections."),
+        "waiting_requests": (snapshot.waiting, "Requests waiting for Kafka."),
     }
     for name, (value, text) in gauges.items():
         yield GaugeMetricFamily(_PREFIX + name, text, value=float(value))
     counters = {
-        "received_reports": "Reports in bodies that were looked at.",
-        "acknowledged_reports": "Reports that are in Kafka.",
+        "received_reports": "Reports in examined request bodies.",
+        "acknowledged_reports": "Reports stored in Kafka.",
         "records": "Records written to Kafka.",
     }
     for name, text in counters.items():
@@ -58,7 +58,7 @@ def metric_families(snapshot: CollectorSnapshot) -> Iterator[Metric]:
         for job, counts in snapshot.jobs.items():
             family.add_metric([job], getattr(counts, name.removesuffix("_reports")))
         yield family
-    text = "Requests that were refused, by reason; of no job if none was named that is known."
+    text = "Rejected requests, by reason; without a job if the request names no known one."
     family = CounterMetricFamily(
         _PREFIX + "refused_requests", text, labels=["dpstream_job", "reason"]
     )

@@ -127,8 +127,8 @@ class Intake:
     def __post_init__(self) -> None:
         if self.key.digest != self.job.collector_key:
             raise WrongKeyError(
-                f"this is not the collector key that job {self.job.name} was deployed with: copy "
-                "the file from where it was, and name it by --collector-key"
+                f"this is not the collector key of job {self.job.name}'s deployment: copy the "
+                "original file, and name it with --collector-key"
             )
         times = times_of(self.job)
         assert times is not None
@@ -347,14 +347,14 @@ def wanted_jobs(topic: ListedJobs, names: Collection[str] = ()) -> WantedJobs:
             continue
         if job.devices is None or job.signed_description is None or job.replay_of is not None:
             if names:
-                refused[name] = "it is deployed without devices, that report for themselves"
+                refused[name] = "it was deployed without devices that report by themselves"
             continue
         # Compute it before the first report arrives: for some mechanisms it takes seconds.
         _ = job.content_form
         jobs[name] = WantedJob(job, topic.phase(name))
     for name in topic.unreadable:
         if not names or name in names:
-            refused[name] = "another version of the software has deployed it"
+            refused[name] = "it was deployed by an incompatible version of dpstream"
     for name in set(names) - topic.jobs.keys() - topic.unreadable:
-        refused[name] = "it is not deployed; its reports are taken as soon as it is"
+        refused[name] = "it is not deployed; its reports are accepted once it is"
     return WantedJobs(jobs, refused)

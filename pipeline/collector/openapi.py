@@ -9,33 +9,33 @@ from dpstream.topics.envelopes import BODY_MAX, CONTENT_TYPE
 
 _HEXADECIMAL: Final = {"type": "string", "pattern": "^([0-9a-f]{2})+$"}
 OUTCOMES: Final = {
-    "202": "is finished: Kafka has the report, and it is counted",
+    "202": "is finished: the report is in Kafka and counted",
     "400, 403, 413, 415": "discards the report: the response would be the same again",
-    "401": "requests another token from its app's backend, and resends the report with it",
-    "404": "keeps the report, and retries later: this collector does not have the job (yet)",
-    "409 early": "keeps the report, and resends it when its epoch `begins`",
+    "401": "requests another token from its app's backend and resends the report with it",
+    "404": "keeps the report and retries later: this collector does not have the job (yet)",
+    "409 early": "keeps the report and resends it when its epoch `begins`",
     "409 late": "discards the report: it is not counted, or may not be",
-    "409 fingerprint, 410": "discards the report, and fetches the description again",
+    "409 fingerprint, 410": "discards the report and fetches the description again",
     "408, 429, 500, 503, no response": "resends the report, after `Retry-After` seconds if stated",
 }
 """Reaction of a device to each response; the README of this package has the same table."""
 _PROBLEMS: Final = {
-    "400": "The body is not of the form that this job's reports have. Send it no more.",
-    "401": "A bearer token is missing, or not valid any more. Send it again with another.",
-    "403": "With a token, a body has one envelope. Send it no more.",
-    "404": "There is no such job that devices report to, or not yet. Keep it, and ask again later.",
-    "405": "This is not done with this method.",
-    "408": "The request was not complete in time. Send it again.",
-    "409": "The epoch is over, or was before Kafka had the report (late): send it no more. It has "
-    "not begun (early): send it when it begins. The job has another form (fingerprint): send it no "
-    "more, and fetch the description.",
-    "410": "Another deployment of this job runs (deployment). Send it no more, and fetch the "
-    "description.",
-    "413": "The body is too large. Send it no more.",
-    "415": f"Reports are sent as {CONTENT_TYPE}. Send it no more.",
-    "429": "Too many requests from this address. Send it again, after Retry-After seconds.",
-    "500": "The collector has failed. Send it again.",
-    "503": "Not now. Send it again, after Retry-After seconds.",
+    "400": "The body does not have the form of this job's reports. Do not resend it.",
+    "401": "The bearer token is missing, invalid or expired. Resend the report with another token.",
+    "403": "With a token, a body must contain exactly one envelope. Do not resend it.",
+    "404": "No such job for devices exists (yet). Keep the report and retry later.",
+    "405": "Method not allowed.",
+    "408": "The request was not complete in time. Resend it.",
+    "409": "The epoch is over, or ended before the report was in Kafka (late): do not resend "
+    "it. It has not started (early): resend it when it starts. The job has another form "
+    "(fingerprint): do not resend it, and fetch the description.",
+    "410": "Another deployment of this job is running (deployment). Do not resend it, and "
+    "fetch the description.",
+    "413": "The body is too large. Do not resend it.",
+    "415": f"The content type must be {CONTENT_TYPE}. Do not resend it.",
+    "429": "Too many requests from this address. Resend it after Retry-After seconds.",
+    "500": "The collector failed. Resend it.",
+    "503": "Temporarily unavailable. Resend it after Retry-After seconds.",
 }
 _RETRIED: Final = ("429", "503")
 
@@ -83,7 +83,7 @@ DESCRIPTION: Final[dict[str, Any]] = {
     "info": {
         "title": "dpstream collector",
         "version": "1",
-        "description": "Takes reports of devices, which randomize what they say themselves.",
+        "description": "Receives reports of devices, which randomize their values themselves.",
         "license": {"name": "see the repository", "identifier": "LicenseRef-dpstream"},
     },
     "servers": [{"url": "/"}],
@@ -91,12 +91,14 @@ DESCRIPTION: Final[dict[str, Any]] = {
         "/v1/jobs": {
             "get": {
                 "operationId": "listJobs",
-                "summary": "The jobs that devices report to.",
+                "summary": "Jobs that devices report to.",
                 "responses": _answers(
                     "405",
                     "429",
                     "503",
-                    s200=_said("Their names.", jobs={"type": "array", "items": {"type": "string"}}),
+                    s200=_said(
+                        "Names of the jobs.", jobs={"type": "array", "items": {"type": "string"}}
+                    ),
                 ),
             }
         },
@@ -104,15 +106,16 @@ DESCRIPTION: Final[dict[str, Any]] = {
             "parameters": [_JOB],
             "get": {
                 "operationId": "describeJob",
-                "summary": "What devices are told of a job, signed by its operator.",
+                "summary": "Description of a job for devices, signed by its operator.",
                 "responses": _answers(
                     "404",
                     "405",
                     "429",
                     "503",
                     s200=_said(
-                        "All in base64. The statement is JSON; the signature is Ed25519, over the "
-                        "bytes 'dpstream job description' and a zero, and those of the statement.",
+                        "All fields are base64. The statement is JSON; the signature is "
+                        "Ed25519 over the bytes 'dpstream job description', a zero byte, and "
+                        "the bytes of the statement.",
                         statement={"type": "string"},
                         signature={"type": "string", "minLength": 88, "maxLength": 88},
                         signer={"type": "string", "minLength": 44, "maxLength": 44},
@@ -124,14 +127,14 @@ DESCRIPTION: Final[dict[str, Any]] = {
             "parameters": [_JOB],
             "get": {
                 "operationId": "tellTime",
-                "summary": "What time it is for a job.",
+                "summary": "Current time and epoch of a job.",
                 "responses": _answers(
                     "404",
                     "405",
                     "429",
                     "503",
                     s200=_said(
-                        "Milliseconds since 1970 (UTC), and the epoch that is running; 0 or below "
+                        "Milliseconds since 1970 (UTC), and the current epoch; 0 or below "
                         "before the first.",
                         time=_INTEGER,
                         epoch={"type": "integer"},
@@ -163,7 +166,7 @@ DESCRIPTION: Final[dict[str, Any]] = {
                 "responses": _answers(
                     *_PROBLEMS,
                     s202=_said(
-                        "All of them are stored.",
+                        "All reports are stored.",
                         accepted={"type": "integer", "minimum": 1},
                         epoch={"type": "integer", "minimum": 1},
                     ),
@@ -187,7 +190,7 @@ DESCRIPTION: Final[dict[str, Any]] = {
         "/healthz": {
             "get": {
                 "operationId": "isAlive",
-                "summary": "Whether the collector answers.",
+                "summary": "Whether the collector is up.",
                 "responses": _answers(
                     "405", "429", s200=_said("It does.", status={"const": "alive"})
                 ),
@@ -196,7 +199,7 @@ DESCRIPTION: Final[dict[str, Any]] = {
         "/readyz": {
             "get": {
                 "operationId": "isReady",
-                "summary": "Whether it takes reports at present.",
+                "summary": "Whether the collector receives reports at present.",
                 "responses": _answers(
                     "405", "429", "503", s200=_said("It does.", status={"const": "ready"})
                 ),
@@ -217,7 +220,7 @@ DESCRIPTION: Final[dict[str, Any]] = {
                     "title": {"type": "string"},
                     "status": {"type": "integer", "minimum": 400, "maximum": 599},
                     "begins": {**_INTEGER, "description": "Milliseconds since 1970."},
-                    "deployment": {**_HEXADECIMAL, "description": "The one that runs."},
+                    "deployment": {**_HEXADECIMAL, "description": "The current epoch."},
                 },
             }
         },

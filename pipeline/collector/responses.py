@@ -36,35 +36,43 @@ class HttpResponse:
 class RequestProblem(Enum):
     """Reason to reject a request: last part of the problem's type, status and title."""
 
-    MALFORMED = ("malformed", 400, "the body is not of the form that reports have")
-    TWICE = ("malformed", 400, "two envelopes of one device: send one for each epoch")
-    SEALED = ("malformed", 400, "contents are sealed in another way than this job has them")
-    FOREIGN = ("malformed", 400, "a content has words that this job's protocol does not have")
+    MALFORMED = ("malformed", 400, "the body does not have the form of reports")
+    TWICE = ("malformed", 400, "two envelopes of one device: send one per epoch")
+    SEALED = ("malformed", 400, "the contents are not sealed as this job requires")
+    FOREIGN = ("malformed", 400, "a content has messages that this job's protocol does not have")
     EPOCH = ("epoch", 400, "this job has no such epoch")
-    SEVERAL = ("token", 403, "with a token, a body has one envelope: that of its subject")
-    NO_TOKEN = ("token", 401, "this job takes reports with a bearer token alone")
-    TOKEN = ("token", 401, "the token is not valid here, or not any more: get a new one")
+    SEVERAL = (
+        "token",
+        403,
+        "with a token, a body must contain one envelope, of the token's subject",
+    )
+    NO_TOKEN = ("token", 401, "this job accepts reports only with a bearer token")
+    TOKEN = ("token", 401, "the token is invalid or expired: get a new one")
     ORIGIN = ("origin", 403, "pages of this origin may not report here")
-    NO_JOB = ("unknown-job", 404, "there is no such job that devices report to")
-    NOT_FOUND = ("not-found", 404, "there is nothing here: /v1/openapi.json says what there is")
-    METHOD = ("method", 405, "this is not done with this method")
+    NO_JOB = ("unknown-job", 404, "no such job for devices")
+    NOT_FOUND = ("not-found", 404, "not found: see /v1/openapi.json")
+    METHOD = ("method", 405, "method not allowed")
     TIMEOUT = ("timeout", 408, "the request was not complete in time")
-    LATE = ("late", 409, "reports of this epoch are not taken any more")
-    EARLY = ("early", 409, "this epoch has not begun")
+    LATE = ("late", 409, "reports of this epoch are no longer accepted")
+    EARLY = ("early", 409, "this epoch has not started")
     FINGERPRINT = ("fingerprint", 409, "made for another form of this job: fetch its description")
-    DEPLOYMENT = ("deployment", 410, "another deployment of this job runs: fetch its description")
+    DEPLOYMENT = (
+        "deployment",
+        410,
+        "another deployment of this job is running: fetch its description",
+    )
     TOO_LARGE = ("too-large", 413, "the body is too large")
     URI = ("uri", 414, "the path is too long")
-    MEDIA_TYPE = ("media-type", 415, "reports are sent as application/vnd.dpstream.reports")
-    EXPECTATION = ("expectation", 417, "only 100-continue can be expected")
+    MEDIA_TYPE = ("media-type", 415, "the content type must be application/vnd.dpstream.reports")
+    EXPECTATION = ("expectation", 417, "the only supported expectation is 100-continue")
     RATE = ("rate", 429, "too many requests from this address: try again later")
-    HEADERS = ("headers", 431, "the head of the request is too long")
-    INTERNAL = ("internal", 500, "the collector has failed at this; what was sent is not lost")
-    BUSY = ("busy", 503, "more reports wait than there is room for: try again later")
-    UNAVAILABLE = ("unavailable", 503, "reports cannot be stored at present: try again later")
-    STOPPING = ("stopping", 503, "this collector is ending: try again, at another one")
-    DRAINED = ("drained", 503, "this job takes no reports at present: try again later")
-    NOT_READY = ("not-ready", 503, "this collector does not know yet what time it is")
+    HEADERS = ("headers", 431, "the request head is too large")
+    INTERNAL = ("internal", 500, "the collector failed; what was sent is not lost")
+    BUSY = ("busy", 503, "too many reports are waiting: try again later")
+    UNAVAILABLE = ("unavailable", 503, "reports cannot be stored now: try again later")
+    STOPPING = ("stopping", 503, "this collector is shutting down: try another one")
+    DRAINED = ("drained", 503, "this job accepts no reports now: try again later")
+    NOT_READY = ("not-ready", 503, "this collector does not know the time yet")
 
     @property
     def kind(self) -> str:

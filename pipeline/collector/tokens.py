@@ -91,7 +91,7 @@ class TokenCheck:
                     raise ValueError
                 self._keys[key["kid"]] = jwt.PyJWK(key, algorithm=algorithm)
             except (jwt.PyJWTError, ValueError, TypeError):
-                raise ValueError(f"key {key['kid']!a} of devices.tokens is none") from None
+                raise ValueError(f"devices.tokens: key {key['kid']!a} is invalid") from None
 
     def subject(self, authorization: bytes | None) -> str:
         """Return the subject of the token in an authorization header.

@@ -161,8 +161,8 @@ def plan_deployment(
     taken = running is not None or job.name in state.topic.unreadable
     if taken and not replace:
         refusal = DeploymentError(
-            f"job {job.name} was deployed by another version of this software, which this one "
-            "cannot read: upgrade this one, or end that deployment by --replace"
+            f"job {job.name} was deployed by an incompatible version of dpstream: upgrade this "
+            "one, or end that deployment with --replace"
         )
     new = _newly_stated(state, fresh, set_budget, StatedBudget.of(fresh, now), now)
     stated = [*state.stated, *new]
@@ -308,16 +308,17 @@ def _change_refusal(
     people = job.population_name
     if change.population != people:
         return DeploymentError(
-            f"--set-budget is about population {change.population}, and job {job.name} is about "
-            f"population {people}: name these people, or deploy a job of the others"
+            f"--set-budget: got population {change.population}; job {job.name} belongs to "
+            f"population {people}. Give that population, or deploy a job of population "
+            f"{change.population}"
         )
     binding = binding_budget(people, new)
     for quantity in QUANTITIES:
         stated = binding.get(quantity)
         if stated is not None and not stated.operator:
             return BudgetError(
-                f"the file of job {job.name} states budget.{quantity} "
-                f"{getattr(stated, quantity):g}, less than --set-budget does, and would bind "
+                f"the file of job {job.name} declares budget.{quantity} "
+                f"{getattr(stated, quantity):g}, less than --set-budget, and would bind "
                 f"population {people} again: change one of the two"
             )
     return None
@@ -375,27 +376,27 @@ def _name_refusal(
     running: DeployedJob, fresh: DeployedJob, differences: Mapping[str, str]
 ) -> DeploymentError | None:
     changes = "; ".join(f"{key}: {difference}" for key, difference in differences.items())
-    deployed = f"job {running.name} is deployed already"
-    begin = "--replace ends that deployment and begins a new one, charged again"
+    deployed = f"job {running.name} is already deployed"
+    begin = "--replace ends that deployment and starts a new one, charged again"
     if running.replay_of is not None:
         return DeploymentError(
-            f"{deployed}, as a replay of {running.replay_of.job}: give this job another name, or "
-            f"undeploy {running.name} first"
+            f"{deployed} as a replay of {running.replay_of.job}: give this job another name, "
+            f"or first 'dpstream undeploy {running.name}'"
         )
     if fresh.fingerprint != running.fingerprint:
         return DeploymentError(
-            f"{deployed} with another meaning of its reports "
-            f"({changes or 'the same settings, other constants'}), and they cannot be added up: "
-            f"give this job another name; {begin}"
+            f"{deployed}, but its reports have another meaning "
+            f"({changes or 'same settings, other constants'}) and cannot be combined: give "
+            f"this job another name; {begin}"
         )
     own = {_TOKEN_KEYS} if _asks_for_tokens(running) and _asks_for_tokens(fresh) else set()
     if all(key in own or _is_operators(key) for key in differences):
         return None
     return DeploymentError(
-        f"{deployed}, with other settings ({changes}) that leave the meaning of its reports as it "
-        "is: under a running name only shuffle.grace, topics.retention, budget, input, the keys "
-        f"of devices.tokens and what readers are told ({', '.join(WORDS)}) can be changed, so it "
-        f"goes on with its own; {begin}"
+        f"{deployed} with other settings ({changes}); the meaning of its reports is the same. "
+        "While a job runs, only shuffle.grace, topics.retention, budget, input, the keys of "
+        f"devices.tokens and display texts ({', '.join(WORDS)}) can change. Restore the other "
+        f"settings; {begin}"
     )
 
 

@@ -63,11 +63,11 @@ def end_drain(cluster: Cluster, job: DeployedJob, now: int) -> None:
     state = read_jobs(cluster)
     found = state.jobs.get(job.name)
     if found is None or found.deployment != job.deployment:
-        raise DeploymentError(f"job {job.name} was undeployed or replaced while it was drained")
+        raise DeploymentError(f"job {job.name} was undeployed or replaced during the drain")
     if (phase := state.phase(job.name)) is not Phase.DRAINING:
         raise DeploymentError(
-            f"all of it is published, but job {job.name} is {phase} again: somebody decided so "
-            "while it was drained"
+            f"everything is published, but job {job.name} is {phase} again: its phase was "
+            "changed during the drain"
         )
     set_phase(cluster, job, Phase.DRAINED, now)
 

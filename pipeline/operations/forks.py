@@ -121,7 +121,7 @@ class Forks:
             number = answers.read()
         if not number:
             lifeline_end.close()
-            raise OSError("the forker has not forked")
+            raise OSError("the forker process has not forked")
         return _ForkedProcess(lifeline_end, int(number))
 
 

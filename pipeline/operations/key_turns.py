@@ -79,8 +79,8 @@ def turns_on(cluster: Cluster, folder: Path) -> list[KeyTurn]:
     if state.unreadable:
         names = ", ".join(sorted(state.unreadable))
         raise WrongKeyError(
-            f"{names}: deployed by another version of this software, which may need any of these "
-            "keys: use that version, or undeploy what is over"
+            f"{names}: deployed by an incompatible version of dpstream, which may need any of "
+            "these keys: use that version, or undeploy finished jobs"
         )
     sealed = [job for job in state.jobs.values() if sealing_turns(job)]
     return key_turns(keys, ((job, _last_published(cluster, job)) for job in sealed))

@@ -50,9 +50,9 @@ def loss_on(cluster: Cluster, plan: DeployPlan) -> str | None:
     elif plan.step is Step.REPLACE:
         name = plan.deployed.name
         parts.append(
-            f"the deployment of job {name} by another version of this software, which this one "
-            "cannot read, would end: what it has published is found no more (dpstream record "
-            f"{name} --output FOLDER of that version keeps what there is)"
+            f"the deployment of job {name} by an incompatible version of dpstream would end: "
+            "its published epochs will no longer be available (to save them, with that "
+            f"version: 'dpstream record {name} --output FOLDER')"
         )
     charged = " and ".join(_charged_again(plan.accounts))
     if charged:
@@ -66,12 +66,15 @@ def of_published(epochs: int, job: str) -> str:
     """Describe the loss of a job's published epochs when its deployment ends.
 
     >>> of_published(0, "logins")
-    'nothing of it is published yet'
+    'it has published nothing yet'
     """
     if not epochs:
-        return "nothing of it is published yet"
-    counted = "its 1 published epoch is" if epochs == 1 else f"its {epochs:,} published epochs are"
-    return f"{counted} found no more (dpstream record {job} --output FOLDER keeps what there is)"
+        return "it has published nothing yet"
+    counted = "its 1 published epoch" if epochs == 1 else f"its {epochs:,} published epochs"
+    return (
+        f"{counted} will no longer be available (to save them: 'dpstream record {job} --output "
+        "FOLDER')"
+    )
 
 
 def _charged_again(accounts: Sequence[BudgetAccount]) -> Iterator[str]:
@@ -80,6 +83,6 @@ def _charged_again(accounts: Sequence[BudgetAccount]) -> Iterator[str]:
         if earlier == 0 or more == 0:
             continue
         if earlier is None or more is None:
-            yield f"{account.quantity} without end in all"
+            yield f"{account.quantity} without limit in total"
         else:
-            yield f"{account.quantity} {more:.6g}, {earlier + more:.6g} in all"
+            yield f"{account.quantity} {more:.6g}, {earlier + more:.6g} in total"

@@ -36,7 +36,7 @@ def module_and_arguments(command: Sequence[str]) -> Sequence[str]:
     """
     start = python_module("")[:-1]
     if command[: len(start)] != start:
-        raise ValueError(f"{' '.join(command)} runs none of our modules")
+        raise ValueError(f"{' '.join(command)} does not run a module of dpstream")
     return command[len(start) :]
 
 

@@ -123,7 +123,7 @@ CURABLE = (
 The others mean that the record is damaged, belongs elsewhere or contradicts earlier records.
 """
 
-_LACKS_A_PART = "another shuffle instance lacks its part of it"
+_LACKS_A_PART = "another shuffler lacks its share of it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ class _Epochs:
 
     def objection(self, record: RawRecord) -> str | None:
         if record.epoch in self._decisions.decided:
-            return "epoch is decided already"
+            return "epoch is already finalized"
         if isinstance(record, Batch | Punctuation):
             producer = self._roster.find(record.enrollment)
             if producer is None:
@@ -163,11 +163,11 @@ class _Epochs:
             if not producer.reports_at(record.epoch):
                 return "producer is not registered for the epoch"
         if record.epoch < self._oldest:
-            return "deployment begins with a later epoch"
+            return "deployment starts with a later epoch"
         if record.epoch > self._oldest + EPOCHS_AHEAD:
-            return f"epoch is still more than {EPOCHS_AHEAD} ahead"
+            return f"epoch is still more than {EPOCHS_AHEAD} epochs ahead"
         if self._times is not None and self._times.refusal(record.epoch, own_milliseconds()):
-            return "epoch has not begun"
+            return "epoch has not started"
         return None
 
 
@@ -197,7 +197,7 @@ def redrive(cluster: Cluster, job: DeployedJob, *, dry_run: bool = False) -> Red
             if role not in wanted and (role is not None or not others):
                 continue
             if place_of(letter) in log.redriven:
-                kept["fed back before"] += 1
+                kept["already requeued"] += 1
                 continue
             record = letters.admitted(letter)
             if role is Role.REPORTS and parts is not None and not isinstance(record, str):
@@ -240,9 +240,9 @@ class _Letters:
     def admitted(self, letter: DeadLetter) -> RawRecord | str:
         role = self.role_of(letter)
         if role is None:
-            return "not from the reports"
+            return "not from a reports topic"
         if letter.reason not in CURABLE:
-            return f"{letter.reason}: no fix cures that"
+            return f"{letter.reason}: cannot be fixed"
         partition, admission = _partition_of(self.job, letter), self._admissions[role]
         # Only the shuffler can open a sealed batch; if it rejects the batch, that returns as a dead
         # letter.
@@ -250,7 +250,7 @@ class _Letters:
         if isinstance(admitted, Batch) and isinstance(admission, Admission):
             admitted = admission.admit(partition, letter.value)
         if isinstance(admitted, Refusal):
-            return f"{admitted.reason}: still refused"
+            return f"{admitted.reason}: still rejected"
         return self._epochs.objection(admitted) or admitted
 
 

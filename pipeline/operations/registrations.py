@@ -52,13 +52,13 @@ class Registrations:
         """
         producer = self.roster.find_name(name)
         if producer is None:
-            known = ", ".join(producer.name for producer in self.roster) or "nobody"
+            known = ", ".join(producer.name for producer in self.roster) or "none"
             raise DeploymentError(
                 f"no producer {name} is registered with job {self._job.name}; registered: {known}"
             )
         if producer.last_epoch is not None:
             raise DeploymentError(
-                f"producer {name} has left already, after epoch {producer.last_epoch}"
+                f"producer {name} has already left, after epoch {producer.last_epoch}"
             )
         last_epoch = self._decisions.decided.highest
         record = Farewell(self._job.deployment, producer.enrollment, last_epoch)

@@ -135,14 +135,12 @@ class RestartedProcesses:
         # With a wrong command line, job file or input, another attempt would fail alike.
         if code == WRONG_INPUT or child.back_off.failures > RESTARTS:
             raise ProcessError(
-                f"{child.name} has ended {how_it_ended(code)}; its log is {child.log}, and ends:"
-                f"{child.log_end()}"
+                f"{child.name} exited {how_it_ended(code)}; the end of its log "
+                f"{child.log}:{child.log_end()}"
             )
         child.process.let_go()
         child.restart_at = now + wait
-        self._notify(
-            f"{child.name} has ended {how_it_ended(code)}, starting it again in {wait:g} s"
-        )
+        self._notify(f"{child.name} exited {how_it_ended(code)}; restarting in {wait:g} s")
 
     def _launch(self, child: Child) -> None:
         child.process = self._start(child.name, child.command, log=child.log, on_line=child.on_line)

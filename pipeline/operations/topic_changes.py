@@ -69,15 +69,15 @@ class TopicChange:
                 kept = _retention(self.found.configs)
                 changes.append(f"retention: {kept} -> {self.retention_in_words}")
             elif self.configs.keys() & set(_ERASING):
-                changes.append("what it deletes is to leave the disks sooner")
+                changes.append("deleted records leave the disks sooner")
             if _RETAINED_BYTES in self.configs:
-                changes.append("to keep records however many bytes they are")
+                changes.append("keeps records regardless of their total size")
             if TIMESTAMP_TYPE in self.configs:
-                changes.append("to go by the broker's clock")
+                changes.append("uses the broker's clock")
             return ", ".join(changes)
         if self.wanted.replication not in (None, self.found.replication):
-            return f"stays, with replication {self.found.replication}"
-        return "stays"
+            return f"unchanged, with replication {self.found.replication}"
+        return "unchanged"
 
     def to_json(self) -> dict[str, Any]:
         return {"topic": self.wanted.name, "fate": self.fate, **_settings(self.wanted)} | (
@@ -88,9 +88,9 @@ class TopicChange:
 def _retention(configs: Mapping[str, str]) -> str:
     milliseconds = int(configs.get(_RETENTION, FOREVER))
     if configs.get("cleanup.policy") == "compact":
-        return "last of each key"
+        return "latest record of each key"
     if milliseconds == FOREVER:
-        return "for ever"
+        return "forever"
     return Duration(exact=timedelta(milliseconds=milliseconds)).in_words()
 
 

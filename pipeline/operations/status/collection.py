@@ -52,8 +52,8 @@ _HEARTBEATS_READ = 5_000
 # An estimate repeated by a paused publisher is among the latest ones.
 _ESTIMATES_READ = 16
 _HIDDEN = (
-    "refused records are not counted: they hold reports, which this login may not read; "
-    "dpstream dead-letters counts them for the operator"
+    "rejected records are not counted: they contain reports, which this login may not read; "
+    "the operator can count them: 'dpstream dead-letters'"
 )
 # Number of latest epochs to search for the offset up to which reports are finalized.
 _EPOCHS_SEEN = 1_000

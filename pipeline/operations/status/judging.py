@@ -40,10 +40,10 @@ def find_problems(job: DeployedJob, status: JobStatus) -> Iterator[str]:
     for stage in status.stages:
         if stage.deleted and not status.finished:
             yield (
-                f"stage {stage.stage} has lost records: what it had not finished in partition "
-                f"{', '.join(map(str, stage.deleted))} was deleted, most likely by retention "
-                f"({job.topics.retention / 86_400:.3g} days): its epochs cannot be released; to "
-                f"begin anew, dpstream deploy JOBFILE --replace"
+                f"Stage {stage.stage} lost records: unprocessed data in partition "
+                f"{', '.join(map(str, stage.deleted))} was deleted, probably by retention "
+                f"({job.topics.retention / 86400:.3g} days). The affected epochs cannot be "
+                "released. To start over: 'dpstream deploy JOBFILE --replace'"
             )
     if status.other_clocks:
         yield clock_problem(job.name, status.other_clocks)
@@ -57,23 +57,22 @@ def find_problems(job: DeployedJob, status: JobStatus) -> Iterator[str]:
         for stage in status.stages:
             yield from _stage_problem(job, stage, lost=lost)
         if _collects(job) and not any(each.alive for each in status.collectors):
-            yield "no collector is running, and devices cannot report: dpstream collect"
+            yield "No collector is running, so devices cannot report. Start one: 'dpstream collect'"
         if status.withheld >= EPOCHS_MISSED and job.replay_of is None:
             see = (
-                "see whether their app reports, and what collectors refuse"
+                "Check that the app reports, and what collectors reject"
                 if _collects(job)
-                else f"dpstream producers {job.name} shows who reports"
+                else f"Check reporting: 'dpstream producers {job.name}'"
             )
             yield (
-                f"nothing was released of the last {status.withheld:,} epochs: {_few(job)} were in "
-                f"each: {see}"
+                f"The last {status.withheld:,} epochs were suppressed: each had {_few(job)}. {see}"
             )
     published = status.published
     if published is not None and published.reason is not None:
         yield (
-            f"epoch {job.epochs.dated(published.epoch)} is spoiled: {published.reason}. Where "
-            "shares do not open, see that both parties have the keys of its turn, and find the "
-            f"producer whose shares these are: dpstream producers {job.name} shows who reports"
+            f"Epoch {job.epochs.dated(published.epoch)} is corrupt: {published.reason}. If "
+            "shares do not open, check that both aggregators have the keys of its key period, "
+            f"and find the producer of these shares: 'dpstream producers {job.name}'"
         )
     limit = job.change_limit
     if (
@@ -82,18 +81,18 @@ def find_problems(job: DeployedJob, status: JobStatus) -> Iterator[str]:
         and CHANGES_USED in published.flags
         and not status.finished
     ):
-        yield f"{limit.warning}. To have intervals that hold, {limit.remedy}"
+        yield f"{limit.warning}. For valid intervals: {limit.remedy}"
     if status.late_reports:
         what = "devices" if job.counts_devices and not _collects(job) else "reports"
         see = (
-            "collectors were too slow to store them: see that they reach Kafka without delay, or "
-            "give a longer shuffle.grace"
+            "collectors stored them too slowly. Check their connection to Kafka, or increase "
+            "shuffle.grace"
             if _collects(job)
-            else f"dpstream producers {job.name} shows who is behind"
+            else f"to find lagging producers: 'dpstream producers {job.name}'"
         )
         yield (
-            f"{status.late_reports:,} {what} came after their epoch was decided, and do not count: "
-            f"{see}"
+            f"{status.late_reports:,} {what} arrived after their epoch was finalized and are "
+            f"not counted: {see}"
         )
     refused = sum(
         count for reason, count in status.dead_letters.items() if reason != Reason.DEPLOYMENT.value
@@ -101,8 +100,8 @@ def find_problems(job: DeployedJob, status: JobStatus) -> Iterator[str]:
     if refused:
         letters = "1 dead letter" if refused == 1 else f"{refused:,} dead letters"
         yield (
-            f"{letters}: dpstream dead-letters {job.name} lists what was refused, --redrive feeds "
-            "back after a fix what can be, --dismiss is for what cannot"
+            f"{letters}. To list them: 'dpstream dead-letters {job.name}'. After a fix, "
+            "--redrive requeues valid ones; --dismiss deletes the rest"
         )
 
 
@@ -121,61 +120,63 @@ def workers_needed(job: DeployedJob, status: JobStatus) -> bool:
 
 def find_notes(job: DeployedJob, status: JobStatus) -> Iterator[str]:
     if status.phase is Phase.PAUSED:
-        yield f"paused: dpstream resume {job.name} goes on"
+        yield f"Paused. To continue: 'dpstream resume {job.name}'"
     if status.phase is Phase.DRAINING:
-        yield "draining: what is open is decided and published, and then its workers end"
+        yield "Draining: open epochs are finalized and published, then the workers end"
     if status.phase is Phase.DRAINED:
-        goes_on = "" if status.finished else f"dpstream resume {job.name} goes on, "
+        goes_on = "" if status.finished else f"To continue: 'dpstream resume {job.name}'. "
         yield (
-            f"drained: what was open then is published{_come_since(status)}; {goes_on}"
-            f"dpstream undeploy {job.name} ends it"
+            f"Drained: all epochs open at that time are published{_come_since(status)}. "
+            f"{goes_on}To end the job: 'dpstream undeploy {job.name}'"
         )
     elif status.finished:
-        drain = "" if job.replay_of is not None else f"drain {job.name} or "
+        drain = "" if job.replay_of is not None else f"dpstream drain {job.name}' or '"
         yield (
-            "the last epoch is published: it needs no workers; "
-            f"dpstream {drain}undeploy {job.name} ends it"
+            "The last epoch is published; no workers are needed. To end the job: "
+            f"'{drain}dpstream undeploy {job.name}'"
         )
     published = status.published
     silent = published is not None and published.fate in (Fate.EMPTY, Fate.TOO_SMALL)
     if published is not None and silent and not status.finished:
         who = "no devices" if published.fate is Fate.EMPTY else _few(job)
-        yield f"{who} reported in epoch {job.epochs.dated(published.epoch)}: it has no estimate"
+        yield f"No estimate for epoch {job.epochs.dated(published.epoch)}: {who} reported"
     for topic in status.topics:
         if topic.partitions > topic.deployed and not topic.stray:
             yield (
-                f"topic {topic.name} has {topic.partitions} partitions, the job uses the first "
-                f"{topic.deployed}: the others stay empty"
+                f"Topic {topic.name} has {topic.partitions} partitions; the job uses the first "
+                f"{topic.deployed}, the others stay empty"
             )
     registered = status.producers
     waits = job.replay_of is None and not status.finished
     if waits and registered is not None and registered < job.shuffle.producers:
         until = (
-            "windows wait for more than half of them"
+            "a window closes when more than half of them have reported"
             if job.epochs.calendar is None
-            else "windows close when their grace is over"
+            else "a window closes when its grace period ends"
         )
         yield (
-            f"{registered} of {job.shuffle.producers} producers have registered: until then {until}"
+            f"{registered} of {job.shuffle.producers} producers have registered. Until all "
+            f"have, {until}"
         )
     if status.unusable_reports:
         unusable = status.unusable_reports
         yield (
-            f"{'1 report was' if unusable == 1 else f'{unusable:,} reports were'} of no use, and "
-            "not counted: "
-            "what does not open, or says what the protocol does not know. Anybody can send such; "
-            "if there are many, see that the app has the client of this version"
+            "Ignored "
+            f"{'1 invalid report' if unusable == 1 else f'{unusable:,} invalid reports'} "
+            "(decryption failed or unknown content). Anyone can send such reports; if there "
+            "are many, check that the app uses the client of this version"
         )
     if contradicting := status.contradicting_reports:
         yield (
             f"{'1 report differs' if contradicting == 1 else f'{contradicting:,} reports differ'} "
-            "from an earlier one of the same device and epoch; the first one counts. A device that "
-            "lost its state, or was copied, draws again: it loses more privacy than is stated"
+            "from an earlier one of the same device and epoch; the first one counts. A device "
+            "whose state was lost or copied draws again and loses more privacy than stated"
         )
     if status.silent and not status.finished:
         yield (
-            f"not waited for, since they missed the last {EPOCHS_MISSED} epochs: "
-            f"{_listed(status.silent)}; dpstream producers {job.name} --retire NAME ends one"
+            f"No longer waiting for producers that missed the last {EPOCHS_MISSED} epochs: "
+            f"{_listed(status.silent)}. To retire one: 'dpstream producers {job.name} --retire "
+            "NAME'"
         )
 
 
@@ -184,24 +185,24 @@ def _come_since(status: JobStatus) -> str:
     if status.finished or reports is None or reports.waiting is None:
         return ""
     if reports.lag is None:
-        return "; records have come since and wait for resume"
+        return "; new records wait for resume"
     come = "1 record has" if reports.lag == 1 else f"{reports.lag:,} records have"
-    return f"; {come} come since and wait{'s' * (reports.lag == 1)} for resume"
+    return f"; {come} arrived since and wait{'s' * (reports.lag == 1)} for resume"
 
 
 def _clock_problems(status: JobStatus) -> Iterator[str]:
     """Yield issues with clocks that are off; nothing promised relies on them."""
     if status.clock_ahead is not None and abs(status.clock_ahead) > CLOCK_TOLERANCE:
         yield (
-            f"this machine's clock is {off_by(status.clock_ahead)} the broker's: set it; ages are "
-            "told here by the broker's"
+            f"This machine's clock is {off_by(status.clock_ahead)} the broker's: set it. Ages "
+            "shown here use the broker's clock"
         )
     for stage in status.stages:
         for worker in stage.workers:
             ahead = worker.clock_ahead
             if worker.alive and ahead is not None and abs(ahead) > CLOCK_TOLERANCE:
                 yield (
-                    f"the clock of worker {worker.worker} of stage {stage.stage} is "
+                    f"The clock of worker {worker.worker} of stage {stage.stage} is "
                     f"{off_by(ahead)} the broker's: set it"
                 )
 
@@ -214,30 +215,31 @@ def _ahead_problems(job: DeployedJob, status: JobStatus) -> Iterator[str]:
                 for producer, epochs in worker.ahead.items():
                     ahead[producer] = max(epochs, ahead.get(producer, 0))
     what = (
-        "what it sends waits until more than half of the producers have come as far"
+        "its records wait until more than half of the producers reach these epochs"
         if job.epochs.calendar is None
-        else "what it sends for epochs that have not begun is refused"
+        else "its records for epochs that have not started are rejected"
     )
     for producer, epochs in ahead.items():
         yield (
-            f"producer {producer} is {epochs:,} epochs ahead of time: {what}; look at its clock "
-            f"and its epochs, or dpstream producers {job.name} --retire {producer} ends it"
+            f"Producer {producer} is {epochs:,} epochs ahead of time: {what}. Check its clock "
+            f"and its epochs, or retire it: 'dpstream producers {job.name} --retire {producer}'"
         )
 
 
 def _topic_problem(job: DeployedJob, topic: TopicStatus) -> Iterator[str]:
     if not topic.partitions:
-        yield f"topic {topic.name} is gone, with what it held: {begin_anew(job.name)}"
+        yield f"Topic {topic.name} no longer exists; its data is lost. {begin_anew(job.name)}"
     elif topic.partitions < topic.deployed:
         yield (
-            f"topic {topic.name} has {topic.partitions} partitions, and had {topic.deployed}: it "
-            f"was deleted and made again, and what it held is lost: {begin_anew(job.name)}"
+            f"Topic {topic.name} has {topic.partitions} partitions, but was deployed with "
+            f"{topic.deployed}: it was deleted and recreated; its data is lost. "
+            f"{begin_anew(job.name)}"
         )
     elif topic.stray:
         yield (
-            f"somebody writes to partitions of {topic.name} that were added after the job was "
-            f"deployed with {topic.deployed}: nobody reads them; epoch e belongs into partition "
-            f"e mod {topic.deployed}"
+            f"Another program writes to partitions of {topic.name} that were added after "
+            f"deployment with {topic.deployed}; these records are not read. Epoch e belongs in "
+            f"partition e mod {topic.deployed}"
         )
 
 
@@ -245,19 +247,19 @@ def _stage_problem(job: DeployedJob, stage: StageStatus, *, lost: bool) -> Itera
     alive = [worker for worker in stage.workers if worker.alive]
     if not alive:
         yield (
-            f"no worker of stage {stage.stage} is alive: "
-            f"dpstream run {stage.stage} {job.name} starts one"
+            f"No worker of stage {stage.stage} is up. Start one: 'dpstream run {stage.stage} "
+            f"{job.name}'"
         )
     elif _stuck(job, stage, alive) and not lost:
-        records = "" if stage.lag is None else f"{stage.lag:,} records wait, "
+        records = "" if stage.lag is None else f"{stage.lag:,} records waiting, "
         remedy = (
-            "look at what its workers say, or restart them"
+            "Check the workers' logs, or restart them"
             if any(worker.partitions or worker.resting for worker in alive)
-            else "no worker has partitions: within a minute each ends and, when it is started "
-            f"again, is given some; dpstream run {stage.stage} starts it again"
+            else "No worker has partitions: each exits within a minute and gets partitions "
+            f"when restarted: 'dpstream run {stage.stage}'"
         )
         yield (
-            f"stage {stage.stage} is stuck: {records}the oldest for {stage.waiting:,.0f} s: "
+            f"Stage {stage.stage} is stuck: {records}the oldest for {stage.waiting:,.0f} s. "
             f"{remedy}"
         )
 

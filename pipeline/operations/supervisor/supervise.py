@@ -182,7 +182,7 @@ class _Supervisor:
             case Away(reason):
                 self._broker_answers = False
                 away = reason if event.refused else f"Kafka does not answer ({reason})"
-                waiting = "waiting for that" if event.refused else "waiting for it"
+                waiting = "waiting for this right" if event.refused else "waiting"
                 self._lines.warning(None, f"{away}; {waiting}")
             case None:
                 self._broker_answers = True
@@ -197,7 +197,7 @@ class _Supervisor:
     def _take_tasks(self, tasks: Tasks) -> None:
         self._informed = True
         for job in sorted(tasks.unreadable - self._tasks.unreadable):
-            self._lines.warning(job, "not run: deployed by another version of dpstream")
+            self._lines.warning(job, "not run: deployed by an incompatible version of dpstream")
         for job in self._schedule.resting:
             before, after = (each.tasks.get(job) for each in (self._tasks, tasks))
             if before and after and before.phase is not after.phase:
@@ -225,10 +225,10 @@ class _Supervisor:
                 case Start():
                     self._start(worker, now)
                 case Terminate(job) if worker.process:
-                    self._lines.info(job, f"ending the worker: {self._why_it_ends(job)}")
+                    self._lines.info(job, f"stopping the worker: {self._why_it_ends(job)}")
                     worker.process.terminate()
                 case Kill(job) if worker.process:
-                    self._lines.warning(job, "the worker does not end: ending it by force")
+                    self._lines.warning(job, "the worker does not stop: killing it")
                     worker.process.kill()
         self._rests.keep(self._schedule.resting)
         for job in self._workers.keys() - self._schedule.jobs:
@@ -246,7 +246,9 @@ class _Supervisor:
             pulse = pulse_of(worker_folder(job, settings.stage, settings.name))
             silent = worker.silent(pulse, now)
             if silent > HUNG_SECONDS:
-                self._lines.warning(job, f"the worker hangs, silent for {silent:.0f} s: ending it")
+                self._lines.warning(
+                    job, f"no heartbeat from the worker for {silent:.0f} s: killing it"
+                )
                 worker.process.kill()
 
     def _start(self, worker: Worker, now: float) -> None:
@@ -297,23 +299,21 @@ class _Supervisor:
             return
         wait = self._schedule.ended(job, time.monotonic())
         if wait is None:
-            self._lines.info(job, f"the worker has ended {how}")
+            self._lines.info(job, f"the worker exited {how}")
             return
         worker.restarts += 1
         # Further lines only refer to documentation.
         first = reason.partition("\n")[0]
         because = f" ({first})" if first else ""
-        self._lines.warning(
-            job, f"the worker has ended {how}{because}, starting it again in {wait:g} s"
-        )
+        self._lines.warning(job, f"the worker exited {how}{because}; restarting in {wait:g} s")
 
     def _why_it_ends(self, job: str) -> str:
         if self._stopping:
-            return "the supervisor is stopped"
+            return "the supervisor is stopping"
         task = self._tasks.tasks.get(job)
         if task is None:
-            return "the job is not deployed any more"
-        return "its record has changed" if task.phase.works else f"the job is {task.phase}"
+            return "the job is no longer deployed"
+        return "the job's record has changed" if task.phase.works else f"the job is {task.phase}"
 
     def _look(self) -> None:
         resting, told = self._schedule.resting, self._rests.metrics()

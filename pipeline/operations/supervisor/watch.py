@@ -79,7 +79,7 @@ def liveness(view: View, now: float, ask: Ask = ask) -> Health:
         return Health(False, f"the supervisor has been blocked for {now - view.at:.0f} s")
     starting = {each.job for each in view.workers if now - each.since <= _STARTING_SECONDS}
     waiting = [each for each in view.workers if each.port is None and each.rested is None]
-    more = f", {len(waiting)} to be started again" if waiting else ""
+    more = f", {len(waiting)} waiting for restart" if waiting else ""
     faults = list(_faults(view.workers, "/healthz", ask, starting))
     return Health(not faults, "; ".join(faults) or f"alive, workers: {_counted(view)}{more}")
 
@@ -88,9 +88,9 @@ def readiness(view: View, now: float, ask: Ask = ask) -> Health:
     if now - view.at > _LOOP_SECONDS:
         return liveness(view, now, ask)
     if not view.informed:
-        return Health(False, "the jobs topic has not been read")
+        return Health(False, "the jobs topic has not been read yet")
     if not view.broker_answers:
-        return Health(False, "the broker is not reachable")
+        return Health(False, "the broker is unreachable")
     waiting = [each for each in view.workers if each.port is None and each.rested is None]
     faults = [f"job {worker.job} is not running" for worker in waiting]
     faults += _faults(view.workers, "/readyz", ask)
@@ -110,7 +110,7 @@ def _faults(
 def _counted(view: View) -> str:
     resting = sum(worker.rested is not None for worker in view.workers)
     running = sum(worker.port is not None for worker in view.workers)
-    return f"{running}{f', {resting} resting' if resting else ''}"
+    return f"{running}{f', {resting} idle' if resting else ''}"
 
 
 def merge(scrapes: Iterable[tuple[str, Iterable[Metric]]], stage: str) -> Iterator[Metric]:
@@ -149,18 +149,18 @@ class _Supervised(Collector):
         view = self._look()
         jobs = GaugeMetricFamily(
             "dpstream_supervised_jobs",
-            "Jobs that this supervisor has a worker for.",
+            "Jobs with a worker of this supervisor.",
             labels=["stage"],
         )
         jobs.add_metric([view.stage], len(view.workers))
         restarts = CounterMetricFamily(
             "dpstream_worker_restarts",
-            "Workers that ended unasked, and are started again.",
+            "Workers that exited unexpectedly and were restarted.",
             labels=["dpstream_job", "stage"],
         )
         resting = GaugeMetricFamily(
             "dpstream_worker_resting",
-            "1 if the worker has nothing to do and is started when there is something.",
+            "1 if the worker is idle: it was stopped, and is started on demand.",
             labels=["dpstream_job", "stage"],
         )
         for worker in view.workers:

@@ -191,7 +191,7 @@ class JobRun:
             return
         self._heard_at = time.monotonic()
         logs = worker_folder(self.job.name, "STAGE", WORKER) / "log"
-        self._say(f"no estimate for {_SILENCE_SECONDS:.0f} s; what the stages say is in {logs}")
+        self._say(f"no estimate for {_SILENCE_SECONDS:.0f} s; the logs of the stages are in {logs}")
 
     def outcome(self) -> Outcome:
         assert self.deployed is not None

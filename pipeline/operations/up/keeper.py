@@ -116,7 +116,7 @@ class KeptBroker(RestartedProcesses):
         # Its last messages may still be in transit.
         self._keeper.process.reason(_LAST_WORDS_SECONDS)
         if "failed" not in self._heard:
-            raise ProcessError(f"{self._keeper.name} has ended:{self._keeper.log_end()}")
+            raise ProcessError(f"{self._keeper.name} exited:{self._keeper.log_end()}")
 
     def close(self) -> None:
         """Stop the broker, unless it was running before."""
@@ -150,8 +150,8 @@ def main() -> int:
             _say("ready", str(started.bootstrap_servers))
             while broker.status().running:
                 time.sleep(_CHECK_SECONDS)
-            _say("progress", f"the local Kafka has broken down, its log is {broker.log_path}")
-        _say("failed", f"the local Kafka breaks down again and again: see {broker.log_path}")
+            _say("progress", f"the local Kafka crashed; its log is {broker.log_path}")
+        _say("failed", f"the local Kafka crashes repeatedly; its log is {broker.log_path}")
         return 1
     except (LocalKafkaError, FolderInUse) as error:
         _say("failed", str(error))

@@ -203,22 +203,22 @@ def summary(outcome: Outcome) -> Iterator[tuple[str, str]]:
             return
     rmse, predicted = outcome.rmse, outcome.predicted_rmse
     if rmse is None:
-        yield "RMSE", "nothing could be estimated"
+        yield "RMSE", "no estimates"
     else:
-        yield "RMSE", f"{share(rmse)}, against the truth"
+        yield "RMSE", f"{share(rmse)}, compared with the ground truth"
         yield from relative_error_lines(rmse, outcome.users, outcome.job.people)
     if (smoothed := outcome.smoothed_rmse) is not None:
-        yield "smoothed RMSE", f"{share(smoothed)}, by looking back at the end"
+        yield "smoothed RMSE", f"{share(smoothed)}, smoothed retrospectively at the end"
     if predicted is not None:
-        yield "predicted RMSE", f"{share(predicted)}, by dpstream plan"
+        yield "predicted RMSE", f"{share(predicted)}, predicted by 'dpstream plan'"
     held, claimed = outcome.covered
     if claimed:
         expected = expected_coverage(outcome.job, outcome.values)
-        yield "95 % intervals", f"{held} of {claimed} hold the truth; {expected}"
+        yield "95 % intervals", f"{held} of {claimed} contain the ground truth; {expected}"
         parts = coverage_over_time(outcome.covered_by_epoch())
         yield from coverage_lines(outcome.job, parts, outcome.values)
     yield "guarantee", guarantee
-    yield "truth", f"{NOT_PRIVATE}; taken from the input here, and sent nowhere"
+    yield "truth", f"{NOT_PRIVATE}; taken from the input on this machine, never sent"
 
 
 def next_steps(
@@ -231,7 +231,7 @@ def next_steps(
     own = "job.yaml" if example else shlex.quote(str(job_file))
     if example:
         yield (
-            "your own data, a CSV with the columns user, epoch, value",
+            "your own data, a CSV file with the columns user, epoch, value",
             [
                 f"cp {shlex.quote(str(job_file))} {own}",
                 f"{program} plan {own} --users 10000",

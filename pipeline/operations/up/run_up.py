@@ -168,7 +168,7 @@ class _Run:
         for notice in connection.notices:
             self._screen.say(notice)
         if not self._settings.agreed:
-            self._activity = "seeing what is deployed"
+            self._activity = "checking what is deployed"
             self._show()
             with Cluster(connection) as cluster:
                 check_losses(cluster, [each.job for each in self._given])

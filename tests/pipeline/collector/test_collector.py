@@ -114,7 +114,7 @@ async def test_the_life_of_a_collector(job: DeployedJob, key_file: Path) -> None
     assert [mark.epoch for mark in world.watermarks()] == [1, 2]
     last = json.loads(world.writer.of("phones.status")[-1])
     assert (last["stopped"], last["worker"]) == (True, IDENTITY.hex())
-    assert "epoch 1: over, 2 reports taken" in world.said.getvalue()
+    assert "epoch 1 is over: received 2 reports" in world.said.getvalue()
     client.writer.close()
 
 
@@ -164,7 +164,7 @@ async def test_no_reports_are_taken_into_a_topic_that_was_made_again(
     said = world.said.getvalue()
     assert "topic phones.reports was deleted and recreated" in said
     assert "dpstream undeploy phones --delete-topics" in said
-    assert "deployed anew" not in said
+    assert "undeployed or replaced" not in said
     for _ in range(2):
         assert (await client.report(body(deployed))).status == 503
         # Also after other job updates.
@@ -251,7 +251,7 @@ async def test_a_key_that_is_not_the_jobs_is_refused(job: DeployedJob, tmp_path:
     path.write_bytes(b"x" * 32)
     path.chmod(0o600)
     world.wanted(job)
-    assert "not the collector key that job phones was deployed with" in world.said.getvalue()
+    assert "not the collector key of job phones's deployment" in world.said.getvalue()
     assert not world.collector.served
     assert world.collector.service.withheld == {"phones"}
     await world.collector.start()

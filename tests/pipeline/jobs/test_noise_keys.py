@@ -117,9 +117,9 @@ def test_a_worker_without_the_key_refuses_to_start(
     NoiseKey.at(tmp_path / "other")
     other = dpstream("run", "shuffle", "noise", "--noise-key", tmp_path / "other")
     assert other.code == 2
-    assert "not the noise key that noise was deployed with" in other.errors
+    assert "not the noise key of noise's deployment" in other.errors
     for stage in ("aggregate", "publish"):
         assert dpstream("run", stage, "noise").code == 0
         misplaced = dpstream("run", stage, "noise", "--noise-key", tmp_path / "shared")
         assert misplaced.code == 2
-        assert "--noise-key is for run shuffle" in misplaced.errors
+        assert "--noise-key requires run shuffle" in misplaced.errors

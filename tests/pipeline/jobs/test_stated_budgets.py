@@ -124,12 +124,12 @@ def test_a_budget_is_set_in_words_after_a_yes(
     assert "set the budget of population students, for all jobs: epsilon 4 (job first" in (
         said.errors
     )
-    assert "nothing is set, and nothing is deployed" in said.errors
+    assert "nothing is changed or deployed" in said.errors
     assert len(cluster.records[JOBS_TOPIC, 0]) == before
     typing("y\ny\n")
     said = dpstream("deploy", second, "--set-budget", "students=9")
     assert said.code == 0
-    assert "population students would be charged again: epsilon 4, 8 in all" in said.errors
+    assert "population students would be charged again: epsilon 4, 8 in total" in said.errors
     assert (
         "as an operator set it with job second"
         in dpstream("deploy", job_file(tmp_path, "third"), "--dry-run").errors
@@ -148,7 +148,7 @@ def test_the_budget_of_a_running_job_is_raised_in_words_and_its_file_may_stay(
     assert dpstream("deploy", job_file(tmp_path, "second")).code == 1
     said = dpstream("deploy", larger, "--set-budget", "students=8", "--yes")
     assert said.code == 0, said.errors
-    assert "goes on as deployment" in said.output
+    assert "continues as deployment" in said.output
     assert "budget of population students, for all jobs: epsilon 4 (" in said.output
     again = dpstream("deploy", larger)
     assert "nothing to do" in again.output
@@ -158,11 +158,11 @@ def test_the_budget_of_a_running_job_is_raised_in_words_and_its_file_may_stay(
 @pytest.mark.parametrize(
     ("option", "code", "message"),
     [
-        ("teachers=9", 1, "--set-budget is about population teachers, and job second is about"),
+        ("teachers=9", 1, "--set-budget: got population teachers; job second belongs to"),
         ("students=3", 1, "may be charged epsilon 3 in all, as an operator set it"),
-        ("students", 2, "give POPULATION=EPSILON"),
-        ("students=inf", 2, "give POPULATION=EPSILON"),
-        ("students=9,1", 2, "give POPULATION=EPSILON"),
+        ("students", 2, "expected POPULATION=EPSILON"),
+        ("students=inf", 2, "expected POPULATION=EPSILON"),
+        ("students=9,1", 2, "expected POPULATION=EPSILON"),
     ],
 )
 def test_a_budget_that_cannot_be_set_is_refused_and_nothing_is_written(

@@ -176,10 +176,12 @@ def test_a_drain_ends_nothing_that_was_decided_otherwise_meanwhile(topics: Topic
     job = topics.world.job
     begin_drain(topics.cluster, job, NOW)
     set_phase(topics.cluster, job, Phase.RUNNING, NOW)
-    with pytest.raises(DeploymentError, match="all of it is published, but job drained is running"):
+    with pytest.raises(
+        DeploymentError, match="everything is published, but job drained is running"
+    ):
         end_drain(topics.cluster, job, NOW)
     assert read_jobs(topics.cluster).phase("drained") is Phase.RUNNING
     for record in (replaced(job), None):
         topics.append(JOBS_TOPIC, record, b"drained")
-        with pytest.raises(DeploymentError, match="undeployed or replaced while it was drained"):
+        with pytest.raises(DeploymentError, match="undeployed or replaced during the drain"):
             end_drain(topics.cluster, job, NOW)

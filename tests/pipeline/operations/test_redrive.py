@@ -98,7 +98,7 @@ def test_an_epoch_that_is_decided_takes_nothing_more(counted: Story) -> None:
     counted.settle()
     counted.register()
     done = counted.redrive()
-    assert done.kept == {"epoch is decided already": first}
+    assert done.kept == {"epoch is already finalized": first}
     assert sum(done.fed_back.values()) == second
     counted.settle()
     assert counted.world.manifests()[1].contributors == HALF
@@ -119,9 +119,9 @@ def test_letters_of_an_epoch_that_has_not_begun_are_left_until_it_has(
     )
     early = counted.redrive()
     assert early.fed_back == {}
-    assert list(early.kept) == ["epoch has not begun"]
+    assert list(early.kept) == ["epoch has not started"]
     clock["now"] += 3_600_000 - 60_000
-    assert sum(counted.redrive().fed_back.values()) == early.kept["epoch has not begun"]
+    assert sum(counted.redrive().fed_back.values()) == early.kept["epoch has not started"]
 
 
 def test_what_was_sent_to_another_partition_is_fed_into_its_own(counted: Story) -> None:
@@ -151,7 +151,7 @@ def foreign(story: Story) -> None:
 
 @pytest.mark.parametrize(
     ("spoil", "why"),
-    [(damage, "unreadable: no fix cures that"), (foreign, "deployment: no fix cures that")],
+    [(damage, "unreadable: cannot be fixed"), (foreign, "deployment: cannot be fixed")],
 )
 def test_what_no_fix_cures_is_left(
     counted: Story, spoil: Callable[[Story], None], why: str

@@ -20,7 +20,7 @@ from tests.support.late_registration import COUNTED, HALF, HIDDEN, Story
 from tests.support.sealing import all_keys, sealed_section
 
 KEYS = [[2], [3]]
-LACKING = "another shuffle instance lacks its part of it"
+LACKING = "another shuffler lacks its share of it"
 
 
 def told(text: str, *, sealed: bool) -> str:
@@ -104,7 +104,7 @@ def test_nothing_goes_to_the_first_instance_whose_other_part_is_not_there(story:
     assert not story.world.manifests()
     story.world.log.append(Append(Role.REPORTS_2, 1, missing))
     second = story.redrive()
-    assert second.kept.keys() == {"fed back before"}
+    assert second.kept.keys() == {"already requeued"}
     assert sum(second.fed_back.values()) == first.kept[LACKING]
     story.settle()
     whole(story, 1)
@@ -127,5 +127,5 @@ def test_what_was_refused_where_it_lies_is_no_part_of_anything(story: Story) -> 
     story.settle()
     assert ends in story.world.log.values(Role.REPORTS_2, 1)
     done = story.redrive()
-    assert done.kept.keys() == {LACKING, "punctuation: no fix cures that"}
+    assert done.kept.keys() == {LACKING, "punctuation: cannot be fixed"}
     assert done.fed_back == {}

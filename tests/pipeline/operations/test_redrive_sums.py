@@ -127,7 +127,7 @@ def test_a_sum_that_was_released_stays_the_same_word(story: Story, undisturbed: 
     integers = story.world.integers()
     story.register()
     done = story.redrive()
-    assert (done.fed_back, done.kept) == ({}, {"epoch is decided already": first})
+    assert (done.fed_back, done.kept) == ({}, {"epoch is already finalized": first})
     story.send(1)
     # A restarted stage has only the written records.
     story.world.kill("shuffle")
@@ -153,7 +153,7 @@ def test_a_withheld_epoch_is_never_released_whatever_is_fed_back(tmp_path: Path)
     story.settle(later=61.0)
     assert story.world.manifests()[1].fate is Fate.TOO_SMALL
     story.register()
-    assert story.redrive().kept == {"epoch is decided already": first}
+    assert story.redrive().kept == {"epoch is already finalized": first}
     for partition in range(2):
         for value in story.south.values(Role.REPORTS, partition):
             story.world.log.append(Append(Role.REPORTS, partition, value))

@@ -118,7 +118,7 @@ def test_a_failed_process_is_restarted_until_it_has_failed_too_often(
             processes.check()
             assert child.restart_at is None
         child.process.wait(PATIENCE)
-        with pytest.raises(ProcessError, match="shuffle has ended with exit code 1") as caught:
+        with pytest.raises(ProcessError, match="shuffle exited with exit code 1") as caught:
             processes.check()
     assert str(log) in str(caught.value)
     assert str(caught.value).count("the reason") == RESTARTS + 1
@@ -143,7 +143,7 @@ def test_a_process_may_end_if_it_has_an_end(tmp_path: Path) -> None:
         endless = processes.start("shuffle", script(""), tmp_path / "endless")
         check_until_ended(processes, endless)
         assert endless.state == "restarting"
-    assert told == ["shuffle has ended with exit code 0, starting it again in 0.5 s"]
+    assert told == ["shuffle exited with exit code 0; restarting in 0.5 s"]
 
 
 def test_a_command_runs_wherever_the_user_stands(

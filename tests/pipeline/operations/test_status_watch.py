@@ -43,7 +43,7 @@ def test_a_cluster_without_jobs_says_how_to_deploy_one(
     said = dpstream("status")
     assert (said.code, said.output) == (
         0,
-        "no job is deployed: dpstream deploy JOBFILE deploys one\n",
+        "no job is deployed. To deploy one: 'dpstream deploy JOBFILE'\n",
     )
     assert JOBS_TOPIC not in cluster.topics()
     assert dpstream("status", "--json").json == []
@@ -64,9 +64,12 @@ def test_a_job_that_nobody_here_can_read_needs_a_person(
     cluster.append(JOBS_TOPIC, b'{"version": 7}', key=b"future")
     said = dpstream("status")
     assert said.code == 1
-    assert "job future was deployed by another version of dpstream" in said.output
+    assert "job future was deployed by an incompatible version of dpstream" in said.output
     said = dpstream("status", "--json")
-    assert (said.code, "job future was deployed by another version" in said.errors) == (1, True)
+    assert (said.code, "job future was deployed by an incompatible version" in said.errors) == (
+        1,
+        True,
+    )
     assert [each["job"] for each in json.loads(said.output)] == ["small"]
 
 
@@ -130,15 +133,15 @@ def test_an_outage_leaves_the_picture_standing(capsys: pytest.CaptureFixture[str
     away = KafkaConnectionError("no broker listens")
     before, during, after = watched([status_of(["fire"]), away, status_of()], capsys)
     assert "problem: fire" in before
-    assert "looking on" not in before
+    assert "still trying" not in before
     assert "problem: fire" in during
     title, *_, last = during.splitlines()
     assert re.fullmatch(
-        r"Kafka does not answer since \d\d:\d\d:\d\d; below is how it was then", title
+        r"Kafka does not answer since \d\d:\d\d:\d\d; the last known status follows", title
     )
-    assert "no broker listens; looking on" in last
-    assert "all is well" in after
-    assert "looking on" not in after
+    assert "no broker listens; still trying" in last
+    assert "no problems" in after
+    assert "still trying" not in after
 
 
 def test_a_job_that_goes_while_it_is_watched_is_shown_as_it_was(
@@ -146,7 +149,7 @@ def test_a_job_that_goes_while_it_is_watched_is_shown_as_it_was(
 ) -> None:
     _, gone = watched([status_of(), DeploymentError("job small is not deployed")], capsys)
     assert gone.startswith("out of date since")
-    assert "job small is not deployed; looking on" in gone
+    assert "job small is not deployed; still trying" in gone
     with pytest.raises(DeploymentError):
         watched([DeploymentError("job small is not deployed")], capsys)
 

@@ -105,7 +105,7 @@ def test_who_is_starting_or_waiting_is_healthy_and_not_ready() -> None:
     assert liveness(later, 200.0, asking(GOOD, None)).line == "job b does not answer"
     waiting = replace(VIEW, workers=(VIEW.workers[0], Watched("b", None, since=50.0)))
     healthy = liveness(waiting, 100.5, asking(GOOD))
-    assert (healthy.good, healthy.line) == (True, "alive, workers: 1, 1 to be started again")
+    assert (healthy.good, healthy.line) == (True, "alive, workers: 1, 1 waiting for restart")
     assert readiness(VIEW, 100.5, asking(GOOD, None)).line == "job b does not answer"
     assert readiness(waiting, 100.5, asking(GOOD)).line == "job b is not running"
 

@@ -50,10 +50,10 @@ def test_what_every_job_takes_is_said_and_nothing_is_done(cluster: Cluster) -> N
         check_losses(cluster, [job, other, new])
     ended, charged = caught.value.losses
     assert ended == (
-        "deployment 01010101 of job small would end: nothing of it is published yet; "
-        "population small would be charged again: epsilon 2, 4 in all"
+        "deployment 01010101 of job small would end: it has published nothing yet; "
+        "population small would be charged again: epsilon 2, 4 in total"
     )
-    assert charged == "population small would be charged again: epsilon 2, 4 in all"
+    assert charged == "population small would be charged again: epsilon 2, 4 in total"
     assert read_jobs(cluster).jobs == {"small": first}
 
 
@@ -96,8 +96,14 @@ class Terminal(io.StringIO):
     ("stdin", "options", "code", "agreed", "said"),
     [
         (Terminal("y\n"), (), 0, [False, True], LOSSES),
-        (Terminal("n\n"), (), 1, [False], (*LOSSES, "nothing is deployed, and nobody is charged")),
-        (io.StringIO("y\n"), (), 2, [False], (*LOSSES, "no terminal to ask on: add --yes")),
+        (Terminal("n\n"), (), 1, [False], (*LOSSES, "nothing is deployed or charged")),
+        (
+            io.StringIO("y\n"),
+            (),
+            2,
+            [False],
+            (*LOSSES, "confirmation requires a terminal: add --yes"),
+        ),
         (io.StringIO(), ("--yes",), 0, [True], ()),
     ],
 )
