@@ -85,9 +85,8 @@ class AddedDevices:
         private_key = self._keys.find(lock.public_key)
         if private_key is None:
             raise WrongKeyError(
-                f"epoch {epoch} of job {self._job.name}: {self._party} draws the reports that it "
-                "adds with the private key of that epoch, which is not in "
-                f"{self._keys.source} any more"
+                f"epoch {epoch} of job {self._job.name}: {self._party} draws its added reports "
+                f"with the private key of that epoch, which is no longer in {self._keys.source}"
             )
         about = _PURPOSE + self._job.window_deployment + epoch.to_bytes(_EPOCH_BYTES, "big")
         return keyed_generator(hmac.digest(private_key.private_bytes_raw(), about, "sha256"))

@@ -106,7 +106,7 @@ def window_payload(job: DeployedJob, manifest: Manifest, sums: tuple[bytes, byte
         words = present.astype(job.word_form.dtype)[:, None]
         aggregator.add(job.epochs.local(manifest.epoch), words, table[present])
     except ValueError as error:
-        return spoiled_payload(f"what the shares add up to are no counts of this job: {error}")
+        return spoiled_payload(f"the sums of the shares are not valid counts of this job: {error}")
     return aggregator.to_bytes()
 
 
@@ -116,22 +116,22 @@ def _problem(
     """Return why two sums do not give the counts of a window, or None if they do."""
     if first.digest != second.digest:
         opened = " and ".join(
-            f"{name} could open {each.shares:,} shares and {each.closed:,} not"
+            f"{name} opened {each.shares:,} shares and failed to open {each.closed:,}"
             for name, each in zip(SHARERS, (first, second), strict=True)
         )
-        return f"the two parties did not open the same shares: {opened}"
+        return f"the two aggregators did not open the same shares: {opened}"
     if set(first.contributors) != {manifest.contributors}:
         return (
-            f"shares that opened are of {min(first.contributors):,} to "
-            f"{max(first.contributors):,} devices, the window is of {manifest.contributors:,}"
+            f"opened shares are from {min(first.contributors):,} to "
+            f"{max(first.contributors):,} devices, but the window has {manifest.contributors:,}"
         )
     if first.pieces is None or second.pieces is None:
-        return f"shares are of fewer than {job.shuffle.minimum:,} devices"
+        return f"shares are from fewer than {job.shuffle.minimum:,} devices"
     most = _most_alike(job, manifest)
     if most > MOST_ALIKE:
         return (
-            f"of so many devices up to {most:,} reports may say the same, and shares add up to "
-            f"{MOST_ALIKE:,} at most: divide the people among several jobs"
+            f"up to {most:,} reports of these devices may be equal, but shares support at most "
+            f"{MOST_ALIKE:,} equal reports: split the users among several jobs"
         )
     return None
 

@@ -73,13 +73,12 @@ def identity_refusal(job: DeployedJob, record: Addressed) -> Refusal | None:
     if record.deployment != job.deployment:
         return Refusal(
             Reason.DEPLOYMENT,
-            f"made for deployment {record.deployment.hex()}, this one is {job.deployment.hex()}",
+            f"deployment: got {record.deployment.hex()}; expected {job.deployment.hex()}",
         )
     if record.fingerprint != job.fingerprint:
         return Refusal(
             Reason.FINGERPRINT,
-            f"made for a job of fingerprint {record.fingerprint.hex()}, "
-            f"this one has {job.fingerprint.hex()}",
+            f"fingerprint: got {record.fingerprint.hex()}; expected {job.fingerprint.hex()}",
         )
     return None
 
@@ -95,7 +94,7 @@ def decode_raw(value: bytes) -> Batch | SealedBatch | Punctuation:
         return decode_sealed_batch(value)
     if kind is RecordType.PUNCTUATION:
         return decode_punctuation(value)
-    raise CodecError(f"a {kind.name.lower()} has no place in this topic")
+    raise CodecError(f"a {kind.name.lower()} does not belong in this topic")
 
 
 class WordCheck:
@@ -112,8 +111,8 @@ class WordCheck:
         """Describe a wrong dtype or width of reports, or return None if both are right."""
         if values.dtype != self._form.dtype or values.shape[1] != self._form.width:
             return (
-                f"reports of {values.shape[1]} x {values.dtype}, {self._job.protocol} has "
-                f"{self._form}"
+                f"reports: got {values.shape[1]} x {values.dtype}; {self._job.protocol} "
+                f"expects {self._form}"
             )
         return None
 
@@ -121,7 +120,10 @@ class WordCheck:
         """Describe the first invalid message in values (reports, width), or return None."""
         distinct = self._form.distinct
         if distinct is not None and values.size and int(values.max()) >= distinct:
-            return f"word {int(values.max())}, {self._job.protocol} has words below {distinct}"
+            return (
+                f"message: got {int(values.max())}; {self._job.protocol} expects less than "
+                f"{distinct}"
+            )
         try:
             self._check_words(self._job.epochs.local(epoch), values)
         except ValueError as error:
@@ -165,7 +167,7 @@ class Admission:
     def _wrongly_sealed(self, record: Batch | SealedBatch | Punctuation) -> Refusal | None:
         if isinstance(record, Batch | Punctuation):
             return None
-        return Refusal(Reason.SEALED, "sealed, and reports of this job are not")
+        return Refusal(Reason.SEALED, "sealed, but reports of this job are not")
 
     def _opened(self, record: Batch | SealedBatch) -> Batch | Refusal:
         assert isinstance(record, Batch)
@@ -179,8 +181,8 @@ class Admission:
         if self._job.shuffle.order == "random" and batch.words.messages > WRITTEN_OUT_MAX:
             return Refusal(
                 Reason.OVERSIZED,
-                f"stands for {batch.words.messages} messages; order: random writes every one of "
-                f"them, and takes at most {WRITTEN_OUT_MAX} from a record",
+                f"record: got {batch.words.messages} messages; with order: random, at most "
+                f"{WRITTEN_OUT_MAX} are allowed",
             )
         problem = self._words.word_problem(batch.epoch, values)
         return None if problem is None else Refusal(Reason.PROTOCOL, problem)

@@ -113,7 +113,9 @@ class Attempts(Generic[Content]):
         if attempt is None:
             attempt = Attempt(offset, now, self._begin(), chunk.total)
         if chunk.total != attempt.total:
-            raise ValueError(f"one of {chunk.total} chunks, the first was one of {attempt.total}")
+            raise ValueError(
+                f"one of {chunk.total} chunks, but the first was one of {attempt.total}"
+            )
         if chunk.index not in attempt.indices:
             self._add(attempt.content, chunk)
             attempt.indices.add(chunk.index)

@@ -48,7 +48,7 @@ class IncreasingBoxes:
         """Add a chunk; raises `ValueError` for another format, or if it does not fit the others."""
         rows = words.values
         if words.counts is not None or rows.dtype != form.dtype or rows.shape[1] != form.width:
-            raise ValueError(f"words of {rows.shape[1]} x {rows.dtype}, boxes here are {form}")
+            raise ValueError(f"messages: got {rows.shape[1]} x {rows.dtype}; expected {form}")
         if not len(rows):
             return
         first, last = rows[0].tolist(), rows[-1].tolist()
@@ -59,7 +59,7 @@ class IncreasingBoxes:
             and (before is None or before < first)
             and (after is None or last < after)
         ):
-            raise ValueError("boxes that do not increase: one may be there twice")
+            raise ValueError("ciphertexts do not increase strictly: one may be duplicated")
         self.ends[index] = first, last
 
 
@@ -117,9 +117,9 @@ class BoxOpener:
         private_key = self._keys.find(lock.public_key)
         if private_key is None:
             raise WrongKeyError(
-                f"epoch {epoch} of job {self._job.name} was sealed to key "
-                f"{key_id(lock.public_key).hex()} of {self._party}, which is not in "
-                f"{self._keys.source} any more: it cannot be read without that key"
+                f"epoch {epoch} of job {self._job.name} is sealed to key "
+                f"{key_id(lock.public_key).hex()} of {self._party}, which is no longer in "
+                f"{self._keys.source}: it cannot be read without that key"
             )
         return private_key, lock.context
 
@@ -180,8 +180,8 @@ def check_keys(job: DeployedJob, party: str, keys: KeyRing) -> None:
         ]
         raise WrongKeyError(
             f"job {job.name}: no private key in {keys.source} for {party}, whose public key is "
-            f"{', '.join(missing)}: dpstream keygen made it; copy it here, or give its folder by "
-            "--keys"
+            f"{', '.join(missing)}. 'dpstream keygen' created it: copy it here, or give its "
+            "folder with --keys"
         )
 
 

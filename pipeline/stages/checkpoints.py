@@ -85,14 +85,14 @@ class Checkpoint:
         try:
             body = json.loads(value)
             if body["checkpoint"] != _VERSION:
-                raise CodecError(f"checkpoint of version {body['checkpoint']!r}")
+                raise CodecError(f"unknown checkpoint version {body['checkpoint']!r}")
             numbers = [
                 body[name]
                 for name in ("epoch", "first_epoch", "manifest_offset", "partials_offset")
             ]
             whole = tuple(body["whole_manifests"])
             if not all(type(number) is int and number >= 0 for number in (*numbers, *whole)):
-                raise CodecError("a checkpoint with places that are none")
+                raise CodecError("checkpoint with invalid positions")
             epoch, first_epoch, manifest_offset, partials_offset = numbers
             return cls(
                 bytes.fromhex(body["deployment"]),
@@ -134,11 +134,13 @@ def resumed(job: DeployedJob, checkpoint: Checkpoint, published: EstimateRecord)
     """Restore a checkpoint; raises `ValueError` unless it gives the published estimate."""
     estimation = Estimation.resumed(job, checkpoint.epoch, checkpoint.state)
     if published.epoch != checkpoint.epoch:
-        raise ValueError(f"an estimate of epoch {published.epoch}, not of {checkpoint.epoch}")
+        raise ValueError(
+            f"got an estimate of epoch {published.epoch}; expected epoch {checkpoint.epoch}"
+        )
     if checkpoint.state:
         estimate = estimation.estimate()
         if estimate is None or published.estimate is None:
-            raise ValueError(f"nothing was estimated of epoch {checkpoint.epoch}")
+            raise ValueError(f"epoch {checkpoint.epoch} has no estimate")
         if estimate.to_json() != published.estimate.to_json():
-            raise ValueError(f"of epoch {checkpoint.epoch} another estimate was published")
+            raise ValueError(f"epoch {checkpoint.epoch}: the published estimate differs")
     return estimation

@@ -95,7 +95,7 @@ class ChunkStage(Generic[Content]):
         state.position = offset + 1
         chunk = read_chunk(self._job, partition, value)
         if isinstance(chunk, Chunk) and chunk.instance > self._instances:
-            detail = f"of shuffle instance {chunk.instance}, there are {self._instances}"
+            detail = f"shuffle instance: got {chunk.instance}; expected less than {self._instances}"
             chunk = Refusal(Reason.PROTOCOL, detail)
         if isinstance(chunk, Refusal):
             yield from self._refuse(state, offset, value, chunk)

@@ -64,7 +64,7 @@ class CompletePartials:
 
     def read_back(self) -> Steps[None]:
         """Read from further back than before, up to the current end."""
-        assert self._places is not None, "the end is read first"
+        assert self._places is not None, "the end must be read first"
         place = next(self._places, None)
         if place is not None:
             self._begin_at(place)

@@ -51,7 +51,7 @@ def decode_collected(value: bytes) -> LooseBatch | Watermark:
         return decode_loose_batch(value)
     if kind is RecordType.WATERMARK:
         return decode_watermark(value)
-    raise CodecError(f"a {kind.name.lower()} has no place in this topic")
+    raise CodecError(f"a {kind.name.lower()} does not belong in this topic")
 
 
 class DeviceAdmission:
@@ -79,9 +79,9 @@ class DeviceAdmission:
                 if not here
             ]
             raise WrongKeyError(
-                f"job {self._job.name}: no private key in {self._keys.source} that opens what "
-                f"devices report, whose public key is {', '.join(missing)}: dpstream keygen made "
-                "it; copy it here, or give its folder by --keys"
+                f"job {self._job.name}: no private key in {self._keys.source} opens device "
+                f"reports, whose public key is {', '.join(missing)}. 'dpstream keygen' created "
+                "it: copy it here, or give its folder with --keys"
             )
 
     def admit(self, partition: int, value: bytes) -> AdmittedReports | Watermark | Refusal:
@@ -109,12 +109,14 @@ class DeviceAdmission:
             names = [
                 "not sealed" if k is None else f"sealed to {k.hex()}" for k in (batch.key, wanted)
             ]
-            return Refusal(Reason.SEALED, f"{names[0]}, at epoch {batch.epoch} must be {names[1]}")
+            return Refusal(
+                Reason.SEALED, f"got {names[0]}; epoch {batch.epoch} requires {names[1]}"
+            )
         size = self._form.size + (0 if wanted is None else BOX_BYTES)
         if batch.contents.shape[1] != size:
             return Refusal(
                 Reason.PROTOCOL,
-                f"contents of {batch.contents.shape[1]} bytes, of this job they have {size}",
+                f"contents: got {batch.contents.shape[1]} bytes; expected {size}",
             )
         return batch
 
@@ -142,7 +144,7 @@ class DeviceAdmission:
         public_key = self._devices.key_at(batch.epoch)
         private_key = None if public_key is None else self._keys.find(public_key)
         if private_key is None:
-            return Refusal(Reason.SEALED, "sealed to a key that is not here any more")
+            return Refusal(Reason.SEALED, "sealed to a key that is no longer here")
         about = device_context(batch.deployment, batch.fingerprint, batch.epoch, b"")
         boxes = [box.tobytes() for box in batch.contents]
         contexts = [about + report.tobytes() for report in batch.reports]

@@ -218,8 +218,8 @@ class EpochLog:
         if estimate is not None:
             if manifest is None or manifest.epoch != wanted:
                 raise LostEpochError(
-                    f"epoch {wanted:,} of job {self._job.name} is published, but its manifest or "
-                    "partial is gone from the topics, which were to be kept for ever"
+                    f"epoch {wanted:,} of job {self._job.name} is published, but its manifest "
+                    "or partial is missing from topics that must keep all records"
                 )
             self._estimates.popleft()
         if manifest is None:

@@ -98,7 +98,7 @@ class EstimateRecord:
             body = _READER.decode(value.decode())
             if body["version"] != VERSION:
                 raise CodecError(
-                    f"estimate record of version {body['version']!r}, this software reads {VERSION}"
+                    f"estimate record: got version {body['version']!r}; expected {VERSION}"
                 )
             record = cls(
                 deployment=bytes.fromhex(body["deployment"]),
@@ -122,20 +122,20 @@ class EstimateRecord:
     def _check(self) -> None:
         """Raise `ValueError` for invalid content, which another program may have written."""
         if not 0 <= self.closed_at <= LAST_MOMENT:
-            raise ValueError("closed_at is no moment until the year 9999")
+            raise ValueError("closed_at: expected a time until the year 9999")
         if min(self.contributors, self.population) < 0:
-            raise ValueError("fewer than no devices")
+            raise ValueError("contributors and population must be at least 0")
         (self.reason or "").encode()
         for name in ("epsilon", "delta"):
             number = self.guarantee.get(name)
             if number is not None and not (type(number) in (int, float) and isfinite(number)):
-                raise ValueError(f"{name} is no number")
+                raise ValueError(f"{name} is not a number")
         changes = self.assumes_changes
         if changes is not None and not (type(changes) is int and 0 <= changes < 1 << 63):
-            raise ValueError("assumes_changes is no number of changes")
+            raise ValueError("assumes_changes is not a number of changes")
         unit = self.guarantee.get("unit")
         if unit is not None and not isinstance(unit, str):
-            raise ValueError("unit is no text")
+            raise ValueError("unit is not a text")
 
 
 _BY_KEY: Final = {

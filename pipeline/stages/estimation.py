@@ -106,18 +106,18 @@ class Estimation:
         estimation.received = True
         if not state:
             if not (job.protocol_entry.per_epoch or estimation.last_epoch == job.epochs.count):
-                raise ValueError(f"later epochs than {epoch} rest on those up to it")
+                raise ValueError(f"epochs after {epoch} depend on earlier ones")
             return estimation
         if not isinstance(estimation.aggregator, ResumableAggregator):
-            raise ValueError("the protocol has no such states")
+            raise ValueError("the protocol has no resumable states")
         try:
             for local, contributors, population in state["attendance"]:
                 if not 1 <= local <= estimation.last_epoch:
-                    raise ValueError(f"head counts of epoch {local} of the horizon")
+                    raise ValueError(f"participation of epoch {local} of the horizon")
                 estimation.attendance.set(local, contributors, population)
             estimation.aggregator.resume(state["counts"], estimation.attendance)
         except (KeyError, TypeError, AttributeError, OverflowError) as error:
-            raise ValueError(f"this is no state of an estimate: {error!r}") from None
+            raise ValueError(f"not a state of an estimate: {error!r}") from None
         return estimation
 
     def model(self) -> NDArray[np.float64]:

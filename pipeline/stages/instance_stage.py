@@ -217,19 +217,21 @@ class InstanceStage(RawStage[_InstancePartition, Window]):
     def _unexpected(self, record: Batch | Punctuation) -> Refusal | None:
         producer = self._roster.find(record.enrollment)
         if producer is None:
-            return Refusal(Reason.ENROLLMENT, "nobody registered (first) under this enrollment id")
+            return Refusal(
+                Reason.ENROLLMENT, "no producer is registered (first) under this enrollment id"
+            )
         if record.epoch < producer.first_epoch:
             return Refusal(
                 Reason.ENROLLMENT,
-                f"the producer is registered from epoch {producer.first_epoch} on, this is epoch "
-                f"{record.epoch}",
+                f"the producer is registered from epoch {producer.first_epoch}, but this is "
+                f"epoch {record.epoch}",
             )
         if not self._decisions.exists(record.epoch):
-            return Refusal(Reason.EPOCH, "this deployment begins with a later epoch")
+            return Refusal(Reason.EPOCH, "this deployment starts with a later epoch")
         if record.epoch > self._oldest_undecided + _EPOCHS_AHEAD:
             return Refusal(
                 Reason.EPOCH,
-                f"epoch {record.epoch} lies more than {_EPOCHS_AHEAD} epochs ahead of the oldest "
+                f"epoch {record.epoch} is more than {_EPOCHS_AHEAD} epochs ahead of the oldest "
                 f"open one, {self._oldest_undecided}",
             )
         return None

@@ -59,7 +59,7 @@ class OpenedLayers(WindowTransform[Opened]):
         inner = self._opener.open(chunk.epoch, chunk.words.values)
         content.words.add(Words(inner))
         self.counts["reports"] += len(inner)
-        self.counts["boxes that do not open"] += chunk.words.rows - len(inner)
+        self.counts["ciphertexts that do not open"] += chunk.words.rows - len(inner)
 
     def end(self, content: Opened) -> None:
         content.words.close()

@@ -87,12 +87,14 @@ class ProducerSource(WindowSource[Window, Batch | Punctuation]):
     def refusal(self, record: Batch | Punctuation) -> Refusal | None:
         producer = self._roster.find(record.enrollment)
         if producer is None:
-            return Refusal(Reason.ENROLLMENT, "nobody registered (first) under this enrollment id")
+            return Refusal(
+                Reason.ENROLLMENT, "no producer is registered (first) under this enrollment id"
+            )
         if not producer.reports_at(record.epoch):
             return Refusal(
                 Reason.ENROLLMENT,
                 f"the producer is registered from epoch {producer.first_epoch} to "
-                f"{producer.last_epoch or 'the end'}, this is epoch {record.epoch}",
+                f"{producer.last_epoch or 'the end'}, but this is epoch {record.epoch}",
             )
         return None
 

@@ -28,7 +28,7 @@ class SealedAdmission(Admission):
         if not self._job.seals_batches:
             return super()._wrongly_sealed(record)
         if isinstance(record, Batch):
-            return Refusal(Reason.SEALED, "not sealed, as all reports of this job must be")
+            return Refusal(Reason.SEALED, "not sealed, but all reports of this job must be")
         return None
 
     def _opened(self, sealed: Batch | SealedBatch) -> Batch | Refusal:
@@ -38,13 +38,13 @@ class SealedAdmission(Admission):
         if sealed.key != key_id(lock.public_key):
             return Refusal(
                 Reason.SEALED,
-                f"sealed to key {sealed.key.hex()}, at epoch {sealed.epoch} it is the turn of "
+                f"sealed to key {sealed.key.hex()}; epoch {sealed.epoch} requires key "
                 f"{key_id(lock.public_key).hex()}",
             )
         private_key = self._keys.find(lock.public_key)
         if private_key is None:
             return Refusal(
-                Reason.SEALED, f"sealed to key {sealed.key.hex()}, which is not here any more"
+                Reason.SEALED, f"sealed to key {sealed.key.hex()}, which is no longer here"
             )
         try:
             return open_batch(sealed, private_key, lock.context)

@@ -287,7 +287,7 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
             return refusal
         oldest = self._decision.oldest_undecided
         if record.epoch < oldest:
-            return Refusal(Reason.EPOCH, f"this deployment begins with a later epoch, {oldest}")
+            return Refusal(Reason.EPOCH, f"this deployment starts with a later epoch, {oldest}")
         problem = self._timeline.early(record.epoch, written) or self._decision.too_far_ahead(
             record.epoch
         )

@@ -73,14 +73,13 @@ class StageNoise:
             return
         if key is None:
             raise WrongKeyError(
-                f"the shuffle stage of {job.name} draws noise, and needs the noise key that the "
-                "job was deployed with"
+                f"the shuffler of {job.name} adds noise and needs the noise key of the deployment"
             )
         if key.digest != job.noise_key:
             wanted = "nothing" if job.noise_key is None else job.noise_key.hex()[:8]
             raise WrongKeyError(
-                f"this is not the noise key that {job.name} was deployed with: its SHA-256 begins "
-                f"with {key.digest.hex()[:8]}, that of the job's key with {wanted}"
+                f"this is not the noise key of {job.name}'s deployment: its SHA-256 starts "
+                f"with {key.digest.hex()[:8]}; expected {wanted}"
             )
 
     def dummies(self, epoch: int) -> Words | None:

@@ -69,7 +69,7 @@ class WindowDecision(ABC, Generic[WindowT]):
         if epoch <= oldest + EPOCHS_AHEAD:
             return None
         return (
-            f"epoch {epoch} lies more than {EPOCHS_AHEAD} epochs ahead of the oldest open one, "
+            f"epoch {epoch} is more than {EPOCHS_AHEAD} epochs ahead of the oldest open one, "
             f"{oldest}"
         )
 

@@ -166,7 +166,7 @@ def next_state(state: State, event: Event) -> tuple[State, Reaction]:
     try:
         return TRANSITIONS[state][event]
     except KeyError:
-        raise ValueError(f"{event.name} cannot happen to a window that is {state.name}") from None
+        raise ValueError(f"{event.name} cannot occur in a window that is {state.name}") from None
 
 
 def after_decision(fate: Fate) -> Reaction:

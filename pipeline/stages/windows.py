@@ -229,8 +229,8 @@ class Window(OpenWindow):
     def _punctuate(self, punctuation: Punctuation) -> bool:
         if punctuation.population > U4_MAX:
             raise PunctuationError(
-                f"epoch {self.epoch}: {punctuation.population} devices enrolled with one producer, "
-                f"at most {U4_MAX} can be"
+                f"epoch {self.epoch}: got {punctuation.population} devices enrolled with one "
+                f"producer; expected at most {U4_MAX}"
             )
         contribution = self._contribution(punctuation.enrollment)
         before = contribution.said_before(punctuation.drawing)
@@ -243,8 +243,8 @@ class Window(OpenWindow):
         drawing = self._drawing(contribution, punctuation.drawing)
         if len(drawing.batches) > punctuation.batches:
             raise PunctuationError(
-                f"epoch {self.epoch}: the producer announces {punctuation.batches} batches "
-                f"and has sent {len(drawing.batches)}"
+                f"epoch {self.epoch}: the producer announces {punctuation.batches} batches but "
+                f"sent {len(drawing.batches)}"
             )
         said = contribution.contributors
         drawing.punctuation = punctuation

@@ -52,7 +52,7 @@ def test_words_are_below_the_number_of_different_ones(
     for word in (CELLS, 2**16 - 1):
         refusal = admitted(job, encoded(np.array([[0], [word]], "<u2")))
         assert refusal == Refusal(
-            Reason.PROTOCOL, f"word {word}, noisy_cells has words below {CELLS}"
+            Reason.PROTOCOL, f"message: got {word}; noisy_cells expects less than {CELLS}"
         )
 
 
@@ -63,7 +63,7 @@ def test_words_of_another_form_are_refused(
     refusal = admitted(job, Words(values))
     assert isinstance(refusal, Refusal)
     assert refusal.reason is Reason.PROTOCOL
-    assert refusal.detail.endswith("noisy_cells has 1 x uint16")
+    assert refusal.detail.endswith("noisy_cells expects 1 x uint16")
 
 
 def test_a_record_stands_for_no_more_messages_than_a_random_order_writes_out() -> None:
@@ -78,4 +78,4 @@ def test_a_record_stands_for_no_more_messages_than_a_random_order_writes_out() -
         else:
             assert isinstance(found, Refusal)
             assert found.reason is Reason.OVERSIZED
-            assert "stands for 16777217 messages" in found.detail
+            assert "got 16777217 messages" in found.detail

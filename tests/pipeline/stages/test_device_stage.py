@@ -405,7 +405,7 @@ def test_sealed_reports_open_at_the_stage_with_the_key_of_their_turn() -> None:
         each.settle()
     assert world.integers() == reference.integers()
     assert len(world.integers()) == 3
-    with pytest.raises(WrongKeyError, match="no private key in nowhere that opens what devices"):
+    with pytest.raises(WrongKeyError, match="no private key in nowhere opens device reports"):
         DeviceWorld(SEALED_JOB).stage("shuffle")
 
 

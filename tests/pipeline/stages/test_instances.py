@@ -295,7 +295,7 @@ def test_an_instance_refuses_only_what_the_first_one_refuses_however_far_it_has_
     (letter,) = worker.driver.pending
     refused = DeadLetter.from_record(letter.value, letter.headers)
     assert refused.reason is Reason.EPOCH
-    assert refused.detail.startswith(f"epoch {last + 2} lies more than")
+    assert refused.detail.startswith(f"epoch {last + 2} is more than")
     world.shut()
 
 

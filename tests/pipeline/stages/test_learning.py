@@ -220,7 +220,7 @@ def test_a_producer_stays_in_its_group(folder: Path) -> None:
     job, log = deployed(groups=3), MemoryLog()
     with opened(job, log, folder / "state", group=1) as producer:
         producer.enroll(list(some(5)))
-    with pytest.raises(ProducerError, match="has begun in another group than 2, and stays in it"):
+    with pytest.raises(ProducerError, match="started in another group than 2 and cannot change it"):
         opened(job, log, folder / "state", group=2)
     with opened(job, log, folder / "state") as producer:
         producer.report(1, some(5))
@@ -236,7 +236,7 @@ def test_examples_that_are_none_are_refused() -> None:
             ("1 0", "1 features, must be 2"),
             ("1 0 8", "does not lie between"),
             ("1 0 nan", "does not lie between"),
-            ([1, 0], "2 numbers, must be 3"),
+            ([1, 0], "got 2 numbers; expected 3"),
         ):
             with pytest.raises(ProducerError, match=message):
                 producer.report(1, {"a": value})

@@ -494,7 +494,9 @@ def test_nothing_comes_after_the_last_horizon() -> None:
     with open_producer(counted, None, MemoryLog()) as producer:
         producer.enroll(["a"])
         producer.close(2 * HORIZON)
-        with pytest.raises(ProducerError, match="epoch 9 lies after the last epoch of job renewal"):
+        with pytest.raises(
+            ProducerError, match="epoch 9 is out of range: the last epoch of job renewal"
+        ):
             producer.close(2 * HORIZON + 1)
     late = encode_punctuation(
         Punctuation(counted.fingerprint, counted.deployment, bytes(16), 9, 0, 0, 0, bytes(8))

@@ -189,7 +189,7 @@ def test_a_box_that_was_copied_counts_once(
     (letter,) = worker.driver.pending
     refused = DeadLetter.from_record(letter.value, letter.headers)
     assert refused.reason is Reason.PROTOCOL
-    assert "one may be there twice" in refused.detail
+    assert "one may be duplicated" in refused.detail
     world.kill(reader)
     world.settle()
     assert world.published()[1].headline is not None
@@ -271,7 +271,7 @@ def test_a_stage_passes_a_window_on_once_however_often_it_is_written(folder: Pat
     assert len(world.log.values(Role.SHUFFLED, 1)) == 1
     counts = world.worker("shuffle-2").stage.heartbeat()["counts"]
     reports = decode_chunk(value).words.rows
-    assert counts == {"windows": 1, "reports": reports, "boxes that do not open": 0}
+    assert counts == {"windows": 1, "reports": reports, "ciphertexts that do not open": 0}
     world.shut()
 
 
@@ -313,7 +313,7 @@ def test_batches_to_another_key_or_not_sealed_become_dead_letters(folder: Path) 
     refused = producer_admission(forged, all_keys(IN_SERIES)).admit(1, batch)
     assert isinstance(refused, Refusal)
     assert refused.reason is Reason.SEALED
-    assert "it is the turn of" in refused.detail
+    assert "requires key" in refused.detail
 
     unsealed = deployed().model_copy(update={"sealed": None})
     open_world = begun(unsealed, folder / "open", KeyRing({}))
@@ -322,7 +322,7 @@ def test_batches_to_another_key_or_not_sealed_become_dead_letters(folder: Path) 
     open_world.shut()
     refused = producer_admission(job, all_keys(IN_SERIES)).admit(1, batch)
     assert isinstance(refused, Refusal)
-    assert refused.detail == "not sealed, as all reports of this job must be"
+    assert refused.detail == "not sealed, but all reports of this job must be"
 
 
 @pytest.mark.parametrize("stage", ["shuffle", "shuffle-2", "aggregate"])
@@ -330,7 +330,7 @@ def test_a_stage_without_its_key_does_not_begin(folder: Path, stage: str) -> Non
     own = {"shuffle": 2, "shuffle-2": 3, "aggregate": 1}[stage]
     others = ring({1, 2, 3} - {own})
     world = begun(deployed(IN_SERIES[:2]), folder, others)
-    with pytest.raises(WrongKeyError, match="dpstream keygen made it; copy it here"):
+    with pytest.raises(WrongKeyError, match="'dpstream keygen' created it: copy it here"):
         world.stage(stage)
     world.keys = ring([own])
     assert world.stage(stage)

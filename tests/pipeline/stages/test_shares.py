@@ -233,7 +233,7 @@ def test_each_party_opens_its_own_shares_and_no_others(folder: Path) -> None:
         swapped = deployed(sealed={"shares": [public_key(n) for n in reversed(KEYS)]})
         other = job.model_copy(update={"sealed": swapped.sealed})
         assert not opened(other, rows, party, ring(KEYS))
-        with pytest.raises(WrongKeyError, match="dpstream keygen made it"):
+        with pytest.raises(WrongKeyError, match="'dpstream keygen' created it"):
             opened(job, rows, party, ring([KEYS[1 - party]]))
         assert not BoxOpener(job, PARTIES[party], ring(KEYS)).open_all(
             1, boxes_of(rows, 1 - party)
@@ -244,7 +244,7 @@ def test_each_party_opens_its_own_shares_and_no_others(folder: Path) -> None:
 def test_a_party_without_its_key_does_not_begin(folder: Path, stage: str) -> None:
     own = KEYS[PARTIES.index(stage)]
     world = begun(deployed(), folder, keys=ring(set(KEYS) - {own}))
-    with pytest.raises(WrongKeyError, match="dpstream keygen made it; copy it here"):
+    with pytest.raises(WrongKeyError, match="'dpstream keygen' created it: copy it here"):
         world.stage(stage)
     world.keys = ring([own])
     assert world.stage(stage)
@@ -282,16 +282,16 @@ def broken(*parties: int) -> Rows:
     [
         (
             broken(0),
-            "the two parties did not open the same shares: aggregate-a could open 3 shares and 1 "
-            "not and aggregate-b could open 4 shares and 0 not",
+            "the two aggregators did not open the same shares: aggregate-a opened 3 shares and "
+            "failed to open 1 and aggregate-b opened 4 shares and failed to open 0",
         ),
         (
             broken(1),
-            "the two parties did not open the same shares: aggregate-a could open 4 shares and 0 "
-            "not and aggregate-b could open 3 shares and 1 not",
+            "the two aggregators did not open the same shares: aggregate-a opened 4 shares and "
+            "failed to open 0 and aggregate-b opened 3 shares and failed to open 1",
         ),
-        (broken(0, 1), "shares that opened are of 6 to 12 devices, the window is of 12"),
-        (lambda rows: rows[:1], "shares that opened are of 6 to 12 devices, the window is of 12"),
+        (broken(0, 1), "opened shares are from 6 to 12 devices, but the window has 12"),
+        (lambda rows: rows[:1], "opened shares are from 6 to 12 devices, but the window has 12"),
     ],
     ids=["no seed", "no difference", "neither", "a piece is missing"],
 )
@@ -328,8 +328,8 @@ def test_a_sum_that_may_have_wrapped_around_is_not_published(
     monkeypatch.setattr("dpstream.pipeline.stages.added_shares.MOST_ALIKE", CELLS - 1)
     world = run(begun(deployed(), folder / "too many"))
     reason = (
-        f"of so many devices up to {CELLS} reports may say the same, and shares add up to "
-        f"{CELLS - 1} at most: divide the people among several jobs"
+        f"up to {CELLS} reports of these devices may be equal, but shares support at most "
+        f"{CELLS - 1} equal reports: split the users among several jobs"
     )
     assert [each.reason for each in world.published().values()] == [reason] * EPOCHS
     assert {each.fate for each in world.published().values()} == {Fate.SPOILED}
@@ -449,7 +449,9 @@ def test_counts_that_the_protocol_does_not_have_spoil_a_window(
         for record in world.published().values():
             assert record.fate is Fate.SPOILED
             assert record.reason is not None
-            assert record.reason.startswith("what the shares add up to are no counts of this job")
+            assert record.reason.startswith(
+                "the sums of the shares are not valid counts of this job"
+            )
 
 
 @pytest.mark.usefixtures("few_cells")
@@ -484,7 +486,7 @@ def test_a_stage_that_passes_on_too_few_shares_learns_no_sum(folder: Path) -> No
         next(decode_partial(value).payload for value in world.log.values(role)) for role in SUMS
     )
     reason = spoiled_reason(window_payload(job, manifest, (first, second)))
-    assert reason == "shares are of fewer than 10 devices"
+    assert reason == "shares are from fewer than 10 devices"
     world.shut()
 
 

@@ -187,7 +187,7 @@ def test_what_is_sent_again_after_a_release_is_not_added(folder: Path) -> None:
 def test_a_stage_without_the_key_does_not_start_rather_than_release_words() -> None:
     job = deployed()
     for key in (None, NoiseKey(bytes(32))):
-        with pytest.raises(WrongKeyError, match="noise key that"):
+        with pytest.raises(WrongKeyError, match="noise key of"):
             StageNoise(job, key)
 
 

@@ -61,5 +61,5 @@ def test_words_are_written_of_released_windows_alone() -> None:
 
 
 def test_what_cannot_happen_is_refused() -> None:
-    with pytest.raises(ValueError, match="GRACE_OVER cannot happen to a window that is COLLECTING"):
+    with pytest.raises(ValueError, match="GRACE_OVER cannot occur in a window that is COLLECTING"):
         next_state(State.COLLECTING, Event.GRACE_OVER)

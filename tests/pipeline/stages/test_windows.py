@@ -95,7 +95,7 @@ def test_more_batches_than_announced_are_refused() -> None:
     one.add(batch(OTHER, 1, 1))
     # The number of another drawing is irrelevant.
     one.add(punctuation(ONE, 1, 5))
-    with pytest.raises(PunctuationError, match="announces 1 batches and has sent 2"):
+    with pytest.raises(PunctuationError, match="announces 1 batches but sent 2"):
         one.add(punctuation(OTHER, 1, 5))
 
 
@@ -111,7 +111,7 @@ def test_a_chunk_that_contradicts_the_first_one_is_refused_and_changes_nothing()
     attempts = Attempts(lambda: added, lambda content, each: content.append(each.index))
     assert attempts.take_in(5, chunk(0, 3)) is None
     for total in (1, 2, 4):
-        with pytest.raises(ValueError, match=f"one of {total} chunks, the first was one of 3"):
+        with pytest.raises(ValueError, match=f"one of {total} chunks, but the first was one of 3"):
             attempts.take_in(6, chunk(0 if total == 1 else 1, total))
     assert added == [0]
     assert attempts.take_in(7, chunk(1, 3)) is None
