@@ -29,7 +29,7 @@ from dpstream.pipeline.conformance.cases import (
 )
 from dpstream.pipeline.conformance.checks import spread, window_seen
 
-ATTACK = "draws against the law"
+ATTACK = "draws compared with the mechanism"
 # Devices run one by one if devices are also run together.
 _ALONE = 200
 
@@ -92,8 +92,8 @@ def _compared(case: Case, stream: Stream, seen: Counter[View], false_alarm: floa
     for view, times in seen.items():
         if view not in law:
             return (
-                f"sends {reports_in_words(view)} for {values_in_words(stream)}, {times} times of "
-                f"{windows:,}: by its law it never does"
+                f"sends {reports_in_words(view)} for {values_in_words(stream)}, {times} of "
+                f"{windows:,} times; its mechanism never does"
             )
     views = list(law)
     shares = np.array([float(law[view]) for view in views])
@@ -148,8 +148,8 @@ def _unlikely(
 
 def _told(sent: str, stream: Stream, times: int, windows: int, share: float) -> str:
     return (
-        f"sends {sent} for {values_in_words(stream)} {times:,} times of {windows:,}, by its law "
-        f"{share * windows:,.1f}"
+        f"sends {sent} for {values_in_words(stream)} {times:,} of {windows:,} times; its "
+        f"mechanism, {share * windows:,.1f} times"
     )
 
 
@@ -171,8 +171,8 @@ def _together(
                 most[report] = max(most[report], times)
         if unlawful := sent.keys() - means.keys():
             return (
-                f"sends {unlawful.pop()} at epoch {epoch} for {values_in_words(stream)}: never by "
-                "its law"
+                f"sends {unlawful.pop()} at epoch {epoch} for {values_in_words(stream)}; its "
+                "mechanism never does"
             )
         bound = math.log(2 * max(1, len(means)) * case.last_epoch / false_alarm)
         for report, mean in means.items():
@@ -181,7 +181,7 @@ def _together(
             if off**2 > 2 * bound * (variance + most[report] * off / 3) and off > 1e-6:
                 return (
                     f"sends {report} at epoch {epoch} {sent.get(report, 0):,} times for "
-                    f"{devices:,} devices with {values_in_words(stream)}, by its law "
-                    f"{devices * mean:,.0f}"
+                    f"{devices:,} devices with {values_in_words(stream)}; its mechanism, "
+                    f"{devices * mean:,.0f} times"
                 )
     return ""

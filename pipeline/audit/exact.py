@@ -92,9 +92,10 @@ def _ratio(one: NDArray[np.float64], other: NDArray[np.float64], delta: float) -
 
 
 def _reason(guarantee: Guarantee, observed: float, one: Stream, other: Stream) -> str:
-    lost = "without any doubt" if math.isinf(observed) else f"by epsilon {observed:.4g}"
+    lost = "with certainty" if math.isinf(observed) else f"by epsilon {observed:.4g}"
     also = f" with delta {guarantee.delta:g}" if guarantee.delta else ""
     return (
-        f"claims epsilon {guarantee.epsilon:.6g}{also}, and the values "
-        f"{', '.join(map(str, one))} can be told from {', '.join(map(str, other))} {lost}{also}"
+        f"claims epsilon {guarantee.epsilon:.6g}{also}, but the values "
+        f"{', '.join(map(str, one))} can be distinguished from {', '.join(map(str, other))} "
+        f"{lost}{also}"
     )

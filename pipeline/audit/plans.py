@@ -35,7 +35,7 @@ from dpstream.pipeline.jobs.job_files import Job, make_job, validate
 from dpstream.pipeline.protocols.protocol import Example
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 
-ATTACK: Final = "deployed law"
+ATTACK: Final = "deployed mechanism"
 _OFF: Final = 1 + 1e-9
 """Tolerated ratio of losses computed on two machines, whose logarithms may differ."""
 
@@ -45,16 +45,17 @@ def attack_law(deployed: DeployedJob, calibrated: DeployedJob) -> Iterator[Findi
     runs, promised = deployed.guarantee, calibrated.guarantee
     reason = ""
     if (runs.unit, runs.neighbors) != (promised.unit, promised.neighbors):
-        reason = f"its law is about another unit or other neighbors than {promised.neighbors}"
+        reason = f"its mechanism has another unit or other neighbors than {promised.neighbors}"
     elif runs.epsilon > promised.epsilon * _OFF or runs.delta > promised.delta * _OFF:
         reason = (
             f"its constants lose epsilon {runs.epsilon:.9g}, delta {runs.delta:.9g}; its "
-            f"parameters promise {promised.epsilon:.9g} and {promised.delta:.9g}"
+            f"parameters guarantee {promised.epsilon:.9g} and {promised.delta:.9g}"
         )
     yield Finding(
         deployed.name,
         ATTACK,
-        f"constants of deployment {deployed.deployment.hex()[:8]} beside the job's parameters",
+        f"constants of deployment {deployed.deployment.hex()[:8]} compared with the job's "
+        "parameters",
         AuditOutcome.CONVICTED if reason else AuditOutcome.EXACT,
         claimed=promised.epsilon,
         delta=promised.delta,
@@ -66,7 +67,7 @@ def attack_law(deployed: DeployedJob, calibrated: DeployedJob) -> Iterator[Findi
         yield Finding(
             deployed.name,
             ATTACK,
-            "devices are told the law that runs, by who deployed it",
+            "devices get the deployed mechanism, signed by the operator",
             AuditOutcome.CONVICTED if reason else AuditOutcome.CONSISTENT,
             reason=reason,
         )
@@ -76,9 +77,9 @@ def _told(deployed: DeployedJob) -> str:
     told = deployed.signed_description
     assert told is not None
     if not is_signed(told):
-        return "what devices are told is not signed by the key that it names"
+        return "the job description for devices is not signed by the key that it names"
     if json.loads(told.statement)["law"] != deployed.constants:
-        return "devices are told other constants than stages work with"
+        return "devices get other constants than stages use"
     return ""
 
 
@@ -244,7 +245,10 @@ def attacks_on_deployed(deployed: DeployedJob, effort: Effort) -> list[Attack]:
     job = make_job(deployed.to_json())
     calibrated = _opened(job)
     law = Attack(
-        deployed.name, "deployed law", 0, lambda coins, share: attack_law(deployed, calibrated)
+        deployed.name,
+        "deployed mechanism",
+        0,
+        lambda coins, share: attack_law(deployed, calibrated),
     )
     return [law, *_attacks_on_job(job, with_constants_of(deployed, calibrated), effort)]
 
@@ -286,7 +290,7 @@ def _draws(case: Case, effort: Effort) -> Iterator[Attack]:
         )
 
     if case.protocol.stage_sum(case.law) is None:
-        yield Attack(str(case), "draws against the law", 1, compared)
+        yield Attack(str(case), "draws compared with the mechanism", 1, compared)
 
 
 def _samples_of(case: Case, effort: Effort) -> Iterator[Attack]:

@@ -123,7 +123,7 @@ class Sample:
             yield Finding(
                 self.subject,
                 attack,
-                f"{seen}: {trials:,} trials of two neighbors{self._power(false_alarm)}",
+                f"{seen}: {trials:,} trials with two neighbors{self._power(false_alarm)}",
                 AuditOutcome.CONVICTED if convicted else AuditOutcome.CONSISTENT,
                 claimed=self.guarantee.epsilon,
                 delta=self.guarantee.delta,
@@ -180,15 +180,18 @@ class Sample:
                 POWER,
             )
             if share is not None:
-                seen = f"a loss {factor:g} times as large where {100 * share:.2g} % tell of it"
-                return f", which would show {seen}"
-        return ", too few for a small loss"
+                seen = (
+                    f"a loss {factor:g} times as large, if {100 * share:.2g} % of guesses reveal it"
+                )
+                return f"; enough to detect {seen}"
+        return ", too few to detect a small loss"
 
     def _reason(self, observed: float, one: Stream, other: Stream) -> str:
         also = f" with delta {self.guarantee.delta:g}" if self.guarantee.delta else ""
         return (
-            f"claims epsilon {self.guarantee.epsilon:.6g}{also}, and the values {_shown(one)} can "
-            f"be told from {_shown(other)} by at least epsilon {observed:.4g}{also}"
+            f"claims epsilon {self.guarantee.epsilon:.6g}{also}, but the values {_shown(one)} "
+            f"can be distinguished from {_shown(other)} by at least epsilon "
+            f"{observed:.4g}{also}"
         )
 
 

@@ -102,7 +102,7 @@ class BadRows:
     def __str__(self) -> str:
         lines = [f"{self.name}:{self.place}{row.line}: {row.reason}" for row in self.first]
         if self.total > len(self.first):
-            lines.append(f"... and {self.total - len(self.first):,} more; in all:")
+            lines.append(f"... and {self.total - len(self.first):,} more; by reason:")
             lines += [
                 f"{counted(reason.count)}: {reason.kind} "
                 f"(the first: {self.place or 'line '}{reason.first.line}: {reason.first.reason})"
@@ -115,7 +115,7 @@ class BadRowsError(InputError):
     """Bad rows where none are allowed; the message mentions skipping only if it is possible."""
 
     def __init__(self, bad_rows: BadRows, *, skippable: bool = True) -> None:
-        otherwise = ", or go on without them by --skip-bad-rows" if skippable else ""
+        otherwise = " or skip them with --skip-bad-rows" if skippable else ""
         super().__init__(
             f"{bad_rows.name}: {counted(bad_rows.total, 'bad row')}; "
             f"correct them{otherwise}\n{bad_rows}"

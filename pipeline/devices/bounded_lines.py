@@ -63,7 +63,7 @@ class BoundedLines:
             length += len(piece)
             if length > LINE_CAP:
                 raise EndlessLineError(
-                    f"a line of more than {LINE_CAP:,} characters: this is no log"
+                    f"a line of more than {LINE_CAP:,} characters; expected a log"
                 )
             try:
                 piece = self._next()

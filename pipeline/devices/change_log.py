@@ -133,7 +133,7 @@ def load_change_log(
     read = read_table(path, reader, last_epoch, to_last_row=to_last_row, users=users)
     table, notices = read.table, list(read.notices)
     if before := int(np.count_nonzero(table.epochs < 1)):
-        notices.append(f"{counted(before)} before epoch 1: the value to begin with")
+        notices.append(f"{counted(before)} before epoch 1: used as initial values")
     bad_rows = read.bad_rows
     if form.duplicates in (None, "refuse"):
         table = table.where(np.lexsort((table.positions, table.users)))
@@ -142,8 +142,8 @@ def load_change_log(
         table, others = _one_of_each(table, form.duplicates)
         if others:
             notices.append(
-                f"{counted(others)} with another value of the same user and {read.placing}: the "
-                f"{form.duplicates} counts"
+                f"{counted(others)} with another value of the same user and {read.placing}: "
+                f"the {form.duplicates} counts"
             )
     notices += read.check(bad_rows, skip=skip_bad_rows)
     table = _changes(table, domain.initial)
@@ -174,9 +174,8 @@ def _without_contradictions(table: Table, read: InputTable) -> tuple[Table, BadR
     rows = [
         BadRow(
             int(table.lines[index]),
-            f"contradicts line {table.lines[first[index]]}: "
-            f"another value of user {shown(read.users[table.users[index]])} "
-            f"for the same {read.placing}",
+            f"contradicts line {table.lines[first[index]]}: another value of user "
+            f"{shown(read.users[table.users[index]])} for the same {read.placing}",
         )
         for index in told.tolist()
     ]

@@ -78,8 +78,8 @@ class Columns:
         if "\0" in "".join(names) or not is_text("".join(names)):
             read_as = form.encoding or "UTF-8"
             raise InputError(
-                f"{name}: {where} is not {read_as} text; it must name {HEADER_NEEDS}; if it is in "
-                "another encoding, say so: --encoding cp1252, or utf-16-le"
+                f"{name}: {where} is not {read_as} text; expected {HEADER_NEEDS}. For another "
+                "encoding, give --encoding cp1252, or utf-16-le"
             )
         called = {
             column: form.columns.name_of(column).strip().casefold()
@@ -99,21 +99,21 @@ class Columns:
             raise InputError(no_such_columns(name, header, missing, form, where))
         if len(placings) > 1:
             raise InputError(
-                f"{name}: the header names both epoch and time; rename the one not to go by"
+                f"{name}: the header has both epoch and time; rename the one to ignore"
             )
         (placing,) = placings
         crowd = None if crowd is None else crowd.strip().casefold()
         if crowd is not None and crowd not in names:
             raise InputError(
-                f"{name}: {where} must name the column {crowd}, by which the job has "
-                f"crowds; it is {shown(form.separator.join(header))}"
+                f"{name}: {where}: got {shown(form.separator.join(header))}; expected the "
+                f"column {crowd}, which contains the job's crowds"
             )
         position = called.get(placing, "")
         used = [called["user"], called["value"], *([position] if position else [])]
         used += [] if crowd is None else [crowd]
         for column in used:
             if names.count(column) > 1:
-                raise InputError(f"{name}: the header names the column {column} twice")
+                raise InputError(f"{name}: the header contains the column {column} twice")
         return cls(
             width=len(names),
             user=names.index(called["user"]),
@@ -153,17 +153,17 @@ def no_such_columns(
             for column in missing
         ]
         needed = f"{needed}; missing: {', '.join(called)}"
-    text = f"{name}: {where} must name {needed}; it is {shown(form.separator.join(header))}"
+    text = f"{name}: {where}: got {shown(form.separator.join(header))}; expected {needed}"
     other = [sign for sign in _SEPARATORS if sign != form.separator and sign in "".join(header)]
     if len(header) == 1 and other:
-        return f"{text}. Is {_SEPARATORS[other[0]]!r} its separator? Give --separator " + (
+        return f"{text}. Is {_SEPARATORS[other[0]]!r} the separator? Give --separator " + (
             f"'{other[0]}'" if other[0] != "\t" else "tab"
         )
     there = ", ".join(map(shown, header[:_NAMES_SHOWN]))
     flags = " ".join(f"--column {column}={guess}" for column, guess in _guesses(header, missing))
     return (
-        f"{text}. The columns there are: {there}; say which they are, by {flags}, or in the job "
-        "file by input: {columns: {...}}"
+        f"{text}. Columns found: {there}. To map them, give {flags}, or set input: "
+        f"{{columns: {{...}}}} in the job file"
     )
 
 

@@ -83,11 +83,11 @@ def load_example_log(
         lines = [line] if (line := text.readline(_HEADER_CAP)) else []
         if line and (kind := other_format(line)) is not None:
             raise InputError(
-                f"{name}: {kind}; examples are CSV: the first line names {HEADER_NEEDS}"
+                f"{name}: {kind}; examples are CSV, with {HEADER_NEEDS} in the first line"
             )
         header = next(read_records(lines, separator=form.separator), None)
         if header is None or header.broken or not header.fields:
-            raise InputError(f"{name}: the first line must name {HEADER_NEEDS}")
+            raise InputError(f"{name}: the first line must contain {HEADER_NEEDS}")
         user_at, class_at = _columns(name, header.fields[0], domain.features, form)
         width = len(header.fields[0])
         for records in read_records(text, before=1, separator=form.separator):
@@ -104,7 +104,7 @@ def load_example_log(
                     found.append(BadRow(line, problem, anonymous=True))
                     continue
                 if examples.get(user) is not None:
-                    found.append(BadRow(line, f"a second example of user {shown(user)}"))
+                    found.append(BadRow(line, f"duplicate example of user {shown(user)}"))
                     continue
                 if form.decimal == ",":
                     fields = [field.replace(",", ".") for field in fields]
@@ -126,12 +126,12 @@ def _columns(name: str, header: Sequence[str], features: int, form: InputForm) -
     for column in (user, class_):
         if names.count(column) != 1:
             raise InputError(
-                f"{name}: the first line must name {HEADER_NEEDS}; it names {column} "
+                f"{name}: the first line must contain {HEADER_NEEDS}; it contains {column} "
                 f"{counted(names.count(column), 'time')}"
             )
     if len(names) - 2 != features:
         raise InputError(
-            f"{name}: {len(names) - 2:,} columns beside user and class; the job has features: "
+            f"{name}: {len(names) - 2:,} columns other than user and class; expected features: "
             f"{features:,}"
         )
     return names.index(user), names.index(class_)
@@ -152,11 +152,12 @@ def _log(
         raise BadRowsError(bad)
     if roster is None and bad.anonymous:
         raise InputError(
-            f"{name}: {counted(bad.anonymous, 'bad row')} whose user cannot be read: who has a row "
-            f"is public, so correct them, or say by --users FILE who there is\n{bad}"
+            f"{name}: {counted(bad.anonymous, 'bad row')} with an unreadable user: the list of "
+            "users with a row is public, so correct these rows, or list all users with --users "
+            f"FILE\n{bad}"
         )
     if roster is None and not any(example is not None for example in examples.values()):
-        raise InputError(f"{name}: no row is left to use")
+        raise InputError(f"{name}: no usable rows")
     users = tuple(sorted(examples if roster is None else set(roster)))
     strangers = len(examples.keys() - set(users))
     nothing = np.zeros(domain.columns, np.int16)
@@ -164,7 +165,7 @@ def _log(
     notices = [*said, *([f"{counted(bad.total, 'bad row')} skipped"] if bad.total else [])]
     if strangers:
         notices.append(
-            f"not on the roster: {counted(strangers, 'user')} with rows, which are not used"
+            f"not on the user list: {counted(strangers, 'user')} with rows, which are not used"
         )
     return ExampleLog(
         users=users,

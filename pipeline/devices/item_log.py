@@ -174,15 +174,15 @@ def load_item_log(
         if not same.all():
             notices.append(
                 f"{counted(int(np.count_nonzero(~same)), 'value')} in another {domain.column} "
-                "than the user's first one at the epoch: not used"
+                "than the user's first one in the epoch: not used"
             )
             epochs, user_indices, values = epochs[same], user_indices[same], values[same]
             order = order[same]
     within = np.arange(len(values)) - _first_rows(epochs, user_indices) < domain.slots
     if not within.all():
         notices.append(
-            f"{counted(int(np.count_nonzero(~within)), 'item')} of users who hold more than "
-            f"{domain.slots} at an epoch: not used"
+            f"{counted(int(np.count_nonzero(~within)), 'item')} of users with more than "
+            f"{domain.slots} in an epoch: not used"
         )
         if form.duplicates == "refuse" and not skip_bad_rows:
             raise BadRowsError(read.bad_rows.plus(_excess(table.where(order[~within]), read)))
@@ -202,7 +202,9 @@ def load_item_log(
 
 def _excess(table: Table, read: InputTable) -> list[BadRow]:
     return [
-        BadRow(line, f"more items of user {shown(read.users[user])} at the epoch than the job has")
+        BadRow(
+            line, f"user {shown(read.users[user])} has more items in the epoch than the job allows"
+        )
         for line, user in zip(table.lines.tolist(), table.users.tolist(), strict=True)
     ]
 

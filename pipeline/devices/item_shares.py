@@ -51,7 +51,7 @@ def usual_shares(log: ItemLog) -> NDArray[np.float64]:
     """
     items, rows = np.unique(log.values, return_counts=True)
     if not len(items):
-        raise InputError("nobody holds an item in the input: there are no counts to go by")
+        raise InputError("the input contains no items, so there are no counts to predict from")
     return np.asarray(rows / (len(log.users) * len(np.unique(log.epochs))), np.float64)
 
 
@@ -62,5 +62,5 @@ def _count(row: list[str], place: str) -> float:
     except ValueError:
         number = math.nan
     if not 0 <= number < math.inf:
-        raise InputError(f"{place}: {shown(','.join(row))} is not an item and its count")
+        raise InputError(f"{place}: got {shown(','.join(row))}; expected an item and its count")
     return number

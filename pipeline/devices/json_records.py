@@ -72,8 +72,7 @@ class Keys:
         ]
         if len(there) > 1:
             raise InputError(
-                f"{name}: records have both epoch and time; say which one to go by, such as "
-                "--column time=time"
+                f"{name}: records have both epoch and time; select one, such as --column time=time"
             )
         placing = there[0] if there else Placing.ARRIVAL
         missing = [
@@ -84,7 +83,9 @@ class Keys:
         if not there and (stated or not stamped):
             missing.append(stated or "time")
         if crowd is not None and _found(record, crowd) is _MISSING:
-            raise InputError(f"{name}: records must have {shown(crowd)}, by which there are crowds")
+            raise InputError(
+                f"{name}: records must have the key {shown(crowd)}, which contains the crowds"
+            )
         if missing:
             raise InputError(
                 no_such_columns(name, list(_names(record)), missing, form, "the first record")
@@ -117,10 +118,10 @@ def parse_object(text: str | bytes) -> dict[str, Any]:
     try:
         record = json.loads(text)
     except (ValueError, RecursionError) as error:
-        reason = getattr(error, "msg", None) or "it cannot be read"
+        reason = getattr(error, "msg", None) or "unreadable"
         raise ValueError(f"no JSON: {reason}: {shown(_readable(text))}") from None
     if not isinstance(record, dict):
-        raise ValueError(f"no JSON object: {shown(_readable(text))}")
+        raise ValueError(f"got {shown(_readable(text))}; expected a JSON object")
     return record
 
 
@@ -138,7 +139,8 @@ def json_file(
             continue
         if line.lstrip().startswith("["):
             raise InputError(
-                f"{name}:{number}: a JSON array: give one object a line (jq -c '.[]' does that)"
+                f"{name}:{number}: got a JSON array; expected one object per line. To "
+                "convert it: jq -c '.[]'"
             )
         try:
             first = parse_object(line)
@@ -215,15 +217,15 @@ def _text(record: dict[str, Any], name: str) -> str:
     if found is None:
         return ""
     if found is _MISSING:
-        raise ValueError(f"there is no {shown(name)}")
+        raise ValueError(f"missing key {shown(name)}")
     if isinstance(found, float) and not math.isfinite(found):
-        raise ValueError(f"{shown(name)} is {found}, which is no number in JSON")
+        raise ValueError(f"{shown(name)} is {found}; expected a JSON number")
     if isinstance(found, float) and found.is_integer() and abs(found) < _EXACT:
         # JSON has only one type of number: 1.0 is the user, epoch or value 1.
         return str(int(found))
     if isinstance(found, bool | int | float):
         return json.dumps(found)
-    raise ValueError(f"{shown(name)} is no single value")
+    raise ValueError(f"{shown(name)} is not a single value")
 
 
 def _names(record: dict[str, Any], prefix: str = "") -> Iterator[str]:
@@ -247,7 +249,7 @@ def _lines(text: TextIO) -> Iterator[str]:
             length += len(piece)
             if length > LINE_CAP:
                 raise EndlessLineError(
-                    f"a line of more than {LINE_CAP:,} characters: this is no log"
+                    f"a line of more than {LINE_CAP:,} characters; expected a log"
                 )
 
 

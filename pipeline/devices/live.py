@@ -122,13 +122,13 @@ class LiveSource:
         self._reader = RowReader(domain, calendar, form)
         if form.format == "parquet":
             raise InputError(
-                f"{name}: rows that come live are CSV or JSON lines, and format is parquet: give "
-                "the file by --input FILE"
+                f"{name}: got format parquet; live rows must be CSV or JSON lines. Give a "
+                "Parquet file with --input FILE"
             )
         if domain.slots is not None and form.duplicates not in (None, "first"):
             raise InputError(
-                f"{name}: of live rows the first items of a user count, and duplicates is "
-                f"{form.duplicates}: leave it out"
+                f"{name}: got duplicates {form.duplicates}; of live rows, the first items of a "
+                "user always count. Remove duplicates"
             )
         self._encoding = form.encoding
         self._decoder: codecs.IncrementalDecoder | None = None
@@ -191,7 +191,7 @@ class LiveSource:
         last, self._partial = self._partial + self._as_utf8(b"", final=True), b""
         events += self._parse([last] if last else [], now, at_end=True)
         if self._columns is None:
-            needed = f"the first line must name {HEADER_NEEDS}"
+            needed = f"the first line must contain {HEADER_NEEDS}"
             told = "no line is a JSON object" if self._json else f"empty; {needed}"
             raise InputError(f"{self._name}: {told}")
         return events
@@ -217,12 +217,12 @@ class LiveSource:
         counts = {
             f"after epoch {self._last_epoch}: not used": self._after,
             "for closed epochs: too late to change them": self._late,
-            f"of users who hold more than {self._domain.slots} items: not used": self._excess,
+            f"of users with more than {self._domain.slots} items: not used": self._excess,
             f"with another value of the same user and epoch or time: the "
             f"{self._reader.form.duplicates} counts": self._repeated,
-            "older than a row read before of the same user: not used": self._outdated,
-            f"for epochs yet to come, more than the {self._hold:,} held: lost": self._dropped,
-            "for epochs yet to come: held, lost if the input ends here": self._holding,
+            "older than an earlier row of the same user: not used": self._outdated,
+            f"for later epochs, beyond the {self._hold:,} buffered: lost": self._dropped,
+            "for later epochs: buffered, lost if the input ends here": self._holding,
         }
         told = [*self._said]
         told += [f"not used: column {', '.join(map(shown, unused))}"] if unused else []
@@ -368,7 +368,7 @@ class LiveSource:
             self._newest[row.user] = (row.position, row.value)
             yield Change(self.epoch, row.user, row.value)
         elif verdict is RowAction.CONTRADICTS:
-            reason = f"contradicts an earlier line on user {shown(row.user)}"
+            reason = f"contradicts an earlier line of user {shown(row.user)}"
             self._skip([BadRow(row.line, reason)])
 
     def _skip(self, bad: Sequence[BadRow]) -> None:

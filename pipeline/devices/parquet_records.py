@@ -32,7 +32,7 @@ def parquet_file(
     from pyarrow import parquet
 
     if not file.seekable():
-        raise InputError(f"{name}: Parquet cannot be read from a pipe: give a file")
+        raise InputError(f"{name}: cannot read Parquet from a pipe: give a file")
     try:
         table = parquet.ParquetFile(file)
     except (pa.ArrowException, OSError) as error:
@@ -45,8 +45,8 @@ def parquet_file(
         kind = _inner(table.schema_arrow.empty_table(), wanted[1]).type
         if not (pa.types.is_string(kind) or pa.types.is_integer(kind)):
             raise InputError(
-                f"{name}: column {wanted[1]} is of type {kind}, which says what time it is: leave "
-                "out time_format"
+                f"{name}: column {wanted[1]} has type {kind}, which already defines the time: "
+                "remove time_format"
             )
     unused = tuple(leaf for leaf in leaves if leaf not in wanted)
     columns = Columns.in_order(found.placing, crowd=crowd is not None, unused=unused)
@@ -69,7 +69,7 @@ def _records(name: str, table: Any, wanted: list[str]) -> Iterator[Records]:
 
 def _damaged(name: str, error: Exception) -> InputError:
     reason = (str(error).splitlines() or [""])[0][:200]
-    return InputError(f"{name}: damaged Parquet file ({reason}); fetch or write it again")
+    return InputError(f"{name}: damaged Parquet file ({reason}); download or write it again")
 
 
 def _leaves(schema: Any, prefix: str = "") -> Iterator[str]:
@@ -105,6 +105,6 @@ def _texts(name: str, column: str, array: pa.Array) -> list[str]:
         # Finer digits are truncated, like those of texts.
         array = array.cast(pa.timestamp("us", kind.tz and "UTC"), safe=False)
     elif pa.types.is_nested(kind):
-        raise InputError(f"{name}: column {column} is of type {kind}, no single value")
+        raise InputError(f"{name}: column {column} has type {kind}; expected single values")
     texts: list[str] = array.cast(pa.string()).fill_null("").to_pylist()
     return texts

@@ -37,13 +37,14 @@ def read_on(
             at = starts[partition]
         elif at > end:
             raise InputError(
-                f"partition {partition} of the topic ends at offset {end:,}, and {at:,} were read: "
-                "it has been made anew; give another --name, which begins with it"
+                f"partition {partition} of the topic ends at offset {end:,}, but {at:,} were "
+                "read: the topic was recreated. Give another --name to start with the new one"
             )
         elif at < starts[partition]:
             notify(
-                f"{starts[partition] - at:,} offsets of partition {partition} were deleted before "
-                "they were read: their events are lost; a longer retention keeps them"
+                f"{starts[partition] - at:,} offsets of partition {partition} were deleted "
+                "before they were read: their events are lost. To prevent this, increase the "
+                "topic's retention"
             )
             at = starts[partition]
             source.skip_to(partition, at)

@@ -262,7 +262,7 @@ class Producer:
         self._check_open(epoch)
         if values.shape != self._values.shape:
             raise ProducerError(
-                f"values of shape {values.shape} for {len(self._values)} devices, must be "
+                f"values: got shape {values.shape} for {len(self._values)} devices; expected "
                 f"{self._values.shape}"
             )
         self._values = values.copy()
@@ -376,8 +376,8 @@ class Producer:
         model = yield from self._models.find(epoch)
         if model is None:
             raise ModelMissingError(
-                f"the model that epoch {epoch} of job {self.job.name} is about is not published "
-                "yet: nothing was drawn, wait for the estimate of the epoch before"
+                f"the model for epoch {epoch} of job {self.job.name} is not published yet: "
+                "nothing was drawn. Wait for the estimate of the previous epoch"
             )
         return model
 
@@ -447,7 +447,7 @@ class Producer:
 
     def _positions_of(self, users: Iterable[str]) -> list[int]:
         if isinstance(users, str):
-            raise ProducerError(f"{users!r} is one text: give a list of users")
+            raise ProducerError(f"users: got the single text {users!r}; expected a list of users")
         try:
             return [self._positions[user] for user in users]
         except KeyError as error:
@@ -475,7 +475,7 @@ class Producer:
         for user, items in sets.items():
             if len(items) > slots:
                 raise ProducerError(
-                    f"user {user!r} holds {len(items)} items, job {self.job.name} allows {slots}"
+                    f"user {user!r}: got {len(items)} items; job {self.job.name} allows {slots}"
                 )
         return [[*items, *[0] * (slots - len(items))] for items in sets.values()]
 
@@ -488,7 +488,7 @@ class Producer:
             return row
         row = [self._integer(user, each) for each in ([value] if isinstance(value, int) else value)]
         if len(row) != columns:
-            raise ProducerError(f"user {user!r}: {len(row)} numbers, must be {columns}")
+            raise ProducerError(f"user {user!r}: got {len(row)} numbers; expected {columns}")
         return row
 
     def _parsed(self, values: Sequence[tuple[str, object]]) -> list[int | list[int]]:
@@ -508,7 +508,7 @@ class Producer:
             return operator.index(value)  # type: ignore[arg-type]
         except TypeError:
             raise ProducerError(
-                f"user {user!r}: {value!r} is neither text nor a whole number"
+                f"user {user!r}: got {value!r}; expected a text or a whole number"
             ) from None
 
     def _claim_directory(self, first_epoch: int, group: int | None, directory: Path | None) -> None:
@@ -516,10 +516,10 @@ class Producer:
         groups = 0 if learning is None else learning.groups(self.job.law)
         if group is not None and not 0 <= group < groups:
             raise ProducerError(
-                f"group is {group}, and job {self.job.name} has {groups}: give one from 0 to "
-                f"{groups - 1}"
+                f"group: got {group}; expected 0 to {groups - 1}, because job {self.job.name} "
+                f"has {groups} groups"
                 if groups
-                else f"group is for jobs that learn, and {self.job.name} is none: leave it out"
+                else f"group is only for jobs that learn, and {self.job.name} does not: remove it"
             )
         owner = self._store.fact("deployment"), self._store.fact("producer")
         if owner == (None, None):
@@ -538,13 +538,13 @@ class Producer:
                     self._store.set_fact("group", group)
         elif owner != (self.job.deployment, self.name):
             raise ProducerError(
-                f"{directory} belongs to another producer or deployment: "
-                "give every producer of every deployment a directory of its own"
+                f"{directory} belongs to another producer or deployment: give each producer of "
+                "each deployment its own directory"
             )
         elif group is not None and group != self._store.fact("group"):
             raise ProducerError(
-                f"producer {self.name} of job {self.job.name} has begun in another group than "
-                f"{group}, and stays in it: leave the group out"
+                f"producer {self.name} of job {self.job.name} started in another group than "
+                f"{group} and cannot change it: remove the group"
             )
 
     def _restore(self) -> None:
@@ -580,9 +580,9 @@ class Producer:
         except problems as error:
             what = getattr(error, "strerror", None) or error
             raise ProducerError(
-                f"cannot use the state of producer {self.name} in {directory}: {what}; nothing was "
-                "drawn, see that the disk has room and that the folder is whole and yours, and try "
-                "again"
+                f"cannot use the state of producer {self.name} in {directory}: {what}. Nothing "
+                "was drawn. Check free disk space and that the folder is intact and yours, "
+                "then try again"
             ) from error
 
     @contextmanager
@@ -602,8 +602,8 @@ class Producer:
             if not isinstance(error, sqlite3.Error):
                 raise
             raise ProducerError(
-                f"cannot write the state of producer {self.name}: {error}; "
-                "nothing was sent, free some space and try again"
+                f"cannot write the state of producer {self.name}: {error}. Nothing was sent. "
+                "Free some space and try again"
             ) from error
 
     def _check_open(self, epoch: int) -> None:
@@ -613,13 +613,13 @@ class Producer:
             )
         if self.job.last_epoch is not None and epoch > self.job.last_epoch:
             raise ProducerError(
-                f"epoch {epoch} lies after the last epoch of job {self.job.name}, "
-                f"{self.job.last_epoch}: deploy a new job to go on"
+                f"epoch {epoch} is out of range: the last epoch of job {self.job.name} is "
+                f"{self.job.last_epoch}. Deploy a new job to continue"
             )
         if self._times is not None and self._clock is not None:
             refusal = self._times.refusal(epoch, self._clock())
             if refusal is not None:
-                raise ProducerError(f"{refusal}: nothing was drawn, report it then")
+                raise ProducerError(f"{refusal}: nothing was drawn. Report it then")
 
     def _most(self, epoch: int) -> int | None:
         shuffling = self.job.protocol_entry.shuffling

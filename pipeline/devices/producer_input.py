@@ -66,12 +66,12 @@ def load_input(
     missing.
     """
     if to_epoch is not None and to_epoch < 1:
-        raise InputError(f"--to-epoch is {to_epoch}, must be at least 1")
+        raise InputError(f"--to-epoch: got {to_epoch}; expected at least 1")
     if to_epoch is None and job.epochs.renew:
         raise InputError(
-            f"{path}: job {job.name} renews: give --to-epoch, the last epoch that this input is "
-            "complete for; the epochs that are reported are public, and the last row does not "
-            "decide them"
+            f"{path}: job {job.name} is recurring, so --to-epoch is required: the last epoch "
+            "for which this input is complete. Reported epochs are public, so the last row "
+            "must not determine them"
         )
     ends = [epoch for epoch in (to_epoch, job.last_epoch) if epoch is not None]
     return load_value_log(
@@ -93,8 +93,8 @@ def enrollment(log: ValueLog) -> str:
     """Return a sentence on the enrolled users, for the operator."""
     users = counted(len(log.users), "user")
     if log.rostered:
-        return f"{users} on the roster; that they are on it is public"
-    return f"{users} with a row in the input; that they have one is public"
+        return f"{users} on the user list, which is public"
+    return f"{users} with a row in the input; the list of these users is public"
 
 
 def value_notices(log: ValueLog, domain: ValueDomain) -> Iterator[str]:
@@ -107,9 +107,9 @@ def value_notices(log: ValueLog, domain: ValueDomain) -> Iterator[str]:
     holders = len(np.unique(log.user_indices[log.values != 0]))
     if not log.rostered and not log.initial and 0 < holders == len(log.users):
         yield (
-            "every user of the input has a value other than 0 at some epoch, so the size of the "
-            "population, which is published exactly, is the number of users who ever had one: list "
-            "all users with --users FILE"
+            "every user of the input has a nonzero value at some epoch, so the published exact "
+            "population size reveals how many users ever had one: list all users with --users "
+            "FILE"
         )
     if isinstance(domain, NumericDomain) and not domain.optional:
         first = int(np.count_nonzero(log.values_at(1) == domain.initial))
@@ -123,8 +123,8 @@ def value_notices(log: ValueLog, domain: ValueDomain) -> Iterator[str]:
     if domain.kind == "value" and later and log.values.all():
         yield (
             "no user's value returns to 0 in the input, so each epoch counts the users who had "
-            "value 1 at any time until then; if a row is an event, add a row with value 0 for the "
-            "next epoch"
+            "value 1 at any time until then. If a row is an event, add a row with value 0 for "
+            "the next epoch"
         )
 
 
@@ -178,9 +178,9 @@ def _check_users(producer: Producer, users: Iterable[str], name: str) -> None:
     missing = [user for user in producer.users if user not in known]
     if missing:
         raise InputError(
-            f"{name}: {len(missing):,} of the {len(producer.users):,} users enrolled with producer "
-            f"{producer.name} are missing, {missing[0]!r} for one: give the input, and the roster "
-            "(--users), that it began with, or another --name"
+            f"{name}: {len(missing):,} of the {len(producer.users):,} users enrolled with "
+            f"producer {producer.name} are missing, for example {missing[0]!r}: give the "
+            "original input and user list (--users), or another --name"
         )
 
 
@@ -204,12 +204,12 @@ class LiveProducer:
         on_epoch: Callable[[int], None] = lambda epoch: None,
         *,
         roster: Sequence[str] = (),
-        name: str = "the roster",
+        name: str = "the user list",
     ) -> None:
         if producer.job.domain.columns is not None:
             raise InputError(
                 f"job {producer.job.name} is about {producer.job.domain.about}, which do not "
-                "change: give them by --input FILE"
+                "change: give them with --input FILE"
             )
         refuse_reader_of_topic(producer)
         self._producer = producer
@@ -283,9 +283,9 @@ class LiveProducer:
     def _check_enrolled(self) -> None:
         if not self._enrolled and not self._listed:
             raise InputError(
-                "nobody is enrolled: say who there is before anybody's value comes, by --users "
-                "FILE or by a row without a value for each user, placed before epoch 1 "
-                "('alice,0,' below the header user,epoch,value)"
+                "no users are enrolled. List all users before the first value arrives: with "
+                "--users FILE, or with a row without a value for each user, placed before "
+                "epoch 1 ('alice,0,' below the header user,epoch,value)"
             )
 
     def _unlisted(self) -> set[str]:

@@ -53,7 +53,7 @@ class ProducerStore:
             path.touch(mode=0o600)
             if path.stat().st_mode & 0o077:
                 # Rejected, as ssh rejects such keys: the draws would undo the randomization.
-                why = f"others have access to what devices have drawn: chmod 600 {path}"
+                why = f"other users can access what devices have drawn: 'chmod 600 {path}'"
                 raise PermissionError(errno.EPERM, why, str(path))
         self._connection = sqlite3.connect(
             ":memory:" if path is None else path, isolation_level=None

@@ -65,7 +65,9 @@ def open_records(name: str, reader: RowReader) -> Iterator[RecordFile]:
         kind = form.format or _format_of(name, binary)
         if kind == "parquet":
             if isinstance(binary, gzip.GzipFile):
-                raise InputError(f"{name}: a Parquet file in gzip: unpack it, it is packed inside")
+                raise InputError(
+                    f"{name}: a gzipped Parquet file, which is already compressed inside: unpack it"
+                )
             yield RecordFile(*parquet_file(name, binary, form, crowd), place="row ")
             return
         text, said = _as_text(binary, form)
@@ -113,11 +115,13 @@ def _open_packed(
                 _refuse_container(name, file.peek(6))
                 yield file
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise InputError(f"{name}: damaged gzip file ({error}); fetch or pack it again") from None
+        raise InputError(
+            f"{name}: damaged gzip file ({error}); download or pack it again"
+        ) from None
     except UnicodeDecodeError as error:
         raise InputError(
-            f"{name}: not {error.encoding} throughout ({error.reason}): fetch or write it again, "
-            "or give its --encoding"
+            f"{name}: contains text that is not {error.encoding} ({error.reason}): download or "
+            "write it again, or give its --encoding"
         ) from None
     except EndlessLineError as error:
         raise InputError(f"{name}: {error}") from None
@@ -174,7 +178,7 @@ def encoding_marked(begin: bytes) -> tuple[str | None, list[str]]:
     if mark is None:
         return None, []
     encoding = _MARKS[mark]
-    return encoding, [f"read as {encoding.upper()}, as its byte order mark says"]
+    return encoding, [f"read as {encoding.upper()}, according to its byte order mark"]
 
 
 def _header(name: str, text: TextIO, reader: RowReader) -> Columns:
@@ -182,7 +186,7 @@ def _header(name: str, text: TextIO, reader: RowReader) -> Columns:
     lines = [line] if line else []
     first = next(read_records(lines, separator=reader.form.separator), None)
     if first is None:
-        raise InputError(f"{name}: empty; the first line must name {HEADER_NEEDS}")
+        raise InputError(f"{name}: empty file; the first line must contain {HEADER_NEEDS}")
     if first.broken:
         raise InputError(f"{name}:1: {first.broken.as_row().reason}")
     return Columns.of(name, first.fields[0], crowd=reader.domain.column, form=reader.form)

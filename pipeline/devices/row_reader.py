@@ -76,7 +76,7 @@ class RowReader:
             return problems
         known = ", ".join(words[:_MOST_NAMED]) + (" ..." if len(words) > _MOST_NAMED else "")
         return {
-            index: f"{why}, nor a word of input for these: {known}"
+            index: f"{why}, nor one of the words defined by input: {known}"
             for index, why in problems.items()
         }
 
@@ -89,8 +89,7 @@ class RowReader:
         meaning = known[text]
         if meaning is None:
             problems[index] = (
-                f"value {shown(text)} has a point that parts no thousands, and the decimal sign "
-                "is a comma"
+                f"value {shown(text)}: unexpected decimal point; the decimal sign is a comma"
             )
             return ""
         return meaning

@@ -42,7 +42,7 @@ class BrokenRecord:
     reason: str
 
     def as_row(self) -> BadRow:
-        through = f" (read on to line {self.last})" if self.last > self.first else ""
+        through = f" (read until line {self.last})" if self.last > self.first else ""
         return BadRow(self.first, f"broken CSV: {self.reason}{through}", anonymous=True)
 
 
@@ -140,16 +140,16 @@ class RowCounts:
     def notices(self, reader: RowReader) -> Iterator[str]:
         if self.zoneless:
             yield (
-                f"{counted(self.zoneless)} with a time that names no zone: taken as "
+                f"{counted(self.zoneless)} with a time without a time zone: read as "
                 f"{reader.named_zone}"
             )
         if self.unclear:
             yield (
-                f"{counted(self.unclear)} of these in an hour that is there twice, or not at all, "
-                "as clocks are set: taken as the first"
+                f"{counted(self.unclear)} of these in an hour that a clock change repeats or "
+                "skips: read as the first"
             )
         if self.clamped:
-            yield f"{counted(self.clamped)} with a number out of range: taken as its nearest end"
+            yield f"{counted(self.clamped)} with a number out of range: clamped to the range"
 
 
 def parse_rows(records: Records, columns: Columns, reader: RowReader) -> tuple[Rows, list[BadRow]]:
@@ -263,7 +263,7 @@ def user_problems(users: list[str]) -> dict[int, str]:
         if not user:
             problems[index] = "the user is empty"
         elif "\0" in user:
-            problems[index] = "the user holds a NUL byte"
+            problems[index] = "the user contains a NUL byte"
         elif not is_text(user):
             problems[index] = f"the user {shown(user)} is not valid UTF-8"
     return problems
@@ -284,7 +284,7 @@ def stamped(
     moments = np.array([1000 * stamp for stamp in found if 0 <= stamp <= LAST_MOMENT], np.int64)
     epochs = capped_epochs(calendar, moments)
     bad = [
-        BadRow(line, "its record's timestamp is no time from 1970 to 9999 in milliseconds")
+        BadRow(line, "the record's timestamp is not a time from 1970 to 9999 in milliseconds")
         for line, is_good in zip(rows.lines.tolist(), good.tolist(), strict=True)
         if not is_good
     ]

@@ -77,16 +77,16 @@ class InputTable:
             raise BadRowsError(bad_rows)
         skipped = [f"{counted(bad_rows.total, 'bad row')} skipped"] if bad_rows.total else []
         if self.rostered:
-            return skipped if len(self.table.users) else [*skipped, "no row is left to use"]
+            return skipped if len(self.table.users) else [*skipped, "no usable rows"]
         if bad_rows.anonymous:
             raise InputError(
-                f"{self.name}: {counted(bad_rows.anonymous, 'bad row')} whose user cannot be "
-                "read: who has a row is public, so correct them, or say by --users FILE who "
-                f"there is\n{bad_rows}"
+                f"{self.name}: {counted(bad_rows.anonymous, 'bad row')} with an unreadable "
+                "user: the list of users with a row is public, so correct these rows, or list "
+                f"all users with --users FILE\n{bad_rows}"
             )
         if not len(self.table.users):
             said = "; ".join([*self.notices, *skipped])
-            raise InputError(f"{self.name}: no row is left to use ({said})")
+            raise InputError(f"{self.name}: no usable rows ({said})")
         return skipped
 
 
@@ -113,8 +113,7 @@ def read_table(
         columns, bad_rows = file.columns, BadRows(name, place=file.place)
         if columns.placing is Placing.TIME and reader.calendar is None:
             raise InputError(
-                f"{name}: it has times; the job file's epochs need a start and a length to place "
-                "them"
+                f"{name}: rows have times, so the job file must set epochs.start and epochs.length"
             )
         for records in chain([nothing], file.batches):
             rows, bad = parse_rows(records, columns, reader)
@@ -128,7 +127,7 @@ def read_table(
             batches.append((user_numbers, rows.positions, rows.epochs, rows.values, rows.lines))
         notices = [*file.notices, *counts.notices(reader)]
     if not numbers and not bad_rows.total and users is None:
-        raise InputError(f"{name}: there is a header but no row")
+        raise InputError(f"{name}: no rows below the header")
     table = Table(*(np.concatenate(column) for column in zip(*batches, strict=True)))
     known = tuple(sorted(numbers if users is None else set(users)))
     place = file.place or "line "
@@ -137,8 +136,8 @@ def read_table(
         notices.append(f"not used: column {', '.join(map(shown, columns.unused))}")
     if strangers:
         notices.append(
-            f"not on the roster: {counted(strangers, 'user')} with rows, which are not used"
-            f"{_example(outside, list(numbers), place)}"
+            f"not on the user list: {counted(strangers, 'user')} with rows, which are not "
+            f"used{_example(outside, list(numbers), place)}"
         )
     if last_epoch is None or to_last_row:
         last_row = max(1, int(table.epochs.max(initial=1)))

@@ -29,19 +29,18 @@ def claim_topic(producer: Producer, topic: str, made: str | None) -> None:
     known, known_made = store.fact(_TOPIC), store.fact(_MADE)
     if known is None and producer.closed_epoch >= producer.first_epoch:
         raise InputError(
-            f"producer {producer.name} has begun with another input than a topic, and the values "
-            "that hold are not known: give that input, or another --name"
+            f"producer {producer.name} started with another input than a topic, so the current "
+            "values are unknown: give that input, or another --name"
         )
     if known not in (None, topic):
         raise InputError(
-            f"producer {producer.name} has begun with topic {known!s}, whose offsets it keeps: "
-            "give that one, or another --name"
+            f"producer {producer.name} started with topic {known!s} and stores its offsets: give "
+            "that topic, or another --name"
         )
     if made is not None and known_made not in (None, made):
         raise InputError(
-            f"{topic} has been made anew since producer {producer.name} has begun with it, and the "
-            "offsets that it keeps are not those of this one: give another --name, which begins "
-            "with it"
+            f"topic {topic} was recreated since producer {producer.name} started with it, so "
+            "the stored offsets do not match: give another --name to start with the new topic"
         )
     store.set_fact(_TOPIC, topic)
     if made is not None:
@@ -52,7 +51,8 @@ def refuse_reader_of_topic(producer: Producer) -> None:
     """Raise `InputError` if a producer has started with a topic."""
     if producer.store.fact(_TOPIC) is not None:
         raise InputError(
-            f"producer {producer.name} reads a topic: go on by --from-topic, or give another --name"
+            f"producer {producer.name} reads a topic: continue with --from-topic, or give "
+            "another --name"
         )
 
 
@@ -74,8 +74,8 @@ def kept_placing(producer: Producer, form: InputForm) -> Placing | None:
     if stated not in (None, placing):
         begun = "the timestamps of their records" if placing is Placing.ARRIVAL else placing.value
         raise InputError(
-            f"producer {producer.name} has begun with events that are placed by {begun}, and "
-            f"column {stated}={form.columns.name_of(stated)} says otherwise: leave it out, "
-            "or give another --name"
+            f"producer {producer.name} started with events placed by {begun}, but column "
+            f"{stated}={form.columns.name_of(stated)} contradicts this: remove it, or give "
+            "another --name"
         )
     return placing

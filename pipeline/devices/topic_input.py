@@ -83,13 +83,15 @@ class TopicInput:
         domain = producer.job.domain
         if domain.columns is not None:
             raise InputError(
-                f"job {producer.job.name} is about {domain.about}, which do not change: give them "
-                "by --input FILE"
+                f"job {producer.job.name} is about {domain.about}, which do not change: give "
+                "them with --input FILE"
             )
         if reader.form.format not in (None, "json"):
-            raise InputError(f"events of a topic are JSON, and format is {reader.form.format}")
+            raise InputError(f"got format {reader.form.format}; events of a topic must be JSON")
         if reader.form.encoding not in (None, "utf-8"):
-            raise InputError(f"events of a topic are UTF-8, and encoding is {reader.form.encoding}")
+            raise InputError(
+                f"got encoding {reader.form.encoding}; events of a topic must be UTF-8"
+            )
         self._producer = producer
         self._reader = reader
         self._topic = topic
@@ -137,7 +139,7 @@ class TopicInput:
         if rows is not None:
             self._counts = self._counts.plus(rows.counts)
         if empty := sum(not record.value.strip() for record in events.records):
-            self._told["that are empty, as tombstones are: not used"] += empty
+            self._told["that are empty (tombstones): not used"] += empty
         self._skip(bad)
 
     def skip_to(self, partition: int, offset: int) -> None:
@@ -176,7 +178,7 @@ class TopicInput:
         """Return sentences about events, since this was opened, that were not used as written."""
         told = [f"{counted(count, 'event')} {what}" for what, count in self._told.items()]
         if waiting := self._store.waiting():
-            told.append(f"{counted(waiting, 'event')} for epochs that are not closed: kept")
+            told.append(f"{counted(waiting, 'event')} for open epochs: stored")
         told += self._counts.notices(self._reader)
         if self.bad_rows.total:
             # The first ones were logged on arrival.
@@ -199,8 +201,8 @@ class TopicInput:
         if missing:
             raise InputError(
                 f"{len(missing):,} of the {len(self._producer.users):,} users enrolled with "
-                f"producer {self._producer.name} are not on the roster, {missing[0]!r} for one: "
-                "give the roster (--users) that it began with, or another --name"
+                f"producer {self._producer.name} are not on the user list, for example "
+                f"{missing[0]!r}: give the original list (--users), or another --name"
             )
         self._producer.enroll(roster)
 
@@ -210,8 +212,8 @@ class TopicInput:
         self._enrolled = set(self._producer.users)
         if not self._enrolled:
             raise InputError(
-                f"{self._topic}: nobody is enrolled: say who there is, by --users FILE or by an "
-                "event without a value for each user, placed before epoch 1"
+                f"{self._topic}: no users are enrolled. List all users with --users FILE, or "
+                "with an event without a value for each user, placed before epoch 1"
             )
 
     def _parsed(
@@ -264,8 +266,8 @@ class TopicInput:
                 continue
             if keys.placing is not Placing.EPOCH and self._reader.calendar is None:
                 refusal = refusal or InputError(
-                    f"{self._topic}: its events have times; the job file's epochs need a start and "
-                    "a length to place them"
+                    f"{self._topic}: events have times, so the job file must set epochs.start "
+                    "and epochs.length"
                 )
                 continue
             if keys.placing is not Placing.ARRIVAL:
@@ -321,9 +323,7 @@ class TopicInput:
             held = list(dict.fromkeys(ranked(items, self._reader.form.duplicates)))
             fold.sets[user] = held[:slots]
             if len(held) > slots:
-                fold.counts[f"of users who hold more than {slots} items: not used"] += (
-                    len(held) - slots
-                )
+                fold.counts[f"of users with more than {slots} items: not used"] += len(held) - slots
         return fold
 
     def _change(self, row: WaitingRow, fold: _Fold) -> None:
@@ -335,12 +335,12 @@ class TopicInput:
         newest = fold.values.get(row.user) or self._values.get(row.user)
         verdict = judged(rule, newest, row.position, row.value)
         if verdict is RowAction.OLDER:
-            fold.counts["older than one read before of the same user: not used"] += 1
+            fold.counts["older than an earlier event of the same user: not used"] += 1
         elif verdict is RowAction.CONTRADICTS:
-            reason = f"contradicts an earlier event on user {shown(row.user)}"
+            reason = f"contradicts an earlier event of user {shown(row.user)}"
             fold.bad += self._placed(row.partition, [BadRow(row.event, reason)])
         elif verdict.by_rule:
-            fold.counts[f"with another value of the same user and moment: the {rule} counts"] += 1
+            fold.counts[f"with another value of the same user and time: the {rule} counts"] += 1
         if verdict.counts:
             fold.values[row.user] = (row.position, row.value)
 

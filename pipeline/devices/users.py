@@ -47,7 +47,7 @@ def load_users(path: str | PathLike[str]) -> tuple[str, ...]:
     if bad_rows.total:
         raise InputError(f"{name}: {counted(bad_rows.total, 'bad row')}; correct them\n{bad_rows}")
     if not users:
-        raise InputError(f"{name}: there is no user; write one a line")
+        raise InputError(f"{name}: no users; write one user per line")
     return tuple(sorted(users))
 
 
@@ -57,7 +57,8 @@ def _plain(name: str, text: TextIO) -> Iterator[str]:
     kind = other_format(first)
     if kind is not None:
         raise InputError(
-            f"{name}: {kind}; a roster is text, one user a line, or a CSV with a column user"
+            f"{name}: {kind}; expected a user list: text with one user per line, or CSV "
+            "with a column user"
         )
     return chain([first] if first else [], iter(partial(text.readline, RECORD_CAP + 1), ""))
 
@@ -79,7 +80,10 @@ def _names(
 ) -> tuple[list[str], list[BadRow]]:
     needed = f"the header has {columns.width}"
     if not columns.is_header:
-        needed = "a user stands alone, in quotes if it holds a comma, or below a header with user"
+        needed = (
+            "expected one user per line, quoted if it contains a comma, or a column below a "
+            "header with user"
+        )
     bad = [
         BadRow(line, f"{counted(len(row), 'field')}; {needed}")
         for line, row in rows

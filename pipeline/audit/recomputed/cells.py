@@ -100,6 +100,6 @@ def _long_horizon() -> Iterator[str]:
         least = likely * (1 - _CERTAIN) - math.exp(epsilon) * other * (1 + _CERTAIN)
         if least > delta:
             yield (
-                f"states a delta of {delta:g} for {_LONG:,} epochs with {mean:.6g} dummies each, "
-                f"and it is at least {least:.4g}"
+                f"states a delta of {delta:g} for {_LONG:,} epochs with {mean:.6g} dummies "
+                f"each; it is at least {least:.4g}"
             )

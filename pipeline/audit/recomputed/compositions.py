@@ -70,12 +70,12 @@ def _permanent(permanent: ComposedLaw, report: ComposedLaw) -> Iterator[str]:
         for bits in (1, 2):
             still = _largest(weights[(0,) * epochs], weights[(1,) * epochs])
             stated = unchanged_loss(permanent, report, epochs, bits)
-            yield _less(f"{epochs} reports of {bits} bits that stay", stated, still**bits)
+            yield _less(f"{epochs} reports of {bits} unchanged bits", stated, still**bits)
             whole = max(
                 _largest(one, other) for one in weights.values() for other in weights.values()
             )
             stated = stream_loss(permanent, report, epochs, bits)
-            yield _less(f"{epochs} reports of {bits} bits that change", stated, whole**bits)
+            yield _less(f"{epochs} reports of {bits} changed bits", stated, whole**bits)
 
 
 def _largest(one: list[int], other: list[int]) -> Fraction:
@@ -85,7 +85,7 @@ def _largest(one: list[int], other: list[int]) -> Fraction:
 def _less(what: str, stated: float, odds: Fraction) -> str:
     if exponential(stated, rounded_up=True) >= odds:
         return ""
-    return f"states a loss of {stated:.6g} for {what}, and it is {math.log(odds):.6g}"
+    return f"states a loss of {stated:.6g} for {what}; it is {math.log(odds):.6g}"
 
 
 def _renewed(name: str) -> Iterator[str]:
@@ -122,7 +122,7 @@ def compositions() -> Iterator[Finding]:
         yield finding("compositions", f"{name}, up to 100 times", _repetitions(pair))
     yield finding("compositions", "two kinds of mechanisms together", _two_kinds())
     yield finding("compositions", "advanced composition, of randomized responses", _advanced())
-    yield finding("compositions", "laws that draws are a little off", _tables())
+    yield finding("compositions", "output distributions with small sampling errors", _tables())
 
 
 def losses_of(pair: Pair) -> Losses:
@@ -199,7 +199,7 @@ def _tables() -> Iterator[str]:
                 )
                 growth = moved - exact
                 stated = delta_of_tables(epsilon * draws, distance, draws)
-                what = f"{draws} draws, each {distance:.3g} from its law"
+                what = f"{draws} draws, each within {distance:.3g} of its distribution"
                 yield less_than_it_is(what, stated, growth)
 
 

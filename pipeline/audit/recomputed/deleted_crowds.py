@@ -37,7 +37,7 @@ _OF_TABLE = Fraction(1, 1 << 100)
 def crowds() -> Iterator[Finding]:
     yield finding(ATTACK, "the sizes of two crowds, at one epoch", _one_epoch())
     yield finding(ATTACK, "the sizes of two crowds, at up to 10 epochs", _several())
-    yield finding(ATTACK, "the loss of a size, against what was asked for", _asked())
+    yield finding(ATTACK, "the loss of a size, compared with the target", _asked())
 
 
 def sizes_left(decay: Fraction, shift: int, messages: int) -> dict[int, int]:
@@ -105,4 +105,4 @@ def _asked() -> Iterator[str]:
     for epsilon in (0.1, 0.5, 1.0, 3.0):
         law = calibrate(epsilon, 1e-3, 1)
         if 1 / law.ratio**2 > exponential(epsilon, rounded_up=True):
-            yield f"was asked for an epsilon of {epsilon:g} of crowds, and sizes lose more"
+            yield f"has a target epsilon of {epsilon:g} for crowds, but sizes lose more"

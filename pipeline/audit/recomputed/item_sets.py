@@ -119,7 +119,7 @@ def _less(
     if least <= delta:
         return ""
     return (
-        f"states a delta of {delta:.6g} for {what} and epsilon {epsilon:.4g}, and it is at least "
+        f"states a delta of {delta:.6g} for {what} and epsilon {epsilon:.4g}; it is at least "
         f"{least:.6g}"
     )
 
@@ -143,7 +143,7 @@ def _either_view(sets: Sequence[Words], mean: float, epsilon: float, delta: floa
         yield _less(what, *_views(sets, mean), epsilon, delta)
     absent, present = _labeled(sets, mean)
     cells = [(present, absent)] * 2 + [(absent, present)] * 2
-    yield _told(f"{what}, told with their items", cells, epsilon, delta)
+    yield _told(f"{what}, reported with their items", cells, epsilon, delta)
 
 
 def _labeled(sets: Sequence[Words], mean: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

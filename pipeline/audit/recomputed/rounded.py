@@ -47,13 +47,15 @@ _DIGITS = 90
 
 
 def rounding() -> Iterator[Finding]:
-    yield finding(ATTACK, "odds of signs, against the loss that was asked for", _odds())
-    yield finding(ATTACK, "odds of permanent answers, against those of reports", _answers())
-    yield finding(ATTACK, "the dummies of all contributors, against those sized", _shares())
-    yield finding(ATTACK, "how many clusters of dummies there are", _clusters())
-    yield finding(ATTACK, "the room for dummies", _room())
-    yield finding(ATTACK, "tables of noise, against their laws", _tables())
-    yield finding(ATTACK, "normal noise, against the delta that was asked for", _normal())
+    yield finding(ATTACK, "odds of signs, compared with the target loss", _odds())
+    yield finding(ATTACK, "odds of permanent answers, compared with those of reports", _answers())
+    yield finding(
+        ATTACK, "dummies of all contributors, compared with the planned number", _shares()
+    )
+    yield finding(ATTACK, "number of clusters of dummies", _clusters())
+    yield finding(ATTACK, "capacity for dummies", _room())
+    yield finding(ATTACK, "tables of noise, compared with their distributions", _tables())
+    yield finding(ATTACK, "normal noise, compared with the target delta", _normal())
 
 
 def _odds() -> Iterator[str]:
@@ -63,9 +65,9 @@ def _odds() -> Iterator[str]:
             law = optimal(signs, epsilon)
             odds = Fraction(max(law.weights), min(law.weights))
             if odds > most:
-                yield f"was asked for an epsilon of {epsilon:g} for {signs} signs, and loses more"
+                yield f"has a target epsilon of {epsilon:g} for {signs} signs, but loses more"
             if exponential(law.loss, rounded_up=True) < odds:
-                yield f"states a loss of {law.loss!r} for {signs} signs, and loses more"
+                yield f"states a loss of {law.loss!r} for {signs} signs, but loses more"
     for odds in (Fraction(3), Fraction(10**30 + 1, 10**30), Fraction(7, 5)):
         for times in (1, 3, 100):
             if exponential(log_rounded_up(odds, times), rounded_up=True) < odds**times:
@@ -80,8 +82,8 @@ def _answers() -> Iterator[str]:
     report, permanent = (Fraction(*each.weights) for each in (law.odds, law.backstop))
     if permanent > report:
         yield (
-            f"sizes noise on odds of {float(report):.9g}, and draws permanent answers with "
-            f"{float(permanent):.9g}"
+            f"calibrates noise to odds of {float(report):.9g}, but draws permanent answers "
+            f"with {float(permanent):.9g}"
         )
 
 
@@ -117,7 +119,8 @@ def _too_few(what: str, sent: Fraction, wanted: Fraction) -> str:
     if sent >= wanted:
         return ""
     return (
-        f"{what} add {float(sent)!r} dummies on average, and noise was sized on {float(wanted)!r}"
+        f"{what} add {float(sent)!r} dummies on average, but noise was calibrated to "
+        f"{float(wanted)!r}"
     )
 
 
@@ -152,8 +155,8 @@ def _too_rare(logarithm: float, kind: str, contributors: int) -> str:
     if math.isnan(logarithm) or logarithm <= math.log(MISFIT):
         return ""
     return (
-        f"draws {kind} dummies of {contributors:,} contributors anew with a probability of "
-        f"{math.exp(logarithm):.3g}, and charges {MISFIT:.3g}"
+        f"draws {kind} dummies of {contributors:,} contributors again with probability "
+        f"{math.exp(logarithm):.3g}, but charges {MISFIT:.3g}"
     )
 
 
@@ -178,7 +181,7 @@ def _tables() -> Iterator[str]:
             off = (off + 1 - known) / 2
             if off > Decimal(table.distance):
                 yield (
-                    f"says that a table is within {table.distance:.4g} of {name}, and it is off "
+                    f"states that a table is within {table.distance:.4g} of {name}; it is off "
                     f"by {off:.4g}"
                 )
 
@@ -219,6 +222,6 @@ def _normal() -> Iterator[str]:
             least = likely - math.exp(epsilon) * stats.norm.sf(reach + 1 / (2 * deviation))
             if least > delta * (1 + 1e-6):
                 yield (
-                    f"sizes normal noise for an epsilon of {epsilon:g} and a delta of {delta:g}, "
-                    f"which is {least:.4g}"
+                    f"calibrates normal noise to epsilon {epsilon:g} and delta {delta:g}, but "
+                    f"delta is {least:.4g}"
                 )

@@ -45,9 +45,7 @@ def less_than_it_is(what: str, stated: float | Fraction, least: Fraction) -> str
     """Return a reason if the stated delta is below the least possible one, else ""."""
     if Fraction(stated) >= least:
         return ""
-    return (
-        f"states a delta of {float(stated):.6g} for {what}, and it is at least {float(least):.6g}"
-    )
+    return f"states a delta of {float(stated):.6g} for {what}; it is at least {float(least):.6g}"
 
 
 def mirrored(pair: Pair) -> Pair:

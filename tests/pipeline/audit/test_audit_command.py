@@ -53,7 +53,7 @@ def test_a_deployed_job_is_attacked_with_the_constants_it_runs_with(
     said = dpstream("audit", "weekly", "--quick", "--seed", 3, "--json")
     assert said.code == 0, said.output + said.errors
     found = {each["attack"]: each for each in said.json["findings"]}
-    law = found["deployed law"]
+    law = found["deployed mechanism"]
     assert (law["claimed"], law["observed"], law["verdict"]) == (2.0, 2.0, "exact")
     assert found["likelihood ratios"]["subject"].startswith("split_budget")
 

@@ -70,7 +70,7 @@ def test_who_claims_less_than_is_lost_is_convicted(less: float) -> None:
     case = case_of("future_rand")
     finding = largest_loss(case, claiming(case, epsilon=1.0 - less))
     assert finding.convicted
-    assert "can be told from" in finding.reason
+    assert "can be distinguished from" in finding.reason
 
 
 def test_who_claims_a_smaller_delta_is_convicted() -> None:
@@ -104,7 +104,7 @@ def test_a_deployed_job_with_other_constants_is_convicted() -> None:
     assert "its constants lose epsilon 2, delta 0; its parameters promise 1" in why(
         attack_law(tampered, job)
     )
-    assert "devices are told other constants" in why(attack_law(tampered, loud))
+    assert "devices get other constants" in why(attack_law(tampered, loud))
     told = signed.signed_description
     assert told is not None
     forged = told.model_copy(update={"signature": bytes(64)})
@@ -185,7 +185,7 @@ def test_a_stage_without_its_dummies_is_convicted(
     monkeypatch.setattr(StageNoise, "dummies", lambda noise, epoch: None)
     finding = released(case, 70)
     assert finding.convicted
-    assert "can be told from" in finding.reason
+    assert "can be distinguished from" in finding.reason
 
 
 @pytest.mark.parametrize(

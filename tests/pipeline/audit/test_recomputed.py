@@ -103,4 +103,4 @@ def test_sets_that_are_charged_like_an_item_are_convicted(monkeypatch: pytest.Mo
     )
     found = reasons(item_sets.sets_of_items())
     assert "for two items with" in found
-    assert "told with their items" in found
+    assert "reported with their items" in found

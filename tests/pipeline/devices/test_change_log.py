@@ -178,7 +178,7 @@ def test_rows_before_the_start_give_the_first_value_unless_epoch_1_has_its_own(
     log = load(tmp_path, "user,epoch,value\nann,-2,0\nann,0,1\nbob,0,1\nbob,1,0\n")
     assert log.values_at(1).tolist() == [1, 0]
     assert log.notices == (
-        f"{tmp_path}/members.csv: 3 rows before epoch 1: the value to begin with",
+        f"{tmp_path}/members.csv: 3 rows before epoch 1: used as initial values",
     )
 
 
@@ -195,9 +195,7 @@ def test_a_row_without_a_value_before_the_start_says_that_there_is_a_user(tmp_pa
     log = load(tmp_path, "user,epoch,value\nann,0,\nann,0,1\nbob,-2, \nzoe,2,1\n")
     assert (log.users, log.bad_rows.total) == (("ann", "bob", "zoe"), 0)
     assert log.values_at(2).tolist() == [1, 0, 1]
-    assert log.notices == (
-        f"{tmp_path}/members.csv: 1 row before epoch 1: the value to begin with",
-    )
+    assert log.notices == (f"{tmp_path}/members.csv: 1 row before epoch 1: used as initial values",)
 
 
 def test_without_a_horizon_the_last_row_ends_the_log(tmp_path: Path) -> None:

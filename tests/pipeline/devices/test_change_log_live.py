@@ -123,8 +123,8 @@ def test_rows_of_later_epochs_are_held_up_to_a_bound() -> None:
     rows = b"ann,2,1\nbob,3,1\nzoe,2,1\nann,1,0\n"
     assert source.receive(HEADER + rows, at(0)) == [Change(1, "ann", 0)]
     assert source.notices() == (
-        "standard input: 1 row for epochs yet to come, more than the 2 held: lost",
-        "standard input: 2 rows for epochs yet to come: held, lost if the input ends here",
+        "standard input: 1 row for later epochs, beyond the 2 buffered: lost",
+        "standard input: 2 rows for later epochs: buffered, lost if the input ends here",
     )
     assert source.tick(at(2)) == [
         CloseEpoch(1),
@@ -146,7 +146,7 @@ def test_a_late_row_cannot_change_its_epoch_but_holds_from_now_on() -> None:
     assert source.receive(b"ann,1,1\n", at(2.5)) == []
     assert source.notices() == (
         "standard input: 2 rows for closed epochs: too late to change them",
-        "standard input: 1 row older than a row read before of the same user: not used",
+        "standard input: 1 row older than an earlier row of the same user: not used",
     )
 
 
@@ -156,7 +156,7 @@ def test_a_late_row_cannot_change_its_epoch_but_holds_from_now_on() -> None:
         (b"ann,1,2\n", 2, "value '2' is not 0 or 1"),
         (b'"a\nb",1,1\n"c\nd",x,1\n', 4, "epoch 'x' is not a whole number"),
         (b'"ann,1,1\n' + b"bob,1,1\n" * 20_000, 2, "field larger than field limit"),
-        (b"ann,1,1\nann,1,0\n", 3, "contradicts an earlier line on user 'ann'"),
+        (b"ann,1,1\nann,1,0\n", 3, "contradicts an earlier line of user 'ann'"),
     ],
 )
 def test_a_bad_row_is_skipped_with_its_line(rows: bytes, line_number: int, reason: str) -> None:
@@ -171,9 +171,9 @@ def test_a_bad_row_is_skipped_with_its_line(rows: bytes, line_number: int, reaso
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"ann,1,1\n", "the first line must name .*; it is 'ann,1,1'"),
+        (b"ann,1,1\n", "the first line: got 'ann,1,1'; expected"),
         (b'"user\n', "input:1: broken CSV"),
-        (b"user,epoch,time,value\n", "names both epoch and time"),
+        (b"user,epoch,time,value\n", "has both epoch and time"),
         (b"x" * 2_000_000, "input:1: a line of more than 1,048,576 bytes"),
     ],
 )

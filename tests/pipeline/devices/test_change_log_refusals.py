@@ -38,7 +38,7 @@ BAD_ROWS = {
     "time": (b"user,time,value\nann,noon,1\n", 2, "time 'noon' is neither ISO 8601"),
     "milliseconds": (b"user,time,value\nann,1700000000000,1\n", 2, "seconds, not milliseconds"),
     "no user": (b"user,epoch,value\n,1,1\n", 2, "the user is empty"),
-    "NUL": (b"user,epoch,value\na\0,1,1\n", 2, "the user holds a NUL byte"),
+    "NUL": (b"user,epoch,value\na\0,1,1\n", 2, "the user contains a NUL byte"),
     "bytes": (b"user,epoch,value\n\xff,1,1\n", 2, r"the user '\udcff' is not valid UTF-8"),
     "few fields": (b"user,epoch,value\nann,1\n", 2, "2 fields; the header has 3"),
     "many fields": (b"user,epoch,value\nann,1,1,1\n", 2, "4 fields; the header has 3"),
@@ -48,7 +48,7 @@ BAD_ROWS = {
     "quote on and on": (
         b'user,epoch,value\n"ann,1,1\n' + b"bob,1,1\n" * 20_000,
         2,
-        "broken CSV: field larger than field limit (131072) (read on to line 16386)",
+        "broken CSV: field larger than field limit (131072) (read until line 16386)",
     ),
     "line": (b'user,epoch,value\n"a\r\nb",1,1\n\n"c\nd",1,1\nann,1,x\n', 7, "value 'x'"),
     "epoch twice": (
@@ -76,7 +76,7 @@ def test_a_bad_row_is_refused_with_its_line_and_may_be_skipped(
     assert reason in bad_rows.first[0].reason
     first, second = str(refusal.value).split("\n")
     assert first == (
-        f"{tmp_path}/members.csv: 1 bad row; correct them, or go on without them by --skip-bad-rows"
+        f"{tmp_path}/members.csv: 1 bad row; correct them or skip them with --skip-bad-rows"
     )
     assert second == f"{tmp_path}/members.csv:{line}: {bad_rows.first[0].reason}"
     assert second.isprintable()
@@ -92,7 +92,7 @@ def test_a_bad_row_is_refused_with_its_line_and_may_be_skipped(
 
     # Without a roster, every user with a row counts, provided the row has a user.
     if log.bad_rows.anonymous:
-        with pytest.raises(InputError, match="1 bad row whose user cannot be read") as unknown:
+        with pytest.raises(InputError, match="1 bad row with an unreadable user") as unknown:
             load(tmp_path, data, skip=True)
         assert str(unknown.value).endswith(f"\n{log.bad_rows}")
     else:
@@ -112,7 +112,7 @@ def test_all_bad_rows_are_counted_and_the_first_ten_shown_in_the_order_of_the_fi
     assert (bad_rows.total, [row.line for row in bad_rows.first]) == (13, list(range(3, 13)))
     told = str(refusal.value).splitlines()[11:]
     assert told == [
-        "... and 3 more; in all:",
+        "... and 3 more; by reason:",
         "6 rows: value ... is not 0 or 1 (the first: line 4: value 'x' is not 0 or 1)",
         "7 rows: contradicts an earlier one: another value of user ... for the same epoch (the "
         "first: line 3: contradicts line 2: another value of user 'ann' for the same epoch)",
@@ -121,19 +121,22 @@ def test_all_bad_rows_are_counted_and_the_first_ten_shown_in_the_order_of_the_fi
 
 PACKED = gzip.compress(b"user,epoch,value\n" + b"".join(b"u%d,1,1\n" % n for n in range(999)))
 UNUSABLE: dict[str, tuple[bytes, str]] = {
-    "empty": (b"", "empty; the first line must name the columns user, value and epoch or time"),
-    "only a BOM": (b"\xef\xbb\xbf", "empty; the first line must name"),
-    "no header": (b"ann,1,1\n", "the first line must name .*; it is 'ann,1,1'"),
-    "both": (b"user,epoch,time,value\n", "the header names both epoch and time; rename"),
-    "twice": (b"user,epoch,value,User\n", "the header names the column user twice"),
+    "empty": (
+        b"",
+        "empty file; the first line must contain the columns user, value and epoch or time",
+    ),
+    "only a BOM": (b"\xef\xbb\xbf", "empty file; the first line must contain"),
+    "no header": (b"ann,1,1\n", "the first line: got 'ann,1,1'; expected"),
+    "both": (b"user,epoch,time,value\n", "the header has both epoch and time; rename"),
+    "twice": (b"user,epoch,value,User\n", "the header contains the column user twice"),
     "UTF-16 without a mark": (
         "user,epoch,value\n".encode("utf-16-le"),
         "the first line is not UTF-8 text.*--encoding",
     ),
     "binary": (bytes(range(256)) * 9, "the first line is not UTF-8 text|broken CSV"),
-    "header only": (b"user,epoch,value\r\n", "there is a header but no row"),
-    "too late": (b"user,epoch,value\nann,171,1\n", "no row is left .*1 row after epoch 170"),
-    "gzip cut": (PACKED[:-30], "damaged gzip file .*; fetch or pack it again"),
+    "header only": (b"user,epoch,value\r\n", "no rows below the header"),
+    "too late": (b"user,epoch,value\nann,171,1\n", "no usable rows .*1 row after epoch 170"),
+    "gzip cut": (PACKED[:-30], "damaged gzip file .*; download or pack it again"),
     "gzip changed": (PACKED[:40] + b"\xff" * 9 + PACKED[49:], "damaged gzip file"),
     "gzip sum": (PACKED[:-8] + bytes(8), "damaged gzip file"),
 }
@@ -157,7 +160,7 @@ def test_what_cannot_be_opened_is_refused(tmp_path: Path) -> None:
 def test_times_need_a_calendar(tmp_path: Path) -> None:
     path = tmp_path / "members.csv"
     path.write_text("user,time,value\nann,2024-01-01,1\n")
-    with pytest.raises(InputError, match=r"need a start and a length to place them$"):
+    with pytest.raises(InputError, match=r"must set epochs.start and epochs.length$"):
         load_change_log(path)
 
 

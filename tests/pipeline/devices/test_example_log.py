@@ -50,7 +50,7 @@ def test_a_roster_says_who_there_is(tmp_path: Path) -> None:
     log = load(tmp_path, HEADER + "b,-0.5,2,1\na,0.25,0,1\n", users=["c", "b"])
     assert (log.users, log.rostered, log.strangers) == (("b", "c"), True, 1)
     assert log.examples.tolist() == [[3, -2048, 4096], [0, 0, 0]]
-    assert "not on the roster: 1 user" in log.notices[0]
+    assert "not on the user list: 1 user" in log.notices[0]
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_roster_says_who_there_is(tmp_path: Path) -> None:
         ("a,0,3,0", "class '3' is no whole number from 0 to 2"),
         ("a,8,1,0", "a feature does not lie between -7.999 and 7.999"),
         (",0,1,0", "the user is empty"),
-        ("z,0,1,0", "a second example of user 'z'"),
+        ("z,0,1,0", "duplicate example of user 'z'"),
     ],
 )
 def test_bad_rows_are_told_and_may_be_skipped(tmp_path: Path, row: str, reason: str) -> None:
@@ -75,8 +75,8 @@ def test_bad_rows_are_told_and_may_be_skipped(tmp_path: Path, row: str, reason: 
     ("text", "message"),
     [
         ("user,x,one\na,1,1\n", "it names class 0 times"),
-        ("user,class,x\n", "1 columns beside user and class; the job has features: 2"),
-        (HEADER, "no row is left to use"),
+        ("user,class,x\n", "1 columns other than user and class; expected features: 2"),
+        (HEADER, "no usable rows"),
     ],
 )
 def test_files_that_are_none_of_examples_are_refused(
@@ -134,6 +134,6 @@ def test_examples_do_not_come_live(tmp_path: Path) -> None:
     job, log = deployed(tmp_path, None), MemoryLog()
     with (
         Producer(job, None, name="p", transport=MemoryDriver(log)) as producer,
-        pytest.raises(InputError, match="about examples, which do not change: give them by"),
+        pytest.raises(InputError, match="about examples, which do not change: give them with"),
     ):
         LiveProducer(producer, None)

@@ -100,10 +100,9 @@ def test_a_german_export_is_read_in_every_encoding(
     assert held(log) == {"müller": [2] * 4, "weiß": [1, 124, 124, 124]}
     notices = said(log)
     assert notices == [
-        *([f"read as {encoding.upper()}, as its byte order mark says"] if marked else []),
-        "2 rows with a time that names no zone: taken as Europe/Berlin",
-        "1 row of these in an hour that is there twice, or not at all, as clocks are set: taken as "
-        "the first",
+        *([f"read as {encoding.upper()}, according to its byte order mark"] if marked else []),
+        "2 rows with a time without a time zone: read as Europe/Berlin",
+        "1 row of these in an hour that a clock change repeats or skips: read as the first",
         "not used: column 'Notiz'",
     ]
 
@@ -134,12 +133,12 @@ def test_separators(tmp_path: Path, separator: str) -> None:
         (
             "student_id,enrolled_at,state",
             {},
-            r"it is 'student_id,enrolled_at,state'. The columns there are: 'student_id', "
-            r"'enrolled_at', 'state'; say which they are, by --column user=student_id "
-            r"--column value=state --column time=enrolled_at, or in the job file by input: "
+            r"got 'student_id,enrolled_at,state'; expected .* Columns found: 'student_id', "
+            r"'enrolled_at', 'state'. To map them, give --column user=student_id "
+            r"--column value=state --column time=enrolled_at, or set input: "
             r"\{columns:",
         ),
-        ("user;epoch;value", {}, "Is ';' its separator\\? Give --separator ';'"),
+        ("user;epoch;value", {}, "Is ';' the separator\\? Give --separator ';'"),
         (
             "user,epoch,value",
             {"columns": {"user": "who"}},
@@ -195,7 +194,7 @@ def test_words_for_1_and_0(tmp_path: Path) -> None:
     assert [values[0] for values in held(log).values()] == [1, 1, 0, 1, 0, 1, 0]
     with pytest.raises(BadRowsError, match="value 'Ja' is not 0 or 1"):
         load(tmp_path, text)
-    told = "value 'Ja' is not 0 or 1, nor a word of input for these: no, yes"
+    told = "value 'Ja' is not 0 or 1, nor one of the words defined by input: no, yes"
     with pytest.raises(BadRowsError, match=told):
         load(tmp_path, text, true=["no"], false=["yes"])
     # The format's words for 1 and 0 override the default ones.
@@ -238,7 +237,7 @@ def test_numbers_are_clamped_on_request_and_counted(tmp_path: Path, sets: bool) 
         return
     changes = load(tmp_path, text, domain=numbers, clamp=True)
     assert [values[0] for values in held(changes).values()] == [1, 1, 2, 2, 2, 2]
-    assert said(changes) == ["3 rows with a number out of range: taken as its nearest end"]
+    assert said(changes) == ["3 rows with a number out of range: clamped to the range"]
     with pytest.raises(BadRowsError, match="2 bad rows"):
         load(tmp_path, "user,epoch,value\nann,1,inf\nbob,1,x\n", domain=numbers, clamp=True)
 
@@ -300,7 +299,7 @@ def test_of_too_many_items_the_rule_says_which_count(
     form = form_of() if rule is None else form_of(duplicates=rule)
     log = load_item_log(path, domain=domain, last_epoch=1, form=form)
     assert log.values.tolist() == items
-    assert said(log)[-1].startswith("1 item of users who hold more than 2")
+    assert said(log)[-1].startswith("1 item of users with more than 2")
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
@@ -319,7 +318,7 @@ def test_live_rows_are_read_by_the_form(size: int, encoding: str) -> None:
         for event in source.receive(data[begin : begin + size], DAYS.start)
     ]
     assert events == [Change(1, "müller", 1)]
-    assert "standard input: 1 row with a time that names no zone: taken as Europe/Berlin" in (
+    assert "standard input: 1 row with a time without a time zone: read as Europe/Berlin" in (
         source.notices()
     )
     assert any("UTF-16" in notice for notice in source.notices()) == (encoding == "utf-16")

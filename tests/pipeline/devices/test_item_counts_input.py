@@ -32,8 +32,8 @@ def test_an_input_file_is_another_kind(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ("a,many\n", ":2: 'a,many' is not an item and its count"),
-        ("a,1\nb,-1\n", ":3: 'b,-1' is not an item and its count"),
+        ("a,many\n", ":2: got 'a,many'; expected an item and its count"),
+        ("a,1\nb,-1\n", ":3: got 'b,-1'; expected an item and its count"),
         ("a,0\n", ": no item has a count above 0"),
     ],
 )

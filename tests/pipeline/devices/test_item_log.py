@@ -44,7 +44,7 @@ def test_of_too_many_items_those_that_come_first_are_used(tmp_path: Path) -> Non
     log = log_of(tmp_path, "al,1,z", "al,1,z", "al,1,y", "al,1,x", "bo,1,x", "al,2,x")
     assert held(log) == [{"al": [3, 2], "bo": [1]}, {"al": [1], "bo": []}]
     (notice,) = log.notices
-    assert notice.endswith("1 item of users who hold more than 2 at an epoch: not used")
+    assert notice.endswith("1 item of users with more than 2 in an epoch: not used")
 
 
 def test_bad_rows_are_all_counted_or_skipped(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_bad_rows_are_all_counted_or_skipped(tmp_path: Path) -> None:
     with pytest.raises(BadRowsError) as caught:
         log_of(tmp_path, *rows)
     assert caught.value.bad_rows.total == 4
-    with pytest.raises(InputError, match="1 bad row whose user cannot be read"):
+    with pytest.raises(InputError, match="1 bad row with an unreadable user"):
         log_of(tmp_path, *rows, skip_bad_rows=True)
     log = log_of(tmp_path, *rows, skip_bad_rows=True, users=("al", "bo"))
     assert held(log) == [{"al": [1], "bo": []}]

@@ -43,7 +43,7 @@ def producer(log: MemoryLog) -> Iterator[Producer]:
     [
         (["tea", "milk", "rye"], "user 'bob' holds 3 items, job baskets allows 2"),
         (["te"], "user 'bob': value 'te' is not in the domain"),
-        ([1.5], "user 'bob': 1.5 is neither text nor a whole number"),
+        ([1.5], "user 'bob': got 1.5; expected a text or a whole number"),
     ],
 )
 def test_what_is_no_set_is_refused_and_nothing_is_taken_in(

@@ -211,7 +211,7 @@ def first_ones() -> list[tuple[float, str]]:
 
 def test_the_first_rows_of_live_input_are_not_counted_in_public() -> None:
     job, log = job_of("future_rand"), MemoryLog()
-    with pytest.raises(InputError, match=r"nobody is enrolled: .* --users FILE .*'alice,0,'"):
+    with pytest.raises(InputError, match=r"no users are enrolled. .*  --users FILE .*'alice,0,'"):
         live(job, first_ones(), log=log)
     assert epochs_in(log) == {}
 
@@ -226,7 +226,7 @@ def test_nobody_enrolled_is_refused_when_a_value_comes_or_the_first_epoch_ends(k
     job, value = job_of(kind), values_of(kind)[0]
     for arriving in ([(0.5, f"ann,1,{value}\n")], [(0.5, "")]):
         log = MemoryLog()
-        with pytest.raises(InputError, match="nobody is enrolled"):
+        with pytest.raises(InputError, match="no users are enrolled"):
             live(job, arriving, log=log)
         assert epochs_in(log) == {}
 
@@ -404,7 +404,7 @@ def test_rows_of_strangers_in_a_file_are_not_used_and_counted_by_user(tmp_path: 
     assert isinstance(log, ChangeLog)
     assert (log.users, log.strangers, log.truth().tolist()) == (("ann", "bob"), 2, [1] * EPOCHS)
     assert log.notices[0] == (
-        f"{path}: not on the roster: 2 users with rows, which are not used (the first: line 3, "
+        f"{path}: not on the user list: 2 users with rows, which are not used (the first: line 3, "
         "user 'eve')"
     )
 
@@ -428,7 +428,7 @@ def test_who_has_a_first_row_in_a_longer_file_is_a_stranger(kind: str, tmp_path:
 
 def test_the_last_row_does_not_decide_how_far_a_renewing_job_is_reported(tmp_path: Path) -> None:
     job = job_of("future_rand", renew=True)
-    with pytest.raises(InputError, match="job job renews: give --to-epoch"):
+    with pytest.raises(InputError, match="job job is recurring, so --to-epoch"):
         from_file(job, "ann,1,1\n", tmp_path)
     for last in (1, 3, 6, 9):
         seen = from_file(job, f"ann,1,1\nzed,{last},1\n", tmp_path, to_epoch=6)
@@ -521,7 +521,7 @@ def test_commands_say_and_publish_the_same_of_neighbors(
         for name, more in {"all": [], "some": ["--users", roster]}.items():
             result = dpstream("produce", f"job{number}", "--input", path, "--name", name, *more)
             errors = result.errors.replace(f"job{number}", "job")
-            lines = [line for line in errors.splitlines() if "keeps its state in" not in line]
+            lines = [line for line in errors.splitlines() if "state folder" not in line]
             said.append((name, result.code, result.output, lines))
         published.append(punctuations(cluster, f"job{number}"))
     assert said[:2] * len(values_of(kind)) == said
@@ -548,7 +548,7 @@ def test_live_input_without_a_roster_is_refused_in_a_sentence(
         with standard_input(monkeypatch, rows):
             said = dpstream("produce", "job", "--input", "-")
         assert (said.code, said.output) == (2, "")
-        assert "error: nobody is enrolled: say who there is" in said.errors
+        assert "error: no users are enrolled. List all users" in said.errors
     assert punctuations(cluster, "job") == []
 
 
@@ -570,7 +570,7 @@ def test_live_input_ends_with_the_same_exit_code_whatever_its_rows(
         "closed_epoch": 0,
         "frozen": 0,
     }
-    assert "2 users enrolled; that they are is public" in said.errors
+    assert "2 users enrolled; this list is public" in said.errors
     if rows in ("ann,1,nonsense\n", "ann\n"):
         assert "standard input:2: " in said.errors
         assert "; skipped" in said.errors

@@ -147,14 +147,14 @@ def test_json_is_known_by_how_it_begins_by_name_or_by_word(
     [
         (
             '{"user": "ann", "epoch": 1, "value": [1]}',
-            "'value' is no single value: '{\"user\"",
+            "'value' is not a single value: '{\"user\"",
             "ann",
         ),
-        ('{"user": "ann", "epoch": 1}', "there is no 'value'", "ann"),
+        ('{"user": "ann", "epoch": 1}', "missing key 'value'", "ann"),
         ('{"user": "\\ud800", "epoch": 1, "value": 1}', "is not valid UTF-8", ""),
-        ('{"user": {"id": 1}, "epoch": 1, "value": 1}', "'user' is no single value", None),
+        ('{"user": {"id": 1}, "epoch": 1, "value": 1}', "'user' is not a single value", None),
         ('{"user": "ann", "epoch": 1, "value": 1', "no JSON: Expecting ',' delimiter", None),
-        ('["ann", 1, 1]', "no JSON object: '[\"ann\", 1, 1]'", None),
+        ('["ann", 1, 1]', "got '[\"ann\", 1, 1]'; expected a JSON object", None),
         ("[" * 10_000, "no JSON", None),
     ],
 )
@@ -178,7 +178,7 @@ def test_a_bad_line_of_json_is_told_and_may_be_skipped(
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b'[{"user": "ann"}]', "a JSON array: give one object a line"),
+        (b'[{"user": "ann"}]', "got a JSON array; expected one object per line"),
         (b'{"user": 1,\n "epoch": 2}\n', "no line is a JSON object\n.*rows.json:1: no JSON"),
         (as_lines([{"user": "a", "time": 1, "epoch": 1, "value": 1}]), "both epoch and time"),
     ],
@@ -215,7 +215,7 @@ def test_moments_of_parquet_are_placed_as_texts_are(
     [
         (lambda data: data[:-20], "damaged Parquet file"),
         (lambda data: data[:4] + b"\0" * 200 + data[204:], "damaged Parquet file"),
-        (gzip.compress, "a Parquet file in gzip: unpack it"),
+        (gzip.compress, "a gzipped Parquet file, which"),
     ],
 )
 def test_a_parquet_file_that_cannot_be_read_is_refused(
@@ -230,6 +230,6 @@ def test_parquet_comes_from_files_alone(tmp_path: Path) -> None:
     read, write = os.pipe()
     os.write(write, as_parquet([{"user": "ann", "epoch": 1, "value": 1}]))
     os.close(write)
-    with pytest.raises(InputError, match="cannot be read from a pipe"):
+    with pytest.raises(InputError, match="cannot read Parquet from a pipe"):
         load_change_log(f"/dev/fd/{read}", last_epoch=1)
     os.close(read)

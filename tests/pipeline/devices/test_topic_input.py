@@ -390,7 +390,7 @@ def test_a_timestamp_that_is_none_is_a_bad_event_and_no_more(stamp: int, length:
     # Enrollment is independent of it.
     assert noted == {1: {"ann": 0, "bob": 1}}
     (bad,) = source.bad_rows.first
-    assert (bad.line, "is no time from 1970 to 9999" in bad.reason) == (0, True)
+    assert (bad.line, "is not a time from 1970 to 9999" in bad.reason) == (0, True)
 
 
 def test_after_an_outage_what_came_meanwhile_is_read_before_epochs_are_closed(
@@ -431,7 +431,7 @@ def test_without_a_roster_who_is_enrolled_is_said_by_events_before_the_first_epo
 
 def test_nobody_enrolled_is_refused(tmp_path: Path) -> None:
     events = Events.of([{"user": "ann", "time": time_of(0), "value": 1}])
-    with pytest.raises(InputError, match="nobody is enrolled: say who there is, by --users"):
+    with pytest.raises(InputError, match="no users are enrolled"):
         run_to(tmp_path, events, MemoryLog(), {}, roster=(), everybody=False)
 
 
@@ -474,13 +474,13 @@ def test_events_that_were_deleted_before_they_were_read_are_told(tmp_path: Path)
 
 def test_a_topic_that_was_made_anew_is_refused(tmp_path: Path) -> None:
     run_to(tmp_path, Events.of(EVENTS), MemoryLog(), {}, to=1)
-    with pytest.raises(InputError, match="ends at offset 1, and 5 were read: it has"):
+    with pytest.raises(InputError, match="ends at offset 1, but 5 were read: the topic was"):
         run_to(tmp_path, Events.of(EVENTS[:2]), MemoryLog(), {})
 
 
 def test_a_topic_that_was_made_anew_and_is_longer_is_refused(tmp_path: Path) -> None:
     run_to(tmp_path, Events.of(EVENTS), MemoryLog(), {}, to=1, made="one")
-    with pytest.raises(InputError, match="has been made anew since producer gateway has begun"):
+    with pytest.raises(InputError, match="was recreated since producer gateway started"):
         run_to(tmp_path, Events.of([*EVENTS, *EVENTS]), MemoryLog(), {}, made="another")
     # An unknown topic id, now or when the producer started, proves nothing.
     for made in (None, "one"):
@@ -492,23 +492,23 @@ def test_a_topic_that_was_made_anew_and_is_longer_is_refused(tmp_path: Path) -> 
 def test_a_producer_keeps_to_its_input(tmp_path: Path) -> None:
     run_to(tmp_path / "topic", Events.of(EVENTS), MemoryLog(), {}, to=1)
     with opened(tmp_path / "topic", MemoryLog(), {}) as producer:
-        with pytest.raises(InputError, match="has begun with topic events, whose offsets it keeps"):
+        with pytest.raises(InputError, match="started with topic events and stores its offsets"):
             TopicInput(producer, reader_of(producer.job), "others")
-        with pytest.raises(InputError, match="reads a topic: go on by --from-topic"):
+        with pytest.raises(InputError, match="reads a topic: continue with --from-topic"):
             LiveProducer(producer, None)
         rows = tmp_path / "all.csv"
         rows.write_text("user,epoch,value\n" + "".join(f"{user},1,0\n" for user in ROSTER))
-        with pytest.raises(InputError, match="reads a topic: go on by --from-topic"):
+        with pytest.raises(InputError, match="reads a topic: continue with --from-topic"):
             produce_change_log(producer, load_change_log(rows, last_epoch=2))
         with pytest.raises(
-            InputError, match=r"1 of the 4 users .* not on the roster, 'ann' for one"
+            InputError, match=r"1 of the 4 users .* not on the user list, for example 'ann'"
         ):
             TopicInput(producer, reader_of(producer.job), "events", roster=ROSTER[1:])
     path = tmp_path / "rows.csv"
     path.write_text("user,epoch,value\nann,1,1\n")
     with opened(tmp_path / "file", MemoryLog(), {}) as producer:
         produce_change_log(producer, load_change_log(path, last_epoch=1))
-        with pytest.raises(InputError, match="has begun with another input than a topic"):
+        with pytest.raises(InputError, match="started with another input than a topic"):
             TopicInput(producer, reader_of(producer.job), "events")
 
 
@@ -518,11 +518,11 @@ def test_what_the_events_cannot_be_is_refused(tmp_path: Path) -> None:
     form = InputForm.model_validate_json('{"format": "csv"}')
     with (
         opened(None, MemoryLog(), {}) as producer,
-        pytest.raises(InputError, match="events of a topic are JSON, and format is csv"),
+        pytest.raises(InputError, match="got format csv; events of a topic must be JSON"),
     ):
         TopicInput(producer, reader_of(producer.job, form), "events")
     job = deployed(JOB.replace(", start: 2024-03-30, length: P1D", ""))
     with opened(None, MemoryLog(), {}, job=job) as producer:
         source = TopicInput(producer, reader_of(job), "events", roster=ROSTER)
-        with pytest.raises(InputError, match="its events have times; the job file's epochs need"):
+        with pytest.raises(InputError, match="events have times, so the job file must set"):
             produce_to(source, producer, Events.of(EVENTS), 1)

@@ -48,13 +48,19 @@ def test_a_user_in_braces_is_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ("", "there is no user; write one a line"),
-        ("ann\nbob,bill\n", ":2: 2 fields; a user stands alone, in quotes if it holds a comma, or"),
+        ("", "no users; write one user per line"),
+        (
+            "ann\nbob,bill\n",
+            ":2: 2 fields; expected one user per line, quoted if it contains a comma, or",
+        ),
         ('ann\n""\n', ":2: the user is empty"),
         (b"ann\n\n\xff\n", r":3: the user '\udcff' is not valid UTF-8"),
         (gzip.compress(b"ann\n", mtime=0)[:-3], "damaged gzip file"),
-        ('{"user": "ann"}\n', "JSON; a roster is text, one user a line, or a CSV with a column"),
-        (b"PAR1\x15\x04\x15\x10", "a Parquet file; a roster is text"),
+        (
+            '{"user": "ann"}\n',
+            "JSON; expected a user list: text with one user per line, or CSV with a column",
+        ),
+        (b"PAR1\x15\x04\x15\x10", "a Parquet file; expected a user list: text"),
     ],
 )
 def test_what_is_no_roster_is_refused(tmp_path: Path, data: bytes | str, message: str) -> None:

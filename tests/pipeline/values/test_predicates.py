@@ -98,7 +98,7 @@ def test_more_items_than_allowed_are_not_used_and_the_number_is_told(tmp_path: P
     assert isinstance(log, ItemLog)
     (values,) = (each.copy() for each in log.values_by_epoch())
     assert [named(items) for items in values.tolist()] == [{"adult", "jubilee"}, {"young", "adult"}]
-    assert log.notices == (f"{path}: 2 items of users who hold more than 2 at an epoch: not used",)
+    assert log.notices == (f"{path}: 2 items of users with more than 2 in an epoch: not used",)
 
 
 def test_a_producer_takes_values_and_refuses_too_many_items() -> None:
@@ -225,7 +225,7 @@ def test_rows_that_cannot_be_say_why(tmp_path: Path) -> None:
     assert "version '3.0' is not in crowds.values" in said
     assert "value 'blue' is not in the domain" in said
     assert "value 'dark' is of no crowd: version is empty" in said
-    with pytest.raises(InputError, match="must name the column version"):
+    with pytest.raises(InputError, match="expected the column version"):
         load_item_log(written(tmp_path, "user,epoch,value\n"), domain=DOMAIN, last_epoch=2)
 
 
