@@ -128,7 +128,7 @@ def run(
             pending = unfinished(planned, journal)
             if len(pending) < total:
                 done = total - len(pending)
-                tell(f"{done:,} of {plural(total, 'trial')} are in {folder} already")
+                tell(f"{done:,} of {plural(total, 'trial')} are already in {folder}")
             for notice in check_inputs(pending):
                 tell(notice)
             try:
@@ -136,8 +136,8 @@ def run(
             except KeyboardInterrupt:
                 done = total - len(unfinished(planned, journal))
                 tell(
-                    f"stopped: {done:,} of {plural(total, 'trial')} are kept in {folder}; "
-                    "the same command goes on from there"
+                    f"stopped: {done:,} of {plural(total, 'trial')} are stored in {folder}. To "
+                    "continue, run the same command again"
                 )
                 raise
             finished = [
@@ -174,7 +174,7 @@ def _file_of(experiment: str) -> Path:
     if name in shipped:
         return shipped[name]
     if program := PROGRAMS.get(name.replace("-", "_")):
-        raise UsageProblem(f"{experiment} is a program of its own: {program.command}")
+        raise UsageProblem(f"{experiment} is a separate program: {program.command}")
     raise UsageProblem(f"there is no file {experiment}; experiments: {', '.join(shipped)}")
 
 
@@ -241,16 +241,21 @@ def _show(
     if with_loss:
         pairs.insert(0, ("loss", "exact epsilon of a user's whole stream"))
     if any(line.estimate in BIASED for line in lines):
-        pairs.append(("biased", "what is clipped or shrunk: nearer the truth, but not around it"))
+        pairs.append(
+            (
+                "biased",
+                "clipped or shrunk estimates: closer to the ground truth, but not centered on it",
+            )
+        )
     messages = {line.predicted_messages for line in lines if not drawn}
     if sent := sorted(each for each in messages if each is not None):
         pairs.append(("messages of a user", ", ".join(f"{each:,.1f}" for each in sent)))
     withheld = sum(one.trial.withheld for one in finished)
     if withheld:
-        pairs.append(("windows withheld", f"{withheld:,}: fewer devices than shuffle.minimum"))
+        pairs.append(("suppressed windows", f"{withheld:,}: fewer devices than shuffle.minimum"))
     most_frozen = max((line.frozen for line in lines), default=0.0)
     if most_frozen:
-        pairs.append(("users that left out changes", f"at most {most_frozen:.1%}"))
+        pairs.append(("users that dropped changes", f"at most {most_frozen:.1%}"))
     pairs += [("written" if place == 0 else "", str(path)) for place, path in enumerate(files)]
     say_pairs(pairs)
 
@@ -271,14 +276,17 @@ _MEASURES_OF_MESSAGES = ("messages", "planned")
 _MEASURES_OF_SELECTION = ("selected", "expected")
 _MEASURES_OF_TOPICS = ("stages",)
 _MEANING = {
-    "error": "mean absolute error, in users (of quantiles, how many users too far)",
+    "error": "mean absolute error in users (of quantiles: rank error in users)",
     "rmse": "root mean squared error over all epochs and seeds, in users",
     "mean": "mean over the seeds of the root mean squared error of each",
-    "messages": "of a user, dummies included; beside them, as plan says",
-    "selected": "trials that tell the item most users hold; beside them, the probability of that",
-    "stages": "no: reports went from the devices to the aggregator without codec and stages, as "
-    f"their topics would hold more than {MOST_TOPIC_BYTES >> 30} GiB",
-    "covered": "intervals that hold the truth: 95 % over many trials; errors of one go together",
+    "messages": "per user, including dummies; then the number planned",
+    "selected": "trials that identify the item with the most users; then the planned probability",
+    "stages": "no: reports went from the devices directly to the aggregator, without codec and "
+    f"stages, because their topics would exceed {MOST_TOPIC_BYTES >> 30} GiB",
+    "covered": (
+        "intervals that contain the ground truth: 95 % over many trials; errors within a trial "
+        "are correlated"
+    ),
 }
 
 

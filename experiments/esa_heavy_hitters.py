@@ -200,7 +200,7 @@ def rows(users: int, items: int, wanted: int, *, with_sketch: bool) -> Iterator[
     rng = seeded_generator(1)
     truth = histogram(users, items, rng)
     last = int(np.sort(truth)[-wanted])
-    yield f"{users:,} users, {items:,} items; number {wanted:,} is held by {last:,} of them"
+    yield f"{users:,} users, {items:,} items; item {wanted:,} has {last:,} users"
     yield f"{'epsilon':>7} {'':30} {'loss':>6} {f'of {wanted:,}':>10} {'RMSE':>10}"
     sketched = (
         sketches(truth, [row.loss for row in table], seeded_generator(2)) if with_sketch else []
@@ -234,7 +234,7 @@ def main() -> None:
     parser.add_argument("--users", type=int, default=USERS, help="(%(default)s)")
     parser.add_argument("--items", type=int, default=ITEMS, help="(%(default)s)")
     parser.add_argument("--wanted", type=int, default=WANTED, help="(%(default)s)")
-    parser.add_argument("--no-sketch", action="store_true", help="leave out what takes minutes")
+    parser.add_argument("--no-sketch", action="store_true", help="skip what takes minutes")
     chosen = parser.parse_args()
     for row in rows(chosen.users, chosen.items, chosen.wanted, with_sketch=not chosen.no_sketch):
         print(row, flush=True)

@@ -216,7 +216,8 @@ def draw_curves(found: dict[Setting, list[Measured]], users: int, path: Path) ->
                 markersize=8,
                 markerfacecolor="white",
                 linestyle=":",
-                label=f"the same in the paper: a network, {setting.reports * 2000:,} reports",
+                label=f"the same in the paper: a neural network, {setting.reports * 2000:,} "
+                "reports",
             )
     axes.set_xscale("log")
     axes.set_xticks([0.2, 0.5, 1, 2, 5, 10, 18], ["0.2", "0.5", "1", "2", "5", "10", "18"])
@@ -250,9 +251,9 @@ def curve_rows(folder: Path, picture: Path) -> Iterator[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Learn MNIST by ldp_sgd.")
-    parser.add_argument("folder", type=Path, help="with the four idx files, as .gz")
+    parser.add_argument("folder", type=Path, help="with the four IDX files, as .gz")
     parser.add_argument("--seeds", type=int, default=3, help="runs of each setting (%(default)s)")
-    parser.add_argument("--picture", type=Path, help="a PNG file: learn for longer, and draw")
+    parser.add_argument("--picture", type=Path, help="PNG file: train for longer, and plot")
     arguments = parser.parse_args()
     found = (
         rows(arguments.folder, arguments.seeds)

@@ -61,7 +61,7 @@ def prepare(
     numbers = [getattr(chosen, option) for option, _, _ in options]
     for (option, _, _), number in zip(options, numbers, strict=True):
         if number < 1:
-            parser.error(f"--{option} is {number}: give a number from 1 on")
+            parser.error(f"--{option}: got {number}; expected a number from 1 on")
     try:
         contents = read_plain(chosen.source)
         rows = [(user, 1, value) for user, value in make(contents, *numbers)]

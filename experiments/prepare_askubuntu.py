@@ -39,7 +39,7 @@ def read_events(path: Path) -> NDArray[np.int64]:
     text = gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
     numbers = np.array(text.split(), np.int64)
     if not len(numbers) or len(numbers) != 3 * len(text.splitlines()):
-        raise ValueError(f"{path}: give a file with lines SRC DST UNIX_TIME")
+        raise ValueError(f"{path}: expected a file with lines SRC DST UNIX_TIME")
     return numbers.reshape(-1, 3)
 
 
@@ -69,7 +69,7 @@ def weekly_changes(events: NDArray[np.int64]) -> list[Row]:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m experiments.prepare_askubuntu",
-        description="Make a change log of who is active on Ask Ubuntu, week by week.",
+        description="Make a change log of active users on Ask Ubuntu, week by week.",
         epilog="Get SOURCE, sx-askubuntu-a2q.txt.gz, from\n"
         "https://snap.stanford.edu/data/sx-askubuntu.html",
         # Keeps addresses and commands on one line, for copying.

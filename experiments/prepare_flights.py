@@ -27,7 +27,7 @@ def table(contents: bytes, *columns: str) -> list[dict[str, str]]:
     reader = csv.DictReader(contents.decode("utf-8").splitlines(), skipinitialspace=True)
     missing = [column for column in columns if column not in (reader.fieldnames or ())]
     if missing:
-        raise ValueError(f"give a CSV file with columns {', '.join(columns)}")
+        raise ValueError(f"expected a CSV file with the columns {', '.join(columns)}")
     return list(reader)
 
 
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     prepare(
         arguments,
         "prepare_flights",
-        "Make an item log of the delays of flights.",
+        "Make an item log of flight delays.",
         "https://github.com/vega/vega-datasets/blob/main/data/flights-200k.arrow",
         item_rows,
     )

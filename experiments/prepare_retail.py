@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "Make an item log of supermarket baskets.",
         "http://fimi.uantwerpen.be/data/retail.dat.gz",
         item_rows,
-        [("items", 8, "the most of a basket"), ("seed", 1, "of their draw")],
+        [("items", 8, "maximum items per basket"), ("seed", 1, "seed of the draw")],
         labels,
     )
 

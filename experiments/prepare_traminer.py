@@ -82,14 +82,15 @@ def read_states(path: Path) -> list[tuple[str, ...]]:
         table = next((table for table in TABLES if names >= set(table.columns)), None)
         if table is None:
             known = ", ".join(table.name for table in TABLES)
-            raise ValueError(f"{path}: not one of TraMineR's tables {known}: columns are missing")
+            raise ValueError(f"{path}: unknown columns; expected one of TraMineR's tables {known}")
         lives = []
         for row in reader:
             # R writes the codes of biofam as numbers, some versions with a decimal point.
             codes = [row[column].removesuffix(".0") for column in table.columns]
             if unknown := set(codes) - table.labels.keys():
                 raise ValueError(
-                    f"{path}:{reader.line_num}: {min(unknown)!r} is no state of {table.name}"
+                    f"{path}:{reader.line_num}: got {min(unknown)!r}; expected a state of "
+                    f"{table.name}"
                 )
             lives.append(tuple(map(table.labels.__getitem__, codes)))
     return lives
@@ -123,11 +124,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("source", metavar="SOURCE", type=Path, help="the table, CSV, plain or gzip")
     parser.add_argument("out", metavar="OUT", type=Path, help="the change log to write, .csv.gz")
-    parser.add_argument("--users", type=int, help="draw so many people, with replacement")
-    parser.add_argument("--seed", type=int, default=1, help="of that draw (%(default)s)")
+    parser.add_argument("--users", type=int, help="draw this number of users, with replacement")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the draw (%(default)s)")
     options = parser.parse_args(arguments)
     if options.users is not None and options.users < 1:
-        parser.error(f"--users is {options.users}: give a number from 1 on")
+        parser.error(f"--users: got {options.users}; expected a number from 1 on")
     try:
         lives = read_states(options.source)
         if options.users is not None:

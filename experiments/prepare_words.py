@@ -19,10 +19,10 @@ from experiments.preparation import prepare
 def word_counts(contents: bytes) -> dict[str, int]:
     lines = [line.rsplit(" ", 1) for line in contents.decode("utf-8").splitlines()]
     if not lines or any(len(line) != 2 for line in lines):
-        raise ValueError("give a file with lines WORD COUNT")
+        raise ValueError("expected a file with lines WORD COUNT")
     counts = {word: int(count) for word, count in lines}
     if len(counts) < len(lines):
-        raise ValueError("a word is there twice")
+        raise ValueError("a word occurs twice")
     return counts
 
 
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "Make an item log of users with one word each.",
         "https://github.com/hermitdave/FrequencyWords/blob/master/content/2018/en/en_50k.txt",
         item_rows,
-        [("users", 1_000_000, "how many are drawn"), ("seed", 1, "of the draw")],
+        [("users", 1_000_000, "number of users to draw"), ("seed", 1, "seed of the draw")],
         labels,
     )
 

@@ -67,8 +67,8 @@ class ChangeLogFile:
         """Return warnings about the input, or raise `InputError` if the job cannot use it."""
         if job.domain.slots is not None and job.domain.size > MOST_ITEMS:
             raise InputError(
-                f"a domain of {job.domain.size - 1:,} items: an experiment counts each of them, at "
-                f"most {MOST_ITEMS - 1:,}"
+                f"the domain has {job.domain.size - 1:,} items; experiments count each item, "
+                f"and support at most {MOST_ITEMS - 1:,}"
             )
         return self.load(job).notices
 
@@ -126,13 +126,13 @@ class SyntheticChanges:
     def check(self, job: DeployedJob) -> tuple[str, ...]:
         if job.domain.slots is not None or job.domain.columns is not None:
             raise InputError(
-                f"synthetic data are 0 and 1, labels or numbers, which are no values of "
-                f"{job.protocol}: give the experiment a change_log"
+                f"synthetic data are 0 and 1, labels or numbers, which {job.protocol} does not "
+                "count: give the experiment a change_log"
             )
         if self.users * max(self.changes, 1) > MOST_CHANGES:
             raise InputError(
-                f"synthetic data of {self.users:,} users with up to {self.changes:,} changes do "
-                f"not fit in memory: users times changes must be at most {MOST_CHANGES:,}"
+                f"synthetic data of {self.users:,} users with up to {self.changes:,} changes "
+                f"do not fit in memory: users times changes must be at most {MOST_CHANGES:,}"
             )
         return ()
 

@@ -41,13 +41,13 @@ class DrawnItems(ABC):
         domain = job.domain
         if (domain.slots is None and domain.items is None) or domain.size - 1 > MOST_DRAWN:
             raise InputError(
-                f"{self.kind} data are sets of at most {MOST_DRAWN:,} items, which are no values "
-                f"of {job.protocol}: give the experiment a change_log"
+                f"{self.kind} data are sets of at most {MOST_DRAWN:,} items, which "
+                f"{job.protocol} does not count: give the experiment a change_log"
             )
         if domain.slots is None and self.held_at_once > 1:
             raise InputError(
-                f"{self.kind} data are sets of several items, and users of {job.protocol} have one "
-                "value each: take held: 1, or another protocol"
+                f"{self.kind} data are sets of several items, but users of {job.protocol} have "
+                "one value each: set held: 1, or use another protocol"
             )
         return ()
 

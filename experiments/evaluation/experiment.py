@@ -174,13 +174,13 @@ def _unlike(grid: JobGrid, number: int, combinations: int) -> Iterator[Problem]:
             if estimate not in known:
                 yield Problem(
                     ("jobs", number, "beside", name, estimate),
-                    f"no kind of estimate: give one of {', '.join(known)}",
+                    f"unknown kind of estimate; expected one of {', '.join(known)}",
                 )
             elif len(numbers) != combinations:
                 yield Problem(
                     ("jobs", number, "beside", name, estimate),
-                    f"{len(numbers)} numbers for {combinations} combinations of parameters: give "
-                    "one for each of them, or none",
+                    f"got {len(numbers)} numbers for {combinations} combinations of "
+                    "parameters; expected one for each, or none",
                 )
 
 
@@ -252,8 +252,7 @@ def _followed(job: DeployedJob) -> int:
             [
                 Problem(
                     ("data", "synthetic"),
-                    f"changes is required: {job.protocol} has no parameter `changes` to take "
-                    "it from",
+                    f"changes is required, because {job.protocol} has no parameter `changes`",
                 )
             ]
         )
@@ -265,12 +264,11 @@ def _missing(data: Data, folder: Path) -> str | None:
     if data.change_log is None or path.is_file():
         return None
     hint = (
-        f": make it by {data.prepare} {path} (see --help of that command for where to get what it "
-        "reads)"
+        f". To make it: {data.prepare} {path} (its --help names the source of the data)"
         if data.prepare
         else ""
     )
-    return f"{path} is not there{hint}"
+    return f"{path} does not exist{hint}"
 
 
 def _combinations(grid: JobGrid) -> Iterator[tuple[dict[str, Any], dict[str, int]]]:

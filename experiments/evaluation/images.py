@@ -45,11 +45,11 @@ def pixels(contents: bytes) -> NDArray[np.uint8]:
     """Return the image, shape (height, width), or raise `ValueError` if it is no 8-bit PGM."""
     header = _HEADER.match(contents)
     if header is None:
-        raise ValueError("give a PGM file (P5) of 8 bits")
+        raise ValueError("expected a PGM file (P5) with 8 bits")
     width, height = map(int, header.groups())
     values = np.frombuffer(contents[header.end() :], np.uint8)
     if len(values) != width * height:
-        raise ValueError(f"{len(values):,} pixels, must be {width} x {height}")
+        raise ValueError(f"got {len(values):,} pixels; expected {width} x {height}")
     return values.reshape(height, width)
 
 

@@ -172,7 +172,7 @@ def _draw_items(figure: Figure, epoch: CountedEpoch, domain: ValueDomain, name: 
         )
     listed.margins(x=0.12)
     listed.locator_params(axis="x", nbins=5)
-    listed.set_xlabel(f"users; beside a bar: estimate - truth; interval ± {half_width:,.0f}")
+    listed.set_xlabel(f"users; next to each bar: estimate - truth; interval ± {half_width:,.0f}")
     listed.set_ylabel(name)
     listed.set_title(f"the {len(largest)} largest estimates", loc="left", fontsize=10)
     listed.legend(frameon=False, fontsize=9, loc="lower right")
@@ -244,7 +244,7 @@ def _draw_distribution(
             markersize=9,
             label="quantiles, true" if share == SHARES[0] else None,
         )
-    upper.set_ylabel("users with less")
+    upper.set_ylabel("users with smaller values")
     upper.yaxis.set_major_formatter(_USERS)
     upper.legend(frameon=False, fontsize=9, loc="lower right")
     lower.fill_between(

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 AXES = {
-    "epsilon": "epsilon asked for, for a user's whole stream",
-    "k": "k, changes followed",
+    "epsilon": "target epsilon of a user's whole stream",
+    "k": "k, maximum changes",
     "n": "n, users",
     "d": "d, epochs",
 }
@@ -180,7 +180,7 @@ def _draw_selected(axes: Axes, title: str, curves: Sequence[_Curve]) -> None:
         axes.plot(curve.at, expected, color=color, linewidth=1.4, zorder=1, label=curve.label)
     axes.set_xscale("log")
     axes.set_xlabel(title)
-    axes.set_ylabel("trials that tell the item most users hold (lines: expected)")
+    axes.set_ylabel("trials that identify the item with the most users (lines: expected)")
     axes.yaxis.set_major_formatter("{x:.0%}")
     tidy(axes)
 
@@ -210,7 +210,7 @@ def _draw_messages(axes: Axes, lines: Sequence[Line], varying: Sequence[Mapping[
     axes.plot([], [], "o", color=_GREY, fillstyle="none", markersize=12, label="predicted")
     axes.set_xscale("log")
     axes.set_yscale("log")
-    axes.set_xlabel("messages of a user, dummies included")
+    axes.set_xlabel("messages per user, including dummies")
     axes.set_ylabel(_ERROR)
     tidy(axes)
 

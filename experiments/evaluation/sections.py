@@ -55,8 +55,8 @@ class Synthetic(Section):
     )
     changes: Grid[Count] | None = Field(
         default=None,
-        description="the most changes of a user, a whole number from 1 on, or a list of such "
-        "numbers; left out: as many as the job follows",
+        description="the maximum number of changes of a user, a whole number from 1 on, or a "
+        "list of such numbers; default: as many as the job follows",
     )
     seed: int = Field(default=1, ge=0, description="a whole number from 0 on")
 
@@ -72,7 +72,7 @@ class Zipf(Section):
     answers: bool = Field(
         default=False,
         description="whether items are queries with answers from 0 to 1, each of which a user "
-        "rounds at random to 0 or 1, which is to hold it: true or false",
+        "rounds at random to 0 or 1: true or false",
     )
     seed: int = Field(default=1, ge=0, description="a whole number from 0 on")
 
@@ -98,23 +98,25 @@ class Selection(Section):
 class Data(Section):
     """One input, or a grid of synthetic ones."""
 
-    name: str | None = Field(default=None, min_length=1, description="what to call it in results")
+    name: str | None = Field(default=None, min_length=1, description="its name in results")
     change_log: str | None = Field(
-        default=None, min_length=1, description="a file, as seen from the experiment file"
+        default=None, min_length=1, description="a file, relative to the experiment file"
     )
     epochs: Epochs | None = None
     input: InputForm | None = None
     prepare: str | None = Field(
-        default=None, description="a command that makes the file, which is appended to it"
+        default=None, description="a command that makes the file; the file name is appended"
     )
     axes: tuple[str, ...] = Field(
-        default=(), description="what the values are, a text for each coordinate, for pictures"
+        default=(),
+        description="the meaning of the values, a text for each coordinate, for pictures",
     )
     most_held: int | None = Field(
         default=None,
         ge=1,
-        description="the most users that can have an item at an epoch, where that is public: "
-        "estimates are also compared clipped to what is possible; a whole number from 1 on",
+        description="the maximum number of users that can have an item at an epoch, if that is "
+        "public: estimates are also compared clipped to this range; a whole number "
+        "from 1 on",
     )
     synthetic: Synthetic | None = None
     zipf: Zipf | None = None
@@ -130,48 +132,48 @@ class Data(Section):
         if sum(each is not None for each in given) != 1:
             raise ValueError("give one of change_log, synthetic, zipf and selection")
         if self.change_log is None and self.most_held is not None:
-            raise ValueError("most_held is about items of a change_log: leave it out")
+            raise ValueError("most_held applies only to items of a change_log: remove it")
         if (self.change_log is None) != (self.epochs is None):
-            raise ValueError("epochs belong to a change_log: give both, or neither of them")
+            raise ValueError("epochs require a change_log: give both, or neither")
         if self.change_log is None and self.input is not None:
-            raise ValueError("input is about the rows of a change_log: leave it out")
+            raise ValueError("input applies only to rows of a change_log: remove it")
         if self.epochs is not None and self.epochs.renew:
-            raise ValueError("epochs are those of one horizon: leave renew out")
+            raise ValueError("epochs must be one horizon: remove renew")
         return self
 
 
 class JobGrid(Section):
     protocol: str = Field(description=f"one of {', '.join(PROTOCOLS)}")
     parameters: dict[str, Any] = Field(description="the protocol's parameters, or lists of them")
-    label: str | None = Field(default=None, min_length=1, description="what to call it in results")
+    label: str | None = Field(default=None, min_length=1, description="its name in results")
     shuffle: dict[str, Any] = Field(
         default={},
-        description=f"as in a job file; of data that are drawn, minimum may be {ALL_USERS}",
+        description=f"as in a job file; for drawn data, minimum may be {ALL_USERS}",
     )
     drawn: bool = Field(
         default=True,
-        description="whether its estimates of sets of items are in pictures, for which they are "
-        "made once more: true or false",
+        description="whether its estimates of sets of items are in pictures, for which they "
+        "are computed again: true or false",
     )
     beside: dict[str, dict[str, tuple[Error | Literal["none"], ...]]] = Field(
         default={},
-        description="other root mean squared errors to compare with: by a name that beside of the "
-        "experiment explains, and by the name of the estimate, a list of numbers, one for each "
-        "combination of parameters, or none",
+        description="other root mean squared errors for comparison: by a name from the "
+        "experiment's `beside`, and by the name of the estimate, a list of "
+        "numbers, one for each combination of parameters, or none",
     )
 
     @model_validator(mode="after")
     def _something_to_try(self) -> Self:
         for key, value in self.parameters.items():
             if value == []:
-                raise ValueError(f"parameters have an empty list for {key}: give values to try")
+                raise ValueError(f"{key} is an empty list: give values to try")
         return self
 
 
 class ExperimentFile(Section):
     name: Annotated[str, AfterValidator(_checked_name)] = Field(
-        description=f"1 to {JOB_NAME_MAX} lower-case letters, digits, - and _, the first of them a "
-        "letter or digit; in quotes if there are only digits"
+        description=f"1 to {JOB_NAME_MAX} lower-case letters, digits, - and _, starting with a "
+        "letter or digit; quoted if it has only digits"
     )
     title: str = Field(default="", description="a text: what it measures")
     reproduces: str = Field(default="", description="a text: the table of a paper")
@@ -182,7 +184,7 @@ class ExperimentFile(Section):
     )
     beside: dict[str, str] = Field(
         default={},
-        description="what estimates are compared with: a sentence that explains it, by its name",
+        description="other results for comparison: a sentence of explanation, by name",
     )
 
     @model_validator(mode="after")
@@ -192,7 +194,7 @@ class ExperimentFile(Section):
                 raise ValueError(f"{key} is empty: give at least one entry")
         named = {name for job in self.jobs for name in job.beside}
         if named and len(self.data) > 1:
-            raise ValueError("beside is about a single input: give one entry of data")
+            raise ValueError("`beside` requires a single input: give one entry of data")
         if unknown := sorted(named - set(self.beside)):
-            raise ValueError(f"beside must say what {unknown[0]} is, which a job names")
+            raise ValueError(f"`beside` must explain {unknown[0]}, which a job names")
         return self

@@ -62,12 +62,12 @@ def check_comparable(one: DeployedJob, other: DeployedJob) -> None:
     problem = f"jobs {one.name} and {other.name} cannot be compared"
     if one.protocol != other.protocol:
         raise IncomparableError(
-            f"{problem}: they are of the protocols {one.protocol} and {other.protocol}; give two "
-            "of the same"
+            f"{problem}: their protocols are {one.protocol} and {other.protocol}; give two "
+            "jobs with the same protocol"
         )
     if one.domain.identity != other.domain.identity:
         raise IncomparableError(
-            f"{problem}: the values that they count are not the same; give two over one domain"
+            f"{problem}: they count different values; give two jobs with the same domain"
         )
 
 
@@ -163,7 +163,7 @@ def draw_differences(names: Sequence[str], found: Sequence[Difference]) -> Figur
         color=_BLUE,
         linewidth=1.6,
         marker=".",
-        label="largest difference of estimates",
+        label="largest difference between estimates",
     )
     marked = [each.epoch for each in found if each.integers or each.only is not None]
     if marked:
@@ -173,9 +173,9 @@ def draw_differences(names: Sequence[str], found: Sequence[Difference]) -> Figur
             "|",
             color=_VERMILION,
             transform=axes.get_xaxis_transform(),
-            label="other integers, or in one job only",
+            label="other integers, or only in one job",
         )
-    axes.set_title(f"{' and '.join(names)}: estimates compared", loc="left", fontsize=11)
+    axes.set_title(f"{' and '.join(names)}: comparison of estimates", loc="left", fontsize=11)
     axes.set_xlabel("epoch")
     axes.set_ylabel("standard deviations")
     axes.set_ylim(bottom=0)

@@ -106,7 +106,7 @@ def _left_over(path: Path, index: RecordingIndex) -> Iterator[str]:
     listed = {file.path for file in index.files}
     for file in sorted(path.glob("*.parquet")):
         if file.name not in listed:
-            yield f"{file.name} is not listed and does not count: a recorder left it behind"
+            yield f"{file.name} is not listed and is ignored: an interrupted recorder left it"
 
 
 def _contradictions(
@@ -121,7 +121,7 @@ def _contradictions(
     form = job.form_of(Role.SHUFFLED)
     says = (index.job, index.deployment, index.fingerprint, index.word_bytes, index.word_width)
     if says != (job.name, job.deployment, job.fingerprint, form.dtype.itemsize, form.width):
-        yield "the job in it is not the one it says it is of"
+        yield "the recorded job differs from the job named in the index"
         return
     yield from _epochs(recording)
     yield from _file_bounds(recording)
@@ -134,13 +134,13 @@ def _epochs(recording: Recording) -> Iterator[str]:
     epochs = (row.epoch for row in recording.manifests())
     for epoch, other in zip_longest(recording.epochs, epochs):
         if epoch != other:
-            yield f"there should be a manifest of epoch {epoch}, but there is one of {other}"
+            yield f"expected the manifest of epoch {epoch}, got that of {other}"
             return
     released = (row.epoch for row in _released(recording))
     partials = (row.epoch for row in recording.partials())
     for epoch, other in zip_longest(released, partials):
         if epoch != other:
-            yield f"there should be a partial of epoch {epoch}, but there is one of {other}"
+            yield f"expected the partial of epoch {epoch}, got that of {other}"
             return
 
 
@@ -150,20 +150,20 @@ def _file_bounds(recording: Recording) -> Iterator[str]:
         files = recording.index.of_kind(kind)
         for file, following in pairwise(files):
             if file.last_epoch >= following.first_epoch:
-                yield f"{file.path} and {following.path} are about the same epochs"
+                yield f"{file.path} and {following.path} contain the same epochs"
 
 
 def _estimates(recording: Recording, job: DeployedJob) -> Iterator[str]:
     rows = recording.estimates()
     for row, manifest in zip_longest(rows, recording.manifests()):
         if row is None or manifest is None or row.epoch != manifest.epoch:
-            yield "there is not one estimate for each manifest"
+            yield "the numbers of estimates and manifests differ"
             return
         published = published_estimate(row, job.deployment)
         # A released window may turn out to be corrupt during aggregation.
         fate = Fate.RELEASED if published.fate is Fate.SPOILED else published.fate
         if published.reason is not None and published.fate is not Fate.SPOILED:
-            yield f"the estimate of epoch {row.epoch} has a reason, and it is not spoiled"
+            yield f"the estimate of epoch {row.epoch} has a reason, but is not spoiled"
         says = (fate, published.contributors, published.population, published.closed_at)
         decided = (
             manifest.fate,
@@ -194,7 +194,7 @@ def _windows(
             yield f"window of epoch {epoch}: {error}"
             continue
         if added != payload:
-            yield f"the window of epoch {epoch} does not add up to its partial"
+            yield f"the window of epoch {epoch} does not match its partial"
 
 
 def _released(recording: Recording) -> Iterator[Manifest]:

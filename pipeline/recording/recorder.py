@@ -77,13 +77,14 @@ def open_recording(
     index = Recording.open(path).index
     if index.job != job.name or index.deployment != job.deployment:
         raise RecordingError(
-            f"{path} is a recording of job {index.job}, deployment {index.deployment.hex()[:8]}, "
-            f"and not of {job.name}, deployment {job.deployment.hex()[:8]}: give another folder"
+            f"{path} is a recording of job {index.job}, deployment "
+            f"{index.deployment.hex()[:8]}; expected {job.name}, deployment "
+            f"{job.deployment.hex()[:8]}. Give another folder"
         )
     if from_epoch is not None and from_epoch != index.from_epoch:
         raise RecordingError(
-            f"{path} was begun with --from-epoch {index.from_epoch}: go on without the option, or "
-            "give another folder"
+            f"{path} was started with --from-epoch {index.from_epoch}: continue without the "
+            "option, or give another folder"
         )
     return index
 
@@ -194,7 +195,7 @@ class Recorder:
             yield Missing(
                 number,
                 number,
-                f"deleted from {job.topic(Role.SHUFFLED)}, by its retention or by hand",
+                f"deleted from {job.topic(Role.SHUFFLED)}, by retention or manually",
             )
 
     def _commit_in_time(self) -> None:
@@ -217,8 +218,8 @@ class Recorder:
             yield
         except OSError as error:
             raise RecordingError(
-                f"{self._path} cannot be written: {error.strerror or error}. What was recorded "
-                "before stays whole: make room, and run the same command again to go on"
+                f"{self._path} cannot be written: {error.strerror or error}. Earlier recorded "
+                "data is intact: free some space, then run the same command again to continue"
             ) from error
         self._whole = True
 
@@ -231,7 +232,7 @@ def _check_free(folder: RecordingFolder) -> None:
     other = sorted(folder.sizes().keys() - {LOCK_FILE, f"{INDEX_FILE}.new"})
     if other:
         raise RecordingError(
-            f"{folder.path} holds {other[0]} and no recording: give a new folder, or an empty one"
+            f"{folder.path} contains {other[0]} and no recording: give a new or empty folder"
         )
 
 
@@ -255,7 +256,7 @@ class DeploymentCheck:
         if name in jobs.unreadable:
             return None
         if name not in jobs.jobs:
-            return f"job {name} has been undeployed"
+            return f"job {name} was undeployed"
         if jobs.jobs[name].deployment != self._job.deployment:
-            return f"job {name} has been deployed anew"
+            return f"job {name} was replaced by a new deployment"
         return None

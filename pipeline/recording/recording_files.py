@@ -124,7 +124,7 @@ class TableFile:
         data = self._folder.read(file.path)
         if hashlib.sha256(data).hexdigest() != file.sha256:
             raise RecordingError(
-                f"{self._folder.path / file.path} was altered: its checksum does not match"
+                f"{self._folder.path / file.path} was modified: its checksum does not match"
             )
         self._write(pq.read_table(pa.BufferReader(data), use_threads=False))
         self._first, self._last = file.first_epoch, file.last_epoch

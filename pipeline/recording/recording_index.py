@@ -157,12 +157,10 @@ class RecordingIndex:
         try:
             body = json.loads(data)
             if body["version"] != VERSION:
-                raise RecordingError(
-                    f"it is of version {body['version']!r:.20}, this software reads {VERSION}"
-                )
+                raise RecordingError(f"got version {body['version']!r:.20}; expected {VERSION}")
             digest = body.pop("sha256")
             if digest != _digest(body) or data != _spell({**body, "sha256": digest}):
-                raise RecordingError("it was altered: its own checksum does not match")
+                raise RecordingError("it was modified: its own checksum does not match")
             first, last = body["first_epoch"], body["last_epoch"]
             return cls(
                 software=_text(body["software"]),
@@ -185,7 +183,7 @@ class RecordingIndex:
         except RecordingError:
             raise
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
-            raise RecordingError(f"it was altered or cut short: {error!r:.200}") from None
+            raise RecordingError(f"it was modified or truncated: {error!r:.200}") from None
 
 
 def with_missing(missing: Iterable[Missing], gap: Missing) -> tuple[Missing, ...]:
@@ -199,7 +197,7 @@ def with_missing(missing: Iterable[Missing], gap: Missing) -> tuple[Missing, ...
 def _file(body: dict[str, Any]) -> RecordingFile:
     path, kind = _text(body["path"]), RecordKind(body["kind"])
     if re.fullmatch(rf"{kind}-[0-9]+\.parquet", path) is None:
-        raise RecordingError(f"it names the file {path!r:.80}, which is none of a recording")
+        raise RecordingError(f"unexpected file name {path!r:.80}")
     return RecordingFile(
         path=path,
         kind=kind,
@@ -221,13 +219,13 @@ def _missing(body: dict[str, Any]) -> Missing:
 
 def _number(value: object, least: int = 0) -> int:
     if type(value) is not int or value < least:
-        raise TypeError(f"{value!r:.40} is no number from {least} on")
+        raise TypeError(f"got {value!r:.40}; expected a number from {least}")
     return value
 
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r:.40} is no text")
+        raise TypeError(f"got {value!r:.40}; expected a text")
     return value
 
 

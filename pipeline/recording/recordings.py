@@ -98,7 +98,7 @@ class Recording:
             data = file.read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             raise RecordingError(
-                f"there is no recording in {path}: dpstream record makes one"
+                f"there is no recording in {path}. To make one: 'dpstream record'"
             ) from None
         try:
             return cls(path, RecordingIndex.from_bytes(data))
@@ -141,7 +141,9 @@ class Recording:
                 empty = np.empty((0, self._words.width), self._words.dtype)
                 yield epoch, Words(empty, np.empty(0, np.uint64))
         if held is not None:
-            raise RecordingError(f"{self.path} has a window of epoch {held[0]}, but no manifest")
+            raise RecordingError(
+                f"{self.path} contains a window of epoch {held[0]}, but no manifest"
+            )
 
     def partials(self, from_epoch: int = 1) -> Iterator[RecordedPartial]:
         """Yield the first complete partial of every released epoch."""
@@ -166,11 +168,11 @@ class Recording:
         except FileNotFoundError:
             raise RecordingError(f"{path} is missing") from None
         if size < file.size:
-            raise RecordingError(f"{path} is cut short: {size:,} of {file.size:,} bytes")
+            raise RecordingError(f"{path} is truncated: {size:,} bytes; expected {file.size:,}")
         if size > file.size:
-            raise RecordingError(f"{path} was altered: {size:,} bytes, not {file.size:,}")
+            raise RecordingError(f"{path} was modified: {size:,} bytes; expected {file.size:,}")
         if digest.hexdigest() != file.sha256:
-            raise RecordingError(f"{path} was altered: its checksum does not match")
+            raise RecordingError(f"{path} was modified: its checksum does not match")
 
     def _windows(self, from_epoch: int) -> Iterator[tuple[int, Words]]:
         def pieces(table: Any) -> Iterator[tuple[int, Any, Any]]:
@@ -210,11 +212,13 @@ class Recording:
         """Yield the row groups of a file that may contain an epoch from `from_epoch` on."""
         with pq.ParquetFile(self.path / file.path) as opened:
             if not opened.schema_arrow.equals(schema_of(file.kind, self._words)):
-                raise RecordingError(f"{self.path / file.path} has other columns than {file.kind}")
+                raise RecordingError(
+                    f"{self.path / file.path}: the columns are not those of {file.kind}"
+                )
             if opened.metadata.num_rows != file.rows:
                 raise RecordingError(
-                    f"{self.path / file.path} has {opened.metadata.num_rows:,} rows, "
-                    f"{INDEX_FILE} says {file.rows:,}"
+                    f"{self.path / file.path}: got {opened.metadata.num_rows:,} rows; "
+                    f"{INDEX_FILE} lists {file.rows:,}"
                 )
             for group in range(opened.num_row_groups):
                 statistics = opened.metadata.row_group(group).column(0).statistics

@@ -167,7 +167,7 @@ def test_what_cannot_be_run_is_one_line(experiments: Commands, experiment: Path)
     said = experiments("learn-mnist")
     assert (said.code, said.errors) == (
         2,
-        "error: learn-mnist is a program of its own: python -m experiments.learn_mnist FOLDER\n",
+        "error: learn-mnist is a separate program: python -m experiments.learn_mnist FOLDER\n",
     )
     said = experiments("small.yaml", "--seed", "1")
     assert said.code == 2

@@ -80,7 +80,7 @@ def test_shipped_experiments_can_be_run(name: str, tmp_path: Path) -> None:
         # Its data cannot be redistributed: one line states how to prepare them.
         (problem,) = error.problems
         assert ": make it by python -m experiments." in problem.message
-        log = tmp_path / Path(problem.message.partition(" is not there")[0]).name
+        log = tmp_path / Path(problem.message.partition(" does not exist")[0]).name
         log.touch()
         labels_path(log).write_text("".join(f"label {number}\n" for number in range(100)))
         experiment = parse_experiment(path.read_text(), folder=tmp_path)

@@ -213,18 +213,17 @@ def find_replay(cluster: Cluster, original: DeployedJob, job: Job) -> DeployedJo
     """
     state = read_jobs(cluster)
     running = state.jobs.get(job.name)
-    another = "give the replay another name with --as"
+    another = "give another name for the replay with --as"
     if job.name in state.unreadable:
         raise ReplayError(
-            f"job {job.name} was deployed by another version of the software, which this one "
-            f"cannot read: {another}"
+            f"job {job.name} was deployed by an incompatible version of dpstream: {another}"
         )
     if running is None:
         return None
     origin = running.replay_of
     if origin is None or (origin.job, origin.deployment) != (original.name, original.deployment):
         raise ReplayError(
-            f"job {job.name} is deployed already, and is no replay of this deployment of "
+            f"job {job.name} is already deployed, but not as a replay of this deployment of "
             f"{original.name}: {another}"
         )
     changes = describe_difference(running, job)
@@ -235,8 +234,8 @@ def find_replay(cluster: Cluster, original: DeployedJob, job: Job) -> DeployedJo
         )
     if state.phase(job.name) is Phase.DRAINED:
         raise ReplayError(
-            f"job {job.name} is a replay of {original.name} that is finished: {another}, or end "
-            f"it with dpstream undeploy {job.name}"
+            f"job {job.name} is a finished replay of {original.name}: {another}, or end it: "
+            f"'dpstream undeploy {job.name}'"
         )
     return running
 

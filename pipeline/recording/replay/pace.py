@@ -24,7 +24,7 @@ class ReplayProgress:
         self._tell = tell
         self._clock = clock
         self._told_at = clock()
-        self._is = f"no epoch of {last:,} is done yet"
+        self._is = f"no epoch of {last:,} is finished yet"
         self._told = ""
 
     def reached(self, epoch: int, what: str) -> None:
@@ -32,7 +32,7 @@ class ReplayProgress:
         self._tell_after(_MOVING_SECONDS, self._is)
 
     def waiting(self) -> None:
-        waiting = f"{self._is}; waiting for what comes next"
+        waiting = f"{self._is}; waiting for the next one"
         self._tell_after(_WAITING_SECONDS, waiting if self._told == self._is else self._is)
 
     def _tell_after(self, seconds: float, text: str) -> None:
@@ -71,8 +71,8 @@ class Speed:
             speed = math.nan
         if not _SLOWEST <= speed < math.inf:
             raise ValueError(
-                f"{text} is no speed: give epochs in a second such as 2, a multiple of the live "
-                "speed such as x60, or max"
+                f"speed: got {text!r}; expected epochs per second such as 2, a multiple of the "
+                "live speed such as x60, or max"
             )
         return cls(times=speed) if text.startswith("x") else cls(per_second=speed)
 

@@ -29,11 +29,13 @@ class RecordingSource:
         self._recording = recording
         index, form = recording.index, self.job.form_of(Role.SHUFFLED)
         if (self.job.deployment, self.job.fingerprint) != (index.deployment, index.fingerprint):
-            raise RecordingError(f"{self.place} is of another deployment than the job in it")
+            raise RecordingError(
+                f"{self.place} belongs to another deployment than its recorded job"
+            )
         if (form.dtype.itemsize, form.width) != (index.word_bytes, index.word_width):
             raise RecordingError(
-                f"{self.place} has {index.word_width} words of {index.word_bytes} bytes for a "
-                f"report, {self.job.protocol} has {form}"
+                f"{self.place}: got {index.word_width} numbers of {index.word_bytes} bytes per "
+                f"report; {self.job.protocol} expects {form}"
             )
         self._released = EpochSet()
         for manifest in self.manifests():
@@ -94,8 +96,8 @@ class RecordingSource:
         form = self.job.form_of(Role.SHUFFLED)
         if form.distinct is not None and words.rows and int(words.values[-1, 0]) >= form.distinct:
             raise RecordingError(
-                f"{self.place} has the word {int(words.values[-1, 0])}, {self.job.protocol} has "
-                f"words below {form.distinct}"
+                f"{self.place}: got the message {int(words.values[-1, 0])}; "
+                f"{self.job.protocol} expects less than {form.distinct}"
             )
         if pairs_are_smaller(form.report_bytes, words.rows, words.messages):
             return words

@@ -68,7 +68,7 @@ class ReplayPlan:
                 epoch, payload = next(payloads, (None, b""))
                 if epoch != manifest.epoch:
                     raise ReplayError(
-                        f"the partial of {in_words([manifest.epoch])} is gone from {source.place}"
+                        f"the partial of {in_words([manifest.epoch])} is missing in {source.place}"
                     )
             yield manifest, payload
 
@@ -92,15 +92,15 @@ def plan_replay(source: ReplaySource, wanted: Wanted) -> ReplayPlan:
         begins = manifest.first_epoch if not decided else begins
         decided.append(_Decided(manifest.epoch, manifest.fate is Fate.RELEASED, manifest.timestamp))
     if not decided:
-        raise ReplayError(f"no epoch is decided in {source.place}: there is nothing to replay")
+        raise ReplayError(f"no epoch is finalized in {source.place}: there is nothing to replay")
     start = _start(source, decided, wanted)
     first = start
     if not source.job.protocol_entry.per_epoch:
         first = max(begins, source.job.epochs.horizon_of(start) * source.job.epochs.count + 1)
     if first < decided[0].epoch:
         raise ReplayError(
-            f"{in_words(range(first, decided[0].epoch))} are not in {source.place}, and "
-            f"estimates from epoch {start:,} on rest on them: replay one that has them"
+            f"{in_words(range(first, decided[0].epoch))} are not in {source.place}, but "
+            f"estimates from epoch {start:,} depend on them: replay a source that contains them"
         )
     chosen = [each for each in decided if each.epoch >= first]
     last = _last(source, chosen, start, wanted)
@@ -131,14 +131,14 @@ def _start(source: ReplaySource, decided: list[_Decided], wanted: Wanted) -> int
                 return each.epoch
         moment = iso(max(each.timestamp for each in decided))
         raise ReplayError(
-            f"no epoch of {source.place} was decided at {iso(wanted.from_time)} or later: "
+            f"no epoch of {source.place} was finalized at {iso(wanted.from_time)} or later: "
             f"the latest one was at {moment}"
         )
     if wanted.from_epoch is None:
         return decided[0].epoch
     if wanted.from_epoch > last.epoch:
         raise ReplayError(
-            f"epoch {wanted.from_epoch:,} is not decided in {source.place}: the last one is "
+            f"epoch {wanted.from_epoch:,} is not finalized in {source.place}: the last one is "
             f"{last.epoch:,}"
         )
     return max(wanted.from_epoch, decided[0].epoch)
@@ -153,11 +153,13 @@ def _last(source: ReplaySource, found: list[_Decided], start: int, wanted: Wante
         there = each.epoch
     last = there if wanted.to_epoch is None else wanted.to_epoch
     if wanted.to_epoch is not None and last < start:
-        raise ReplayError(
-            f"epoch {last:,} lies before the first one to be replayed, which is {start:,}"
-        )
+        raise ReplayError(f"epoch {last:,} is before the first one to replay, {start:,}")
     if not start <= last <= there:
-        finished = f"epoch {there:,} is the last one" if there >= found[0].epoch else "none is yet"
+        finished = (
+            f"epoch {there:,} is the last one"
+            if there >= found[0].epoch
+            else "no epoch is finished"
+        )
         raise ReplayError(
             f"epoch {max(start, last):,} is not finished in {source.place}: {finished}"
         )
@@ -168,8 +170,8 @@ def _check_partials(source: ReplaySource, copied: list[int]) -> None:
     gone = [epoch for epoch in copied if not source.has_partial(epoch)]
     if gone:
         raise ReplayError(
-            f"the partials of {in_words(gone)} are not in {source.place}, and the estimates of "
-            "later epochs rest on them: replay a recording that has them"
+            f"the partials of {in_words(gone)} are not in {source.place}, but later estimates "
+            "depend on them: replay a recording that contains them"
         )
 
 
@@ -177,13 +179,13 @@ def _check_windows(source: ReplaySource, again: list[int]) -> None:
     gone = [epoch for epoch in again if not source.has_window(epoch)]
     if not gone:
         return
-    possible = ["replay a recording that has them"]
+    possible = ["replay a recording that contains them"]
     if again[-1] > gone[-1]:
         possible.append(f"--from-epoch {gone[-1] + 1}")
     if all(map(source.has_partial, gone)):
-        possible.append("--from-partials, which estimates again from what was counted")
+        possible.append("--from-partials, which estimates again from the counts")
     raise ReplayError(
-        f"the windows of {in_words(gone)} are not in {source.place} any more "
+        f"the windows of {in_words(gone)} are no longer in {source.place} "
         f"({_retention(source.job)}): {', or '.join(possible)}"
     )
 

@@ -82,9 +82,9 @@ class TopicSource:
         words = self._read(self._index.read(epoch, self._scratch))
         if words is None:
             raise ReplayError(
-                f"{in_words([epoch])} of job {self.job.name} was deleted by retention while "
-                "it was to be read: replay a later part with --from-epoch, or what was counted "
-                "with --from-partials"
+                f"{in_words([epoch])} of job {self.job.name} was deleted by retention during "
+                "the replay: replay a later part with --from-epoch, or only the counts with "
+                "--from-partials"
             )
         return words
 

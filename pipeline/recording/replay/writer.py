@@ -58,8 +58,8 @@ class ReplayWriter:
         began = self._decisions.first_epoch
         if began is not None and began != self._plan.first:
             raise ReplayError(
-                f"job {self._job.name} is a replay that begins with epoch {began:,}, this one "
-                f"would begin with {self._plan.first:,}: give another name with --as"
+                f"job {self._job.name} is a replay that starts with epoch {began:,}; this one "
+                f"would start with {self._plan.first:,}: give another name with --as"
             )
         yield from self._job.cursor(Role.PARTIALS, self._partials.apply).catch_up()
         yield from self._windows.find_end()

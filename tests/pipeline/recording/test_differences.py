@@ -190,13 +190,13 @@ def test_what_cannot_be_compared_is_said(deploy: Deploy, dpstream: Commands) -> 
     for other in ("b", "a"):
         said = dpstream("diff", "a", other)
         assert (said.code, said.output) == (1, "")
-        assert f"epoch 1 is published neither of a nor of {other}" in said.errors
+        assert f"epoch 1 is not published by a or {other}" in said.errors
     run.report(1, MODES)
     wrong: list[tuple[list[object], int, str]] = [
         (["tuples"], 2, "protocols count_min and hadamard"),
         (["c"], 1, "job c is not deployed"),
         (["b", "--epochs", "3"], 2, "such as 3..7"),
-        (["b", "--epochs", "1..2"], 1, "epoch 2 is published neither of a nor of b"),
+        (["b", "--epochs", "1..2"], 1, "epoch 2 is not published by a or b"),
         (["b", "--epochs", "1..4"], 1, "epoch 4 is out of range: the last epoch of job a is 3"),
         (["b", "--plot", "x.docx"], 2, "--plot x.docx"),
     ]

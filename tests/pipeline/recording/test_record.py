@@ -312,7 +312,7 @@ def test_deleted_windows_are_named_and_all_else_is_kept(tmp_path: Path) -> None:
     recording = record(world, tmp_path / "kept")
     (gap,) = recording.index.missing
     assert str(gap) == (
-        "windows of epoch 2: deleted from watched.shuffled, by its retention or by hand"
+        "windows of epoch 2: deleted from watched.shuffled, by retention or manually"
     )
     assert [epoch for epoch, _ in recording.windows()] == [1, 4]
     assert [row.epoch for row in recording.partials()] == [1, 2, 4]
@@ -329,7 +329,7 @@ def test_a_folder_belongs_to_one_deployment(tmp_path: Path) -> None:
     folder = RecordingFolder(tmp_path / "kept")
     with pytest.raises(RecordingError, match="is a recording of job watched, deployment 00010203"):
         open_recording(folder, other, from_epoch=None)
-    with pytest.raises(RecordingError, match="was begun with --from-epoch 1"):
+    with pytest.raises(RecordingError, match="was started with --from-epoch 1"):
         open_recording(folder, world.job, from_epoch=2)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("three years of work")
@@ -366,8 +366,8 @@ def without_a_word(epoch: RecordedEpoch) -> RecordedEpoch:
 @pytest.mark.parametrize(
     ("change", "problem", "deep"),
     [
-        (without_a_word, "the window of epoch 2 does not add up to its partial", True),
-        (lambda each: replace(each, partial=None), "a partial of epoch 2", False),
+        (without_a_word, "the window of epoch 2 does not match its partial", True),
+        (lambda each: replace(each, partial=None), "the partial of epoch 2", False),
         (
             lambda each: replace(each, estimate=replace(each.estimate, contributors=7)),
             "estimate and manifest of epoch 2 contradict each other",
@@ -398,12 +398,12 @@ def test_verifying_names_every_damaged_file(tmp_path: Path) -> None:
     (path / "estimates-000009.parquet").write_bytes(b"half of a file")
     found = verify(path)
     assert [problem.removeprefix(str(path)) for problem in found.problems] == [
-        f"/{windows.name} is cut short: {windows.stat().st_size:,} of "
-        f"{windows.stat().st_size + 4:,} bytes",
+        f"/{windows.name} is truncated: {windows.stat().st_size:,} bytes; "
+        f"expected {windows.stat().st_size + 4:,}",
         f"/{partials.name} is missing",
     ]
     assert found.notes == [
-        "estimates-000009.parquet is not listed and does not count: a recorder left it behind"
+        "estimates-000009.parquet is not listed and is ignored: an interrupted recorder left it"
     ]
 
 
@@ -450,8 +450,8 @@ def test_the_command_records_goes_on_and_verifies(
 
     said = dpstream("record", "--verify", kept, "--deep")
     assert said.code == 0
-    assert "is as it was recorded" in said.output
-    assert "windows add up to the partials" in " ".join(said.output.split())
+    assert "is intact" in said.output
+    assert "windows match the partials" in " ".join(said.output.split())
     data = bytearray((kept / INDEX_FILE).read_bytes())
     data[len(data) // 2] ^= 1
     (kept / INDEX_FILE).write_bytes(data)
@@ -572,9 +572,9 @@ def read_all(path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "problem"),
     [
-        (lambda file: file.write_bytes(file.read_bytes()[:-1]), "is cut short"),
-        (lambda file: file.write_bytes(b""), "is cut short"),
-        (lambda file: file.write_bytes(file.read_bytes() + b"\0"), "was altered"),
+        (lambda file: file.write_bytes(file.read_bytes()[:-1]), "is truncated"),
+        (lambda file: file.write_bytes(b""), "is truncated"),
+        (lambda file: file.write_bytes(file.read_bytes() + b"\0"), "was modified"),
         (lambda file: file.unlink(), "is missing"),
     ],
     ids=["shorter", "empty", "longer", "gone"],
@@ -609,7 +609,7 @@ def test_an_index_names_only_files_of_a_recording(tmp_path: Path, path: str) -> 
     assert index.files[0].kind is RecordKind.MANIFESTS
     stray = replace(index, files=(replace(index.files[0], path=path), *index.files[1:]))
     (tmp_path / INDEX_FILE).write_bytes(stray.to_bytes())
-    with pytest.raises(RecordingError, match=r"names the file .* which is none of a recording"):
+    with pytest.raises(RecordingError, match=r"unexpected file name"):
         Recording.open(tmp_path)
 
 
@@ -626,7 +626,7 @@ def test_an_index_of_other_things_is_refused_even_with_its_right_sum(
     tmp_path: Path, changed: dict[str, Any]
 ) -> None:
     (tmp_path / INDEX_FILE).write_bytes(replace(index_of(), **changed).to_bytes())
-    with pytest.raises(RecordingError, match=r"recording\.json: it was altered or cut short"):
+    with pytest.raises(RecordingError, match=r"recording\.json: it was modified or truncated"):
         Recording.open(tmp_path)
 
 
@@ -653,7 +653,7 @@ def test_other_columns_are_refused_even_with_right_sums(tmp_path: Path) -> None:
     write(tmp_path, range(1, 3))
     (partials,) = tmp_path.glob("partials-*")
     swap_contents(tmp_path, RecordKind.WINDOWS, partials.read_bytes())
-    with pytest.raises(RecordingError, match="has other columns than windows"):
+    with pytest.raises(RecordingError, match="the columns are not those of windows"):
         list(Recording.open(tmp_path).windows())
 
 

@@ -195,5 +195,5 @@ def test_a_replay_that_begins_elsewhere_is_not_gone_on_with(run: LiveRun) -> Non
         replay.write(1)
         assert replay.results == run.results
         return
-    with pytest.raises(ReplayError, match="begins with epoch 1, this one would begin with 5"):
+    with pytest.raises(ReplayError, match="starts with epoch 1; this one would start with 5"):
         replay.write(1)

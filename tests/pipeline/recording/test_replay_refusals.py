@@ -74,14 +74,14 @@ def test_windows_that_retention_has_deleted_are_named_with_what_can_be_done(run:
 def test_a_window_that_is_deleted_while_it_is_replayed_is_named(run: LiveRun) -> None:
     source = run.source
     delete_windows(run, EPOCHS - 1, EPOCHS)
-    with pytest.raises(ReplayError, match="epoch 1 of job live was deleted by retention while"):
+    with pytest.raises(ReplayError, match="epoch 1 of job live was deleted by retention during"):
         source.window(1)
 
 
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [
-        (Wanted(9), "epoch 9 is not decided in the topics of job live: the last one is 8"),
+        (Wanted(9), "epoch 9 is not finalized in the topics of job live: the last one is 8"),
         (
             Wanted(from_time=DECIDED + 1_000_000),
             "no epoch of the topics of job live was decided at 2023-11-14T22:30:00.000Z or later: "
@@ -97,7 +97,7 @@ def test_epochs_that_there_are_not(run: LiveRun, wanted: Wanted, message: str) -
 
 def test_a_job_that_has_decided_nothing(run: LiveRun) -> None:
     empty = LiveRun(run.job, RetainingLog())
-    with pytest.raises(ReplayError, match="no epoch is decided in the topics of job live"):
+    with pytest.raises(ReplayError, match="no epoch is finalized in the topics of job live"):
         plan_replay(empty.source, Wanted())
 
 
@@ -163,7 +163,7 @@ class TestTakenNames:
 
     def test_one_of_another_deployment_is_refused(self, run: LiveRun, cluster: Cluster) -> None:
         other = run.job.model_copy(update={"deployment": bytes(16)})
-        with pytest.raises(ReplayError, match="deployed already, and is no replay of this"):
+        with pytest.raises(ReplayError, match="already deployed, but not as a replay of this"):
             find_replay(cluster, other, replayed_job(run.job))
 
     def test_a_finished_replay_is_refused(self, run: LiveRun, cluster: Cluster) -> None:
