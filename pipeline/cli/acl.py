@@ -85,10 +85,12 @@ def acl(
     removing ACLs needs a cluster administrator, which no role of a job is.
     """
     if apply and revoke:
-        raise UsageProblem("--apply adds ACLs and --revoke removes them: give one of them")
+        raise UsageProblem("--apply adds ACLs and --revoke removes them: give only one of them")
     form = AclFormat.json if as_json else form
     if form is AclFormat.kafka_acls and apply:
-        raise UsageProblem("--format kafka-acls prints commands, and --apply does it: give one")
+        raise UsageProblem(
+            "--format kafka-acls prints commands, and --apply runs them: give only one of them"
+        )
     silence("kafka")
     loaded, connection = _find(job, servers, kafka_config, replay, needed=apply or revoke)
     principals = principals_of(loaded, role or (), principal or ())
@@ -155,13 +157,13 @@ def _look(
     principals: Mapping[str, tuple[str, ...]],
 ) -> Comparison | None:
     if connection is None:
-        tell("no cluster is named, so that what is there already is not shown")
+        tell("no cluster given: existing ACLs are not shown")
         return None
     try:
         with Cluster(connection) as cluster:
             return compare(job, wanted, ClusterAcls(cluster).present(_all(principals)))
     except ClusterError as error:
-        tell(f"what is there already is not shown: {error}")
+        tell(f"existing ACLs are not shown: {error}")
         return None
 
 
@@ -193,7 +195,8 @@ def _say_table(
         return
     missing, there = len(found.missing), len(found.there)
     say(
-        f"{plural(missing, 'ACL')} missing, {there} there" + (": --apply adds them" * bool(missing))
+        f"{plural(missing, 'ACL')} missing, {there} present"
+        + (". To add them: --apply" * bool(missing))
     )
 
 
@@ -224,18 +227,18 @@ def _say_done(
         say(f"{sign} {each.principal} {each.operation} {_name(each.resource)}", whole=True)
     if revoked:
         kept = len(found.there) - len(done)
-        others = f"; {kept} kept, which other jobs of theirs need" if kept else ""
+        others = f"; kept {kept} that the same principals need for other jobs" if kept else ""
         say(f"{plural(len(done), 'ACL')} of {job.name} removed{others}")
     else:
-        say(f"{plural(len(done), 'ACL')} added, {len(wanted) - len(done)} were there already")
+        say(f"{plural(len(done), 'ACL')} added, {len(wanted) - len(done)} already present")
 
 
 def _warn_of_more(found: Comparison) -> None:
     for each in found.beyond:
         tell(
             f"WARNING: {each.principal} is also allowed {each.operation} on "
-            f"{_name(each.resource)}, which these roles do not need: remove it with kafka-acls.sh, "
-            "or name its other role too"
+            f"{_name(each.resource)}, which these roles do not need: remove it with "
+            "kafka-acls.sh, or also name its other role"
         )
 
 

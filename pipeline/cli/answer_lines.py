@@ -120,7 +120,9 @@ def _in_values(value: float | None, width: float) -> str:
 
 
 _PANEL = "Items and numbers"
-_SMOOTHED = "smoothed: from the reports of all epochs so far; ± sd, low and high are its own"
+_SMOOTHED = (
+    "smoothed: estimated from the reports of all epochs so far, with its own ± sd, low and high"
+)
 
 NormSub = Annotated[
     bool,
@@ -170,7 +172,7 @@ def printed_lines(
         if value == "smoothed":
             yield f"\n{_SMOOTHED}"
         if change is not None:
-            epochs = "the epoch before" if change == 1 else f"{change:,} epochs ago"
+            epochs = "the previous epoch" if change == 1 else f"{change:,} epochs ago"
             yield f"\nchange: since {epochs}; ± sd, low and high are its own"
 
 
@@ -203,4 +205,4 @@ def plot_answers(
         write_curves(path, job, drawn.question, records, curves)
     except ValueError as error:  # the suffix is no picture format
         raise UsageProblem(f"--plot {path}: {error}") from None
-    tell(f"{path} is written")
+    tell(f"wrote {path}")

@@ -115,7 +115,7 @@ def _attacks(
         with cluster_of(servers, kafka_config) as cluster:
             deployed = find_deployed(cluster, subject)
     except (DeploymentError, NoClusterError) as error:
-        raise UsageProblem(f"there is no protocol {subject}, and as a job: {error}") from None
+        raise UsageProblem(f"no protocol is named {subject}, and as a job: {error}") from None
     return attacks_on_deployed(deployed, effort) + accounting
 
 
@@ -132,7 +132,7 @@ def _show(found: Audit) -> None:
                 each.observed, each.delta, exact=each.verdict is AuditOutcome.EXACT
             ),
             "verdict": "verdict.value",
-            "looked at": "what",
+            "scope": "what",
         },
         rows,
     )
@@ -141,17 +141,21 @@ def _show(found: Audit) -> None:
         if finding.convicted:
             say(f"CONVICTED: {finding.subject}, {finding.attack}: {finding.reason}", "bold red")
     if not found.convicted:
-        say(f"{plural(len(found.findings), 'attack')}: nothing speaks against what is claimed")
+        say(f"{plural(len(found.findings), 'attack')}: no attack contradicts the claims")
     if len(rows) < len(found.findings):
-        say("shown is what comes nearest to the claim, by protocol and attack; --json has all")
+        say(
+            "The table shows the results closest to the claim, by protocol and attack. --json "
+            "prints all"
+        )
     say(
-        "claimed and observed: epsilon (delta). exact: all that can be seen was enumerated. "
-        "consistent: observed is a lower bound, with confidence, from samples, and below the claim"
+        "claimed and observed: epsilon (delta). exact: all possible observations were "
+        "enumerated. consistent: observed is a lower bound, with confidence, from samples, and "
+        "below the claim"
     )
     say(
-        f"a correct program is convicted with a probability of at most {found.false_alarm:.2g}: "
-        f"{FALSE_ALARM:g}, divided evenly among the {plural(found.drawn, 'finding')} that rest on "
-        "draws, and by each among its comparisons"
+        "False alarms: a correct program is convicted with probability at most "
+        f"{found.false_alarm:.2g}: {FALSE_ALARM:g}, divided evenly among the "
+        f"{plural(found.drawn, 'finding')} based on samples, and in each among its comparisons"
     )
 
 

@@ -66,7 +66,7 @@ def budget(
         if change is not None:
             change = _with_delta(change, state)
             if not yes:
-                ask(_in_words(change, state), "nothing is set")
+                ask(_in_words(change, state), "nothing is changed")
             wanted = of_budget(change, change.at)
             write_with_receipt(cluster, wanted, change.at, stated=[change])
             state = read_spending(cluster)
@@ -74,7 +74,7 @@ def budget(
         say_json(population_json(state, population))
         return
     if change is not None:
-        say(f"{_in_words(change, state)}: it stands in the ledger")
+        say(f"{_in_words(change, state)}: recorded in the ledger")
     say(f"population {population}", "bold")
     say_pairs(population_pairs(state, population))
 
@@ -91,16 +91,16 @@ def _change(
         given = {"--delta": delta, "--reason": reason, "--compose": composed or None}
         for option, value in given.items():
             if value is not None:
-                raise UsageProblem(f"{option} goes with --epsilon, which sets a budget, or --lift")
+                raise UsageProblem(f"{option} requires --epsilon, which sets a budget, or --lift")
         return None
     if lift and (epsilon is not None or delta is not None or composed):
-        raise UsageProblem("--lift leaves no budget: give it alone, or the budget without it")
+        raise UsageProblem("--lift removes the budget: give it without other limits")
     if epsilon is not None and not 0 < epsilon < float("inf"):
-        raise UsageProblem(f"--epsilon is {epsilon:g}: give a number above 0")
+        raise UsageProblem(f"--epsilon: got {epsilon:g}; expected a number above 0")
     if delta is not None and not 0 <= delta < 1:
-        raise UsageProblem(f"--delta is {delta:g}: give a number from 0 to below 1")
+        raise UsageProblem(f"--delta: got {delta:g}; expected a number from 0 to below 1")
     if reason is None or not reason.strip():
-        raise UsageProblem("--reason is missing: say why, it stands in the ledger for good")
+        raise UsageProblem("--reason is missing: the ledger records it permanently")
     return StatedBudget(
         population=population,
         epsilon=epsilon,
@@ -120,7 +120,7 @@ def _with_delta(change: StatedBudget, state: Spending) -> StatedBudget:
         change = replace(change, delta=0.0 if before is None else before.delta)
     if change.composed and not change.delta:
         raise UsageProblem(
-            "--compose needs a delta above 0, which is what it costs: add --delta, such as 1e-6"
+            "--compose requires a delta above 0, which composition costs: add --delta, such as 1e-6"
         )
     return change
 
@@ -128,10 +128,10 @@ def _with_delta(change: StatedBudget, state: Spending) -> StatedBudget:
 def _in_words(change: StatedBudget, state: Spending) -> str:
     people = f"population {change.population}"
     if change.epsilon is None:
-        return f"the budget of {people} is lifted, for all jobs"
-    how = ", charges composed" if change.composed else ""
+        return f"the budget of {people} is removed, for all jobs"
+    how = ", with charges composed" if change.composed else ""
     known = {each.population for each in state.charges} | {each.population for each in state.stated}
-    unknown = "" if change.population in known else " (nobody was charged under this name so far)"
+    unknown = "" if change.population in known else " (no charges under this name yet)"
     return (
         f"the budget of {people}{unknown} is epsilon {change.epsilon:g}, delta {change.delta:g}"
         f"{how}, for all jobs"

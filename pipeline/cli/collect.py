@@ -143,13 +143,13 @@ def collect(
 
 def _ready(address: str) -> None:
     say(f"collector: {address}")
-    tell("Ctrl-C ends it")
+    tell("press Ctrl-C to end it")
 
 
 def _address(text: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     if not colon or not host or not port.isdecimal() or int(port) > 65_535:
-        raise UsageProblem(f"--bind is {text}: give HOST:PORT, such as 0.0.0.0:8300")
+        raise UsageProblem(f"--bind: got {text!r}; expected HOST:PORT, such as 0.0.0.0:8300")
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
@@ -158,5 +158,5 @@ def _proxies(texts: Sequence[str]) -> tuple[Network, ...]:
         return networks(map(str.strip, texts))
     except ValueError as error:
         raise UsageProblem(
-            f"--proxy is {error}: give an address, or a network such as 172.28.0.0/16"
+            f"--proxy: {error}; expected an address, or a network such as 172.28.0.0/16"
         ) from None

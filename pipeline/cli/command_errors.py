@@ -126,16 +126,16 @@ def _explain_others(error: Exception) -> tuple[str, int] | None:
         case NotAskedForError():
             return str(error), WRONG_INPUT
         case KafkaError():
-            return f"Kafka does not answer as it should: {error}; is the cluster up?", FAILED
+            return f"unexpected answer from Kafka: {error}. Check that the cluster is up", FAILED
         case sqlite3.Error():
             return f"cannot use the state of a producer: {error}", FAILED
         case BrokenProcessPool():
-            return "a process that ran trials was killed: is there too little memory?", FAILED
+            return "a process that ran trials was killed, possibly because memory ran out", FAILED
         case OSError() if error.filename is not None:
             return f"{error.filename}: {error.strerror or error}", FAILED
         case OSError() if error.errno in NO_ROOM:
             # Errors of writing a file name it; this one is of standard output.
-            return f"{_OUTPUT}: {error.strerror}; what was written there is cut short", FAILED
+            return f"{_OUTPUT}: {error.strerror}; the output is truncated", FAILED
     return None
 
 

@@ -22,7 +22,7 @@ def show_protocols(made: Plan) -> None:
         ">error": lambda at: expected[at].rmse,
         ">sent": lambda at: expected[at].messages_per_user,
     }
-    said = "* this job; error: root mean squared, in users; sent: messages of a user"
+    said = "* this job; error: RMSE in users; sent: messages per user"
     if measured:
         columns |= {
             ">central": lambda at: _rounded(measured[at].central_epsilon),
@@ -31,13 +31,13 @@ def show_protocols(made: Plan) -> None:
             ">CPU s": lambda at: measured[at].cpu_seconds,
         }
         said += (
-            "; central: epsilon against the analyst of all epochs together, local: against "
-            "whoever keeps a device's messages together; CPU s: of a million users, on one core "
-            f"of this machine, by {DEVICES:,} of them"
+            "; central: epsilon against an analyst of all epochs together; local: against an "
+            "observer who links a device's messages; CPU s: for a million users, on one core "
+            f"of this machine, measured with {DEVICES:,} of them"
         )
     else:
         columns |= {">delta": lambda at: f"{expected[at].delta:g}"}
-    say("\nprotocols that could do this job", "bold")
+    say("\nprotocols that can run this job", "bold")
     say_table(columns, range(len(expected)))
     say(said)
     say_pairs((f"{place} trusts", each.trusted) for place, each in enumerate(expected, 1))
@@ -47,7 +47,7 @@ def show_protocols(made: Plan) -> None:
         _show_recommendation(measured, made.recommendation)
     elif len(measured) == 1:
         name = expected[0].protocol
-        say(f"no other protocol was compared: {name} names none that answers the same")
+        say(f"no other protocol was compared: {name} has no alternative with the same answers")
 
 
 def _rounded(epsilon: float | None) -> str:
@@ -57,14 +57,14 @@ def _rounded(epsilon: float | None) -> str:
 def _show_better(made: Plan) -> None:
     if (better := least_error(made.alternatives)) is not None:
         say(
-            f"{better.protocol} errs less here, with nobody more to be trusted: by "
+            f"{better.protocol} has a smaller error without additional trust: "
             f"{number(better.rmse)} users instead of {number(made.rmse)}"
         )
     if (other := under_another_trust(made.alternatives)) is not None:
-        who = "nobody" if other.trusts_nobody else "the shuffle stage"
+        who = "none" if other.trusts_nobody else "the shuffler"
         delta = f", delta {other.delta:g}" if other.delta else ""
         loss = f"epsilon {other.epsilon:.3g}{delta}"
-        say(f"if {who} may be trusted: {number(other.rmse)} users at {loss}, by {other.protocol}")
+        say(f"with trusted party {who}: {number(other.rmse)} users at {loss}, by {other.protocol}")
 
 
 def _show_recommendation(found: Sequence[Compared], recommended: Recommendation) -> None:
@@ -86,10 +86,10 @@ def show_outlook(seen: Outlook, minimum: int) -> None:
     say(
         f"\nwith {seen.absent:.0%} absent, and {seen.colluding:.0%} of the others colluding", "bold"
     )
-    released = "enough" if seen.released else "too few: every epoch would be withheld"
+    released = "enough" if seen.released else "too few: every epoch would be suppressed"
     say_pairs(
         [
-            ("present", f"{number(seen.present)}, {released} for shuffle.minimum, {minimum:,}"),
+            ("present", f"{number(seen.present)}, {released} for shuffle.minimum = {minimum:,}"),
             ("honest", number(seen.honest)),
             *_epsilons(seen),
         ]
@@ -98,13 +98,13 @@ def show_outlook(seen: Outlook, minimum: int) -> None:
 
 def _epsilons(seen: Outlook) -> list[tuple[str, str]]:
     if not seen.rests_on_them:
-        return [("epsilon", f"{_epsilon(seen.epsilon_at_least)}: it rests on nobody else")]
+        return [("epsilon", f"{_epsilon(seen.epsilon_at_least)}: no further assumptions")]
     smallest = f"{number(seen.honest_at_least)} honest contributors"
-    pairs = [("epsilon at most", f"{_epsilon(seen.epsilon_at_least)}, of {smallest}: what holds")]
+    pairs = [("epsilon at most", f"{_epsilon(seen.epsilon_at_least)}, with {smallest}: guaranteed")]
     if seen.released:
-        pairs.append(("epsilon expected", f"{_epsilon(seen.epsilon)}, of all who are honest"))
+        pairs.append(("epsilon expected", f"{_epsilon(seen.epsilon)}, with all honest users"))
     return pairs
 
 
 def _epsilon(epsilon: float | None) -> str:
-    return "no number: delta is not enough" if epsilon is None else f"{epsilon:.4g}"
+    return "none: delta is too small" if epsilon is None else f"{epsilon:.4g}"

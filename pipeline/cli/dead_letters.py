@@ -64,9 +64,11 @@ def dead_letters(
     Lists what the records claim to be, never their content.
     """
     if dry_run and not redrive:
-        raise UsageProblem("--dry-run says what --redrive would do: give that too")
+        raise UsageProblem("--dry-run shows what --redrive would do: add --redrive")
     if redrive + dismiss + (save is not None) > 1:
-        raise UsageProblem("--save, --redrive and --dismiss are different things to do: give one")
+        raise UsageProblem(
+            "--save, --redrive and --dismiss exclude each other: give only one of them"
+        )
     if redrive:
         _redrive(job, servers, kafka_config, dry_run=dry_run, as_json=as_json)
         return
@@ -81,8 +83,8 @@ def dead_letters(
         hidden = deployed.protocol_entry.shuffling is not None
         if hidden and save is not None:
             raise UsageProblem(
-                f"job {deployed.name} is of protocol {deployed.protocol}, whose reports are not "
-                "private before they are shuffled: --save would keep them for good, leave it out"
+                f"job {deployed.name} has protocol {deployed.protocol}, whose reports are not "
+                "private before the shuffle: --save would store them permanently; remove it"
             )
         log = DeadLetterLog(cluster, deployed)
         for letter in log.read():
@@ -91,15 +93,15 @@ def dead_letters(
     if as_json:
         say_json([_as_json(letter, log, hidden=hidden) for letter in latest])
     elif not latest:
-        say("there are no dead letters")
+        say("no dead letters")
     else:
         listed = ", ".join(f"{counts[reason]:,} {reason}" for reason in sorted(counts))
-        settled = {"fed back": log.redriven, "dismissed": log.dismissed - log.redriven}
+        settled = {"requeued": log.redriven, "dismissed": log.dismissed - log.redriven}
         of_them = [f"{len(places):,} of them {how}" for how, places in settled.items() if places]
         say("; ".join([listed, *of_them]))
         _show(latest, log.redriven, hidden=hidden)
         if (total := counts.total()) > len(latest):
-            say(f"{total - len(latest):,} earlier ones: --show {total} lists them all")
+            say(f"{total - len(latest):,} earlier ones. To list them: --show {total}")
     if save is not None:
         for letter in latest:
             save_dead_letter(letter, save)
@@ -134,7 +136,7 @@ def _show(letters: Collection[DeadLetter], redriven: Collection[Place], *, hidde
             ">bytes": lambda letter: _size(letter, hidden=hidden),
             "record": lambda letter: _kind_and_epoch(header_of(letter)),
             "detail": lambda letter: (
-                ("fed back; " if place_of(letter) in redriven else "") + letter.detail
+                ("requeued; " if place_of(letter) in redriven else "") + letter.detail
             ),
         },
         letters,
@@ -165,19 +167,19 @@ def _dismiss(job: str, servers: str | None, kafka_config: Path | None, *, as_jso
         say_json({"dismissed": new})
     elif new:
         say(
-            f"{plural(new, 'dead letter')} dismissed and deleted: "
-            "status speaks up for later ones only"
+            f"{plural(new, 'dead letter')} dismissed and deleted; status warns only about "
+            "later ones"
         )
     else:
-        say("there is nothing to dismiss")
+        say("no dead letters to dismiss")
 
 
 def _summary(done: Redrive) -> str:
     if not done.fed_back:
-        return "nothing would be fed back" if done.dry_run else "nothing was fed back"
+        return "nothing would be requeued" if done.dry_run else "nothing was requeued"
     batches, punctuations = (done.fed_back.get(kind, 0) for kind in ("batch", "punctuation"))
     what = f"{number(batches)} batch{'' if batches == 1 else 'es'} and " + plural(
         punctuations, "punctuation"
     )
-    would = "would be fed back" if done.dry_run else "fed back"
+    would = "would be requeued" if done.dry_run else "fed back"
     return f"{what} of {plural(done.epochs, 'epoch')} {would}"

@@ -99,10 +99,10 @@ def deploy(
             if plan.sets_budget:
                 ask(
                     f"--set-budget would set the {budget_change(plan)}",
-                    "nothing is set, and nothing is deployed",
+                    "nothing is changed or deployed",
                 )
             if (loss := loss_on(cluster, plan)) is not None:
-                ask(loss, "nothing is deployed, and nobody is charged")
+                ask(loss, "nothing is deployed or charged")
         deployed = carry_out(cluster, plan, noise_key)
         where = cluster.connection.bootstrap_servers
         if plan.step is Step.REPLACE and plan.running is not None:
@@ -122,7 +122,7 @@ def deploy(
     elif plan.step is Step.CHANGE:
         _say_changed(plan)
     elif plan.step is Step.NOTHING:
-        say(f"{deployed.name} is deployed already, with these settings: nothing to do")
+        say(f"{deployed.name} is already deployed with these settings: nothing to do")
     else:
         _say_deployed(deployed, where, noise_key)
 
@@ -143,7 +143,9 @@ def _dry_run(
                 cluster, job, deployment=deployment, now=now(), replace=replace, set_budget=change
             )
     except NoClusterError:
-        tell("no local Kafka is running: deploy would start one; shown is an empty one")
+        tell(
+            "no local Kafka is running; deploy would start one, and this plan assumes an empty one"
+        )
         plan = plan_on(None, job, deployment=deployment, now=now(), set_budget=change)
     if as_json:
         say_json(plan)
@@ -163,8 +165,8 @@ def _budget_change(text: str) -> BudgetChange:
     if population and amounts == "none":
         return BudgetChange(population, None)
     problem = UsageProblem(
-        f"--set-budget is {text}: give POPULATION=EPSILON or POPULATION=EPSILON,DELTA with numbers "
-        "as in a job file's budget, or POPULATION=none"
+        f"--set-budget: got {text!r}; expected POPULATION=EPSILON or POPULATION=EPSILON,DELTA "
+        "with numbers as in a job file's budget, or POPULATION=none"
     )
     try:
         epsilon, *rest = map(float, amounts.split(","))
@@ -181,9 +183,9 @@ def _note_budget(plan: DeployPlan) -> None:
     for account in plan.not_binding:
         assert account.binding is not None
         tell(
-            f"note: {account.quantity} {account.allowed:g} binds population "
-            f"{plan.deployed.population_name}, as {account.binding.who}; the larger number in "
-            f"the job file changes nothing, --set-budget does"
+            f"note: {account.quantity} {account.allowed:g} still binds population "
+            f"{plan.deployed.population_name}, as {account.binding.who}: the larger number in "
+            "the job file has no effect. To change it: --set-budget"
         )
     endless = endless_warning(plan.deployed)
     if endless is not None and plan.deployed.horizons is None:
@@ -200,7 +202,7 @@ def _note_rounding(plan: DeployPlan) -> None:
 
 def _say_changed(plan: DeployPlan) -> None:
     job = plan.deployed
-    say(f"{job.name} goes on as deployment {job.deployment.hex()[:8]}, with other settings:")
+    say(f"{job.name} continues as deployment {job.deployment.hex()[:8]} with new settings:")
     for line in plan.difference:
         say(f"  {line}")
     if plan.sets_budget:
@@ -209,13 +211,10 @@ def _say_changed(plan: DeployPlan) -> None:
         if topic.configs:
             say(f"  topic {topic.wanted.name}: {topic.fate_in_words}")
     if plan.running is not None and plan.running.horizons != job.horizons:
-        say(f"  it has {length(job)} now")
+        say(f"  now {length(job)}")
         if job.devices is None:
-            say("producers take this up when they are started again")
-    say(
-        "workers under a supervisor start again by themselves; those started by hand take it up "
-        "when they are started again"
-    )
+            say("running producers use the new settings after a restart")
+    say("supervised workers restart automatically; restart workers started by hand")
 
 
 def _say_deployed(deployed: DeployedJob, where: tuple[str, ...], noise_key: Path | None) -> None:
@@ -226,25 +225,25 @@ def _say_deployed(deployed: DeployedJob, where: tuple[str, ...], noise_key: Path
     )
     if deployed.epochs.renew:
         guarantee = promised(deployed)
-        say(f"it costs epsilon {guarantee.epsilon:.6g} for a user's {guarantee.spent_on}")
+        say(f"privacy charge: epsilon {guarantee.epsilon:.6g} for a user's {guarantee.spent_on}")
     key = ""
     if deployed.needs_noise_key:
         key = "" if noise_key is None else f" --noise-key {noise_key}"
         file = noise_key or noise_key_file(name)
-        say("its shuffle workers share this noise key: whoever has it can remove their noise")
+        say("its shuffle workers share this noise key; anyone with the key can remove the noise")
         say_command(str(file))
     if sealing_turns(deployed):
-        say("its reports are sealed: a worker reads them with the private keys of its own stage,")
-        say("which dpstream keygen left here, unless --keys names another folder")
+        say("its reports are sealed: a worker opens them with the private keys of its own stage,")
+        say("which dpstream keygen stored here, unless --keys names another folder")
         say_command(str(sealing_keys_folder()))
     if deployed.signed_description is not None:
-        say("devices report for themselves: their app has this public key built in, by which it")
-        say("knows what you say of the job, signed with the key that lies here")
+        say("devices report by themselves: build this public key into their app, so that it can")
+        say("verify the job's description, which was signed with the private key stored here")
         say_command(deployed.signed_description.signer.hex())
         say_command(str(signing_key_file()))
-        say("its collectors share this key, by which they know a device's second report")
+        say("its collectors share this key, which detects second reports of a device")
         say_command(str(collector_key_file(name)))
-    say("to go on, each in a terminal of its own, unless workers of all jobs run already:")
+    say("next, each in its own terminal, unless workers of all jobs are already running:")
     keys = "" if noise_key is None or not key else " --noise-keys FOLDER"
     for stage in stages_of(deployed):
         say_command(f"dpstream run {stage}{keys if stage == 'shuffle' else ''}")
@@ -252,8 +251,8 @@ def _say_deployed(deployed: DeployedJob, where: tuple[str, ...], noise_key: Path
         say_command(f"dpstream produce {name} --input FILE")
     else:
         say_command(f"dpstream collect --job {name}")
-    say_command(f"dpstream estimates {name} --follow")
-    say(f"or a single worker, for {name} alone:")
+    say_command(f"or one worker, for {name} only:")
+    say(f"or one worker, for {name} only:")
     say_command(f"dpstream run shuffle {name}{key}")
 
 
@@ -263,9 +262,9 @@ def _warn_of_horizons(plan: DeployPlan) -> None:
     before, after = plan.running.horizons, plan.deployed.horizons
     if before is None or after < before:
         tell(
-            f"WARNING: producers of {plan.deployed.name} that are running go on beyond "
-            f"{plural(after, 'horizon')}, which nobody is charged for any more: start them again "
-            "before anything else is deployed for these people"
+            f"WARNING: running producers of {plan.deployed.name} continue beyond "
+            f"{plural(after, 'horizon')}, although no further horizons are charged: restart "
+            "them before deploying anything else for this population"
         )
 
 
@@ -280,14 +279,14 @@ def _warn_of_earlier(cluster: Cluster, earlier: DeployedJob) -> None:
         producer.name for producer in read_roster(cluster, earlier) if producer.last_epoch is None
     ]
     for who, names, ending in (
-        ("workers", workers, "a supervisor ends its own; end the others"),
-        ("producers", producers, "what they send is refused from now on; start them again"),
+        ("workers", workers, "supervisors stop their own; stop the others"),
+        ("producers", producers, "their records are now rejected; restart them"),
     ):
         if names:
             listed = ", ".join(names[:8]) + (f" and {len(names) - 8} more" * (len(names) > 8))
             tell(
-                f"WARNING: {who} of the deployment that was replaced, "
-                f"{earlier.deployment.hex()[:8]}, may still be running: {listed}; {ending}"
+                f"WARNING: {who} of the replaced deployment {earlier.deployment.hex()[:8]} may "
+                f"still be running: {listed}; {ending}"
             )
 
 
@@ -321,33 +320,33 @@ def undeploy(
         said = {"job": ended.name, "deployment": ended.deployment, "deleted": delete_topics}
         say_json(said | ({"deleted_epochs": lost} if delete_topics else {}))
         return
-    fate = "its topics stay"
+    fate = "its topics remain"
     if delete_topics:
         fate = f"its topics are deleted, with {plural(lost, 'epoch')} of estimates"
     ends = "workers and producers" if ended.devices is None else "workers"
     say(f"undeployed {ended.name}: {fate}; stop its {ends}")
     if not delete_topics:
         say(
-            "dpstream estimates, record and replay find deployed jobs only: before the next "
-            "undeploy, dpstream record JOB keeps what they read; from the topic, as JSON:"
+            "dpstream estimates, record and replay find only deployed jobs. To save what they "
+            "read, before the next undeploy: 'dpstream record JOB'. From the topic, as JSON:"
         )
         say_command(f"kcat -C -e -b {where} -t {ended.topic(Role.ESTIMATES)}")
     if ended.needs_noise_key:
-        say("its noise key takes the noise off its counts: delete the file")
+        say("its noise key can remove the noise from its counts: delete the file")
         if (file := noise_key_file(ended.name)).exists():
             say_command(f"rm {file}")
 
 
 def _confirm_end(job: DeployedJob, published: int, *, delete_topics: bool) -> None:
     if delete_topics:
-        fate = f"its topics are deleted, with {plural(published, 'epoch')} of estimates, for good"
+        fate = f"its topics are permanently deleted, with {plural(published, 'epoch')} of estimates"
     else:
-        fate = f"its topics stay, but {of_published(published, job.name)}"
+        fate = f"its topics remain, but {of_published(published, job.name)}"
     again = ""
     if job.replay_of is None:
         charge = f"epsilon {promised(job).epsilon:.6g}"
-        again = f"; to deploy it again charges population {job.population_name} {charge} again"
+        again = f"; deploying it again charges population {job.population_name} {charge} again"
     ask(
         f"deployment {job.deployment.hex()[:8]} of job {job.name} would end: {fate}{again}",
-        f"nothing is changed, and {job.name} is still deployed",
+        f"nothing is changed; {job.name} is still deployed",
     )

@@ -14,7 +14,7 @@ def show_deploy_plan(plan: DeployPlan) -> None:
     """Print the whole plan."""
     job = plan.deployed
     stays = plan.running is not None and plan.deployed is plan.running
-    runs = " as it runs" if stays else ""
+    runs = " (already deployed)" if stays else ""
     say(f"{job.name}{runs}: {job.protocol}, {length(job)}", "bold")
     say(_step(plan))
     if plan.difference and plan.running is not None:
@@ -42,20 +42,20 @@ def show_deploy_plan(plan: DeployPlan) -> None:
 
 def _step(plan: DeployPlan) -> str:
     if plan.refusal is not None:
-        return "it would be refused; nothing would be done"
+        return "it would be rejected; nothing would be done"
     match plan.step:
         case Step.BEGIN:
-            return "a deployment would begin"
+            return "a deployment would start"
         case Step.REPLACE:
-            return "another deployment would take the place of the one that runs"
+            return "a new deployment would replace the running one"
         case Step.CHANGE:
-            return "the deployment that runs would go on, with other settings"
+            return "the running deployment would continue with new settings"
         case Step.NOTHING:
             return "nothing would be done"
 
 
 def _accounts(plan: DeployPlan) -> Iterator[tuple[str, str]]:
-    yield "charged", f"population {plan.deployed.population_name}, whatever the job and deployment:"
+    yield "charged", f"population {plan.deployed.population_name}, over all jobs and deployments:"
     for account in plan.accounts:
         if account.earlier or account.charged != 0 or account.allowed:
             yield "", _account(account, plan.deployed.deployment.hex())
@@ -67,8 +67,8 @@ def _account(account: BudgetAccount, deployment: str) -> str:
     if account.filtered is not None:
         said = f"{said}, {_amount(account.filtered)} composed by the budget's filter"
     if account.binding is None:
-        return f"{said}; no budget is stated"
-    left = "" if account.remaining is None else f", {_amount(account.remaining)} of it remain"
+        return f"{said}; no budget is declared"
+    left = "" if account.remaining is None else f", {_amount(account.remaining)} of it remaining"
     own = account.binding.deployment == deployment and not account.binding.operator
     source = "" if own else f", as {account.binding.who}"
     return f"{said}; the budget is {_amount(account.allowed)}{left}{source}"
@@ -90,4 +90,4 @@ def budget_change(plan: DeployPlan) -> str:
 
 
 def _amount(value: float | None) -> str:
-    return "without end" if value is None else f"{value:.6g}"
+    return "unlimited" if value is None else f"{value:.6g}"

@@ -90,9 +90,9 @@ def _check_all_there(
     wanted = range(first, last + 1)
     missing = next((epoch for epoch in wanted if epoch not in there), None)
     if missing is not None:
-        names = " nor of ".join(job.name for job in jobs)
+        names = " or ".join(job.name for job in jobs)
         raise NoCountsError(
-            f"epoch {missing:,} is published neither of {names}: wait for it, or compare others"
+            f"epoch {missing:,} is not published by {names}: wait for it, or compare other epochs"
         )
 
 
@@ -101,7 +101,7 @@ def _plot(jobs: Sequence[DeployedJob], found: Sequence[Difference], path: Path) 
         write_differences([job.name for job in jobs], found, path)
     except ValueError as error:  # the suffix is no picture format
         raise UsageProblem(f"--plot {path}: {error}") from None
-    tell(f"{path} is written")
+    tell(f"wrote {path}")
 
 
 def _to_json(jobs: Sequence[DeployedJob], found: Sequence[Difference]) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def _to_json(jobs: Sequence[DeployedJob], found: Sequence[Difference]) -> dict[s
 def _show(jobs: Sequence[DeployedJob], found: Sequence[Difference]) -> None:
     if not any(each.differs for each in found):
         one, other = (job.name for job in jobs)
-        say(f"{one} and {other} are equal, integers and estimates: {plural(len(found), 'epoch')}")
+        say(f"{one} and {other} have equal integers and estimates: {plural(len(found), 'epoch')}")
         return
     say_table(
         [">epoch", "integers", "estimates", ">by (sd)", "of"],
@@ -163,8 +163,8 @@ def _summary(found: Sequence[Difference]) -> Iterator[str]:
     integers = sum(bool(each.integers) for each in both)
     estimates = sum(each.estimates for each in both)
     yield (
-        f"of {plural(len(both), 'epoch')} compared, integers differ at {integers:,} and "
-        f"estimates at {estimates:,}"
+        f"{plural(len(both), 'epoch')} compared: integers differ in {integers:,}, estimates in "
+        f"{estimates:,}"
     )
     largest = max(both, key=lambda each: each.deviations or 0.0, default=None)
     if largest is not None and largest.deviations:
@@ -174,6 +174,6 @@ def _summary(found: Sequence[Difference]) -> Iterator[str]:
         )
     if len(found) > len(both):
         yield (
-            f"{plural(len(found) - len(both), 'epoch')} in one job only: --epochs compares those "
-            "in both"
+            f"{plural(len(found) - len(both), 'epoch')} in only one job. To compare the common "
+            "ones: --epochs"
         )

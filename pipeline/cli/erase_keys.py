@@ -47,23 +47,26 @@ def erase_keys(
         )
         return
     if not turns:
-        say(f"no deployed job names a key whose private one is in {folder}")
+        say(f"no deployed job uses a key whose private part is in {folder}")
         return
     say_table(
         {
             "=key": "path.name",
             "job": "job",
             "party": "party",
-            ">last epoch": lambda turn: "goes on" if turn.last_epoch is None else turn.last_epoch,
+            ">last epoch": lambda turn: "continues" if turn.last_epoch is None else turn.last_epoch,
             ">published": "published",
             "turn": lambda turn: "over" if turn.over else "needed",
         },
         turns,
     )
     if not over:
-        say("no turn is over: nothing to erase")
+        say("no key period is over: nothing to erase")
     elif yes:
         say(f"{plural(len(over), 'key')} erased")
     else:
         names = ", ".join(path.name for path in over)
-        say(f"over: {names}; dpstream erase-keys --yes erases {'it' if len(over) == 1 else 'them'}")
+        say(
+            f"expired: {names}. To erase {'it' if len(over) == 1 else 'them'}: 'dpstream "
+            "erase-keys --yes'"
+        )

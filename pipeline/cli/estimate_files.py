@@ -68,9 +68,13 @@ class EstimateFile:
         """
         wanted = [(form, path) for form, path in paths.items() if path is not None]
         if len(wanted) > 1:
-            raise UsageProblem(f"give one of {' and '.join(f'--{form}' for form, _ in wanted)}")
+            raise UsageProblem(
+                f"give only one of {' and '.join((f'--{form}' for form, _ in wanted))}"
+            )
         if wanted == [("parquet", _STANDARD_OUTPUT)] and sys.stdout.isatty():
-            raise UsageProblem("--parquet - is no text: give a file, or a pipe")
+            raise UsageProblem(
+                "--parquet -: Parquet is binary and cannot be printed; give a file, or a pipe"
+            )
         return cls(*wanted[0]) if wanted else None
 
     def write(self, rows: PublishedRows, records: Iterable[EstimateRecord]) -> None:
@@ -81,4 +85,4 @@ class EstimateFile:
             return
         with replaced_whole(self.path) as part, part.open("wb") as file:
             file.writelines(pieces)
-        tell(f"{self.path} is written")
+        tell(f"wrote {self.path}")

@@ -125,21 +125,21 @@ def estimates(
     """
     file = EstimateFile.of({"csv": csv, "parquet": parquet, "jsonl": jsonl})
     if file is not None and follow:
-        raise UsageProblem(f"--{file.format} is written once, whole: leave --follow out")
+        raise UsageProblem(f"--{file.format} writes a complete file: remove --follow")
     if file is not None and (as_json or format != "table"):
-        raise UsageProblem(f"--{file.format} says the format: leave --format and --json out")
+        raise UsageProblem(f"--{file.format} sets the format: remove --format and --json")
     if smoothed and follow:
-        raise UsageProblem("--smoothed looks back at all there is: leave --follow out")
+        raise UsageProblem("--smoothed uses all available epochs: remove --follow")
     if smoothed and change is not None:
-        raise UsageProblem("--change is about the published estimates: leave --smoothed out")
+        raise UsageProblem("--change uses the published estimates: remove --smoothed")
     if norm_sub and change is not None:
-        raise UsageProblem("--norm-sub makes counts of estimates, not of changes: leave it out")
+        raise UsageProblem("--norm-sub applies to estimates, not to changes: remove it")
     if plot is not None and follow:
-        raise UsageProblem("--plot draws all there is: leave --follow out")
+        raise UsageProblem("--plot draws all available epochs: remove --follow")
     if last is not None and (smoothed or change is not None):
-        raise UsageProblem("--smoothed and --change look at all there is: leave --last out")
+        raise UsageProblem("--smoothed and --change use all available epochs: remove --last")
     if horizon is not None and not smoothed:
-        raise UsageProblem("--horizon says which horizon to smooth: give --smoothed too")
+        raise UsageProblem("--horizon selects the horizon to smooth: add --smoothed")
     with cluster_of(servers, kafka_config) as cluster:
         deployed = find_job(cluster, job)
         asked = Asked(item, top, range_, quantile, box, crowd)
@@ -178,7 +178,7 @@ def estimates(
         else:
             say_lines(lines)
         if reader.leaves_out:
-            tell(f"these are the latest {last:,} epochs: --last says how many, --csv FILE has all")
+            tell(f"the latest {last:,} epochs are shown. For more: --last N; for all: --csv FILE")
 
 
 def _explained(records: Iterable[EstimateRecord], job: DeployedJob) -> Iterator[EstimateRecord]:
@@ -198,7 +198,7 @@ def _told_of_none(records: Iterable[EstimateRecord], job: DeployedJob) -> Iterat
         found = True
         yield record
     if not found:
-        tell(f"nothing is published yet; what it waits for: dpstream status {job.name}")
+        tell(f"nothing is published yet. To see why: 'dpstream status {job.name}'")
 
 
 def _print_smoothed(

@@ -160,8 +160,8 @@ def _column(text: str) -> tuple[str, str]:
     column, equals, name = text.partition("=")
     if not equals or not column or not name:
         raise UsageProblem(
-            f"--column {text}: give user, value, time or epoch, and its name: "
-            "--column user=student_id"
+            f"--column: got {text!r}; expected user, value, time or epoch, and its name, such "
+            "as --column user=student_id"
         )
     return column, name
 

@@ -133,4 +133,4 @@ class TimeToGo(ProgressColumn):
         if not self._done or not task.total:
             return Text("")
         left = max(0.0, self._at * task.total / self._done - elapsed)
-        return Text(f"about {timedelta(seconds=round(left))} to go")
+        return Text(f"about {timedelta(seconds=round(left))} remaining")

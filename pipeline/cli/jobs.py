@@ -22,7 +22,7 @@ def list_jobs(
     jobs = [state.jobs[name] for name in sorted(state.jobs)]
     for name in sorted(state.unreadable):
         tell(
-            f"job {name} was deployed by another version of this software: use that version "
+            f"job {name} was deployed by an incompatible version of dpstream: use that version "
             "to list it"
         )
     if as_json:
@@ -37,7 +37,7 @@ def list_jobs(
             ]
         )
     elif not jobs:
-        say("no job is deployed: dpstream deploy JOBFILE deploys one")
+        say("no job is deployed. To deploy one: 'dpstream deploy JOBFILE'")
     else:
         say_table(
             {
@@ -59,7 +59,7 @@ def length(job: DeployedJob) -> str:
     if not job.epochs.renew:
         return epochs
     if job.horizons is None:
-        return f"horizons of {epochs} without end"
+        return f"unlimited horizons of {epochs}"
     return f"{plural(job.horizons, 'horizon')} of {epochs}"
 
 

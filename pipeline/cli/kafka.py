@@ -38,7 +38,7 @@ def start(
         say_json(status)
     else:
         say(f"Kafka runs at {status.bootstrap_servers} (process {status.pid})")
-        say(f"it keeps its data in {status.directory}, 'dpstream kafka stop' stops it")
+        say(f"data folder: {status.directory}. To stop it: 'dpstream kafka stop'")
 
 
 @app.command(epilog="Example: dpstream kafka stop")
@@ -59,9 +59,9 @@ def status(as_json: AsJson = False) -> None:
         say_json(broker)
     elif broker.running:
         say(f"Kafka runs at {broker.bootstrap_servers} (process {broker.pid})")
-        say(f"it keeps its data in {broker.directory}")
+        say(f"data folder: {broker.directory}")
     else:
-        say("Kafka is not running: 'dpstream kafka start' starts it")
+        say("Kafka is not running. To start it: 'dpstream kafka start'")
     if not broker.running:
         raise typer.Exit(1)
 

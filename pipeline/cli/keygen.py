@@ -40,7 +40,7 @@ def keygen(
     for name in names:
         if not _NAME.fullmatch(name):
             raise UsageProblem(
-                f"{name!r} cannot name a key: use letters, digits, '.', '-' and '_', and begin "
+                f"invalid key name {name!r}: use letters, digits, '.', '-' and '_', starting "
                 "with a letter or digit"
             )
     folder = keys or sealing_keys_folder()
@@ -72,7 +72,7 @@ def keygen(
     say("a job file names the public keys:")
     say("  sealed: {aggregate: NAME.pub, stages: [NAME.pub]}  # a key for each shuffle stage")
     say("  sealed: {shares: [NAME.pub, NAME.pub]}")
-    say("  devices: {seal: NAME.pub}  # where devices report for themselves")
+    say("  devices: {seal: NAME.pub}  # if devices report by themselves")
 
 
 def key_ring(job: DeployedJob, folder: Path | None) -> KeyRing:

@@ -75,9 +75,9 @@ def ledger(
     releases, and the head, which you can store in a ticket.
     """
     if head is not None and not re.fullmatch("[0-9a-f]{64}", head):
-        raise UsageProblem(f"--head is {head}: give the 64 hexadecimal digits of a head")
+        raise UsageProblem(f"--head: got {head!r}; expected the 64 hexadecimal digits of a head")
     if head is not None and not verify:
-        raise UsageProblem("--head says with what to compare: add --verify")
+        raise UsageProblem("--head gives the head to compare with: add --verify")
     with cluster_of(servers, kafka_config) as cluster:
         if reopen is not None:
             _reopen(cluster, reopen, yes=yes)
@@ -102,13 +102,13 @@ def ledger(
 
 def _reopen(cluster: Cluster, reason: str, *, yes: bool) -> None:
     if not reason.strip():
-        raise UsageProblem("--reopen is empty: say why, it stands in the ledger for good")
+        raise UsageProblem("--reopen is empty: the ledger permanently records this reason")
     if not yes:
         ask(
-            "the ledger would go on without what is lost; what dpstream.jobs still knows of it is "
-            "carried over, and --verify goes on telling what was found",
+            "the ledger would continue without the lost entries; known ones are carried over "
+            "from dpstream.jobs, and --verify continues to report the damage",
             "nothing is written",
         )
     at = now()
     write_with_receipt(cluster, of_reopening(reason, at), at)
-    say("the ledger goes on")
+    say("the ledger continues")

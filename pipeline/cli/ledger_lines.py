@@ -28,7 +28,7 @@ class Selection:
     def in_words(self) -> str:
         """The selection, as the end of a sentence."""
         if self._job is not None:
-            return f", by a job of the name {self._job}; --population NAME asks for people"
+            return f", from jobs named {self._job}; to select a population: --population NAME"
         return "" if self._population is None else f", for population {self._population}"
 
     def has_charge(self, charge: Charge) -> bool:
@@ -49,7 +49,7 @@ def show_entries(report: LedgerReport, selection: Selection) -> None:
     """Print all selected entries, in the order of the ledger."""
     rows = list(_rows(report, selection))
     if not rows:
-        say(f"nobody was charged, and no budget is stated{selection.in_words}")
+        say(f"no charges and no declared budgets{selection.in_words}")
         return
     say_table(["when (UTC)", "entry", "population", ">epsilon", ">delta", "what"], rows)
 
@@ -62,10 +62,10 @@ def _rows(report: LedgerReport, selection: Selection) -> Iterator[Sequence[str]]
         yield from _place_rows(report, place, selection, populations)
     for charge in state.lost_charges:
         if selection.has_charge(charge):
-            yield _charge_row(report, charge, "lost", "in dpstream.jobs alone; ")
+            yield _charge_row(report, charge, "lost", "only in dpstream.jobs; ")
     for budget in state.lost_budgets:
         if selection.has_budget(budget, populations):
-            yield _budget_row(budget, "in dpstream.jobs alone; ")
+            yield _budget_row(budget, "only in dpstream.jobs; ")
 
 
 def _place_rows(
@@ -99,7 +99,7 @@ def _charge_row(report: LedgerReport, charge: Charge, kind: str, what: str) -> S
 
 
 def _horizons(charge: Charge) -> str:
-    return "for each horizon without end" if charge.horizons is None else f"x {charge.horizons:,}"
+    return "for each horizon, unlimited" if charge.horizons is None else f"x {charge.horizons:,}"
 
 
 def _budget_row(budget: StatedBudget, what: str) -> Sequence[str]:
@@ -115,9 +115,9 @@ def _facts_in_words(said: Draft) -> str:
     if "deployment" in facts:
         parts.append(f"deployment {str(facts['deployment'])[:8]}")
     if "replay_of" in facts:
-        parts.append(f"a replay of {str(facts['replay_of'])[:8]}: nobody is charged")
+        parts.append(f"a replay of {str(facts['replay_of'])[:8]}: no charge")
     if "without" in facts:
-        parts.append(f"went on without {len(facts['without']):,} entries that are lost")
+        parts.append(f"continued without {len(facts['without']):,} lost entries")
     if "reason" in facts:
         parts.append(str(facts["reason"]))
     return ", ".join(map(one_line, parts))
@@ -168,18 +168,18 @@ def show_streams(report: LedgerReport, selection: Selection) -> None:
         for each in report.streams_of(charge.deployment)
     ]
     if rows:
-        say("\nwhole streams, charged once to those who were in every released window", "bold")
+        say("\nwhole streams, charged once to users in every released window", "bold")
         always = [">devices", ">producers", ">epsilon", ">delta"]
         say_table(["deployment", ">windows", *always, ">others", ">epsilon"], rows)
         say(_ABOUT_STREAMS)
 
 
 _ABOUT_STREAMS = (
-    "Producers were in every released window, or are others; of the devices of the former so many "
-    "at least were there each time. What these are charged takes that the shuffle stage shuffles, "
-    "that they are honest, that nothing links their messages across epochs, and that values do not "
-    "react to what is published. All others are charged the local figure, which holds against "
-    "everybody, and which is the one that stands in the ledger."
+    "Producers are either in every released window, or others. For the former, the table shows "
+    "the minimum number of their devices in all windows. Their charge assumes that the "
+    "shuffler shuffles, that these users are honest, that nothing links their messages across "
+    "epochs, and that values do not react to published results. All others are charged the "
+    "local loss, which holds against every adversary and is the charge in the ledger."
 )
 
 
@@ -193,12 +193,12 @@ def show_findings(report: LedgerReport, findings: Sequence[Inconsistency]) -> No
     counting = len(report.state.chain.counting)
     if not findings:
         races = f"; {len(void):,} void, which lost a race" if void else ""
-        say(f"whole: {counting:,} entries, each with the hash of the one before{races}", "green")
+        say(f"intact: {counting:,} entries, each with the hash of the previous one{races}", "green")
 
 
 def show_head(report: LedgerReport) -> None:
     """Print the head."""
-    say("\nhead: keep it where writers of the topic cannot write, for ledger --verify --head")
+    say("\nhead: store it where writers of the topic cannot write, for ledger --verify --head")
     say_command(report.state.chain.head)
 
 

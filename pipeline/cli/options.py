@@ -26,9 +26,9 @@ def ask(loss: str, otherwise: str) -> None:
     Raises `UsageProblem` if there is no terminal.
     """
     if not sys.stdin.isatty():
-        raise UsageProblem(f"{loss}; there is no terminal to ask on: add --yes")
+        raise UsageProblem(f"{loss}; confirmation requires a terminal: add --yes")
     tell(loss)
-    if not typer.confirm("go on?", err=True):
+    if not typer.confirm("continue?", err=True):
         tell(otherwise)
         raise typer.Exit(FAILED)
 
@@ -37,7 +37,7 @@ def _ranges(texts: list[str] | None) -> list[str] | None:
     # Checked before Typer rejects HIGH as an extra argument.
     for text in texts or ():
         if ":" not in text:
-            raise UsageProblem(f"--range: {text!r} is no range: give LOW:HIGH, such as 10:20")
+            raise UsageProblem(f"--range: got {text!r}; expected LOW:HIGH, such as 10:20")
     return texts
 
 
@@ -169,6 +169,7 @@ def check_name(name: str) -> str:
     """Return the name of a producer or worker if it is valid in folders and in Kafka."""
     if not _NAME.fullmatch(name):
         raise UsageProblem(
-            f"--name is {name}: give letters, digits, '.', '-' and '_', a letter or digit first"
+            f"--name: got {name!r}; expected letters, digits, '.', '-' and '_', starting "
+            "with a letter or digit"
         )
     return name

@@ -161,11 +161,12 @@ def guarantee_pairs(guarantee: Guarantee) -> Iterable[tuple[str, str]]:
         shuffled = guarantee.shuffled
         yield (
             "if shuffled",
-            f"epsilon {shuffled.epsilon:.6g}, delta {shuffled.delta:.3g} for users whose producers "
-            f"are in every window, among {shuffled.contributors:,} of them; for others that above",
+            f"epsilon {shuffled.epsilon:.6g}, delta {shuffled.delta:.3g} for users whose "
+            f"producers are in every window, among {shuffled.contributors:,} of them; for "
+            "others, the guarantee above",
         )
     yield "neighbors", guarantee.neighbors
-    yield "public", "who is enrolled from when until when, and who reports at which epoch"
+    yield "public", "when each user is enrolled, and who reports in which epoch"
     yield "trusted", guarantee.trust
     yield "basis", guarantee.basis
 

@@ -45,14 +45,17 @@ def pause(
         _say_phase_json(deployed, Phase.PAUSED, before)
         return
     if before is Phase.PAUSED:
-        say(f"{deployed.name} is paused already")
+        say(f"{deployed.name} is already paused")
         return
     retention = duration(deployed.topics.retention)
     who = "producers" if deployed.devices is None else "collectors"
-    say(f"{deployed.name} is paused: supervisors end its workers; end those started by hand")
-    say(f"what {who} write waits for dpstream resume {deployed.name}, for {retention} at most")
+    say(f"{deployed.name} is paused: supervisors stop its workers; stop those started by hand")
+    say(
+        f"new records of {who} are stored for at most {retention}. To continue: 'dpstream "
+        f"resume {deployed.name}'"
+    )
     if before is Phase.DRAINING:
-        say("its drain waits too, and goes on when it is resumed")
+        say("its drain is paused too and continues after resume")
 
 
 def resume(
@@ -70,14 +73,14 @@ def resume(
         _say_phase_json(deployed, Phase.RUNNING, before)
         return
     if before is Phase.RUNNING:
-        say(f"{deployed.name} is running already")
+        say(f"{deployed.name} is already running")
         return
-    say(f"{deployed.name}, which was {before}, is running: supervisors start its workers")
-    say("without a supervisor: dpstream run STAGE JOB starts one")
+    say(f"{deployed.name} was {before} and is now running: supervisors start its workers")
+    say("without a supervisor: 'dpstream run STAGE JOB'")
     if before is Phase.DRAINING:
         say(
-            "epochs that were open when it was drained are still decided without waiting "
-            f"for {'missing producers' if deployed.devices is None else 'collectors'}"
+            "epochs that were open during the drain are finalized without waiting for "
+            f"{'missing producers' if deployed.devices is None else 'collectors'}"
         )
 
 
@@ -112,17 +115,20 @@ def drain(
     if as_json:
         _say_phase_json(deployed, phase, before)
     elif progress is None:
-        say(f"{deployed.name} is drained already")
+        say(f"{deployed.name} is already drained")
     elif over:
-        then = f"dpstream resume {deployed.name} goes on with what has come in since"
+        then = f"To continue with new records: 'dpstream resume {deployed.name}'"
         if progress.finished:
-            then = f"its last epoch is published too: dpstream undeploy {deployed.name} ends it"
+            then = (
+                "Its last epoch is also published. To end the job: 'dpstream undeploy "
+                f"{deployed.name}'"
+            )
         say(
-            f"{deployed.name} is drained: what was open is published, and supervisors end its "
-            f"workers; {then}"
+            f"{deployed.name} is drained: open epochs are published, and supervisors stop its "
+            f"workers. {then}"
         )
     if not over:
-        tell(f"not drained within {timeout}; {_goes_on(deployed)}")
+        tell(f"not drained within {timeout}. {_goes_on(deployed)}")
         raise typer.Exit(FAILED)
 
 
@@ -159,18 +165,18 @@ def _words(job: DeployedJob, progress: DrainProgress, *, missed: bool) -> Iterat
         # If the guarantee relies on the shuffler, the number of records must stay hidden.
         hidden = job.protocol_entry.shuffling is not None
         records = "records" if hidden else plural(progress.unfinished, "record")
-        yield f"{records} of the reports to be finished"
+        yield f"{records} of the reports topics unprocessed"
         for window in progress.windows[:_EPOCHS_SHOWN]:
             waits = f" without {', '.join(window.waits_for)}" if window.waits_for else ""
             yield f"epoch {job.epochs.dated(window.epoch)} is open{waits}"
     if progress.undecided:
-        yield f"{_epochs(progress.undecided)} to be decided"
+        yield f"{_epochs(progress.undecided)} not finalized"
     if progress.unpublished:
-        yield f"{_epochs(progress.unpublished)} to be published"
+        yield f"{_epochs(progress.unpublished)} not published"
     if progress.idle and missed:
         yield (
-            f"no worker of {', '.join(progress.idle)} is alive, and the drain waits for one: "
-            f"dpstream run {progress.idle[0]} {job.name} starts it"
+            f"the drain waits for a worker of {', '.join(progress.idle)}. To start one: "
+            f"'dpstream run {progress.idle[0]} {job.name}'"
         )
 
 
@@ -182,8 +188,8 @@ def _epochs(epochs: tuple[int, ...]) -> str:
 
 def _goes_on(job: DeployedJob) -> str:
     return (
-        f"the drain goes on without this command: dpstream drain {job.name} waits for it again, "
-        f"dpstream resume {job.name} has the job run on"
+        "The drain continues without this command. To wait again: 'dpstream drain "
+        f"{job.name}'. To cancel it: 'dpstream resume {job.name}'"
     )
 
 
@@ -191,7 +197,7 @@ def _seconds(text: str) -> float:
     try:
         return parse_duration(text).timedelta().total_seconds()
     except ValueError as error:
-        raise UsageProblem(f"--timeout is {text}: {error}") from None
+        raise UsageProblem(f"--timeout: got {text!r}: {error}") from None
 
 
 def _find(cluster: Cluster, job: str) -> tuple[DeployedJob, Phase]:

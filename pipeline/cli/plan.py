@@ -49,11 +49,11 @@ def draw_plan(made: Plan) -> Figure:
             color=_VERMILION,
             linewidth=1.6,
             linestyle=":",
-            label="smoothed, once the horizon is over",
+            label="smoothed, after the end of the horizon",
         )
     axes.set_title(
-        f"{made.job}: error to expect with {made.users:,} users\n"
-        f"{str(made.guarantee).partition(';')[0]}",
+        f"{made.job}: expected error with {made.users:,} "
+        f"users\n{str(made.guarantee).partition(';')[0]}",
         loc="left",
         fontsize=11,
     )
@@ -146,7 +146,7 @@ def plan(
     for option, share in (("--colluding", colluding), ("--absent", absent)):
         if not 0 <= share < 1:
             raise UsageProblem(
-                f"{option} is {share:g}: give a share from 0 to below 1, such as 0.1"
+                f"{option}: got {share:g}; expected a share from 0 to below 1, such as 0.1"
             )
     held = None if like is None else _held(loaded, like)
     made = make_plan(
@@ -171,13 +171,13 @@ def plan(
         _plot(made, plot)
     if changes_from is not None:
         tell(
-            f"not private: the shares of users by changes are counted in {changes_from} without "
-            "any noise; do not publish them, nor what is said with other changes"
+            f"not private: the shares of users by changes are counted in {changes_from} "
+            "without noise. Do not publish them, or results with other changes"
         )
     if like is not None:
         tell(
-            f"not private: errors are predicted for what {like} says, without any noise; do not "
-            "publish them unless it is public"
+            f"not private: errors are predicted from {like} without noise. Do not publish them "
+            "unless it is public"
         )
 
 
@@ -190,7 +190,7 @@ def _held(job: Job, path: Path) -> NDArray[np.float64]:
 
     slots = job.domain.slots
     if slots is None:
-        raise UsageProblem(f"--like is for items counted epoch by epoch, {job.protocol} has none")
+        raise UsageProblem(f"--like requires items counted epoch by epoch; {job.protocol} has none")
 
     counts = counts_in(path)
     if counts is not None:
@@ -206,7 +206,7 @@ def _held(job: Job, path: Path) -> NDArray[np.float64]:
 def _plot(made: Plan, path: Path) -> None:
     try:
         write_plan_plot(made, path)
-        tell(f"{path} is written")
+        tell(f"wrote {path}")
     except ValueError as error:  # the suffix is no picture format
         raise UsageProblem(f"--plot {path}: {error}") from None
 
@@ -218,15 +218,17 @@ def _wanted_error(text: str) -> float:
         error = 0.0
     if not 0 < error < math.inf or (error >= 1 and text.endswith("%")):
         raise UsageProblem(
-            f"--error is {text}: give a share of the users, such as 2%, or a number of them, such "
-            "as 500"
+            f"--error: got {text!r}; expected a share of the users, such as 2%, or a number of "
+            "users, such as 500"
         )
     return error
 
 
 def _changes(job: Job, histogram: Path | None, log: Path | None) -> NDArray[np.float64] | None:
     if histogram is not None and log is not None:
-        raise UsageProblem("--changes-histogram and --changes-from are both there: give one")
+        raise UsageProblem(
+            "--changes-histogram and --changes-from exclude each other: give only one of them"
+        )
 
     if histogram is not None:
         return read_changes_histogram(histogram, job.epochs.count)
@@ -242,6 +244,7 @@ def _changes(job: Job, histogram: Path | None, log: Path | None) -> NDArray[np.f
         raise BadRowsError(error.bad_rows, skippable=False) from None
     if not isinstance(values, ChangeLog):
         raise UsageProblem(
-            f"--changes-from is for values that change; {job.protocol} counts every epoch by itself"
+            f"--changes-from requires values that change; {job.protocol} counts each epoch "
+            "independently"
         )
     return count_changes(values, job.epochs.count)

@@ -30,13 +30,13 @@ def show_plan(made: Plan) -> None:
     say_pairs([*guarantee_pairs(made.guarantee), *_budget(made)])
     _show_parties(made.parties, len(made.epochs))
     if made.contributors:
-        say("\nepsilon, if only so many contributors of a window are honest", "bold")
+        say("\nepsilon by number of honest contributors of a window", "bold")
         say_table(
             {
                 ">of shuffle.minimum": lambda honest: f"{honest.share:.0%}",
                 ">contributors": "contributors",
                 ">epsilon": lambda honest: (
-                    "no number" if honest.epsilon is None else f"{honest.epsilon:.2f}"
+                    "none" if honest.epsilon is None else f"{honest.epsilon:.2f}"
                 ),
             },
             made.contributors,
@@ -45,7 +45,7 @@ def show_plan(made: Plan) -> None:
         show_outlook(made.outlook, made.minimum)
     if made.crowds is not None:
         _show_crowds(made.crowds)
-    say(f"\naccuracy with {plural(made.users, 'user')}, all of them reporting", "bold")
+    say(f"\naccuracy with {plural(made.users, 'user')}, if all report", "bold")
     say_pairs(_accuracy(made))
     if made.gradient_error is None and len(made.epochs) > 1:
         _show_epochs(made)
@@ -80,7 +80,10 @@ def _show_epochs(made: Plan) -> None:
 
 
 def _show_liars(one: float) -> None:
-    say("\nan estimate is moved, by devices that lie at every epoch, by up to about", "bold")
+    say(
+        "\neffect of malicious devices on an estimate, if they lie in every epoch: about at most",
+        "bold",
+    )
     say_pairs([("one device", _users(one)), ("a thousand", _users(1_000 * one))])
 
 
@@ -90,9 +93,9 @@ def _users(users: float) -> str:
 
 def _show_users(made: Plan) -> None:
     if made.most_users is not None:
-        say("\nusers for a root mean squared error", "bold")
+        say("\nmaximum users for a root mean squared error", "bold")
         say_pairs([(f"of at most {number(made.most_users.error)} users", _most_users(made))])
-    say("\nusers needed for a root mean squared error", "bold")
+    say("\nminimum users for a root mean squared error", "bold")
     say_pairs(_users_needed(made))
 
 
@@ -103,13 +106,14 @@ def _show_crowds(crowds: CrowdsPlan) -> None:
             ("epsilon of an epoch", f"{crowds.contents_epsilon:.6g} for the messages of a user"),
             (
                 "",
-                f"{crowds.epsilon:.6g} for the numbers of all crowds, delta {crowds.delta:g}; "
-                "together that above",
+                f"{crowds.epsilon:.6g} for the sizes of all crowds, delta {crowds.delta:g}; "
+                "together the epsilon above",
             ),
             (
                 "messages deleted",
-                f"{number(crowds.shift)} of each crowd on average, no more than "
-                f"{number(crowds.most_lost)} of any (but with probability {crowds.delta:g})",
+                f"{number(crowds.shift)} of each crowd on average, at most "
+                f"{number(crowds.most_lost)} of any crowd (except with probability "
+                f"{crowds.delta:g})",
             ),
             ("size of a crowd", f"± {number(half_width(crowds.deviation))} users"),
         ]
@@ -130,35 +134,35 @@ def _budget(made: Plan) -> Iterator[tuple[str, str]]:
         yield (
             "budget",
             f"epsilon {made.budget.epsilon:.6g}: {plural(made.budget.horizons, 'horizon')}, "
-            f"{made.budget.charged:.6g} in all; what was charged before is known at deploy",
+            f"{made.budget.charged:.6g} in total; earlier charges are checked at deploy",
         )
 
 
 def _accuracy(made: Plan) -> Iterator[tuple[str, str]]:
     if made.gradient_error is not None:
-        yield "noise in the gradient of a step", f"as long as {made.gradient_error:.0f}% of clip"
+        yield "noise in the gradient of a step", f"{made.gradient_error:.0f}% of clip"
         return
     worst = max(made.epochs, key=lambda epoch: epoch.standard_deviation)
     if made.cells is not None and made.predicted_error is not None:
-        yield "counted are", made.cells
-        alone = f"; {number(made.noise_error)} with noise alone"
+        yield "counted", made.cells
+        alone = f"; {number(made.noise_error)} from noise alone"
         told = alone if made.noise_error != made.predicted_error else ""
         error = _share(made.predicted_error, made.users)
-        yield "mean absolute error, not below 0", f"{error}{told}"
+        yield "mean absolute error, clipped at 0", f"{error}{told}"
     yield "root mean squared error", _share(made.rmse, made.users)
     yield from relative_error_lines(made.rmse, made.users)
     yield "95 % interval", f"± {_share(half_width(made.rmse), made.users)}"
     if made.assumption is not None:
-        yield "  what it assumes", made.assumption
+        yield "  assumes", made.assumption
     if made.messages_unit == "epoch":
         return
     yield (
-        f"at worst, epoch {worst.epoch:,}" + (f" ({worst.begins})" if worst.begins else ""),
+        f"worst, in epoch {worst.epoch:,}" + (f" ({worst.begins})" if worst.begins else ""),
         f"± {_share(half_width(worst.standard_deviation), made.users)}",
     )
     published = ""
     if made.published_bound is not None:
-        published = f"; by the paper's theorem ± {number(made.published_bound)}"
+        published = f"; by the paper's theorem, ± {number(made.published_bound)}"
     yield (
         "all epochs, in 19 of 20 runs",
         f"± {_share(made.largest_error, made.users)}{published}",
@@ -168,7 +172,7 @@ def _accuracy(made: Plan) -> Iterator[tuple[str, str]]:
 
 
 def _show_changes(made: Plan) -> None:
-    say("\nerror by parameters.changes, frozen users included", "bold")
+    say("\nerror by parameters.changes, including frozen users", "bold")
     say_table(
         {
             ">changes": "changes",
@@ -199,11 +203,11 @@ def _users_needed(made: Plan) -> Iterator[tuple[str, str]]:
     if anyway:
         yield (
             f"of {100 * min(anyway):.3g}%{' or more' if len(anyway) > 1 else ''}",
-            f"{number(made.minimum)}, as many as a window needs anyway",
+            f"{number(made.minimum)}, the minimum of a window",
         )
     for needed in made.users_needed:
         if needed.users is None:
-            yield f"of {100 * needed.error:.3g}%", "no number suffices"
+            yield f"of {100 * needed.error:.3g}%", "unreachable"
         elif needed.error not in anyway:
             yield f"of {100 * needed.error:.3g}%", number(needed.users)
 
@@ -212,7 +216,7 @@ def _most_users(made: Plan) -> str:
     assert made.most_users is not None
     most = made.most_users.users
     if most is None:
-        return f"none: with shuffle.minimum, {plural(made.minimum, 'user')}, it is larger"
+        return f"none: the error is larger with {plural(made.minimum, 'user')}, the shuffle.minimum"
     if most == ANY_NUMBER:
         return "any number of users: the error does not grow with them"
     return f"up to {plural(most, 'user')}: the error grows with them"
@@ -232,12 +236,9 @@ def _constant(value: float) -> str:
 
 
 def _show_parties(parties: Sequence[PartyGuarantee], epochs: int) -> None:
-    say("\nwhat each party can learn about one person at most", "bold")
+    say("\nmaximum that each party can learn about one person", "bold")
     done = "did, in all epochs together," if epochs > 1 else "has"
-    say(
-        f"a guess about what one person {done} that was right 50 times in 100 becomes right at "
-        "most so often"
-    )
+    say(f"maximum success rate of guessing what one person {done} (baseline: 50 in 100)")
     say_table(
         {
             "who": "party",
@@ -250,7 +251,7 @@ def _show_parties(parties: Sequence[PartyGuarantee], epochs: int) -> None:
     )
     resting = [each for each in parties if each.epsilon is not None]
     for assumed, names in _by_assumption(resting):
-        say(f"{', '.join(names)}: rests on {assumed}")
+        say(f"{', '.join(names)}: assumes {assumed}")
 
 
 def _by_assumption(parties: Sequence[PartyGuarantee]) -> list[tuple[str, list[str]]]:

@@ -21,7 +21,7 @@ def population_pairs(state: Spending, population: str) -> Iterator[tuple[str, st
     charged, count = body["charged"], body["deployments"]
     deployments = "1 deployment" if count == 1 else f"{count:,} deployments"
     if charged["epsilon"] is None:
-        yield "charged", f"without end, by {deployments}, of which one renews for ever"
+        yield "charged", f"unlimited, by {deployments}, of which one is recurring without limit"
     else:
         yield (
             "added",
@@ -31,21 +31,22 @@ def population_pairs(state: Spending, population: str) -> Iterator[tuple[str, st
         filtered = body["filtered"]
         yield (
             "filtered",
-            f"epsilon {filtered['epsilon']:.6g} at delta {filtered['delta']:.3g}, by a Rényi filter"
-            f" of order {filtered['order']:.4g}: valid also for jobs chosen by what others showed",
+            f"epsilon {filtered['epsilon']:.6g} at delta {filtered['delta']:.3g}, by a Rényi "
+            f"filter of order {filtered['order']:.4g}: also valid if jobs were chosen by "
+            "earlier results",
         )
     if body["composed"] is not None:
         composed = body["composed"]
         yield (
             "composed",
             f"epsilon {composed['epsilon']:.6g} at delta {composed['delta']:.3g}, by loss "
-            "distributions, had all jobs been fixed in advance: for information",
+            "distributions: only valid if all jobs were fixed in advance, for information",
         )
     if body["budget"] is None:
-        yield "budget", "none is stated: any job may charge them"
+        yield "budget", "none declared: any job may charge this population"
         return
     for quantity, each in body["budget"].items():
-        left = "" if each["remaining"] is None else f"; {each['remaining']:.6g} is left"
+        left = "" if each["remaining"] is None else f"; {each['remaining']:.6g} remaining"
         held = " for the charges' own, the other half for composing" if each["half"] else ""
         yield f"budget {quantity}", f"{each['allowed']:.6g}{held}{left}; {each['by']}"
 

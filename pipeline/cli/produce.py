@@ -133,12 +133,12 @@ def produce(
     epoch, with their latest value. Live input skips unusable rows.
     """
     if rate is not None and not rate > 0:
-        raise UsageProblem(f"--rate is {rate:g}, must be above 0")
+        raise UsageProblem(f"--rate: got {rate:g}; expected a number above 0")
     if (input is None) == (from_topic is None):
-        raise UsageProblem("give --input FILE, --input - or --from-topic TOPIC, one of them")
+        raise UsageProblem("give exactly one of --input FILE, --input - and --from-topic TOPIC")
     if from_topic is None and (input_servers or input_kafka_config):
         raise UsageProblem(
-            "--input-bootstrap-servers and --input-kafka-config are for --from-topic"
+            "--input-bootstrap-servers and --input-kafka-config require --from-topic"
         )
     check_name(name)
     with cluster_of(servers, kafka_config) as cluster:
@@ -150,7 +150,7 @@ def produce(
         opened = partial(
             open_producer, cluster, deployed, folder, name=name, group=group, notify=tell
         )
-        tell(f"producer {name} of {deployed.name} keeps its state in {folder}")
+        tell(f"producer {name} of {deployed.name}: state folder {folder}")
         if from_topic is not None:
             with events_cluster(cluster, input_servers, input_kafka_config) as events:
                 produce_from_topic(
@@ -169,7 +169,9 @@ def produce(
         assert input is not None
         if input == "-":
             if to_epoch is not None:
-                raise UsageProblem("--to-epoch is for files: the clock says how far --input - is")
+                raise UsageProblem(
+                    "--to-epoch is for files: with --input -, the clock closes epochs"
+                )
             clock = ask_broker_clock(cluster, deployed, tell)
             _produce_live(opened, deployed, folder, users, as_json, clock, form)
             return
@@ -203,8 +205,8 @@ def _produce_live(
     calendar = job.epochs.calendar
     if calendar is None:
         raise UsageProblem(
-            f"--input - closes epochs by the clock: the job file of {job.name} needs "
-            "epochs.start and epochs.length"
+            "--input - closes epochs by the clock: set epochs.start and epochs.length in the "
+            f"job file of {job.name}"
         )
 
     # Not the local clock, which may be off or set meanwhile.
@@ -233,17 +235,17 @@ def _produce_live(
             tell(f"epoch {epoch} is closed")
             if live.strangers > strangers:
                 strangers = live.strangers
-                tell(f"so far {strangers_said(strangers)}")
+                tell(f"so far: {strangers_said(strangers)}")
 
         live = LiveProducer(producer, folder, on_epoch, roster=roster, name=str(users))
         if producer.users:
-            tell(f"{plural(len(producer.users), 'user')} enrolled; that they are is public")
+            tell(f"{plural(len(producer.users), 'user')} enrolled; this list is public")
         read = partial(_read_until, sys.stdin.fileno(), clock)
         produce_live(live, source, read, clock, notify=tell)
         for notice in source.notices():
             tell(notice)
         if source.deadline is not None:
-            tell(f"the input has ended; epoch {source.epoch} stays open for a later run")
+            tell(f"the input ended; epoch {source.epoch} stays open for a later run")
         say_produced(producer, begun, job.last_epoch, live.strangers, as_json)
 
 

@@ -38,24 +38,25 @@ def say_produced(
         )
     elif producer.closed_epoch == begun:
         finished = last_epoch is not None and begun >= last_epoch
-        reason = "all of them were closed before" if finished else "the running one is not over"
+        reason = "all of them were already closed" if finished else "the current one is not over"
         say(f"no epoch was closed: {reason}")
     else:
         first, last = map(producer.job.epochs.dated, (begun + 1, producer.closed_epoch))
         epochs = f"epoch {last}" if first == last else f"epochs {first} to {last}"
         say(f"{plural(len(producer.users), 'user')}, {epochs}: drawn and sent")
     if strangers and not as_json:
-        say(f"{strangers_said(strangers)}; put them on the roster (--users) to enroll them")
+        say(f"{strangers_said(strangers)}. To enroll them, add them to the user list (--users)")
     if producer.frozen and producer.job.change_limit is not None and not as_json:
         say(
-            f"{plural(producer.frozen, 'device')} frozen, having changed more often than the job "
-            "follows; nobody else is told: a job with more parameters.changes would follow them"
+            f"{plural(producer.frozen, 'device')} frozen: they changed more often than the job "
+            "follows. This number stays on this machine. To follow more changes, deploy a job "
+            "with more parameters.changes"
         )
 
 
 def strangers_said(count: int) -> str:
     """Return the number of unknown users, but not who they are, their values or numbers of rows."""
-    return f"{plural(count, 'stranger')} with rows, which are not used"
+    return f"{plural(count, 'unknown user')} with rows, which are not used"
 
 
 def produce_from_topic(
@@ -78,14 +79,14 @@ def produce_from_topic(
     """
     calendar = job.epochs.calendar
     if to_epoch is not None and to_epoch < 1:
-        raise UsageProblem(f"--to-epoch is {to_epoch}, must be at least 1")
+        raise UsageProblem(f"--to-epoch: got {to_epoch}; expected at least 1")
     if to_epoch is None and calendar is None:
         raise UsageProblem(
-            f"--from-topic closes epochs by the clock: the job file of {job.name} needs "
-            "epochs.start and epochs.length; or give --to-epoch"
+            "--from-topic closes epochs by the clock: set epochs.start and epochs.length in "
+            f"the job file of {job.name}, or give --to-epoch"
         )
     if to_epoch is None and rate is not None:
-        raise UsageProblem("--rate is for files and --to-epoch: the clock closes epochs")
+        raise UsageProblem("--rate is only for files and --to-epoch: the clock closes epochs")
     log = EventTopic(events, topic, tell)
     reader = RowReader(job.domain, calendar, form)
     # On SIGTERM, print the result; events read so far are saved in any case.
@@ -131,7 +132,7 @@ def produce_from_topic(
             for notice in source.notices():
                 tell(notice)
         if producer.users:
-            tell(f"{plural(len(producer.users), 'user')} enrolled; that they are is public")
+            tell(f"{plural(len(producer.users), 'user')} enrolled; this list is public")
         say_produced(producer, begun, last, source.strangers, as_json)
 
 

@@ -36,13 +36,13 @@ def producers(
         if as_json:
             say_json({"producer": retire, "last_epoch": last_epoch})
         else:
-            say(f"producer {retire} is retired: no epoch after {last_epoch} waits for it")
+            say(f"producer {retire} is retired: epochs after {last_epoch} do not wait for it")
         return
     registered = registrations.statuses()
     if as_json:
         say_json(registered)
     elif not registered:
-        say("no producer has registered: dpstream produce starts one")
+        say("no producer has registered. To start one: 'dpstream produce'")
     else:
         say_table(
             {

@@ -75,9 +75,9 @@ def query(
     Queries cost no privacy: released data may be queried any number of times.
     """
     if epoch is not None and epochs is not None:
-        raise UsageProblem("--epoch and --epochs do not go together: give one of them")
+        raise UsageProblem("--epoch and --epochs exclude each other: give only one of them")
     if follow and epochs is not None:
-        raise UsageProblem("--epochs adds up what there is: leave --follow out")
+        raise UsageProblem("--epochs sums existing epochs: remove --follow")
     added = None if epochs is None else first_and_last(epochs)
     with cluster_of(servers, kafka_config) as cluster:
         deployed = find_job(cluster, job)
@@ -119,7 +119,9 @@ def first_and_last(text: str) -> tuple[int, int]:
     """Parse ``--epochs A..B``."""
     first, dots, last = text.partition("..")
     if not dots or not first.strip().isdecimal() or not last.strip().isdecimal():
-        raise UsageProblem(f"--epochs is {text}: give the first and the last one, such as 3..7")
+        raise UsageProblem(
+            f"--epochs: got {text!r}; expected the first and the last epoch, such as 3..7"
+        )
     return int(first), int(last)
 
 
@@ -179,8 +181,8 @@ def _title(job: DeployedJob, window: EpochCounts) -> str:
     if window.first == window.last:
         return f"{job.name}, {job.position_of(window.first)}: {people}"
     return (
-        f"{job.name}, epochs {window.first:,} to {window.last:,} added up: {people}, each counted "
-        "once an epoch"
+        f"{job.name}, sum of epochs {window.first:,} to {window.last:,}: {people}, each "
+        "counted once per epoch"
     )
 
 
@@ -199,7 +201,7 @@ def _about(window: EpochCounts, answers: Answers) -> Iterator[tuple[str, str]]:
 def _guarantee(job: DeployedJob, epochs: int) -> Iterator[tuple[str, str]]:
     own, of_all = job.guarantee, composed(job, epochs)
     delta = f", delta {own.delta:.3g}" if own.delta else ""
-    said = f"epsilon {own.epsilon:.6g}{delta} for what a user holds at one epoch"
+    said = f"epsilon {own.epsilon:.6g}{delta} for a user's items in one epoch"
     if epochs > 1:
         bound = "" if of_all.exact else "at most "
         said += f"; {bound}{of_all.epsilon:.6g} for these {epochs:,} epochs together"

@@ -78,15 +78,15 @@ def record(
     """
     if verify is not None:
         if job is not None or output is not None or follow or from_epoch is not None:
-            raise UsageProblem("--verify DIR stands alone, with --deep, --keys and --json at most")
+            raise UsageProblem("--verify DIR allows only --deep, --keys and --json")
         _verify(verify, deep, keys, as_json)
         return
     if job is None or output is None:
         raise UsageProblem("give JOB and --output DIR to record, or --verify DIR to check")
     if deep:
-        raise UsageProblem("--deep is for --verify DIR")
+        raise UsageProblem("--deep requires --verify DIR")
     if keys is not None:
-        raise UsageProblem("--keys is for --verify DIR --deep: what is recorded stays sealed")
+        raise UsageProblem("--keys requires --verify DIR --deep: recorded reports stay sealed")
     # On SIGTERM, commit what was read, as with Ctrl-C.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     with cluster_of(servers, kafka_config) as cluster:
@@ -128,7 +128,7 @@ def _shown(
         ended = check.ended()
         yield from recorder.round()
         if ended is not None and not recorder.complete:
-            raise RecordingError(f"{ended}: all there was of it is recorded, no more will come")
+            raise RecordingError(f"{ended}: everything available is recorded")
 
     with progress_bar() as progress:
         done = recorder.index.last_epoch or 0
@@ -169,18 +169,21 @@ def _say_recorded(
     if added:
         words = plural(reports, _unit(shared=job.shared))
         say(f"{plural(added, 'epoch')} recorded, with {words} in their windows")
-        say(f"{output} has {_contents(index)}", whole=True)
+        say(f"{output} contains {_contents(index)}", whole=True)
     else:
-        say(f"nothing new is published: {output} has {_contents(index)}", whole=True)
+        say(f"nothing new is published: {output} contains {_contents(index)}", whole=True)
     for gap in index.missing:
         say(f"missing: {gap}")
     if recorder.complete:
-        say("the job's last epoch is recorded" + ("" if index.missing else ": it is complete"))
+        say(
+            "the job's last epoch is recorded"
+            + ("" if index.missing else ": the recording is complete")
+        )
     else:
         following = 1 + (index.last_epoch or index.from_epoch - 1)
         say(
-            f"epoch {following:,} is not published yet: the same command goes on with it later, "
-            "and --follow waits for it"
+            f"epoch {following:,} is not published yet. To record it later, run the same "
+            "command again, or wait with --follow"
         )
 
 
@@ -188,7 +191,7 @@ def _contents(index: RecordingIndex) -> str:
     size = decimal(sum(file.size for file in index.files))
     files = f"{plural(len(index.files), 'file')}, {size}"
     if index.first_epoch is None or index.last_epoch is None:
-        return f"no epoch yet ({files})"
+        return f"no epochs yet ({files})"
     return f"epochs {index.first_epoch:,} to {index.last_epoch:,} of job {index.job} ({files})"
 
 
@@ -217,14 +220,14 @@ def _say_verified(path: Path, found: Verification) -> None:
     if found.index is None:
         return
     for gap in found.index.missing:
-        say(f"was already missing when it was recorded: {gap}")
+        say(f"already missing during recording: {gap}")
     if found.problems:
-        say(f"{plural(len(found.problems), 'problem')}: record the job anew, if it still exists")
+        say(f"{plural(len(found.problems), 'problem')}: record the job again, if it still exists")
         return
-    say(f"{path} is as it was recorded: {_contents(found.index)}", whole=True)
-    checked = "their windows add up to the partials" if found.deep else "the tables agree"
+    say(f"{path} is intact: {_contents(found.index)}", whole=True)
+    checked = "windows match the partials" if found.deep else "the tables are consistent"
     words = plural(found.reports, _unit(shared=found.shared))
-    say(f"{words} in windows; all checksums are right, and {checked}")
+    say(f"{words} in windows; all checksums match, and {checked}")
 
 
 def _unit(*, shared: bool) -> str:

@@ -133,7 +133,7 @@ def replay(
     except ValueError as error:
         raise UsageProblem(f"--speed {error}") from None
     if in_memory and no_workers:
-        raise UsageProblem("--in-memory runs no workers: leave --no-workers out")
+        raise UsageProblem("--in-memory runs no workers: remove --no-workers")
     changed = None if job is None else load_job(job)
     recording = _recording(source)
     with ExitStack() as stack:
@@ -161,7 +161,7 @@ def _wanted(
     from_epoch: int | None, from_time: str | None, to_epoch: int | None, from_partials: bool
 ) -> Wanted:
     if from_epoch is not None and from_time is not None:
-        raise UsageProblem("--from-epoch and --from-time are both there: give one")
+        raise UsageProblem("--from-epoch and --from-time exclude each other: give only one of them")
     milliseconds = None
     if from_time is not None:
         try:
@@ -223,14 +223,14 @@ def _run(
             # The replay has no ACLs yet, and is not deployed, so its name cannot be used to ask.
             named = f"{source.job.name} --replay {job.name}"
             raise ClusterError(error.asking_for("operator", named)) from error
-        tell(f"job {job.name} is deployed, a replay of {source.place}: nobody is charged for it")
+        tell(f"job {job.name} is deployed, a replay of {source.place}, without a privacy charge")
     else:
-        tell(f"job {job.name} goes on: a replay of {source.place} that was not finished")
+        tell(f"job {job.name} continues: an unfinished replay of {source.place}")
     started = time.monotonic()
     try:
         ClusterReplay(cluster, begun, source, plan, tell, keys).run(speed, workers=workers)
     except KeyboardInterrupt:
-        tell(f"job {job.name} is not finished: the same command goes on with it")
+        tell(f"job {job.name} is not finished. To continue, run the same command again")
         raise
     seconds = time.monotonic() - started
     if as_json:
@@ -244,12 +244,12 @@ def _ending(
     original: str, job: DeployedJob, plan: ReplayPlan, seconds: float, *, workers: bool
 ) -> str:
     done = f"{plural(plan.epochs, 'epoch')} of {original}"
-    took = f"in {number(seconds)} s, and cost no epsilon"
+    took = f"in {number(seconds)} s, at no privacy cost"
     if workers:
         compare = f"dpstream diff {original} {job.name}{_epochs(plan)}"
-        return f"{done} are published again as {job.name} {took}; to compare: {compare}"
-    to_run = " and ".join(f"dpstream run {stage} {job.name}" for stage in stages_of(job))
-    return f"{done} are written as {job.name} {took}; to estimate: {to_run}"
+        return f"{done} are published again as {job.name} {took}. To compare: '{compare}'"
+    to_run = " and ".join(f"'dpstream run {stage} {job.name}'" for stage in stages_of(job))
+    return f"{done} are written as {job.name} {took}. To estimate: {to_run}"
 
 
 def _epochs(plan: ReplayPlan) -> str:
@@ -280,7 +280,7 @@ def _print_estimates(
         while (left := due - time.monotonic()) > 0:
             progress.waiting()
             time.sleep(min(left, 1.0))
-        progress.reached(manifest.epoch, "under way")
+        progress.reached(manifest.epoch, "in progress")
 
     records = MemoryReplay(deployed, source, plan, key_ring(deployed, keys)).run(wait)
     for line in printed_lines(deployed, None, form, records):
@@ -303,28 +303,28 @@ def _say_plan(
     stored = plan.stored
     reads = [
         ("from", source.place),
-        ("epochs", f"{plan.first:,} to {plan.last:,}, {plan.withheld:,} of them withheld"),
+        ("epochs", f"{plan.first:,} to {plan.last:,}, {plan.withheld:,} of them suppressed"),
         (
             "windows",
-            f"{plan.windows:,}, from epoch {plan.windows_from:,} on: {stored.records:,} records, "
+            f"{plan.windows:,}, from epoch {plan.windows_from:,}: {stored.records:,} records, "
             f"{stored.bytes:,} bytes"
             if plan.windows
             else "none",
         ),
         (
             "partials",
-            f"{plan.copied:,} are copied as they are"
+            f"{plan.copied:,}, copied unchanged"
             if plan.copied
             else "not read, the windows are counted again",
         ),
     ]
-    say("would be read:")
+    say("input:")
     say_pairs(reads)
-    say("would be written:")
+    say("output:")
     if in_memory:
         say_pairs([("estimates", "to standard output; nothing is deployed")])
     else:
-        how = "deployed anew" if begun is None else "deployed already, it goes on"
+        how = "new deployment" if begun is None else "already deployed, to be continued"
         say_pairs(
             [
                 ("job", f"{job.name}, {how}"),
@@ -334,7 +334,7 @@ def _say_plan(
                 ),
             ]
         )
-    say("it would cost no epsilon: nothing is learned that was not released")
+    say("privacy cost: none, because the replay uses only released data")
 
 
 def _to_json(source: ReplaySource, job: Job, plan: ReplayPlan) -> dict[str, Any]:

@@ -146,13 +146,15 @@ def run(
     worker = check_name(name or _host_name())
     for option, given in (("--noise-key", noise_key), ("--noise-keys", noise_keys)):
         if given is not None and stage is not StageName.shuffle:
-            raise UsageProblem(f"{option} is for run shuffle: run {stage} adds no noise")
+            raise UsageProblem(f"{option} requires run shuffle: run {stage} adds no noise")
     if keys is not None and stage is StageName.publish:
-        raise UsageProblem("--keys is for stages that open reports: run publish opens none")
+        raise UsageProblem("--keys requires a stage that opens reports; run publish opens none")
     as_json = log_format is LogFormat.json
     if job is None:
         if noise_key is not None:
-            raise UsageProblem("--noise-key is for one job: name it, or give --noise-keys FOLDER")
+            raise UsageProblem(
+                "--noise-key is for one job: name the job, or give --noise-keys FOLDER"
+            )
         settings = SupervisorSettings(
             stage,
             worker,
@@ -166,7 +168,7 @@ def run(
         with cluster_of(servers, kafka_config) as cluster:
             raise typer.Exit(supervise(cluster.connection, settings))
     if jobs is not None or noise_keys is not None:
-        raise UsageProblem("--jobs and --noise-keys are for run STAGE without JOB")
+        raise UsageProblem("--jobs and --noise-keys require run STAGE without JOB")
     waiting = False
     while True:
         try:
@@ -177,7 +179,7 @@ def run(
             break
         except (BrokerAwayError, KafkaConnectionError, KafkaTimeoutError) as error:
             if not waiting:
-                output.tell(f"{error}; waiting until it answers (Ctrl-C ends it)")
+                output.tell(f"{error}; waiting for an answer (Ctrl-C to exit)")
             waiting = True
             time.sleep(_RETRY_SECONDS)
     # A large window needs a spill file for each producer with many reports.
@@ -277,7 +279,7 @@ def _resting(job: DeployedJob, stage: StageName, after: float | None) -> Resting
 def _check_stage(job: DeployedJob, stage: StageName) -> None:
     if stage not in stages_of(job):
         raise UsageProblem(
-            f"job {job.name} has no stage {stage}: its stages are {', '.join(stages_of(job))}"
+            f"job {job.name} has no stage {stage}; expected one of {', '.join(stages_of(job))}"
         )
 
 

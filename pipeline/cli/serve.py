@@ -115,7 +115,7 @@ def serve(
     It is read-only, and uses estimates and manifests alone. /api documents the API.
     """
     if not address.strip():
-        raise UsageProblem("--address is empty: give 127.0.0.1, or 0.0.0.0 for every interface")
+        raise UsageProblem("--address is empty: give 127.0.0.1, or 0.0.0.0 for all interfaces")
     names = tuple(dict.fromkeys(map(name_of, jobs or ())))
     truths = _truths(names, truth or [])
     tls = given_tls(tls_cert, tls_key)
@@ -142,14 +142,19 @@ def serve(
 
 def _access(password: Path | None, header: str | None, proxies: list[str]) -> AccessSettings:
     if proxies and header is None:
-        raise UsageProblem("--trusted-proxy says from where --trusted-header counts: give that too")
+        raise UsageProblem(
+            "--trusted-proxy requires --trusted-header, which is accepted from these addresses"
+        )
     if header is not None and not _HEADER.fullmatch(header):
-        raise UsageProblem(f"--trusted-header {header}: give a header's name: X-Forwarded-User")
+        raise UsageProblem(
+            f"--trusted-header: got {header!r}; expected the name of a header, such as "
+            "X-Forwarded-User"
+        )
     try:
         trusted = networks(proxies)
     except ValueError as error:
         raise UsageProblem(
-            f"--trusted-proxy {error}: give an address or a network, such as 10.0.0.0/8"
+            f"--trusted-proxy: {error}; expected an address or a network, such as 10.0.0.0/8"
         ) from None
     if password is not None:
         warn_of_readers(password)
@@ -163,13 +168,14 @@ def _origins(given: list[str]) -> tuple[str, ...]:
         return tuple(map(check_origin, given))
     except ValueError as error:
         raise UsageProblem(
-            f"--embed-in {error}: give scheme and host alone, such as https://intranet.example.org"
+            f"--embed-in: {error}; expected only scheme and host, such as "
+            "https://intranet.example.org"
         ) from None
 
 
 def _ready(address: str) -> None:
     say(f"live page: {address}", whole=True)
-    tell("Ctrl-C ends it")
+    tell("press Ctrl-C to end it")
 
 
 def _load(job: DeployedJob, path: Path) -> ValueLog:
@@ -183,10 +189,12 @@ def _truths(jobs: tuple[str, ...], given: list[str]) -> dict[str, Path]:
         path = Path(file if equals and not Path(text).exists() else text)
         if path == Path(text):
             if len(jobs) != 1:
-                raise UsageProblem(f"--truth {text}: of which job? Give --truth JOB={text}")
+                raise UsageProblem(
+                    f"--truth: got {text}; expected JOB=FILE, such as --truth JOB={text}"
+                )
             name = jobs[0]
         if not path.is_file():
-            raise UsageProblem(f"--truth {text}: there is no file {path}")
+            raise UsageProblem(f"--truth: got {text}; there is no file {path}")
         truths[name] = path
     return truths
 
@@ -201,13 +209,16 @@ def password(
     """
     if sys.stdin.isatty():
         chosen: str = typer.prompt(
-            "Password of the page", hide_input=True, confirmation_prompt="The same again", err=True
+            "Password of the page",
+            hide_input=True,
+            confirmation_prompt="Repeat the password",
+            err=True,
         )
     else:
         line = sys.stdin.readline(LONGEST + 2)
         if not line.strip():
-            raise UsageProblem("no password came: give it as the first line of the input")
+            raise UsageProblem("no password received: give it as the first line of the input")
         chosen = line.rstrip("\r\n")
     write_password(file, chosen)
-    say(f"its hash is in {file}")
-    tell(f"dpstream serve --password-file {file} asks for it")
+    say(f"wrote the hash to {file}")
+    tell(f"To require this password: 'dpstream serve --password-file {file}'")

@@ -19,7 +19,7 @@ def given_tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | No
     if certificate is None and key is None:
         return None
     if certificate is None or key is None:
-        raise UsageProblem("--tls-cert and --tls-key are needed together")
+        raise UsageProblem("--tls-cert and --tls-key must be given together")
     warn_of_readers(key)
     return tls_context(certificate, key)
 
@@ -32,7 +32,7 @@ def warn_of_readers(path: Path) -> None:
     """
     with suppress(OSError):
         if path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
-            tell(f"others on this machine can read {path}, which is a secret: chmod 600 {path}")
+            tell(f"other users of this machine can read the secret {path}: 'chmod 600 {path}'")
 
 
 def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
@@ -47,7 +47,7 @@ def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
         context.load_cert_chain(certificate, key, password="")
     except (ssl.SSLError, OSError) as error:
         raise UsageProblem(
-            f"{certificate} and {key} are no certificate with its key, in PEM and without a "
+            f"{certificate} and {key}: expected a certificate and its key, in PEM, without a "
             f"password: {error.strerror or error}"
         ) from None
     return context

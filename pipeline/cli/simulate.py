@@ -85,7 +85,7 @@ def simulate(
     loaded = load_job(job)
     if loaded.devices is not None:
         # Contents and processing of reports are the same.
-        tell("devices that report for themselves are simulated as if a producer stood for them")
+        tell("devices that report by themselves are simulated like devices of a producer")
         loaded = loaded.model_copy(update={"devices": None})
     deployed = deploy_job(loaded, deployed_at=now(), deployment=deployment)
     asked = Asked(item, top, range_, quantile, box, crowd)
@@ -96,8 +96,8 @@ def simulate(
             check_askable(deployed, question)
         if norm_sub or smoothed:
             raise UsageProblem(
-                f"--norm-sub and --smoothed are not for {deployed.protocol}, whose epochs stand "
-                "alone"
+                f"--norm-sub and --smoothed do not apply to {deployed.protocol}, whose epochs "
+                "are independent"
             )
     else:
         query = make_query(deployed.domain, asked, norm_sub=norm_sub)

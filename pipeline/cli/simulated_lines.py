@@ -72,7 +72,7 @@ def show_item_simulations(simulations: Sequence[Simulation], log: ValueLog) -> N
     say_lines(AnswerTable(query, truth=True).lines(first.job, answered))
     say()
     recalled = any(accuracy.recall is not None for _, accuracy in epochs)
-    recall = [">found of most held"] if recalled else []
+    recall = [">top items found"] if recalled else []
     errors = (">  reports", ">of a user", ">mean error", ">predicted", ">  largest")
     rows = (_accuracy_row(record, accuracy, recalled) for record, accuracy in _some(epochs, 1))
     say_lines(epoch_lines(first.job, [*errors, *recall, ""], rows))
@@ -87,7 +87,7 @@ def _some(epochs: Sequence[Shown], rows: int) -> list[Shown]:
 
 def _say_left_out(shown: int, epochs: int) -> None:
     if shown < epochs:
-        say(f"some of the epochs are shown, --json prints all {epochs:,}")
+        say(f"only some epochs are shown; --json prints all {epochs:,}")
 
 
 def _accuracy_row(record: EstimateRecord, accuracy: ItemAccuracy, recall: bool) -> list[str]:
@@ -116,11 +116,14 @@ def _show_answer_accuracy(query: Query, answering: Sequence[Simulation], log: Va
     say_pairs(
         [
             ("root mean squared error", f"{number(measured.rmse)}{unit}{said}"),
-            ("intervals that hold the truth", f"{measured.coverage:.1%}; {expected}"),
+            ("intervals that contain the truth", f"{measured.coverage:.1%}; {expected}"),
         ]
     )
     if query.question.selects:
-        say("selecting the largest biases them upwards: fewer intervals may hold the truth")
+        say(
+            "selecting the largest biases them upwards: fewer intervals may contain the ground "
+            "truth"
+        )
 
 
 def _show_trials(simulations: Sequence[Simulation], log: ValueLog) -> None:
@@ -151,32 +154,35 @@ def _summary(simulations: Sequence[Simulation], log: ValueLog) -> Iterator[tuple
                     label = " (biased)" if name in BIASED else ""
                     yield f"  {name}{label}", f"{number(other)} users ({other / users:.1%})"
         expected = expected_coverage(first.job, log, len(simulations))
-        yield "intervals that hold the truth", f"{covered:.1%}; {expected}"
+        yield "intervals that contain the truth", f"{covered:.1%}; {expected}"
         by_epoch = chain.from_iterable(each.covered_by_epoch() for each in simulations)
         yield from coverage_lines(first.job, coverage_over_time(by_epoch), log)
     if first.frozen and first.job.change_limit is not None:
-        yield "devices that left out changes", f"{first.frozen:,} ({first.frozen / users:.1%})"
+        yield "devices that dropped changes", f"{first.frozen:,} ({first.frozen / users:.1%})"
     withheld = sum(record.fate is not Fate.RELEASED for record in first.records)
     if withheld:
         minimum = first.job.shuffle.minimum
-        yield "windows withheld", f"{withheld:,}: shuffle.minimum is {plural(minimum, 'device')}"
+        yield (
+            "suppressed windows",
+            f"{withheld:,} (fewer than shuffle.minimum = {plural(minimum, 'device')})",
+        )
 
 
 def _item_summary(simulations: Sequence[Simulation], users: int) -> Iterator[tuple[str, str]]:
     mean = mean_accuracy([each.accuracies for each in simulations])
     if mean.mean_absolute_error is None:
         return
-    yield "looked at", f"up to {MOST_HELD} items most held and {OTHERS} others, of every epoch"
+    yield "scope", f"the {MOST_HELD} most frequent items and {OTHERS} others, in every epoch"
     share = f"{mean.mean_absolute_error / users:.2%}"
     predicted = number(mean.predicted_error)
     yield (
-        "mean absolute error, not below 0",
+        "mean absolute error, clipped at 0",
         f"{number(mean.mean_absolute_error)} users ({share}), predicted {predicted}",
     )
-    yield "  negative ones kept", f"{number(mean.unclipped_error)} users"
+    yield "  with negative estimates", f"{number(mean.unclipped_error)} users"
     yield "largest error", f"{number(mean.max_error)} users"
     if mean.recall is not None:
         yield (
-            "found of the most held",
-            f"{mean.recall:.1%} of {FOUND}, or of all where fewer are held",
+            "top items found",
+            f"{mean.recall:.1%} of the top {FOUND}, or of all if there are fewer",
         )

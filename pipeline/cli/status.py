@@ -58,9 +58,9 @@ def status(
 ) -> None:
     """Show job status. Exits with 1 if any job requires action."""
     if watch and as_json:
-        raise UsageProblem("--watch is for people: leave --json out, and call status repeatedly")
+        raise UsageProblem("--watch prints tables: remove --json, and call status repeatedly")
     if every is not None and not watch:
-        raise UsageProblem("--every is for --watch, which is not there: status looks once")
+        raise UsageProblem("--every requires --watch")
     with cluster_of(servers, kafka_config) as one, _for_many(one, job) as cluster:
         if watch:
             watch_status(_patient(cluster, job), every or _EVERY)
@@ -189,10 +189,10 @@ def watch_status(
     def show_past(what: str, why: str) -> None:
         nonlocal is_past
         is_past = True
-        below = "" if latest is None else "; below is how it was then"
+        below = "" if latest is None else "; the last known status follows"
         past = () if latest is None else latest.lines(current=False)
         title = Text(f"{what} since {since}{below}", _ALARM)
-        show(title, *past, Text(f"{why}; looking on", _ALARM))
+        show(title, *past, Text(f"{why}; still trying", _ALARM))
 
     def show_no_answer() -> None:
         if not is_past:
@@ -249,7 +249,7 @@ class Picture:
             lines.append(Text(f"problem: {_unreadable(name)}", _ALARM))
         lines += [Text(said, "dim") for said in self.statuses.hidden]
         if not lines:
-            lines.append(Text("no job is deployed: dpstream deploy JOBFILE deploys one"))
+            lines.append(Text("no job is deployed. To deploy one: 'dpstream deploy JOBFILE'"))
         return tuple(lines)
 
 
@@ -258,4 +258,4 @@ def _clock() -> str:
 
 
 def _unreadable(name: str) -> str:
-    return f"job {name} was deployed by another version of dpstream"
+    return f"job {name} was deployed by an incompatible version of dpstream"

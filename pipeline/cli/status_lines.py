@@ -36,7 +36,7 @@ def status_lines(
         yield Text(f"95 % interval: {status.assumption}")
     counted = ", ".join(f"{count:,} {fate}" for fate, count in status.windows.items())
     if not status.windows:
-        counted = "not counted: no shuffle worker has told how many"
+        counted = "not counted: no shuffle worker has reported counts"
     yield Text(f"windows: {counted}{_who_reports(status)}")
     yield Text()
     yield table_of(
@@ -55,7 +55,7 @@ def status_lines(
                 ">stored/s": lambda each: each.stored_per_second if each.alive else None,
                 ">stored": "acknowledged",
                 ">waiting": lambda each: each.waiting if each.alive else None,
-                "refused requests": lambda each: (
+                "rejected requests": lambda each: (
                     ", ".join(f"{count:,} {reason}" for reason, count in each.refused.items())
                     or "none"
                 ),
@@ -64,7 +64,7 @@ def status_lines(
         )
     if status.dead_letters or status.redriven or status.dismissed:
         listed = [f"{count:,} {reason}" for reason, count in status.dead_letters.items()]
-        settled = {"fed back": status.redriven, "dismissed": status.dismissed}
+        settled = {"requeued": status.redriven, "dismissed": status.dismissed}
         listed += [f"{count:,} {how}" for how, count in settled.items() if count]
         yield Text()
         yield Text(f"dead letters: {', '.join(listed)}")
@@ -75,7 +75,7 @@ def status_lines(
         yield Text(f"problem: {problem}", "bold red")
     estimated = status.published is None or status.published.estimate is not None
     if current and estimated and not status.problems:
-        yield Text("all is well", "green")
+        yield Text("no problems", "green")
 
 
 def _who_reports(status: JobStatus) -> str:

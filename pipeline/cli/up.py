@@ -133,11 +133,12 @@ def up(
     """
     if str(input) == "-":
         raise UsageProblem(
-            "up needs the whole input, to know the truth: for a live source, use deploy, "
-            "run shuffle, run aggregate, run publish and produce --input -"
+            "up needs the whole input for the ground truth. For a live source, use 'dpstream "
+            "deploy', 'dpstream run shuffle', 'dpstream run aggregate', 'dpstream run publish' "
+            "and 'dpstream produce --input -'"
         )
     if rate is not None and not rate > 0:
-        raise UsageProblem(f"--rate is {rate:g}, must be above 0")
+        raise UsageProblem(f"--rate: got {rate:g}; expected a number above 0")
     if page:
         _check_installed("serve")
     settings = UpSettings(
@@ -212,7 +213,9 @@ def demo(
 def _check_installed(*verbs: str) -> None:
     missing = ", ".join(f"dpstream {verb}" for verb in verbs if verb not in installed_verbs())
     if missing:
-        raise UsageProblem(f"this needs {missing}, which is left out of this installation")
+        raise UsageProblem(
+            f"this command requires {missing}, which is not part of this installation"
+        )
 
 
 def _tell_story(screen: ScreenOfStory) -> None:
@@ -286,10 +289,10 @@ def _run(
             run_up(settings, screen(), finished)
         except UnaskedError as error:
             # Asked when all processes have ended: Ctrl-C at the prompt leaves nothing behind.
-            ask("\n".join(error.losses), "nothing is deployed, and nobody is charged")
+            ask("\n".join(error.losses), "nothing is deployed or charged")
             run_up(replace(settings, agreed=True), screen(), finished)
     except SignaledError as error:
-        tell(f"{error}; the processes have ended, and nothing was written")
+        tell(f"{error}. The processes have ended, and nothing was written")
         raise typer.Exit(_SIGNALED + error.number) from None
     except ProcessError as error:
         tell(f"error: {error}")
@@ -309,7 +312,7 @@ def _check_folder(folder: Path) -> None:
     while not existing.exists():
         existing = existing.parent
     if not existing.is_dir() or not os.access(existing, os.W_OK):
-        raise UsageProblem(f"cannot write into {existing}: give another folder by --output")
+        raise UsageProblem(f"cannot write to {existing}: give another folder with --output")
 
 
 def _write(outcome: Outcome, output: Path | None, *, alone: bool) -> dict[str, Path]:
@@ -346,7 +349,7 @@ def _show(outcome: Outcome, files: Mapping[str, Path], credit: str | None) -> No
 
 def _show_comparison(outcomes: Sequence[Outcome], folder: Path) -> None:
     say()
-    say("side by side", "bold")
+    say("comparison", "bold")
     say_table([">" * (place > 0) + name for place, name in enumerate(COMPARED)], compared(outcomes))
     picture = folder / "comparison.png"
     try:
@@ -363,7 +366,7 @@ def _show_next_steps(job_file: Path, job: DeployedJob, *, example: bool) -> None
     steps = next_steps(job_file, _program(), example=example, stages=stages_of(job))
     for purpose, commands in steps:
         say()
-        say(f"How to go on: {purpose}", "bold")
+        say(f"Next steps: {purpose}", "bold")
         for command in commands:
             unfolded.print(Text(f"  {command}", "cyan"), soft_wrap=True)
 

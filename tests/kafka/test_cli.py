@@ -49,11 +49,11 @@ def test_the_life_of_a_job(
 
     again = dpstream("deploy", job_file)
     assert (again.code, again.errors) == (0, "")
-    assert "is deployed already, with these settings: nothing to do" in again.output
+    assert "is already deployed with these settings: nothing to do" in again.output
 
     alone = dpstream("status", job_file)
     assert alone.code == 1
-    assert alone.output.count("problem: no worker of stage") == 3
+    assert alone.output.count("problem: No worker of stage") == 3
     assert "no epoch of 12 is published yet" in alone.output
 
     follower = start("estimates", job_name, "--follow", "--format", "json")
@@ -81,7 +81,7 @@ def test_the_life_of_a_job(
     well = wait_for(lambda: dpstream("status", job_name), lambda said: said.output.count("w1") == 3)
     assert well.code == 0, well.output
     assert "epoch 12 of 12" in well.output
-    assert "all is well" in well.output
+    assert "no problems" in well.output
     assert max(map(len, well.output.splitlines())) <= 80
 
     check_dead_letters(dpstream, bootstrap_servers, job_name, tmp_path)
@@ -113,7 +113,7 @@ def values_of(records: list[dict[str, Any]]) -> list[float]:
 def check_dead_letters(
     dpstream: Commands, bootstrap_servers: str, job_name: str, folder: Path
 ) -> None:
-    assert dpstream("dead-letters", job_name).output == "there are no dead letters\n"
+    assert dpstream("dead-letters", job_name).output == "no dead letters\n"
     unreadable = [b"nobody can read this", b"nor that"]
     with Cluster(Connection((bootstrap_servers,))) as cluster:
         reports = topic_name(job_name, Role.REPORTS)
@@ -179,7 +179,7 @@ def test_a_new_deployment_starts_over_and_a_live_source_closes_by_the_clock(
     job_file.write_text(job_text(job_name, epochs=604_800, more=more))
     refused = dpstream("deploy", job_file)
     assert refused.code == 1
-    assert "with another meaning of its reports (epochs.count: 12 -> 604800; " in refused.errors
+    assert "but its reports have another meaning (epochs.count: 12 -> 604800; " in refused.errors
     second = dpstream("deploy", job_file, "--replace", "--yes", "--json").json
     assert second["deployment"] != first["deployment"]
 

@@ -151,7 +151,10 @@ def test_acls_are_added_once_and_removed(
     assert dpstream(*as_admin, "--apply").output == "0 ACLs added, 3 were there already\n"
     assert dpstream(*as_admin, "--json").json["missing"] == []
     removed = dpstream(*as_admin, "--revoke")
-    assert "2 ACLs of other removed; 1 kept, which other jobs of theirs need" in removed.output
+    assert (
+        "2 ACLs of other removed; kept 1 that the same principals need for other jobs"
+        in removed.output
+    )
     with secured.cluster("analyst") as analyst:
         assert find_deployed(analyst, NAME).name == NAME
 

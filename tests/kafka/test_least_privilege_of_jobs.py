@@ -150,7 +150,7 @@ def test_every_role_of_every_kind_of_job_does_its_work_and_nothing_else(
         assert "never give it a copy of an earlier state" in " ".join(told)
         # With parallel shufflers, it checks that each has its part.
         fed = dpstream(*as_role("operator", "dead-letters", kind, "--redrive"))
-        assert fed.output == "nothing was fed back\n", fed
+        assert fed.output == "nothing was requeued\n", fed
         with secured.workers(keys):
             secured.written(Role.ESTIMATES, EPOCHS)
             secured.written(Role.RESULTS, EPOCHS, "analyst")
@@ -208,5 +208,5 @@ def test_a_cluster_without_an_authorizer_says_what_to_do(
         assert (refused.code, refused.errors) == (1, f"error: {said}\n")
     looked = dpstream(*line)
     assert looked.code == 0
-    assert f"what is there already is not shown: {said}" in looked.errors
+    assert f"existing ACLs are not shown: {said}" in looked.errors
     assert "shuffle: " in looked.output

@@ -140,7 +140,7 @@ def test_an_operator_looks_after_a_job_that_others_read_and_a_page_shows(
             # Wait until the worker has reported it.
             wait_for(lambda: open_windows(secured, dpstream) == {3: ["south"]})
             over = give(OPERATOR, "drain", WATCHED, "--timeout", "5min").output
-            assert "is drained: what was open is published" in over
+            assert "is drained: open epochs are published" in over
             with running(
                 *secured.as_role(PAGE, "serve", WATCHED, "--port", "0"),
             ) as served:
@@ -314,7 +314,7 @@ def test_a_replay_that_was_stopped_goes_on(
             stopped.kill()
         done = dpstream(*command)
         assert done.code == 0, done.errors
-        assert "goes on: a replay of" in done.errors
+        assert "continues: an unfinished replay of" in done.errors
         with again.workers():
             wait_for(lambda: admin.end_offsets(estimates) == [LAST])
             status = dpstream(*again.as_role(OPERATOR, "status", AGAIN, "--json"))

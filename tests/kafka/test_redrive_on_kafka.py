@@ -108,7 +108,7 @@ def test_a_late_registration_and_a_redrive(
     assert "1 of 2 producers have registered" in " ".join(refused.output.split())
     early = dpstream("dead-letters", job.name, "--redrive")
     assert early.output == (
-        f"nothing was fed back\n{sent} records kept: enrollment is still not registered\n"
+        f"nothing was requeued\n{sent} records kept: enrollment is still not registered\n"
     )
 
     (registration,) = memory.values(Role.PRODUCERS)
@@ -125,13 +125,13 @@ def test_a_late_registration_and_a_redrive(
     assert (decided.contributors, decided.producers) == (2 * HALF, (True, True))
 
     again = dpstream("dead-letters", job.name, "--redrive")
-    assert again.output == "nothing was fed back\n"
-    assert f"dead letters: {sent} fed back" in well.output
+    assert again.output == "nothing was requeued\n"
+    assert f"dead letters: {sent} requeued" in well.output
     assert "dead letters:" not in " ".join(
         line for line in well.output.splitlines() if "problem" in line
     )
     listed = dpstream("dead-letters", job.name, "--json").json
-    assert listed == [], "what was fed back is nowhere but among the reports"
+    assert listed == [], "what was requeued is nowhere but among the reports"
 
     worker.terminate()
     assert worker.wait(PATIENCE) == 0

@@ -105,7 +105,7 @@ def test_replays_are_as_the_live_job(
     assert dpstream("diff", live, f"{live}-replay").code == 0
     refused = dpstream("replay", live, "--partitions", 3)
     assert refused.code == 1
-    assert "that is finished" in refused.errors
+    assert "is a finished replay" in refused.errors
 
     # Two aggregate workers run externally.
     name = f"{live}-two"

@@ -202,7 +202,7 @@ def test_jobs_that_crash_hang_or_are_hostile_disturb_no_other(operator: Operator
     assert "signal" not in said
 
     wait_until(
-        lambda: "the worker has ended by signal 9" in " ".join(shuffle.lines(jobs["hanging"].name)),
+        lambda: "the worker exited by signal 9" in " ".join(shuffle.lines(jobs["hanging"].name)),
         "what hangs is ended",
         patience=HUNG_SECONDS + PATIENCE,
     )

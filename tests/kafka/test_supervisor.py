@@ -167,7 +167,9 @@ def test_workers_come_and_go_with_the_jobs(operator: Operator) -> None:
     before = {job.name: operator.children(job) for job in (one, two)}
     assert all(children.keys() == set(STAGES) for children in before.values())
     for supervisor in supervisors.values():
-        assert supervisor.lines(future) == ["not run: deployed by another version of dpstream"]
+        assert supervisor.lines(future) == [
+            "not run: deployed by an incompatible version of dpstream"
+        ]
     operator.cluster.append(JOBS_TOPIC, None, key=future.encode())
 
     for supervisor in supervisors.values():
@@ -192,7 +194,7 @@ def test_workers_come_and_go_with_the_jobs(operator: Operator) -> None:
     for supervisor in supervisors.values():
         assert supervisor.total("dpstream_worker_restarts_total", dpstream_job=one.name) == 1
         assert supervisor.total("dpstream_worker_restarts_total", dpstream_job=two.name) == 0
-        assert "the worker has ended by signal 9" in " ".join(supervisor.lines(one.name))
+        assert "the worker exited by signal 9" in " ".join(supervisor.lines(one.name))
 
     # As if only operator-specific keys were changed.
     restarted = operator.children(one)
@@ -244,12 +246,12 @@ def test_a_job_that_cannot_run_disturbs_no_other(operator: Operator, job_name: s
     (said,) = shuffle.lines(deployed.name)
     assert said.startswith("no worker: there is no noise key ")
     assert deployed.name not in shuffle.children()
-    assert shuffle.get("/healthz") == (200, "alive, workers: 1, 1 to be started again\n")
+    assert shuffle.get("/healthz") == (200, "alive, workers: 1, 1 waiting for restart\n")
     assert shuffle.get("/readyz")[0] == 503
 
     place = operator.home / "noise-keys" / deployed.name
     NoiseKey.at(place)
-    refused = "the worker has ended with exit code 2 ("
+    refused = "the worker exited with exit code 2 ("
     wait_until(
         lambda: any(line.startswith(refused) for line in shuffle.lines(deployed.name)),
         "the key of another job is refused, and said to be",

@@ -121,10 +121,7 @@ def test_what_retention_took_is_said_by_the_worker_and_by_status(
     assert "dpstream deploy JOBFILE --replace" in said
     status = gather_status(cluster, deployed, now=0)
     assert status.stages[0].deleted == (1,)
-    assert (
-        "stage shuffle has lost records: what it had not finished in partition 1"
-        in (status.problems[0])
-    )
+    assert "Stage shuffle lost records: unprocessed data in partition 1" in (status.problems[0])
 
 
 def test_status_sees_partitions_that_were_added_and_topics_that_are_gone(

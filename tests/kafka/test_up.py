@@ -158,7 +158,7 @@ def test_a_run_that_was_killed_leaves_nothing_and_another_survives_a_broken_brok
         (producer,) = home.processes_of("produce")
         producer.suspend()
         psutil.Process(LocalKafka(home.kafka).status().pid).kill()
-        up.wait_until_it_says("the local Kafka has broken down")
+        up.wait_until_it_says("the local Kafka crashed")
         producer.resume()
         up.wait_until_it_says("stopping")
         # The work is finished: a late signal must not harm either.

@@ -74,7 +74,7 @@ def test_commands_of_a_deleted_leaf_are_left_out(
     for line in (("up", "job.yaml", "--input", "rows.csv", "--page"), ("demo", "devices")):
         refused = dpstream(*line)
         assert refused.code == 2
-        assert "dpstream serve, which is left out of this installation" in refused.errors
+        assert "dpstream serve, which is not part of this installation" in refused.errors
 
 
 def test_ctrl_c_while_it_loads_is_an_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +123,7 @@ def test_without_arguments_it_says_what_there_is(dpstream: Commands) -> None:
         ("plann x.yaml", "No such command 'plann'"),
         ("plan", "Missing argument 'JOBFILE'"),
         ("plan {job} --users 0", "--users"),
-        ("plan {job} --error 0", "--error is 0: give a share of the users, such as 2%"),
+        ("plan {job} --error 0", "--error: got '0'; expected a share of the users, such as 2%"),
         ("plan {job} --changes-histogram {missing}", "cannot read the histogram of changes"),
         (
             "plan {job} --changes-histogram a.csv --changes-from b.csv",
@@ -214,7 +214,7 @@ def test_plan_draws_the_error_of_every_epoch(
 ) -> None:
     path = tmp_path / "plan.png"
     said = dpstream("plan", job_file, "--plot", path)
-    assert (said.code, said.errors) == (0, f"{path} is written\n")
+    assert (said.code, said.errors) == (0, f"wrote {path}\n")
     assert path.read_bytes().startswith(b"\x89PNG")
     said = dpstream("plan", job_file, "--plot", tmp_path / "nowhere" / "plan.png")
     assert said.code == 1

@@ -64,7 +64,7 @@ def test_published_estimates_are_asked_the_same(
     )
     picture = tmp_path / "modes.png"
     drawn = dpstream("estimates", "modes", "--plot", picture).errors
-    assert f"{picture} is written" in drawn
+    assert f"wrote {picture}" in drawn
     assert "assumes at most 0 changes per person after the first value" in drawn
     assert picture.read_bytes().startswith(b"\x89PNG")
     wrong_uses: list[tuple[list[object], str]] = [

@@ -68,7 +68,7 @@ def test_dead_letters_are_counted_by_reason_and_the_latest_are_shown(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path
 ) -> None:
     assert dpstream("deploy", job_file).code == 0
-    assert dpstream("dead-letters", "small").output == "there are no dead letters\n"
+    assert dpstream("dead-letters", "small").output == "no dead letters\n"
     refuse(
         cluster,
         letter(b"secret", Reason.UNREADABLE, 1),
@@ -106,7 +106,7 @@ def test_where_messages_are_hidden_no_size_is_shown_and_nothing_saved(
     assert f" {len(BATCH)} " not in dpstream("dead-letters", "small").output
     said = dpstream("dead-letters", "small", "--save", kept)
     assert (said.code, said.output, said.errors.count("\n")) == (2, "", 1)
-    assert "not private before they are shuffled" in said.errors
+    assert "not private before the shuffle" in said.errors
     assert not kept.exists()
 
 
@@ -114,15 +114,15 @@ def test_those_that_are_dismissed_disturb_status_no_more_and_later_ones_do(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path
 ) -> None:
     assert dpstream("deploy", job_file).code == 0
-    assert dpstream("dead-letters", "small", "--dismiss").output == "there is nothing to dismiss\n"
+    assert dpstream("dead-letters", "small", "--dismiss").output == "no dead letters to dismiss\n"
     refuse(cluster, letter(BATCH, Reason.EPOCH, 2), letter(b"?", Reason.UNREADABLE, 3))
     assert "problem: 2 dead letters" in dpstream("status", "small").output
     said = dpstream("dead-letters", "small", "--dismiss").output
-    assert said == "2 dead letters dismissed and deleted: status speaks up for later ones only\n"
-    assert dpstream("dead-letters", "small", "--dismiss").output == "there is nothing to dismiss\n"
+    assert said == "2 dead letters dismissed and deleted; status warns only about later ones\n"
+    assert dpstream("dead-letters", "small", "--dismiss").output == "no dead letters to dismiss\n"
     status = dpstream("status", "small").output
     assert "dead letters" not in status
-    assert dpstream("dead-letters", "small").output == "there are no dead letters\n"
+    assert dpstream("dead-letters", "small").output == "no dead letters\n"
     assert cluster.start_offsets("small.dead-letters") == [2]
 
     refuse(cluster, letter(b"?", Reason.UNREADABLE, 4))

@@ -73,14 +73,14 @@ def test_what_is_the_operators_is_changed_under_the_same_deployment(
     before, charges = deployed(cluster), jobs(cluster).charges
     said = dpstream("deploy", with_operators_keys(job_file))
     assert said.code == 0, said.errors
-    assert f"small goes on as deployment {before.deployment.hex()[:8]}" in said.output
+    assert f"small continues as deployment {before.deployment.hex()[:8]}" in said.output
     for line in (
         "shuffle.grace: 1 min -> 5 min",
         "topics.retention: 7 d -> 14 d",
         "budget.epsilon: left out -> 9",
         "topic small.reports: retention: 7 d -> 14 d",
         "topic small.dead-letters: retention: 7 d -> 14 d",
-        "workers under a supervisor start again by themselves",
+        "supervised workers restart automatically",
     ):
         assert line in said.output, line
     after = deployed(cluster)
@@ -169,7 +169,7 @@ def test_a_job_that_renews_gets_the_horizons_of_its_new_budget_and_keeps_those_b
     assert "WARNING" not in said.errors
     said = dpstream("deploy", renewing(job_file, 4), "--json")
     assert said.code == 0
-    assert "running go on beyond 2 horizons, which nobody is charged for any more" in said.errors
+    assert "continue beyond 2 horizons, although no further horizons are charged" in said.errors
     assert (deployed(cluster).horizons, charged(cluster)) == (2, [2])
 
     assert dpstream("deploy", renewing(job_file, None)).code == 0
@@ -263,7 +263,7 @@ def test_a_dry_run_writes_nothing_and_says_everything(
     said = dpstream("deploy", job_file, "--dry-run")
     assert said.code == 0, said.errors
     text = " ".join(said.output.split())
-    assert "a deployment would begin" in text
+    assert "a deployment would start" in text
     assert "reports 2 7 d to be created" in text
     assert "epsilon 2 by this deployment, 1.5 by others; the budget is 5, 1.5 of it remain" in text
     body = dpstream("deploy", job_file, "--dry-run", "--json").json
@@ -290,7 +290,7 @@ def test_a_dry_run_predicts_the_refusal_and_its_exit_code(
         dry, real = dpstream("deploy", job_file, "--dry-run"), dpstream("deploy", job_file)
         assert (dry.code, dry.errors) == (real.code, real.errors) == (1, dry.errors)
         assert reason in dry.errors
-        assert "it would be refused; nothing would be done" in dry.output
+        assert "it would be rejected; nothing would be done" in dry.output
         body = dpstream("deploy", job_file, "--dry-run", "--json")
         assert json.loads(body.output)["refusal"] == dry.errors.strip().removeprefix("error: ")
         assert snapshot(cluster) == before
@@ -304,7 +304,7 @@ def test_a_dry_run_predicts_the_refusal_and_its_exit_code(
     cluster.delete_topics(["small.reports"])
     assert dpstream("deploy", job_file).code == 0
     job_file.write_text(job_text(epochs=13))
-    expect("deployed already with another meaning of its reports (epochs.count: 12 -> 13)")
+    expect("reports have another meaning (epochs.count: 12 -> 13)")
     said = dpstream("deploy", job_file, "--dry-run").output
     assert "small as it runs: future_rand, 12 epochs" in said
     assert "privacy of the running job" in said
@@ -316,7 +316,7 @@ def test_without_a_broker_a_dry_run_shows_an_empty_one_and_starts_none(
     said = dpstream("deploy", job_file, "--dry-run")
     assert said.code == 0
     assert "no local Kafka is running: deploy would start one" in said.errors
-    assert "a deployment would begin" in said.output
+    assert "a deployment would start" in said.output
     assert not home.exists()
 
 
@@ -338,8 +338,8 @@ def test_topics_are_deleted_only_after_a_yes(
     typing("n\n")
     said = dpstream("undeploy", "small", "--delete-topics")
     assert said.code == 1
-    assert "its topics are deleted, with 7 epochs of estimates, for good" in said.errors
-    assert "nothing is changed, and small is still deployed" in said.errors
+    assert "its topics are permanently deleted, with 7 epochs of estimates" in said.errors
+    assert "nothing is changed; small is still deployed" in said.errors
     assert list(jobs(cluster).jobs) == ["small"]
     assert "small.estimates" in cluster.partitions
     typing("y\n")
@@ -362,8 +362,8 @@ def test_an_end_says_what_is_lost_and_what_it_costs_to_begin_again(
     question = said.errors.splitlines()[0]
     assert question == (
         f"deployment {running} of job small would end: its topics stay, but its 7 published epochs "
-        "are found no more (dpstream record small --output FOLDER keeps what there is); to deploy "
-        "it again charges population small epsilon 2 again"
+        "will no longer be available (to save them: 'dpstream record small --output FOLDER'); "
+        "to deploy it again charges population small epsilon 2 again"
     )
     assert list(jobs(cluster).jobs) == ["small"]
     typing("y\n")
@@ -402,14 +402,14 @@ def test_pause_and_resume_are_told_and_listed(
         return Phase(listed["phase"])
 
     assert phase() is Phase.RUNNING
-    assert "small is running already" in dpstream("resume", "small").output
+    assert "small is already running" in dpstream("resume", "small").output
     said = dpstream("pause", job_file)
     assert said.code == 0
-    assert "supervisors end its workers" in said.output
-    assert "waits for dpstream resume small, for 7 d at most" in said.output
+    assert "supervisors stop its workers" in said.output
+    assert "are stored for at most 7 d. To continue: 'dpstream resume small'" in said.output
     assert phase() is Phase.PAUSED
     records = len(cluster.records[JOBS_TOPIC, 0])
-    assert "small is paused already" in dpstream("pause", "small").output
+    assert "small is already paused" in dpstream("pause", "small").output
     assert len(cluster.records[JOBS_TOPIC, 0]) == records
     said = dpstream("resume", "small", "--json")
     assert (said.json["phase"], said.json["before"]) == ("running", "paused")
@@ -467,7 +467,7 @@ def test_a_replay_has_no_devices_no_shuffle_stage_and_nothing_to_drain(
         assert "its windows are already finalized" in said.errors
     said = dpstream("deploy", with_operators_keys(job_file))
     assert said.code == 1
-    assert "is deployed already, as a replay of original" in said.errors
+    assert "is already deployed as a replay of original" in said.errors
     assert snapshot(cluster) == before
 
 
@@ -479,8 +479,8 @@ def test_a_name_that_another_version_deployed_is_not_taken_over(
     cluster.append(JOBS_TOPIC, json.dumps(later).encode(), key=b"small")
     said = dpstream("deploy", job_file)
     assert said.code == 1
-    assert "was deployed by another version of this software" in said.errors
-    assert "job small was deployed by another version" in dpstream("list").errors
+    assert "was deployed by an incompatible version of dpstream" in said.errors
+    assert "job small was deployed by an incompatible version" in dpstream("list").errors
     for command in ("undeploy", "estimates", "pause"):
         said = dpstream(command, "small")
         assert said.code == 1
@@ -497,7 +497,7 @@ def test_a_topic_that_deletes_by_size_is_told_to_keep_what_it_holds(
     limited = {f"small.{role}": {"retention.bytes": "1000"} for role in (Role.MANIFESTS, "reports")}
     cluster.alter_topics(limited)
     said = dpstream("deploy", job_file, "--dry-run")
-    assert "to keep records however many bytes they are" in said.output, said
+    assert "keeps records regardless of their total size" in said.output, said
     assert dpstream("deploy", job_file, "--yes").code == 0
     for name, topic in cluster.settings.items():
         expected = None if topic.configs["cleanup.policy"] == "compact" else "-1"

@@ -76,7 +76,7 @@ def test_a_key_is_erased_when_its_last_epoch_is_published(
     dpstream: Commands, cluster: MemoryCluster, rotating: DeployedJob
 ) -> None:
     publish_up_to(cluster, rotating, 1)
-    assert "no turn is over: nothing to erase" in dpstream("erase-keys", "--yes").output
+    assert "no key period is over: nothing to erase" in dpstream("erase-keys", "--yes").output
     assert private_keys() == sorted(NAMES)
     publish_up_to(cluster, rotating, 2, first=2)
     named = dpstream("erase-keys").output
@@ -90,7 +90,7 @@ def test_a_key_is_erased_when_its_last_epoch_is_published(
     publish_up_to(cluster, rotating, 5, first=5)
     assert "2 keys erased" in dpstream("erase-keys", "--yes").output
     assert private_keys() == ["stranger"]
-    assert "no deployed job names a key" in dpstream("erase-keys", "--yes").output
+    assert "no deployed job uses a key" in dpstream("erase-keys", "--yes").output
 
 
 def test_the_keys_of_instances_side_by_side_have_turns_of_their_own(
@@ -149,7 +149,7 @@ def test_a_job_that_cannot_be_read_may_need_any_key(
     cluster.append(JOBS_TOPIC, b"{}", key=b"newer")
     refused = dpstream("erase-keys", "--yes")
     assert refused.code != 0
-    assert "newer: deployed by another version of this software" in refused.errors
+    assert "newer: deployed by an incompatible version of dpstream" in refused.errors
     assert private_keys() == sorted(NAMES)
 
 

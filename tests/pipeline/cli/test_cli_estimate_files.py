@@ -57,7 +57,7 @@ def test_files_are_written_instead_of_printing(estimates: Commands, tmp_path: Pa
         path.write_text("what was there before")
         said = estimates("estimates", "weekly", f"--{form}", path)
         assert (said.code, said.output) == (0, "")
-        assert said.errors == f"{path} is written\n"
+        assert said.errors == f"wrote {path}\n"
     assert (tmp_path / "weekly.csv").read_text() == printed
     assert parquet.read_table(tmp_path / "weekly.parquet").num_rows == 3
     bodies = map(json.loads, (tmp_path / "weekly.jsonl").read_text().splitlines())

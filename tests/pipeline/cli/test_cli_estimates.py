@@ -141,7 +141,7 @@ def test_smoothed_estimates_are_named_in_tables_and_csv() -> None:
     records = [record(3)]
     header, _, footnote = printed_lines(JOB, None, "table", records, "smoothed")
     assert header.split()[1] == "smoothed"
-    assert footnote.startswith("\nsmoothed: from the reports of all epochs so far")
+    assert footnote.startswith("\nsmoothed: estimated from the reports of all epochs so far")
     header, _ = printed_lines(JOB, None, "csv", records, "smoothed")
     assert header.split(",")[3] == "smoothed"
 

@@ -67,14 +67,14 @@ def test_results_that_are_not_wholly_written_are_no_results(job_file: Path, buff
             text=True,
             check=False,
         )
-    said = "error: standard output: No space left on device; what was written there is cut short\n"
+    said = "error: standard output: No space left on device; the output is truncated\n"
     assert (done.returncode, done.stderr) == (1, said)
 
 
 def test_what_cannot_be_written_is_told_and_other_nameless_errors_keep_their_traceback() -> None:
     for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO):
         told = explain(OSError(number, "why"))
-        assert told == ("standard output: why; what was written there is cut short", FAILED)
+        assert told == ("standard output: why; the output is truncated", FAILED)
     assert explain(OSError(errno.EBADF, "a mistake of ours")) is None
 
 

@@ -42,7 +42,7 @@ def test_flags_go_before_the_section(
     job_file.write_text(job_text() + SECTION)
     said = dpstream("simulate", job_file, "--input", foreign, *seeded, *FLAGS)
     assert epochs_of(said) == plain
-    assert said.errors == f"{foreign}: read as UTF-16, as its byte order mark says\n"
+    assert said.errors == f"{foreign}: read as UTF-16, according to its byte order mark\n"
     said = dpstream("simulate", job_file, "--input", foreign, *seeded)
     assert said.code == 2
     assert "Give --separator ';'" in said.errors

@@ -81,7 +81,7 @@ def test_the_ledger_says_what_was_charged_for_what_and_what_was_released(
     assert [entry["kind"] for entry in body["entries"]] == ["charge", "charge"]
     assert [entry["protocol"] for entry in body["entries"]] == ["future_rand"] * 2
     assert dpstream("ledger", "--population", "students", "--json").json["charges"][1:]
-    assert dpstream("ledger", "--population", "others").output.startswith("nobody was charged")
+    assert dpstream("ledger", "--population", "others").output.startswith("no charges")
     assert "--population NAME" in dpstream("ledger", "students").output
 
 
@@ -139,8 +139,10 @@ def test_a_budget_is_changed_by_a_command_that_says_why(
     refused = dpstream("deploy", path, "--replace", "--yes")
     assert "as an operator set it by dpstream budget" in refused.errors
     lifted = ("budget", "students", "--lift", "--reason", "these people have left", "--yes")
-    assert "is lifted, for all jobs: it stands" in dpstream(*lifted).output
-    assert "none is stated: any job may charge them" in dpstream("budget", "students").output
+    assert "is removed, for all jobs: recorded" in dpstream(*lifted).output
+    assert (
+        "none declared: any job may charge this population" in dpstream("budget", "students").output
+    )
     assert dpstream("deploy", path, "--replace", "--yes").code == 0
     assert dpstream("ledger", "--verify").code == 0
     stated = JobsTopic()
@@ -158,7 +160,7 @@ def test_a_budget_is_changed_by_a_command_that_says_why(
         (["--epsilon", "nan", "--reason", "a"], "--epsilon is nan"),
         (["--epsilon", "1", "--delta", "1", "--reason", "a"], "--delta is 1"),
         (["--lift", "--epsilon", "1", "--reason", "a"], "--lift leaves no budget"),
-        (["--epsilon", "1", "--compose", "--reason", "a", "--yes"], "--compose needs a delta"),
+        (["--epsilon", "1", "--compose", "--reason", "a", "--yes"], "--compose requires a delta"),
     ],
 )
 def test_a_budget_that_cannot_be_set_is_refused(
@@ -228,7 +230,7 @@ def test_what_is_done_to_the_log_is_found(
     whole = dpstream("ledger", "--verify")
     assert (whole.code, whole.output.splitlines()[0]) == (
         0,
-        "whole: 3 entries, each with the hash of the one before",
+        "intact: 3 entries, each with the hash of the previous one",
     )
     rewrite(cluster, change)
     said = dpstream("ledger", "--verify")
@@ -272,7 +274,7 @@ def test_a_replay_stands_in_the_ledger_and_charges_nobody(
     body = dpstream("ledger", "--json").json
     assert [each["kind"] for each in body["entries"]] == ["charge", "replay"]
     assert [each["epsilon"] for each in body["charges"]] == [1]
-    assert "a replay of 66697273: nobody is charged" in dpstream("ledger").output
+    assert "a replay of 66697273: no charge" in dpstream("ledger").output
     assert dpstream("ledger", "--verify").code == 0
     assert dpstream("undeploy", again.name, "--yes").code == 0
     assert dpstream("ledger", "--verify").code == 0

@@ -75,7 +75,7 @@ def test_devices_of_producers_in_every_window_are_charged_once_and_others_the_lo
     text = " ".join(said.output.split())
     name = f"first {job.deployment.hex()[:8]}"
     assert f"{name} 3 390 2 {amplified:.6g} 1e-06 1 1 " in text
-    assert "the shuffle stage shuffles" in text
+    assert "the shuffler shuffles" in text
     assert "added epsilon 1, delta 0, by 1 deployment" in text, "nobody is charged less"
 
 

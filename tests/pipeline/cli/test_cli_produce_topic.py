@@ -53,13 +53,13 @@ def test_a_topic_is_read_to_an_epoch_and_on_from_there(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ((), "give --input FILE, --input - or --from-topic TOPIC, one of them"),
-        (("--input", "x", "--input-kafka-config", "y"), "are for --from-topic"),
+        ((), "give exactly one of --input FILE, --input - and --from-topic TOPIC"),
+        (("--input", "x", "--input-kafka-config", "y"), "require --from-topic"),
         (
             ("--from-topic", "nowhere", "--to-epoch", 1),
             "topic nowhere does not exist on memory:9092",
         ),
-        (("--from-topic", "events"), "closes epochs by the clock: the job file of small needs"),
+        (("--from-topic", "events"), "closes epochs by the clock: set epochs.start"),
     ],
 )
 def test_what_cannot_be_is_refused(

@@ -174,8 +174,8 @@ class TestRefusals:
             (["--quantile", 0.5], "--quantile is for jobs over numbers; of items give --item,"),
             (["--box", "0:1"], "--box is for jobs over points of a grid"),
             (["--item", "bus", "--top", 2], "--item and --top are mutually exclusive"),
-            (["--epoch", 1, "--epochs", "1..2"], "--epoch and --epochs do not go together"),
-            (["--epochs", "1..2", "--follow"], "leave --follow out"),
+            (["--epoch", 1, "--epochs", "1..2"], "--epoch and --epochs exclude each other"),
+            (["--epochs", "1..2", "--follow"], "remove --follow"),
             (["--epochs", "1-2"], "such as 3..7"),
         ]
         for options, message in wrong:

@@ -27,7 +27,7 @@ def dpstream(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("shuffle", "students", "--jobs", "*"), "--jobs and --noise-keys are for run STAGE"),
+        (("shuffle", "students", "--jobs", "*"), "--jobs and --noise-keys require run STAGE"),
         (("shuffle", "--noise-key", "key"), "--noise-key is for one job"),
         (("publish", "students", "--noise-key", "key"), "run publish adds no noise"),
         (("shuffle", "--name", "../w1"), "--name is ../w1"),
@@ -73,5 +73,5 @@ def test_a_worker_that_is_started_without_a_broker_waits_for_it(
     result = dpstream("run", "shuffle", "nothing")
     assert len(waits) == 2
     # Printed once; then the broker answers, and the job does not exist.
-    assert result.errors.count("waiting until it answers") == 1
+    assert result.errors.count("waiting for an answer") == 1
     assert (result.code, "nothing" in result.errors.splitlines()[-1]) == (1, True)

@@ -82,4 +82,4 @@ def test_withheld_windows_have_no_accuracy(dpstream: Commands, tmp_path: Path) -
     said = dpstream(*arguments)
     assert said.code == 0
     assert "too small" in said.output
-    assert "windows withheld" in said.output
+    assert "suppressed windows" in said.output

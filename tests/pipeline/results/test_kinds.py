@@ -178,7 +178,7 @@ def test_quantiles_are_values_with_intervals() -> None:
             {"items": ["bus"]},
             "--item is for jobs over items; of numbers give --range or",
         ),
-        (HOUR_DOMAIN, {"ranges": ["20"]}, "--range: '20' is no range: give LOW:HIGH"),
+        (HOUR_DOMAIN, {"ranges": ["20"]}, "--range: got '20'; expected LOW:HIGH"),
         (HOUR_DOMAIN, {"ranges": ["40:20"]}, "--range: '40:20' is empty: give the lower end first"),
         (HOUR_DOMAIN, {"ranges": ["20:90"]}, "90 lies outside of the values, 0 to 80"),
         (

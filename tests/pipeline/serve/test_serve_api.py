@@ -354,7 +354,7 @@ def test_serve_refuses_what_it_cannot_do(
     use_memory_cluster(monkeypatch)
     dpstream = Commands(capsys)
     said = dpstream("serve", "a", "b", "--truth", tmp_path / "x.csv")
-    assert (said.code, "of which job" in said.errors) == (2, True)
+    assert (said.code, "expected JOB=FILE" in said.errors) == (2, True)
     said = dpstream("serve", "--truth", f"a={tmp_path / 'x.csv'}")
     assert (said.code, "there is no file" in said.errors) == (2, True)
     said = dpstream("serve", "--address", "")

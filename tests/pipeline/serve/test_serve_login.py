@@ -370,7 +370,7 @@ def test_the_command_writes_a_hash_that_serve_reads(
     assert (said.code, "has 5 characters" in said.errors) == (2, True)
     assert HashedPassword.read(file).matches(SECRET)
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
-    assert "no password came" in dpstream("password", file).errors
+    assert "no password received" in dpstream("password", file).errors
     monkeypatch.setattr(sys, "stdin", io.StringIO(f"{SECRET}\n"))
     said = dpstream("password", tmp_path / "missing" / "file")
     assert "cannot write" in said.errors
@@ -380,11 +380,14 @@ def test_the_command_writes_a_hash_that_serve_reads(
     ("options", "why"),
     [
         (("--password-file", "missing"), "is not a password file"),
-        (("--trusted-proxy", "10.0.0.1"), "give that too"),
-        (("--trusted-header", "a b"), "give a header's name"),
-        (("--trusted-header", "X-User", "--trusted-proxy", "x"), "give an address or a network"),
-        (("--embed-in", "*"), "give scheme and host alone"),
-        (("--tls-cert", "x"), "needed together"),
+        (("--trusted-proxy", "10.0.0.1"), "--trusted-proxy requires --trusted-header"),
+        (("--trusted-header", "a b"), "expected the name of a header"),
+        (
+            ("--trusted-header", "X-User", "--trusted-proxy", "x"),
+            "expected an address or a network",
+        ),
+        (("--embed-in", "*"), "expected only scheme and host"),
+        (("--tls-cert", "x"), "must be given together"),
         (("--tls-cert", "x", "--tls-key", "y"), "there is no file x"),
     ],
 )
