@@ -64,7 +64,7 @@ def _show_better(made: Plan) -> None:
         who = "none" if other.trusts_nobody else "the shuffler"
         delta = f", delta {other.delta:g}" if other.delta else ""
         loss = f"epsilon {other.epsilon:.3g}{delta}"
-        say(f"with trusted party {who}: {number(other.rmse)} users at {loss}, by {other.protocol}")
+        say(f"trusted party {who}: {number(other.rmse)} users at {loss}, by {other.protocol}")
 
 
 def _show_recommendation(found: Sequence[Compared], recommended: Recommendation) -> None:

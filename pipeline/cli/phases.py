@@ -165,14 +165,14 @@ def _words(job: DeployedJob, progress: DrainProgress, *, missed: bool) -> Iterat
         # If the guarantee relies on the shuffler, the number of records must stay hidden.
         hidden = job.protocol_entry.shuffling is not None
         records = "records" if hidden else plural(progress.unfinished, "record")
-        yield f"{records} of the reports topics unprocessed"
+        yield f"{records} of the reports topics to process"
         for window in progress.windows[:_EPOCHS_SHOWN]:
             waits = f" without {', '.join(window.waits_for)}" if window.waits_for else ""
             yield f"epoch {job.epochs.dated(window.epoch)} is open{waits}"
     if progress.undecided:
-        yield f"{_epochs(progress.undecided)} not finalized"
+        yield f"{_epochs(progress.undecided)} to finalize"
     if progress.unpublished:
-        yield f"{_epochs(progress.unpublished)} not published"
+        yield f"{_epochs(progress.unpublished)} to publish"
     if progress.idle and missed:
         yield (
             f"the drain waits for a worker of {', '.join(progress.idle)}. To start one: "

@@ -153,7 +153,7 @@ def _accuracy(made: Plan) -> Iterator[tuple[str, str]]:
     yield from relative_error_lines(made.rmse, made.users)
     yield "95 % interval", f"± {_share(half_width(made.rmse), made.users)}"
     if made.assumption is not None:
-        yield "  assumes", made.assumption
+        yield "  assumption", made.assumption
     if made.messages_unit == "epoch":
         return
     yield (
@@ -237,7 +237,7 @@ def _constant(value: float) -> str:
 
 def _show_parties(parties: Sequence[PartyGuarantee], epochs: int) -> None:
     say("\nmaximum that each party can learn about one person", "bold")
-    done = "did, in all epochs together," if epochs > 1 else "has"
+    done = "did over all epochs" if epochs > 1 else "has"
     say(f"maximum success rate of guessing what one person {done} (baseline: 50 in 100)")
     say_table(
         {

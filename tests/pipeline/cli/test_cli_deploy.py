@@ -164,7 +164,7 @@ def test_a_job_that_renews_gets_the_horizons_of_its_new_budget_and_keeps_those_b
     assert (deployed(cluster).horizons, charged(cluster)) == (3, [3])
     said = dpstream("deploy", renewing(job_file, 11), "--set-budget", "people=11", "--yes")
     assert said.code == 0, said.errors
-    assert "it has 5 horizons of 12 epochs now" in said.output
+    assert "now 5 horizons of 12 epochs" in said.output
     assert (deployed(cluster).horizons, charged(cluster)) == (5, [5])
     assert "WARNING" not in said.errors
     said = dpstream("deploy", renewing(job_file, 4), "--json")
@@ -306,7 +306,7 @@ def test_a_dry_run_predicts_the_refusal_and_its_exit_code(
     job_file.write_text(job_text(epochs=13))
     expect("reports have another meaning (epochs.count: 12 -> 13)")
     said = dpstream("deploy", job_file, "--dry-run").output
-    assert "small as it runs: future_rand, 12 epochs" in said
+    assert "small (already deployed): future_rand, 12 epochs" in said
     assert "privacy of the running job" in said
 
 
@@ -315,7 +315,7 @@ def test_without_a_broker_a_dry_run_shows_an_empty_one_and_starts_none(
 ) -> None:
     said = dpstream("deploy", job_file, "--dry-run")
     assert said.code == 0
-    assert "no local Kafka is running: deploy would start one" in said.errors
+    assert "no local Kafka is running; deploy would start one" in said.errors
     assert "a deployment would start" in said.output
     assert not home.exists()
 
@@ -361,9 +361,9 @@ def test_an_end_says_what_is_lost_and_what_it_costs_to_begin_again(
     assert said.code == 1
     question = said.errors.splitlines()[0]
     assert question == (
-        f"deployment {running} of job small would end: its topics stay, but its 7 published epochs "
-        "will no longer be available (to save them: 'dpstream record small --output FOLDER'); "
-        "to deploy it again charges population small epsilon 2 again"
+        f"deployment {running} of job small would end: its topics remain, but its 7 published "
+        "epochs will no longer be available (to save them: 'dpstream record small --output FOLDER'); "
+        "deploying it again charges population small epsilon 2 again"
     )
     assert list(jobs(cluster).jobs) == ["small"]
     typing("y\n")
@@ -385,7 +385,7 @@ def test_nothing_is_lost_where_nobody_can_be_asked(
     verb, *options = command
     said = dpstream(verb, job_file, *options)
     assert (said.code, said.output, said.errors.count("\n")) == (2, "", 1)
-    assert said.errors.endswith("there is no terminal to ask on: add --yes\n")
+    assert said.errors.endswith("confirmation requires a terminal: add --yes\n")
     assert len(cluster.records[JOBS_TOPIC, 0]) == before
     assert dpstream(verb, job_file, *options, "--yes").code == 0
 
@@ -443,7 +443,9 @@ def test_a_drain_says_what_it_waits_for_and_counts_no_hidden_messages(
         cluster.append("small.reports", b"report")
     drained = dpstream("drain", "small", "--timeout", "1ms")
     assert drained.code == 1
-    assert drained.errors.startswith(f"{said} to be finished; no worker of shuffle,")
+    assert drained.errors.startswith(
+        f"{said} topics to process; the drain waits for a worker of shuffle,"
+    )
 
 
 def test_a_replay_has_no_devices_no_shuffle_stage_and_nothing_to_drain(

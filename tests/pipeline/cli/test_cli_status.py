@@ -166,7 +166,7 @@ def test_topics_that_others_have_changed_are_said_with_what_to_do() -> None:
     assert "has 1 partitions, but was deployed with 2: it was deleted and recreated" in fewer
     none, (more,) = of(4)
     assert none == []
-    assert "has 4 partitions, the job uses the first 2" in more
+    assert "has 4 partitions; the job uses the first 2" in more
     (stray,), nothing = of(4, stray=True)
     assert "poch e belongs in partition e mod 2" in stray
     assert nothing == []

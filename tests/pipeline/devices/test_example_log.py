@@ -74,7 +74,7 @@ def test_bad_rows_are_told_and_may_be_skipped(tmp_path: Path, row: str, reason: 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("user,x,one\na,1,1\n", "it names class 0 times"),
+        ("user,x,one\na,1,1\n", "it contains class 0 times"),
         ("user,class,x\n", "1 columns other than user and class; expected features: 2"),
         (HEADER, "no usable rows"),
     ],

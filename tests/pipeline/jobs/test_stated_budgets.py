@@ -144,7 +144,7 @@ def test_the_budget_of_a_running_job_is_raised_in_words_and_its_file_may_stay(
     larger = job_file(tmp_path, "first", 8)
     said = dpstream("deploy", larger)
     assert said.code == 0
-    assert "epsilon 4 binds population students, as job first stated it" in said.errors
+    assert "epsilon 4 still binds population students, as job first stated it" in said.errors
     assert dpstream("deploy", job_file(tmp_path, "second")).code == 1
     said = dpstream("deploy", larger, "--set-budget", "students=8", "--yes")
     assert said.code == 0, said.errors

@@ -50,7 +50,7 @@ def test_a_cluster_without_jobs_says_how_to_deploy_one(
     for command in (("status",), ("dead-letters",), ("producers",), ("estimates",), ("undeploy",)):
         named = dpstream(*command, "students")
         assert (named.code, named.output) == (1, "")
-        assert "job students is not deployed (deployed: none at all)" in named.errors
+        assert "job students is not deployed (deployed: none)" in named.errors
         assert JOBS_TOPIC not in cluster.topics()
 
 
