@@ -66,9 +66,7 @@ def dead_letters(
     if dry_run and not redrive:
         raise UsageProblem("--dry-run shows what --redrive would do: add --redrive")
     if redrive + dismiss + (save is not None) > 1:
-        raise UsageProblem(
-            "--save, --redrive and --dismiss exclude each other: give only one of them"
-        )
+        raise UsageProblem("--save, --redrive and --dismiss are mutually exclusive")
     if redrive:
         _redrive(job, servers, kafka_config, dry_run=dry_run, as_json=as_json)
         return

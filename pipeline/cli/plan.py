@@ -226,9 +226,7 @@ def _wanted_error(text: str) -> float:
 
 def _changes(job: Job, histogram: Path | None, log: Path | None) -> NDArray[np.float64] | None:
     if histogram is not None and log is not None:
-        raise UsageProblem(
-            "--changes-histogram and --changes-from exclude each other: give only one of them"
-        )
+        raise UsageProblem("--changes-histogram and --changes-from are mutually exclusive")
 
     if histogram is not None:
         return read_changes_histogram(histogram, job.epochs.count)

@@ -75,7 +75,7 @@ def query(
     Queries cost no privacy: released data may be queried any number of times.
     """
     if epoch is not None and epochs is not None:
-        raise UsageProblem("--epoch and --epochs exclude each other: give only one of them")
+        raise UsageProblem("--epoch and --epochs are mutually exclusive")
     if follow and epochs is not None:
         raise UsageProblem("--epochs sums existing epochs: remove --follow")
     added = None if epochs is None else first_and_last(epochs)

@@ -161,7 +161,7 @@ def _wanted(
     from_epoch: int | None, from_time: str | None, to_epoch: int | None, from_partials: bool
 ) -> Wanted:
     if from_epoch is not None and from_time is not None:
-        raise UsageProblem("--from-epoch and --from-time exclude each other: give only one of them")
+        raise UsageProblem("--from-epoch and --from-time are mutually exclusive")
     milliseconds = None
     if from_time is not None:
         try:

@@ -362,7 +362,8 @@ def test_an_end_says_what_is_lost_and_what_it_costs_to_begin_again(
     question = said.errors.splitlines()[0]
     assert question == (
         f"deployment {running} of job small would end: its topics remain, but its 7 published "
-        "epochs will no longer be available (to save them: 'dpstream record small --output FOLDER'); "
+        "epochs will no longer be available "
+        "(to save them: 'dpstream record small --output FOLDER'); "
         "deploying it again charges population small epsilon 2 again"
     )
     assert list(jobs(cluster).jobs) == ["small"]

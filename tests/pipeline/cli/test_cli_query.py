@@ -174,7 +174,7 @@ class TestRefusals:
             (["--quantile", 0.5], "--quantile is for jobs over numbers; of items give --item,"),
             (["--box", "0:1"], "--box is for jobs over points of a grid"),
             (["--item", "bus", "--top", 2], "--item and --top are mutually exclusive"),
-            (["--epoch", 1, "--epochs", "1..2"], "--epoch and --epochs exclude each other"),
+            (["--epoch", 1, "--epochs", "1..2"], "--epoch and --epochs are mutually exclusive"),
             (["--epochs", "1..2", "--follow"], "remove --follow"),
             (["--epochs", "1-2"], "such as 3..7"),
         ]
