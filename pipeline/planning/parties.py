@@ -172,7 +172,7 @@ class _Parties:
         job = self._job
         central, assumed = self._published
         if job.shared:
-            sees = "one share of each sum, which is random by itself"
+            sees = "one share of each sum, which is pseudorandom by itself"
         elif self._entry.stage_sum(self._law) is not None:
             sees = "one sum with noise of each window"
         else:
