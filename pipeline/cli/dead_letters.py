@@ -179,5 +179,5 @@ def _summary(done: Redrive) -> str:
     what = f"{number(batches)} batch{'' if batches == 1 else 'es'} and " + plural(
         punctuations, "punctuation"
     )
-    would = "would be requeued" if done.dry_run else "fed back"
+    would = "would be requeued" if done.dry_run else "requeued"
     return f"{what} of {plural(done.epochs, 'epoch')} {would}"

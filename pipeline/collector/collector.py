@@ -199,7 +199,7 @@ class Collector:
 
     def readiness(self) -> Health:
         ready = self.snapshot().ready
-        return Health(ready, "ready" if ready else "receives no reports at present")
+        return Health(ready, "ready" if ready else "receives no reports now")
 
     def kafka_answers(self) -> bool:
         return time.monotonic() - self._answered < _AWAY_SECONDS

@@ -199,7 +199,7 @@ DESCRIPTION: Final[dict[str, Any]] = {
         "/readyz": {
             "get": {
                 "operationId": "isReady",
-                "summary": "Whether the collector receives reports at present.",
+                "summary": "Whether the collector currently receives reports.",
                 "responses": _answers(
                     "405", "429", "503", s200=_said("It does.", status={"const": "ready"})
                 ),

@@ -71,7 +71,7 @@ def test_the_ledger_says_what_was_charged_for_what_and_what_was_released(
     assert "budget students 2.5 0 job first stated it" in text
     assert f"first {name} 2 released, 1 too small, 1 empty 150 to 180 epsilon 1 for a" in text
     assert "added epsilon 2, delta 0, by 2 deployments" in text
-    assert "budget epsilon 2.5; 0.5 is left; job first stated it" in text
+    assert "budget epsilon 2.5; 0.5 remaining; job first stated it" in text
     body = dpstream("ledger", "first", "--json").json
     (charge,) = body["charges"]
     assert charge["released"]["windows"] == {"released": 2, "too small": 1, "empty": 1}
@@ -123,7 +123,7 @@ def test_a_budget_is_changed_by_a_command_that_says_why(
     begin(cluster, "first", 1)
     path = job_file(tmp_path)
     assert "may be charged epsilon 1 in all" in dpstream("deploy", path).errors
-    assert "1; 0 is left; job first stated it" in dpstream("budget", "students").output
+    assert "1; 0 remaining; job first stated it" in dpstream("budget", "students").output
     change = ("budget", "students", "--epsilon", "2", "--reason", "ticket 12")
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
     said = dpstream(*change)
@@ -156,10 +156,10 @@ def test_a_budget_is_changed_by_a_command_that_says_why(
     [
         (["--epsilon", "2"], "--reason is missing"),
         (["--lift"], "--reason is missing"),
-        (["--epsilon", "0", "--reason", "a"], "--epsilon is 0"),
-        (["--epsilon", "nan", "--reason", "a"], "--epsilon is nan"),
-        (["--epsilon", "1", "--delta", "1", "--reason", "a"], "--delta is 1"),
-        (["--lift", "--epsilon", "1", "--reason", "a"], "--lift leaves no budget"),
+        (["--epsilon", "0", "--reason", "a"], "--epsilon: got 0"),
+        (["--epsilon", "nan", "--reason", "a"], "--epsilon: got nan"),
+        (["--epsilon", "1", "--delta", "1", "--reason", "a"], "--delta: got 1"),
+        (["--lift", "--epsilon", "1", "--reason", "a"], "--lift removes the budget"),
         (["--epsilon", "1", "--compose", "--reason", "a", "--yes"], "--compose requires a delta"),
     ],
 )

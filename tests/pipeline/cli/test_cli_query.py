@@ -135,7 +135,7 @@ class TestSeveralEpochs:
         assert one["composed"]["epsilon"] == 1 < composed["epsilon"]
         assert composed["epsilon"] < body["guarantee"]["stream_epsilon"]
         said = " ".join(dpstream("query", "sets", "--epochs", "1..3").output.split())
-        assert "epochs 1 to 3 added up: 3,000 of 3,000 users contributed" in said
+        assert "sum of epochs 1 to 3: 3,000 of 3,000 users contributed" in said
         assert f"{composed['epsilon']:.6g} for these 3 epochs together" in said
 
     def test_a_withheld_epoch_is_named_and_left_out(self, start: Start, dpstream: Commands) -> None:

@@ -30,7 +30,7 @@ def dpstream(
         (("shuffle", "students", "--jobs", "*"), "--jobs and --noise-keys require run STAGE"),
         (("shuffle", "--noise-key", "key"), "--noise-key is for one job"),
         (("publish", "students", "--noise-key", "key"), "run publish adds no noise"),
-        (("shuffle", "--name", "../w1"), "--name is ../w1"),
+        (("shuffle", "--name", "../w1"), "--name: got '../w1'"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(
@@ -53,7 +53,7 @@ def test_a_port_of_metrics_that_is_taken_is_said_in_a_sentence(dpstream: Command
         port = taken.getsockname()[1]
         result = dpstream("run", "aggregate", "--metrics", port)
     assert result.code == 1
-    said = f"error: cannot serve metrics at 127.0.0.1:{port} (Address already in use): choose "
+    said = f"error: cannot serve metrics at 127.0.0.1:{port} (Address already in use): give "
     assert said in result.errors
     assert result.errors.count("\n") == 1
 

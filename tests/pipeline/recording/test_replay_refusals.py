@@ -59,7 +59,7 @@ def test_windows_that_retention_has_deleted_are_named_with_what_can_be_done(run:
     with pytest.raises(ReplayError) as refused:
         replayed(run.source)
     message = str(refused.value)
-    assert "the windows of epochs 1, 4 are not in the topics of job live any more" in message
+    assert "the windows of epochs 1, 4 are no longer in the topics of job live" in message
     assert "retention deletes them after 7 days" in message
     assert "--from-epoch 5" in message
     assert "--from-partials" in message
@@ -113,7 +113,9 @@ def test_a_recording_without_a_window(run: LiveRun, tmp_path: Path) -> None:
     results = run.results
     delete_windows(run, 3)
     source = run.record(tmp_path / "gap")
-    with pytest.raises(ReplayError, match=r"the windows of epochs 1, 3 are not .* --from-epoch 4"):
+    with pytest.raises(
+        ReplayError, match=r"the windows of epochs 1, 3 are no longer .* --from-epoch 4"
+    ):
         replayed(source)
     assert replayed(source, Wanted(4))[2] == results
     assert replayed(source, Wanted(from_partials=True))[2] == results
@@ -168,5 +170,5 @@ class TestTakenNames:
 
     def test_a_finished_replay_is_refused(self, run: LiveRun, cluster: Cluster) -> None:
         set_phase(cluster, find_deployed(cluster, "live-replay"), Phase.DRAINED, 7)
-        with pytest.raises(ReplayError, match=r"that is finished: give .* or end it"):
+        with pytest.raises(ReplayError, match=r"is a finished replay of .* give .* or end it"):
             find_replay(cluster, run.job, replayed_job(run.job))
