@@ -84,8 +84,8 @@ def test_a_window_that_is_deleted_while_it_is_replayed_is_named(run: LiveRun) ->
         (Wanted(9), "epoch 9 is not finalized in the topics of job live: the last one is 8"),
         (
             Wanted(from_time=DECIDED + 1_000_000),
-            "no epoch of the topics of job live was decided at 2023-11-14T22:30:00.000Z or later: "
-            "the latest one was at 2023-11-14T22:13:28.000Z",
+            "no epoch of the topics of job live was finalized at 2023-11-14T22:30:00.000Z or "
+            "later: the latest one was at 2023-11-14T22:13:28.000Z",
         ),
     ],
 )
