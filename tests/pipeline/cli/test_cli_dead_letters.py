@@ -78,7 +78,7 @@ def test_dead_letters_are_counted_by_reason_and_the_latest_are_shown(
     )
     said = dpstream("dead-letters", "small", "--show", 2).output
     assert said.splitlines()[0] == "1 epoch, 1 protocol, 2 unreadable"
-    assert "2 earlier ones: --show 4 lists them all" in said
+    assert "2 earlier ones. To list them: --show 4" in said
     assert " ".join(said.splitlines()[-2].split()).startswith("reports 0 4 protocol")
     assert "batch of epoch 7" in said
     shown = dpstream("dead-letters", "small", "--json", "--show", 3)
