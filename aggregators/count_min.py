@@ -44,7 +44,8 @@ class CountMinAggregator:
         check_form(epoch, self.law.last_epoch, words, np.uint32)
         if len(words) and int(words.max()) >= self.law.code.cells:
             raise ValueError(
-                f"cell {words.max()} at epoch {epoch}, must be below {self.law.code.cells}"
+                f"cell {words.max()} at epoch {epoch}; expected a number below "
+                f"{self.law.code.cells}"
             )
 
     def add(

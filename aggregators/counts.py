@@ -51,7 +51,7 @@ class Counts(ABC):
     @property
     def method(self) -> str:
         """The estimation method, in words."""
-        return "of each item by itself, without bias"
+        return "each item separately, unbiased"
 
     @property
     def error_sample(self) -> NDArray[np.float64] | None:
@@ -73,7 +73,7 @@ class Counts(ABC):
 
     def top_of(self, numbers: range, count: int) -> FoundItems:
         """Return the top items among these item numbers, which are those of a crowd."""
-        raise NotAskedForError("crowds are for jobs that have some")
+        raise NotAskedForError("this job has no crowds")
 
     def listed(self, most: int | None = None) -> ItemEstimates | None:
         """Return all estimates, or None if there are more than `most` or too many to list."""
@@ -95,7 +95,7 @@ class Counts(ABC):
 
 def _no_order() -> NotAskedForError:
     return NotAskedForError(
-        "ranges, boxes and quantiles are for jobs of count_min with queries: ranges"
+        "ranges, boxes and quantiles require protocol count_min with queries: ranges"
     )
 
 

@@ -121,7 +121,7 @@ class CrowdEstimates(EstimatedCounts, CountedWindow):
 
     @property
     def method(self) -> str:
-        return "of each item in each crowd by itself, for as many users as the crowd is likely of"
+        return "each item in each crowd separately, for the estimated size of the crowd"
 
     def of_items(self, items: Sequence[int] | None = None) -> Iterator[tuple[int, Estimate]]:
         per_crowd = self.items + 1
@@ -188,6 +188,8 @@ class CrowdEstimates(EstimatedCounts, CountedWindow):
         items = int(body["items_of_each"])
         for each in crowds:
             if each is not None and len(each.items.values) != items:
-                raise ValueError(f"{len(each.items.values)} items in a crowd, of {items}")
+                raise ValueError(
+                    f"a crowd has estimates of {len(each.items.values)} items; expected {items}"
+                )
         people = int(body["reports"]), int(body["population"])
         return cls(crowds, items, *people, tuple(body["flags"]))

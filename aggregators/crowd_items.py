@@ -66,7 +66,9 @@ class CrowdsAggregator(LawAggregator[CrowdsLaw], Generic[ContentsT]):
         check_form(epoch, law.last_epoch, words, form.dtype, form.width)
         largest = int(law.crowds_of(words).max(initial=0))
         if largest > law.crowds:
-            raise ValueError(f"crowd {largest} at epoch {epoch}, there are {law.crowds:,}")
+            raise ValueError(
+                f"crowd {largest} at epoch {epoch} is out of range: there are {law.crowds:,} crowds"
+            )
         self._checks.check_words(epoch, words[:, law.digits :])
 
     def _count(
@@ -77,7 +79,9 @@ class CrowdsAggregator(LawAggregator[CrowdsLaw], Generic[ContentsT]):
     ) -> None:
         law, crowds = self.law, self.law.crowds_of(words)
         if not crowds.all():
-            raise ValueError(f"a message of no crowd at epoch {epoch}: the stage leaves none")
+            raise ValueError(
+                f"message without a crowd at epoch {epoch}: the shuffler removes these"
+            )
         # Integers below 2^53: sums are exact.
         weights = None if counts is None else counts.astype(np.float64)
         table = np.bincount(crowds - 1, weights, law.crowds).astype(np.int64)
@@ -114,12 +118,12 @@ class CrowdsAggregator(LawAggregator[CrowdsLaw], Generic[ContentsT]):
         aggregator, position, last = cls(law, empty), 0, -1
         while position < len(data):
             if len(data) - position < _HEADER.itemsize:
-                raise ValueError(f"{len(data)} bytes are no counts of crowds: they are cut short")
+                raise ValueError(f"{len(data)} bytes of crowd counts are truncated")
             header = np.frombuffer(data, _HEADER, 1, position)[0]
             crowd, size = int(header["crowd"]), int(header["bytes"])
             position += _HEADER.itemsize
             if not last < crowd <= law.crowds or not 0 < size <= len(data) - position:
-                raise ValueError(f"{size} bytes of crowd {crowd}: not as there must be")
+                raise ValueError(f"{size} bytes of crowd {crowd} have an unexpected size")
             part = data[position : position + size]
             if crowd:
                 aggregator._contents[crowd] = read(part)

@@ -39,7 +39,7 @@ class EpochResponsesAggregator(LawAggregator[ResponseLaw]):
     def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
         check_form(epoch, self.law.last_epoch, words, np.uint8)
         if words.size and int(words.max()) > 1:
-            raise ValueError(f"word {words.max()} at epoch {epoch}, must be 0 or 1")
+            raise ValueError(f"word {words.max()} at epoch {epoch}; expected 0 or 1")
 
     def _count(
         self,
@@ -71,7 +71,9 @@ class EpochResponsesAggregator(LawAggregator[ResponseLaw]):
     @classmethod
     def from_bytes(cls, law: ResponseLaw, data: bytes) -> Self:
         if len(data) % _ENTRY.itemsize:
-            raise ValueError(f"counts of {len(data)} bytes, an epoch takes {_ENTRY.itemsize}")
+            raise ValueError(
+                f"counts have {len(data)} bytes; expected a multiple of {_ENTRY.itemsize}"
+            )
         entries = np.frombuffer(data, _ENTRY)
         epochs = entries["epoch"]
         counts = np.stack([entries["zeros"], entries["ones"]], axis=1)
@@ -79,10 +81,13 @@ class EpochResponsesAggregator(LawAggregator[ResponseLaw]):
             raise ValueError("the epochs of counts do not strictly increase")
         if len(epochs) and not 1 <= int(epochs[0]) <= int(epochs[-1]) <= law.last_epoch:
             raise ValueError(
-                f"counts of epochs {epochs[0]} to {epochs[-1]}, the horizon has {law.last_epoch}"
+                f"counts of epochs {epochs[0]} to {epochs[-1]} are out of range: the last epoch "
+                f"is {law.last_epoch}"
             )
         if (counts < 0).any() or (counts > _COUNT_CAP).any() or not counts.any(axis=1).all():
-            raise ValueError("counts of an epoch must be from 0 to 2^53, and not both 0")
+            raise ValueError(
+                "counts of an epoch must be from 0 to 2^53, at least one of them above 0"
+            )
         aggregator = cls(law)
         for epoch, row in zip(epochs.tolist(), counts, strict=True):
             aggregator._counts[epoch] = row.astype(np.int64)
@@ -121,7 +126,7 @@ class EpochResponsesAggregator(LawAggregator[ResponseLaw]):
         """Replace the reports up to an epoch by `state_after`; requires an empty state."""
         epoch, (zeros, ones) = state["epoch"], state["counts"]
         if not all(type(each) is int and each >= 0 for each in (epoch, zeros, ones)):
-            raise ValueError("these are no counts of an epoch")
+            raise ValueError("not the counts of an epoch")
         self._counts = {epoch: np.array([zeros, ones], np.int64)} if zeros + ones else {}
 
     def _add(self, epoch: int, counts: NDArray[np.int64]) -> None:

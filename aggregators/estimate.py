@@ -101,7 +101,7 @@ class Estimate(EstimatedCounts):
 
     def top(self, count: int) -> FoundItems:
         """Raise `NotAskedForError`: a single count has no top items."""
-        raise NotAskedForError("the largest items are for jobs over items")
+        raise NotAskedForError("the largest items require a job that counts items")
 
     def may_be_of(self, items: int) -> bool:
         """Return whether the domain has one item and all numbers are finite."""

@@ -275,7 +275,7 @@ class FollowedCounts(LawAggregator[LawT], Generic[LawT]):
         finite = all(type(each) is float and math.isfinite(each) for each in floats)
         counted = all(type(each) is int and each >= 0 for each in (epoch, reports, use.fewest))
         if not (finite and counted and len(numbers) == len(Followed()) - 3):
-            raise ValueError("these are no numbers that were followed")
+            raise ValueError("not the state of followed numbers")
         self._followed = Followed(*(epoch, *numbers, bool(known), bool(released)))
         self._use = use
         self._attendance, self._resumed = attendance, (epoch, reports)
@@ -346,7 +346,7 @@ class FollowedCounts(LawAggregator[LawT], Generic[LawT]):
             self._begin_anew()
 
     def _begin_anew(self) -> None:
-        assert self._resumed is None, "resumed with what is gone"
+        assert self._resumed is None, "cannot resume: the saved state no longer exists"
         self._followed, self._use = Followed(), ChangeUse()
 
 

@@ -48,7 +48,9 @@ class FragmentsAggregator(ItemCountsAggregator[FragmentsLaw]):
         law = self.law
         check_form(epoch, law.last_epoch, words, law.word_form.dtype)
         if len(words) and int(words.max()) >= law.words:
-            raise ValueError(f"word {words.max()} at epoch {epoch}, must be below {law.words}")
+            raise ValueError(
+                f"word {words.max()} at epoch {epoch}; expected a number below {law.words}"
+            )
 
     def _matches(
         self, words: NDArray[np.unsignedinteger], counts: NDArray[np.unsignedinteger] | None

@@ -48,12 +48,12 @@ class FreezingModel:
     def __init__(self, changes: NDArray[np.float64], last_epoch: int) -> None:
         if not 1 <= last_epoch <= LONGEST:
             raise ValueError(
-                f"{last_epoch:,} epochs, freezing can be weighed for horizons of 1 to {LONGEST:,}"
+                f"a horizon of {last_epoch:,} epochs is out of range; expected 1 to {LONGEST:,}"
             )
         if len(changes) > last_epoch + 1 and changes[last_epoch + 1 :].any():
             raise ValueError(
-                f"{np.flatnonzero(changes)[-1]:,} changes, a horizon of {last_epoch:,} epochs has "
-                "room for no more than that"
+                f"{np.flatnonzero(changes)[-1]:,} changes do not fit: a user has at most one "
+                f"change per epoch, {last_epoch:,} in all"
             )
         self.last_epoch = last_epoch
         self._until = _changes_until(_capped(changes[: last_epoch + 1], last_epoch), last_epoch)

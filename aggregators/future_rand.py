@@ -72,8 +72,8 @@ class FutureRandAggregator(LawAggregator[FutureRandLaw]):
         wrong |= (words >= NEWCOMER) & ~later[np.minimum(orders, due - 1)]
         if wrong.any():
             raise ValueError(
-                f"word {words[wrong][0]} at epoch {epoch}, where the words due are 0 to "
-                f"{2 * due - 1}, and {NEWCOMER} more for newcomers after the first interval"
+                f"word {words[wrong][0]} at epoch {epoch} is out of range; expected 0 to "
+                f"{2 * due - 1}, plus {NEWCOMER} for new devices after the first interval"
             )
 
     def _count(

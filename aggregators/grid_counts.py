@@ -80,9 +80,9 @@ class GridCounts(Counts):
             ValueError: If the number of cells is wrong, or there are no contributors.
         """
         if cells.shape != (code.cells,):
-            raise ValueError(f"counts of shape {cells.shape}, the code has {code.cells} cells")
+            raise ValueError(f"counts have shape {cells.shape}; expected {code.cells} cells")
         if contributors < 1:
-            raise ValueError("nobody contributed to the window: there is nothing to estimate from")
+            raise ValueError("the window has no contributors and cannot be estimated")
         axes = code.axes if isinstance(code, Grid) else (code,)
         people = contributors if population is None else population
         scale = people / contributors
@@ -95,11 +95,11 @@ class GridCounts(Counts):
     def box(self, starts: Sequence[int], ends: Sequence[int]) -> Estimate:
         """Count the points with every coordinate from its zero-based start to before its end."""
         if not len(starts) == len(ends) == len(self.axes):
-            raise ValueError(f"a box has {len(self.axes)} starts and as many ends")
+            raise ValueError(f"a box requires {len(self.axes)} starts and {len(self.axes)} ends")
         factors = [self.noise_variance]
         for axis, start, end in zip(self.axes, starts, ends, strict=True):
             if not 0 <= start < end <= axis.size:
-                raise ValueError(f"values {start} to {end}, must be from 0 to {axis.size}")
+                raise ValueError(f"values {start} to {end}; expected 0 to {axis.size}")
             factors.append(float(range_variances(axis, start, end)))
         where = tuple(slice(start, end) for start, end in zip(starts, ends, strict=True))
         deviation = math.sqrt(math.prod(factors))
@@ -163,7 +163,9 @@ class GridCounts(Counts):
     @property
     def only_axis(self) -> AxisCode:
         if len(self.axes) != 1:
-            raise ValueError(f"points of {len(self.axes)} coordinates have no order: ask for a box")
+            raise ValueError(
+                f"points with {len(self.axes)} coordinates have no order: query a box instead"
+            )
         return self.axes[0]
 
 

@@ -34,7 +34,10 @@ class HadamardAggregator(ItemCountsAggregator[HadamardLaw]):
         form = law.word_form
         check_form(epoch, law.last_epoch, words, form.dtype, form.width)
         if words.size and int(words.max()) >= law.columns:
-            raise ValueError(f"column {words.max()} at epoch {epoch}, there are {law.columns}")
+            raise ValueError(
+                f"column {words.max()} at epoch {epoch} is out of range: there are {law.columns} "
+                "columns"
+            )
 
     def _matches(
         self, words: NDArray[np.unsignedinteger], counts: NDArray[np.unsignedinteger] | None

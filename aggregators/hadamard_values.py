@@ -64,9 +64,9 @@ class HadamardValuesAggregator(LawAggregator[HadamardValuesLaw]):
         if wrong.any():
             place = wrong.argmax()
             raise ValueError(
-                f"word {words[place, 0]} at epoch {epoch}: row {row[place]} and letter "
-                f"{letter[place]}, the {self.law.rows} rows begin at 0, and letters are from "
-                f"{FIRST} to {LAST}"
+                f"word {words[place, 0]} at epoch {epoch}: row {row[place]} and symbol "
+                f"{letter[place]} are out of range; expected rows 0 to {self.law.rows - 1} and "
+                f"symbols {FIRST} to {LAST}"
             )
 
     def _count(
@@ -102,19 +102,20 @@ class HadamardValuesAggregator(LawAggregator[HadamardValuesLaw]):
         aggregator, before = cls(law), 0
         if len(data) % aggregator._entry.itemsize:
             raise ValueError(
-                f"sums of {len(data)} bytes, an epoch takes {aggregator._entry.itemsize}"
+                f"sums have {len(data)} bytes; expected a multiple of {aggregator._entry.itemsize}"
             )
         for entry in np.frombuffer(data, aggregator._entry):
             epoch, sums = int(entry["epoch"]), entry["sums"].astype(np.int64)
             if not before < epoch <= law.last_epoch:
                 raise ValueError(
-                    f"sums of epoch {epoch} after {before}, the horizon has {law.last_epoch}"
+                    f"sums of epoch {epoch} after epoch {before} are out of order or after the "
+                    f"last epoch, {law.last_epoch}"
                 )
             reports = int(sums[0])
             within = np.clip(sums[1:], -_MOST * _COUNT_CAP, _MOST * _COUNT_CAP)
             letters = float(np.abs(within).sum(dtype=np.float64))
             if not 1 <= reports <= _COUNT_CAP or letters > _MOST * reports:
-                raise ValueError(f"no {reports} letters of epoch {epoch} have such sums")
+                raise ValueError(f"no {reports} symbols of epoch {epoch} have these sums")
             aggregator._sums[epoch] = sums
             before = epoch
         return aggregator

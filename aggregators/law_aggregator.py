@@ -65,9 +65,9 @@ def check_form(
 ) -> None:
     """Raise `ValueError` unless words fit the epoch, the dtype and (reports, width)."""
     if not 1 <= epoch <= last_epoch:
-        raise ValueError(f"epoch {epoch}, the horizon has {last_epoch} epochs")
+        raise ValueError(f"epoch {epoch} is out of range: the last epoch is {last_epoch}")
     if words.dtype != dtype or words.ndim != 2 or words.shape[1] != width:
         raise ValueError(
-            f"words of epoch {epoch} are {words.dtype} of shape {words.shape}, "
-            f"must be {np.dtype(dtype)} of shape (reports, {width})"
+            f"words of epoch {epoch} are {words.dtype} of shape {words.shape}; expected "
+            f"{np.dtype(dtype)} of shape (reports, {width})"
         )

@@ -129,7 +129,7 @@ class LdpSgdAggregator(LawAggregator[LdpSgdLaw]):
         aggregator = cls(law, parameters)
         size = _HEADER_BYTES + 8 * law.dimensions
         if len(data) % size:
-            raise ValueError(f"sums of {len(data)} bytes, must be {size} for each step")
+            raise ValueError(f"sums of {len(data)} bytes; expected {size} for each step")
         before = 0
         for start in range(0, len(data), size):
             epoch, reports = (
@@ -140,7 +140,7 @@ class LdpSgdAggregator(LawAggregator[LdpSgdLaw]):
                 raise ValueError(f"sums of epoch {epoch} after those of epoch {before}")
             # No coordinate of a direction exceeds 2^15.
             if not 1 <= reports <= _COUNT_CAP or np.abs(total).max() > reports << 15:
-                raise ValueError(f"sums of epoch {epoch} that {reports} reports do not make")
+                raise ValueError(f"sums of epoch {epoch} cannot result from {reports} reports")
             aggregator._add(epoch, reports, total.astype(np.int64))
             before = epoch
         return aggregator

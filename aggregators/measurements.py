@@ -67,7 +67,7 @@ class MeasurementsAggregator(ItemCountsAggregator[MeasurementsLaw]):
         check_form(epoch, self.law.last_epoch, words, form.dtype, form.width)
         most = 2 * self.law.matrix.measurements if noise is None else 2 * noise.most + 1
         if words.size and int(words.max()) >= most:
-            raise ValueError(f"word {words.max()} at epoch {epoch}, must be below {most}")
+            raise ValueError(f"word {words.max()} at epoch {epoch}; expected a number below {most}")
 
     def _matches(
         self, words: NDArray[np.unsignedinteger], counts: NDArray[np.unsignedinteger] | None
@@ -125,7 +125,7 @@ class MeasurementsAggregator(ItemCountsAggregator[MeasurementsLaw]):
         item, votes = most_named(self.named(epoch))
         of_trials = f"{votes} of {trials} trials"
         if 2 * votes <= trials:
-            return f"no item was found: no more than {of_trials} agree"
+            return f"no item was found: at most {of_trials} agree"
         return f"item {self.label(item)} was found by {of_trials}"
 
     def named(self, epoch: int) -> NDArray[np.int64]:

@@ -87,9 +87,9 @@ class PrefixCombiner:
                 combiner._known[int(order)] = int(known)
                 combiner._squares[int(order)] = float(squares)
         except (KeyError, TypeError, OverflowError) as error:
-            raise ValueError(f"this is no prefix of epochs: {error!r}") from None
+            raise ValueError(f"not a prefix of epochs: {error!r}") from None
         if sum(1 << order for order in combiner._pieces) != combiner.epoch:
-            raise ValueError(f"these are not the intervals of the epochs 1 to {combiner.epoch}")
+            raise ValueError(f"intervals do not cover epochs 1 to {combiner.epoch}")
         return combiner
 
     def total(self) -> Increment:
@@ -129,7 +129,9 @@ class Prefixes:
     def changed(self, first_epoch: int) -> None:
         """Discard prefixes after a change of own estimates, from this epoch on."""
         if first_epoch <= self._combiner.epoch:
-            assert not self._resumed or first_epoch > self._resumed, "resumed with what is gone"
+            assert not self._resumed or first_epoch > self._resumed, (
+                "cannot resume: the saved state no longer exists"
+            )
             self._combiner = PrefixCombiner(self._counts, combine=self._combine)
 
     def resume(self, body: Mapping[str, Any], attendance: Attendance) -> None:

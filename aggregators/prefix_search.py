@@ -110,10 +110,10 @@ def heavy_items(
         ValueError: If the number of counts is wrong, or top or width is below 1.
     """
     if counts.shape != (code.cells,):
-        raise ValueError(f"counts of shape {counts.shape} for {code.cells} cells")
+        raise ValueError(f"counts have shape {counts.shape}; expected {code.cells} cells")
     width = _WIDTH_PER_ITEM * max(top, _FEWEST_SEARCHED) if width is None else width
     if min(top, width) < 1:
-        raise ValueError(f"top is {top} and width is {width}, both must be at least 1")
+        raise ValueError(f"top is {top} and width is {width}; expected at least 1 for both")
     starts = code.starts
     levels = [counts[starts[index] : starts[index + 1]] for index in range(code.messages)]
     known = [level.astype(np.float64) - noise_mean for level in levels]
@@ -143,8 +143,8 @@ def _candidates(
         extension = level.length - length
         if 1 << extension > MOST_CANDIDATES:
             raise ValueError(
-                f"level {index} is {extension} bits longer than the one before: more than "
-                f"{MOST_CANDIDATES} prefixes to look at, put levels between"
+                f"level {index} is {extension} bits longer than the previous level, which "
+                f"requires checking more than {MOST_CANDIDATES} prefixes. Add levels in between"
             )
         length = level.length
         children = np.arange(1 << extension, dtype=np.int64)

@@ -51,7 +51,7 @@ class ProjectiveGeometryAggregator(TableAggregator[ProjectiveGeometryLaw]):
         check_form(epoch, law.last_epoch, words, law.word_form.dtype)
         if len(words) and int(words.max()) >= self._tables.cells:
             raise ValueError(
-                f"word {words.max()} at epoch {epoch}, must be below {self._tables.cells}"
+                f"word {words.max()} at epoch {epoch}; expected a number below {self._tables.cells}"
             )
 
     def _count(

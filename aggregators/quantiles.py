@@ -57,7 +57,7 @@ def quantile(counts: GridCounts, share: float) -> ValueQuantile:
     ValueQuantile(share=0.3, value=1, low=1, high=1)
     """
     if not 0 < share < 1:
-        raise ValueError(f"quantile {share}, must lie between 0 and 1")
+        raise ValueError(f"quantile {share}; expected a number between 0 and 1")
     # Imported here: devices import the parts of queries but need no scipy.
     from scipy.optimize import isotonic_regression
 
@@ -66,7 +66,7 @@ def quantile(counts: GridCounts, share: float) -> ValueQuantile:
     prefixes, _ = counts.cumulative()
     total = prefixes[-1]
     if total <= 0:
-        raise NoValuesError(f"about {total:.0f} users have a value, too few for a quantile")
+        raise NoValuesError(f"about {total:.0f} users have a value: too few for a quantile")
     increasing = np.clip(isotonic_regression(prefixes).x, 0, total)
     increasing[0], increasing[-1] = 0, total
     wanted = share * total

@@ -35,7 +35,7 @@ class OrderedEstimates(ItemEstimates, ABC):
     def range(self, start: int, end: int) -> Estimate:
         """Count the values in the buckets from the zero-based `start` to before `end`."""
         if not 0 <= start < end <= len(self.values):
-            raise ValueError(f"buckets {start} to {end}, must be from 0 to {len(self.values)}")
+            raise ValueError(f"buckets {start} to {end}; expected 0 to {len(self.values)}")
         deviation = math.sqrt(float(self.variances(start, end)))
         value, half_width = float(self.values[start:end].sum()), NORMAL_95 * deviation
         return Estimate.around(value, deviation, half_width, *self.about)
@@ -73,9 +73,9 @@ class OrderedEstimates(ItemEstimates, ABC):
             ValueError: If share is not between 0 and 1, or the estimated total is not positive.
         """
         if not 0 < share < 1:
-            raise ValueError(f"quantile {share}, must lie between 0 and 1")
+            raise ValueError(f"quantile {share}; expected a number between 0 and 1")
         if not self.total > 0:
-            raise NoValuesError("no users: no quantile")
+            raise NoValuesError("a quantile requires at least one user")
         # Imported here: devices import this module but need no scipy.
         from scipy.optimize import isotonic_regression
 
@@ -137,7 +137,7 @@ class RangeEstimates(OrderedEstimates):
         )
         found = cls(**cls._shared(body), level_variances=variances)
         if len(found.values) != 1 << len(variances):
-            raise ValueError(f"{len(found.values)} buckets and {len(variances)} levels")
+            raise ValueError(f"{len(found.values)} buckets do not match {len(variances)} levels")
         return found
 
 

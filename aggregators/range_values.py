@@ -83,11 +83,15 @@ class RangeValuesAggregator(LawAggregator[RangeValuesLaw]):
             begin = start + _LENGTH_BYTES
             start = begin + int.from_bytes(data[start:begin], "little")
             if start > len(data) or begin > len(data):
-                raise ValueError(f"counts of {len(data)} bytes end within level {index + 1}")
+                raise ValueError(
+                    f"counts of {len(data)} bytes are truncated within level {index + 1}"
+                )
             state = data[begin:start]
             aggregator.levels[index] = HadamardValuesAggregator.from_bytes(level, state)
         if start != len(data):
-            raise ValueError(f"counts of {len(data)} bytes, {len(law.levels)} levels take {start}")
+            raise ValueError(
+                f"counts have {len(data)} bytes; expected {start} for {len(law.levels)} levels"
+            )
         return aggregator
 
     def estimate(self, epoch: int, attendance: Attendance) -> RangeEstimates | None:

@@ -176,11 +176,11 @@ class RowEstimates(Counts):
     def method(self) -> str:
         code = self.code
         if self.flags == _ONE_SIDED:
-            return "the smallest cell of each item, less what its noise is hardly ever below"
+            return "the smallest cell of each item, minus a lower bound of its noise"
         if code.direct:
             return "the cell of each item"
         rows = "one row" if code.rows == 1 else f"the {self.estimator} of {code.rows} rows"
-        return f"{rows} of {code.buckets:,} buckets, less what any bucket holds"
+        return f"{rows} of {code.buckets:,} buckets, minus the expected count of a bucket"
 
 
 def _debiasing(
@@ -213,7 +213,7 @@ def _sampled_cells(cells: NDArray[np.float64]) -> NDArray[np.float64]:
     buckets = np.uint64(cells.shape[1])
     return np.stack(
         [
-            row[public_words(f"nobody in row {number}", _SAMPLED) % buckets]
+            row[public_words(f"no user in row {number}", _SAMPLED) % buckets]
             for number, row in enumerate(cells)
         ],
         axis=1,

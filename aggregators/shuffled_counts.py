@@ -54,7 +54,7 @@ class ShuffledCountsAggregator(LawAggregator[ShuffledCountsLaw]):
     def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
         check_form(epoch, self.law.last_epoch, words, np.uint8)
         if words.any():
-            raise ValueError(f"word {words.max()} at epoch {epoch}, must be 0")
+            raise ValueError(f"word {words.max()} at epoch {epoch}; expected 0")
 
     def _count(
         self,
@@ -75,14 +75,17 @@ class ShuffledCountsAggregator(LawAggregator[ShuffledCountsLaw]):
     @classmethod
     def from_bytes(cls, law: ShuffledCountsLaw, data: bytes) -> Self:
         if len(data) % _ENTRY.itemsize:
-            raise ValueError(f"counts of {len(data)} bytes, an epoch takes {_ENTRY.itemsize}")
+            raise ValueError(
+                f"counts have {len(data)} bytes; expected a multiple of {_ENTRY.itemsize}"
+            )
         entries = np.frombuffer(data, _ENTRY)
         epochs, counts = entries["epoch"], entries["count"]
         if (epochs[1:] <= epochs[:-1]).any():
             raise ValueError("the epochs of counts do not strictly increase")
         if len(epochs) and not 1 <= int(epochs[0]) <= int(epochs[-1]) <= law.last_epoch:
             raise ValueError(
-                f"counts of epochs {epochs[0]} to {epochs[-1]}, the horizon has {law.last_epoch}"
+                f"counts of epochs {epochs[0]} to {epochs[-1]} are out of range: the last epoch "
+                f"is {law.last_epoch}"
             )
         if (counts < 1).any() or (counts > _COUNT_CAP).any():
             raise ValueError("the count of an epoch must be from 1 to 2^53")
@@ -131,7 +134,7 @@ class ShuffledCountsAggregator(LawAggregator[ShuffledCountsLaw]):
         finite = all(type(each) is float and math.isfinite(each) for each in numbers)
         counted = all(type(each) is int and each >= 0 for each in (epoch, count))
         if not (finite and counted and len(numbers) == 3):
-            raise ValueError("these are no numbers that were followed")
+            raise ValueError("not the state of followed numbers")
         self._followed = _Followed(*(epoch, *numbers, bool(known), bool(released)))
         self._counts = {epoch: count} if count else {}
         self._attendance, self._resumed = attendance, epoch
@@ -169,7 +172,7 @@ class ShuffledCountsAggregator(LawAggregator[ShuffledCountsLaw]):
                 self._begin_anew()
 
     def _begin_anew(self) -> None:
-        assert not self._resumed, "resumed with what is gone"
+        assert not self._resumed, "cannot resume: the saved state no longer exists"
         self._followed = _Followed()
 
 

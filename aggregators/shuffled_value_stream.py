@@ -51,7 +51,7 @@ class ShuffledValueStreamAggregator(FollowedCounts[ShuffledValueStreamLaw]):
         least, most = SUM_ZERO - MOST_SUM, SUM_ZERO + MOST_SUM
         if words.size and not least <= int(words.min()) <= int(words.max()) <= most:
             wrong = words[(words < least) | (words > most)][0]
-            raise ValueError(f"sum {wrong} at epoch {epoch}, must be from {least} to {most}")
+            raise ValueError(f"sum {wrong} at epoch {epoch}; expected {least} to {most}")
 
     def _count(
         self,
@@ -79,15 +79,18 @@ class ShuffledValueStreamAggregator(FollowedCounts[ShuffledValueStreamLaw]):
     @classmethod
     def from_bytes(cls, law: ShuffledValueStreamLaw, data: bytes) -> Self:
         if len(data) % _ENTRY.itemsize:
-            raise ValueError(f"sums of {len(data)} bytes, an epoch takes {_ENTRY.itemsize}")
+            raise ValueError(
+                f"sums have {len(data)} bytes; expected a multiple of {_ENTRY.itemsize}"
+            )
         aggregator, before = cls(law), 0
         for epoch, windows, steps in np.frombuffer(data, _ENTRY).tolist():
             if not before < epoch <= law.last_epoch:
                 raise ValueError(
-                    f"sums of epoch {epoch} after {before}, the horizon has {law.last_epoch}"
+                    f"sums of epoch {epoch} after epoch {before} are out of order or after the "
+                    f"last epoch, {law.last_epoch}"
                 )
             if not 1 <= windows <= _MOST_WINDOWS or abs(steps) > windows * MOST_SUM:
-                raise ValueError(f"no {windows} sums of epoch {epoch} add up to {steps}")
+                raise ValueError(f"{windows} sums of epoch {epoch} cannot total {steps}")
             aggregator._sums[epoch] = windows, steps
             before = epoch
         return aggregator
@@ -111,7 +114,7 @@ class ShuffledValueStreamAggregator(FollowedCounts[ShuffledValueStreamLaw]):
         held, total = self.sums(epoch)
         if held + windows > _MOST_WINDOWS:
             raise ValueError(
-                f"{held + windows} sums of epoch {epoch}, at most {_MOST_WINDOWS} can be"
+                f"{held + windows} sums of epoch {epoch} exceed the maximum, {_MOST_WINDOWS}"
             )
         self._sums[epoch] = held + windows, total + steps
         self._forget(epoch)

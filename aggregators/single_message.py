@@ -37,7 +37,9 @@ class SingleMessageAggregator(ItemCountsAggregator[SingleMessageLaw]):
         check_form(epoch, law.last_epoch, words, form.dtype, form.width)
         largest = (1 << (law.items - 8 * (form.width - 1))) - 1 if law.bits else law.items
         if len(words) and int(words[:, -1].max()) > largest:
-            raise ValueError(f"word {words[:, -1].max()} at epoch {epoch}, must be up to {largest}")
+            raise ValueError(
+                f"word {words[:, -1].max()} at epoch {epoch}; expected at most {largest}"
+            )
 
     def _matches(
         self, words: NDArray[np.unsignedinteger], counts: NDArray[np.unsignedinteger] | None

@@ -90,7 +90,7 @@ class ValueStreamAggregator(FollowedCounts[ValueStreamLaw]):
         check_form(epoch, self.law.last_epoch, words, np.uint8)
         if words.size and not FIRST <= int(words.min()) <= int(words.max()) <= LAST:
             wrong = words[(words < FIRST) | (words > LAST)][0]
-            raise ValueError(f"word {wrong} at epoch {epoch}, must be from {FIRST} to {LAST}")
+            raise ValueError(f"word {wrong} at epoch {epoch}; expected {FIRST} to {LAST}")
 
     def _count(
         self,
@@ -123,16 +123,19 @@ class ValueStreamAggregator(FollowedCounts[ValueStreamLaw]):
     @classmethod
     def from_bytes(cls, law: ValueStreamLaw, data: bytes) -> Self:
         if len(data) % _ENTRY.itemsize:
-            raise ValueError(f"sums of {len(data)} bytes, an epoch takes {_ENTRY.itemsize}")
+            raise ValueError(
+                f"sums have {len(data)} bytes; expected a multiple of {_ENTRY.itemsize}"
+            )
         aggregator, before = cls(law), 0
         for epoch, *numbers in np.frombuffer(data, _ENTRY).tolist():
             if not before < epoch <= law.last_epoch:
                 raise ValueError(
-                    f"sums of epoch {epoch} after {before}, the horizon has {law.last_epoch}"
+                    f"sums of epoch {epoch} after epoch {before} are out of order or after the "
+                    f"last epoch, {law.last_epoch}"
                 )
             sums = LetterSums(*numbers)
             if not sums.possible():
-                raise ValueError(f"no letters of epoch {epoch} have the sums {numbers}")
+                raise ValueError(f"no symbols of epoch {epoch} have the sums {numbers}")
             aggregator._sums[epoch] = sums
             before = epoch
         return aggregator

@@ -66,7 +66,9 @@ class EpochWords:
             epoch = int.from_bytes(data[start : start + _EPOCH_BYTES], "little")
             received, start = WordCounts.from_bytes(dtype, data, start + _EPOCH_BYTES)
             if epoch <= before or not len(received.words):
-                raise ValueError(f"counts of epoch {epoch} after those of epoch {before}, or none")
+                raise ValueError(
+                    f"counts of epoch {epoch} are out of order, after epoch {before}, or empty"
+                )
             words_by_epoch._received[epoch] = received
             before = epoch
         return words_by_epoch
@@ -101,7 +103,7 @@ class WordAggregator(LawAggregator[LawT], Generic[LawT]):
         check_form(epoch, self.law.last_epoch, words, self.law.word_form.dtype)
         most, largest = self._words(epoch), int(words.max(initial=0))
         if largest >= most:
-            raise ValueError(f"word {largest} at epoch {epoch}, must be below {most}")
+            raise ValueError(f"word {largest} at epoch {epoch}; expected a number below {most}")
 
     def _count(
         self,

@@ -106,12 +106,14 @@ class WordCounts:
         """Read `to_bytes` at a position, and return the end; raise `ValueError` if malformed."""
         begin = start + _ROWS_BYTES + 1
         if begin > len(data) or data[begin - 1] not in _COUNTS:
-            raise ValueError(f"{len(data)} bytes are no counts of words: look at byte {start}")
+            raise ValueError(
+                f"{len(data)} bytes are not valid message counts: error at byte {start}"
+            )
         rows, counted = int.from_bytes(data[start : begin - 1], "little"), _COUNTS[data[begin - 1]]
         middle = begin + rows * dtype.itemsize
         end = middle + rows * counted.itemsize
         if end > len(data):
-            raise ValueError(f"counts of {len(data)} bytes end before byte {end}")
+            raise ValueError(f"counts of {len(data)} bytes are truncated: expected {end} bytes")
         words = np.frombuffer(data, dtype, rows, begin)
         counts = np.frombuffer(data, counted, rows, middle)
         if (words[1:] <= words[:-1]).any():

@@ -48,7 +48,7 @@ def ask_broker_clock(
     KafkaTransport(cluster, job.name, notify, clock).run(ask())
     problem = clock.problem()
     if problem is not None:
-        notify(f"{problem}: epochs begin and end by the broker's; set this one")
+        notify(f"{problem}: epochs start and end by the broker's clock. Set this machine's clock")
     return clock
 
 

@@ -41,7 +41,7 @@ class ComposedLaw:
     def __post_init__(self) -> None:
         if len(self.weights) < 2:
             raise ValueError(
-                f"{len(self.weights)} weights, must be k + 1 for k signs, k at least 1"
+                f"{len(self.weights)} weights; expected k + 1 for k signs, k at least 1"
             )
         if not all(type(weight) is int and weight > 0 for weight in self.weights):
             raise ValueError("the weights of a composed law must be positive integers")
@@ -131,7 +131,7 @@ def _unpacked(runs: list[list[Any]]) -> Iterator[int]:
         total += length
         if length < 1 or total > MAX_SIGNS + 1:
             raise ValueError(
-                f"a run of {length} weights, {total} in all: must be at least 1, and at most "
+                f"a run has {length} weights, {total} in all; expected at least 1, and at most "
                 f"{MAX_SIGNS + 1} in all"
             )
         yield from [int(weight)] * length

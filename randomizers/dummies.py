@@ -184,7 +184,7 @@ class ClusteredDummies(Dummies):
     def draw(self, contributors: int, cells: int, rng: np.random.Generator) -> NDArray[np.uint32]:
         """Draw as `Dummies.draw`; `cells` must equal the distribution's."""
         if cells != self.cells:
-            raise ValueError(f"made for {self.cells} cells, asked for {cells}")
+            raise ValueError(f"sampler has {self.cells} cells; requested {cells}")
         most = self.most(contributors)
         while True:
             clusters = self._clusters.draw(contributors, cells, rng)
@@ -220,7 +220,7 @@ class BernoulliDummies(Dummies):
     def draw(self, contributors: int, cells: int, rng: np.random.Generator) -> NDArray[np.uint32]:
         """Draw as `Dummies.draw`; `cells` must equal the distribution's."""
         if cells != self.cells:
-            raise ValueError(f"dummies for {self.cells} cells, asked for {cells}")
+            raise ValueError(f"dummies have {self.cells} cells; requested {cells}")
         most = self.most(contributors)
         wanted = self.table.draw(contributors, rng)
         while wanted.sum() > most:

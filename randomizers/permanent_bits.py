@@ -77,7 +77,7 @@ def _digits(bits: int) -> range:
     """Return the digits of a number of bits; reject excessive ones before making tables."""
     digits = range(bits.bit_length())
     if digits and 1 << digits[-1] > MOST_TRIALS:
-        raise ValueError(f"2^{digits[-1]} bits in a cell, must be at most {MOST_TRIALS:,}")
+        raise ValueError(f"a cell has 2^{digits[-1]} bits; expected at most {MOST_TRIALS:,}")
     return digits
 
 

@@ -61,7 +61,7 @@ def seeded_generator(*keys: int) -> np.random.Generator:
 def keyed_generator(key: bytes) -> np.random.Generator:
     """Return the generator of a 32-byte key: the AES-128 key, then its first counter."""
     if len(key) != KEY_BYTES:
-        raise ValueError(f"a generator key of {len(key)} bytes, must be {KEY_BYTES}")
+        raise ValueError(f"generator key has {len(key)} bytes; expected {KEY_BYTES}")
     return np.random.Generator(_counter(AESCounter, key))
 
 

@@ -133,7 +133,7 @@ class Punctuation:
             fingerprint=self.fingerprint, deployment=self.deployment, enrollment=self.enrollment
         )
         if len(self.drawing) != DRAWING_BYTES:
-            raise CodecError(f"drawing has {len(self.drawing)} bytes, must have {DRAWING_BYTES}")
+            raise CodecError(f"drawing has {len(self.drawing)} bytes; expected {DRAWING_BYTES}")
         check_range("epoch", self.epoch, 1)
         check_range("batches", self.batches, 0, U4_MAX)
         check_range("population", self.population, 0)
@@ -158,7 +158,9 @@ def decode_punctuation(data: bytes) -> Punctuation:
         _PUNCTUATION.open(data)
     )
     if len(data) != _PUNCTUATION.size:
-        raise CodecError(f"punctuation with {len(data) - _PUNCTUATION.size} bytes of payload")
+        raise CodecError(
+            f"punctuation has {len(data) - _PUNCTUATION.size} bytes of payload; expected none"
+        )
     return Punctuation(
         fingerprint, deployment, enrollment, epoch, batches, contributors, population, drawing
     )

@@ -83,7 +83,7 @@ def decode_chunk(data: bytes) -> Chunk:
     )
     instance = words.pop(0) if second else 1
     if second and instance == 1:
-        raise CodecError("a chunk of the first instance, in the form of the others")
+        raise CodecError("a chunk of the first shuffler has the format of the others")
     return Chunk(
         fingerprint,
         deployment,

@@ -66,8 +66,8 @@ def fixed_size(form: WordForm, most: int) -> FixedSize:
     """
     if most > U4_MAX:
         raise CodecError(
-            f"up to {most:,} messages of one producer at an epoch, {U4_MAX:,} are possible: "
-            "divide the devices among several producers"
+            f"a producer may send up to {most:,} messages at an epoch, but the maximum is "
+            f"{U4_MAX:,}: divide the devices among several producers"
         )
     cells = table_cells(form)
     if cells is not None:
@@ -99,7 +99,7 @@ def split_fixed(
         yield from _cut_table(words, size, max(1, payload_bytes // size.count_bytes - 8))
         return
     if words.messages > size.rows:
-        raise CodecError(f"{words.messages} reports, there is room for {size.rows}")
+        raise CodecError(f"{words.messages} reports exceed the capacity, {size.rows}")
     values = words.values
     if words.counts is not None:
         values = np.repeat(values, words.counts.astype(np.intp), axis=0)
@@ -115,7 +115,7 @@ def _cut_table(words: Words, size: CountTable, cells: int) -> Iterator[tuple[Wor
         counts = occurring.astype(np.uint32)
     end = size.first + size.cells
     if len(values) and not size.first <= int(values[0]) <= int(values[-1]) < end:
-        raise CodecError(f"words from {values[0]} to {values[-1]} in a table of {size}")
+        raise CodecError(f"messages {values[0]} to {values[-1]} do not fit a table of {size}")
     for first in range(size.first, end, cells):
         part = replace(size, first=first, cells=min(cells, end - first))
         low, high = np.searchsorted(values, [first, first + part.cells]).tolist()
@@ -129,7 +129,7 @@ def pack_sized(words: Words, size: FixedSize) -> tuple[tuple[int, ...], bytes]:
 
 def _packed_slots(words: Words, size: Slots) -> tuple[tuple[int, ...], bytes]:
     if words.counts is not None or words.rows > size.rows:
-        raise CodecError(f"{words.rows} rows of words for {size.rows} slots of plain ones")
+        raise CodecError(f"{words.rows} rows of messages do not fit {size.rows} plain slots")
     itemsize, width, rows = words.values.itemsize, words.width, words.rows
     filler = bytes((size.rows - rows) * width * itemsize)
     return (SLOTS_ENCODING, itemsize, width, rows, rows), words.values.tobytes() + filler
@@ -138,14 +138,14 @@ def _packed_slots(words: Words, size: Slots) -> tuple[tuple[int, ...], bytes]:
 def _packed_table(words: Words, size: CountTable) -> tuple[tuple[int, ...], bytes]:
     dtype = _COUNT_TYPES.get(size.count_bytes)
     if dtype is None or words.counts is None or words.width != 1:
-        raise CodecError(f"words of width {words.width} cannot be put into a table of {size}")
+        raise CodecError(f"messages of width {words.width} cannot be written to a table of {size}")
     table = np.zeros(size.cells, dtype)
     cells = words.values[:, 0].astype(np.int64) - size.first
     most = int(np.iinfo(dtype).max)
     if words.rows and not (
         cells[0] >= 0 and cells[-1] < size.cells and int(words.counts.max()) <= most
     ):
-        raise CodecError(f"words or counts that a table of {size} has no room for")
+        raise CodecError(f"messages or counts exceed the capacity of a table of {size}")
     table[cells] = words.counts
     fields = (TABLE_ENCODING, words.values.itemsize, 1, size.cells, words.messages)
     return fields, np.array(size.first, _FIRST_TYPE).tobytes() + table.tobytes()
@@ -161,8 +161,8 @@ def unpack_sized(
     """
     if encoding not in (SLOTS_ENCODING, TABLE_ENCODING):
         raise CodecError(
-            f"words of unknown encoding {encoding}, known are 0 (plain), 1 (pairs), 2 (slots) and "
-            "3 (table)"
+            f"messages have unknown encoding {encoding}; expected 0 (plain), 1 (pairs), 2 (slots) "
+            "or 3 (table)"
         )
     check_word_fields(word_bytes, width, messages)
     if encoding == SLOTS_ENCODING:
@@ -177,14 +177,14 @@ def _slots(
     slots, rest = divmod(found, row_bytes)
     if rest or rows > slots:
         raise CodecError(
-            f"payload of {found} bytes, slots of {width} words of {word_bytes} bytes for "
-            f"{rows} rows cannot take that many"
+            f"payload of {found} bytes does not fit slots of {width} words of {word_bytes} bytes "
+            f"for {rows} rows"
         )
     if messages != rows:
-        raise CodecError(f"{rows} plain rows, the header says {messages} messages")
+        raise CodecError(f"{rows} plain rows do not match the {messages} messages in the header")
     end = start + rows * row_bytes
     if data.count(0, end) != len(data) - end:
-        raise CodecError("slots that are not used are not zero")
+        raise CodecError("unused slots are not zero")
     return Words(np.ndarray((rows, width), WORD_TYPES[word_bytes], data, start)), Slots(slots)
 
 
@@ -195,17 +195,19 @@ def _table(
     count_bytes = length // cells if cells else 0
     if width != 1 or count_bytes not in _COUNT_TYPES or length != cells * count_bytes:
         raise CodecError(
-            f"{length} bytes of counts for a table of {cells} cells of words of width {width}"
+            f"{length} bytes of counts do not match a table of {cells} cells for messages of "
+            f"width {width}"
         )
     first = int(np.ndarray((), _FIRST_TYPE, data, start))
     if first + cells > 1 << 8 * word_bytes:
         raise CodecError(
-            f"a table of {cells} cells from word {first} on, words have {word_bytes} bytes"
+            f"a table of {cells} cells starting at message {first} exceeds {word_bytes}-byte "
+            "messages"
         )
     counts = np.frombuffer(data, _COUNT_TYPES[count_bytes], cells, len(data) - length)
     present = np.flatnonzero(counts)
     values = (present + first).astype(WORD_TYPES[word_bytes])[:, None]
     words = Words(values, counts[present].astype(np.dtype("<u4")))
     if words.messages != messages:
-        raise CodecError(f"{words.messages} messages in the payload, its header says {messages}")
+        raise CodecError(f"payload has {words.messages} messages; the header states {messages}")
     return words, CountTable(first, cells, count_bytes)

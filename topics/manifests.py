@@ -118,7 +118,9 @@ class Manifest:
         inside = np.asarray(self.producers, np.bool_)
         included = int(np.count_nonzero(inside))
         if len(self.populations) != included:
-            raise CodecError(f"{len(self.populations)} populations for {included} producers in")
+            raise CodecError(
+                f"{len(self.populations)} populations do not match {included} included producers"
+            )
         populations = _checked_populations(self.populations)
         for name, array in (("producers", inside), ("populations", populations)):
             # An object shared by several manifests stays shared.
@@ -128,16 +130,20 @@ class Manifest:
         check_range("population", self.population, enrolled)
         check_range("contributors", self.contributors, 0, enrolled)
         if (self.fate is Fate.EMPTY) != (self.contributors == 0):
-            raise CodecError(f"a window with {self.contributors} contributors is not {self.fate}")
+            raise CodecError(
+                f"a window with {self.contributors} contributors cannot be {self.fate}"
+            )
         check_range("instance", self.instance, 1, U4_MAX)
         if self.drawings and len(self.drawings) != included:
-            raise CodecError(f"{len(self.drawings)} drawings for {included} producers in")
+            raise CodecError(
+                f"{len(self.drawings)} drawings do not match {included} included producers"
+            )
         if self.instance > 1 and len(self.drawings) != included:
-            raise CodecError(f"instance {self.instance} does not name the drawings that are in")
+            raise CodecError(f"shuffler {self.instance} does not name the included drawings")
         if any(len(drawing) != DRAWING_BYTES for drawing in self.drawings):
-            raise CodecError(f"a drawing has not {DRAWING_BYTES} bytes")
+            raise CodecError(f"a drawing does not have {DRAWING_BYTES} bytes")
         if self.fate not in _FATE_CODES:
-            raise CodecError(f"no window is decided to be {self.fate}")
+            raise CodecError(f"a window cannot be finalized as {self.fate}")
 
     @property
     def of_instances(self) -> bool:
@@ -278,7 +284,8 @@ def decode_manifest(data: bytes) -> Manifest:
     frame = _frame_of(data)
     if frame is SHORT:
         raise CodecError(
-            f"manifest that says what differs from the one at offset {SHORT.open(data)[-1]}"
+            "manifest contains only the differences from the manifest at offset "
+            f"{SHORT.open(data)[-1]}"
         )
     fields = frame.open(data)
     header = fields[:_FIELDS]
@@ -298,7 +305,7 @@ def decode_manifest(data: bytes) -> Manifest:
         ),
     )
     if frame is _OF_AN_INSTANCE and not manifest.of_instances:
-        raise CodecError("a manifest of version 2 that says nothing of instances")
+        raise CodecError("a manifest of version 2 does not state its shuffler")
     return manifest
 
 
@@ -310,7 +317,7 @@ def _frame_of(data: bytes) -> Frame:
 
 def _fate(code: int) -> Fate:
     if code not in _FATES:
-        raise CodecError(f"manifest of unknown fate {code}, known are 1 to {len(_FATES)}")
+        raise CodecError(f"manifest has unknown window status {code}; expected 1 to {len(_FATES)}")
     return _FATES[code]
 
 
@@ -328,16 +335,16 @@ def _unpack_producers(payload: bytes, producers: int) -> tuple[NumberRow[bool], 
     bitmap_bytes = (producers + 7) // 8
     if bitmap_bytes > len(payload):
         raise CodecError(
-            f"payload of {len(payload)} bytes, the bitmap of {producers} producers "
-            f"needs {bitmap_bytes}"
+            f"payload has {len(payload)} bytes; the bitmap of {producers} producers requires "
+            f"{bitmap_bytes}"
         )
     bits = np.unpackbits(np.frombuffer(payload[:bitmap_bytes], np.uint8), bitorder="little")
     if bits[producers:].any():
-        raise CodecError(f"the bitmap names more than the {producers} producers it is of")
+        raise CodecError(f"the bitmap names more than {producers} producers")
     included, found = int(np.count_nonzero(bits)), len(payload) - bitmap_bytes
     if found != included * _POPULATION_TYPE.itemsize:
         raise CodecError(
-            f"{found} bytes of populations, {included} included producers need "
+            f"populations have {found} bytes; {included} included producers require "
             f"{included * _POPULATION_TYPE.itemsize}"
         )
     populations = np.frombuffer(payload[bitmap_bytes:], _POPULATION_TYPE)

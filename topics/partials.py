@@ -80,14 +80,14 @@ def join_parts(parts: Iterable[PartialPart]) -> bytes:
     by_index: dict[int, PartialPart] = {}
     for part in parts:
         if by_index.setdefault(part.index, part) != part:
-            raise CodecError(f"two different parts {part.index} of a partial")
+            raise CodecError(f"two different chunks {part.index} of a partial window")
     if not by_index:
-        raise CodecError("a partial without any part")
+        raise CodecError("a partial window has no chunk")
     first = next(iter(by_index.values()))
     if len({_without_content(part) for part in by_index.values()}) > 1:
-        raise CodecError("parts of different partials cannot be joined")
+        raise CodecError("chunks of different partial windows cannot be joined")
     if len(by_index) != first.total:
-        raise CodecError(f"a partial with {len(by_index)} of its {first.total} parts")
+        raise CodecError(f"a partial window has only {len(by_index)} of its {first.total} chunks")
     return b"".join(by_index[index].payload for index in range(first.total))
 
 

@@ -57,7 +57,7 @@ class Registration:
         check_range("first_epoch", self.first_epoch, 1)
         if not 1 <= len(self.name) <= PRODUCER_NAME_MAX or not self.name.isprintable():
             raise CodecError(
-                f"name of a producer must be 1 to {PRODUCER_NAME_MAX} printable characters"
+                f"producer name is invalid; expected 1 to {PRODUCER_NAME_MAX} printable characters"
             )
 
     def to_bytes(self) -> bytes:
@@ -196,7 +196,7 @@ def decode_producer_record(data: bytes) -> Registration | Farewell | Drain:
             return Drain._from_json(body)
         case other:
             raise CodecError(
-                f"record of type {other!r:.40}, known are registration, farewell and drain"
+                f"record has unknown type {other!r:.40}; expected registration, farewell or drain"
             )
 
 
@@ -281,8 +281,8 @@ class DeadLetter:
         _check_keys(fields, ("topic", "partition", "offset", "reason", "detail"), "dead letter")
         if fields["reason"] not in list(Reason):
             raise CodecError(
-                f"dead letter for the unknown reason {fields['reason']!r}, "
-                f"known are {', '.join(Reason)}"
+                f"dead letter has unknown reason {fields['reason']!r}; expected one of "
+                f"{', '.join(Reason)}"
             )
         return cls(
             fields["topic"],
@@ -301,7 +301,7 @@ def _dump(kind: str, **fields: str | int) -> bytes:
 
 def _load(data: bytes) -> dict[str, Any]:
     if len(data) > JSON_CAP:
-        raise OversizedError(f"JSON record of {len(data)} bytes, at most {JSON_CAP} are allowed")
+        raise OversizedError(f"JSON record of {len(data)} bytes exceeds the maximum, {JSON_CAP}")
     try:
         body = json.loads(data.decode(), object_pairs_hook=_without_repetition)
     except CodecError:
@@ -309,10 +309,10 @@ def _load(data: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise CodecError(f"record is not JSON: {error}") from None
     if not isinstance(body, dict):
-        raise CodecError("record is JSON, but not an object")
+        raise CodecError("record is not a JSON object")
     version = body.get("version")
     if type(version) is int and version != VERSION:
-        raise VersionError(f"record of version {version}, this program understands {VERSION} only")
+        raise VersionError(f"record has version {version}; expected {VERSION}")
     return body
 
 
@@ -325,29 +325,29 @@ def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _check_shape(body: dict[str, Any], kind: str, types: Mapping[str, type]) -> None:
     if body.get("type") != kind:
-        raise CodecError(f"record of type {body.get('type')!r:.40}, expected {kind!r}")
+        raise CodecError(f"record has type {body.get('type')!r:.40}; expected {kind!r}")
     types = {"version": int, "type": str, **types}
     _check_keys(body, types, kind)
     for key, expected in types.items():
         # Not isinstance: True is an int.
         if type(body[key]) is not expected:
             raise CodecError(
-                f"{key} of a {kind} is a {type(body[key]).__name__}, must be a {expected.__name__}"
+                f"{key} of a {kind} is a {type(body[key]).__name__}; expected a {expected.__name__}"
             )
 
 
 def _check_keys(body: Mapping[str, Any], keys: Iterable[str], kind: str) -> None:
     missing = [key for key in keys if key not in body]
     if missing:
-        raise CodecError(f"{kind} without {', '.join(missing)}")
+        raise CodecError(f"{kind} lacks {', '.join(missing)}")
     unknown = sorted(set(body) - set(keys))
     if unknown:
-        raise CodecError(f"{kind} with the unknown key {unknown[0]!r:.40}")
+        raise CodecError(f"{kind} has unknown key {unknown[0]!r:.40}")
 
 
 def _identity(body: dict[str, Any], key: str) -> bytes:
     if not _IDENTITY.fullmatch(body[key]):
-        raise CodecError(f"{key} must be 32 hexadecimal digits in lower case")
+        raise CodecError(f"{key} is invalid; expected 32 lower-case hexadecimal digits")
     return bytes.fromhex(body[key])
 
 

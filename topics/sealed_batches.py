@@ -51,9 +51,9 @@ class SealedBatch:
         check_identities(fingerprint=self.fingerprint, deployment=self.deployment)
         check_range("epoch", self.epoch, 1)
         if len(self.key) != KEY_ID_BYTES:
-            raise CodecError(f"key has {len(self.key)} bytes, must have {KEY_ID_BYTES}")
+            raise CodecError(f"key has {len(self.key)} bytes; expected {KEY_ID_BYTES}")
         if len(self.box) < BOX_BYTES:
-            raise CodecError(f"box of {len(self.box)} bytes, none has below {BOX_BYTES}")
+            raise CodecError(f"ciphertext has {len(self.box)} bytes; expected at least {BOX_BYTES}")
 
 
 def seal_batch(batch: Batch, lock: Lock) -> bytes:
@@ -78,11 +78,11 @@ def open_batch(sealed: SealedBatch, private_key: X25519PrivateKey, context: byte
     """
     content = unseal(sealed.box, private_key, context)
     if content is None:
-        raise CodecError("the box does not open: it was sealed to another key, or altered")
+        raise CodecError("decryption failed: the ciphertext was altered or sealed to another key")
     batch = decode_batch(content)
     outside = sealed.fingerprint, sealed.deployment, sealed.epoch
     if (batch.fingerprint, batch.deployment, batch.epoch) != outside:
-        raise CodecError("the batch in the box is of another job, deployment or epoch")
+        raise CodecError("the sealed batch belongs to another job, deployment or epoch")
     return batch
 
 

@@ -61,7 +61,7 @@ class ShareForm:
     def __post_init__(self) -> None:
         if not 1 <= self.cells <= MOST_SHARED:
             raise ValueError(
-                f"tables of {self.cells:,} cells, shares are of 1 to {MOST_SHARED:,} cells"
+                f"tables have {self.cells:,} cells; expected 1 to {MOST_SHARED:,} for shares"
             )
 
     @property
@@ -91,7 +91,7 @@ class ShareForm:
         """Join the chunks of a table; raise `CodecError` for counts beyond its cells."""
         padded = pieces.reshape(-1)
         if padded[self.cells :].any():
-            raise CodecError(f"counts beyond the {self.cells} cells of a table")
+            raise CodecError(f"counts exceed the {self.cells} cells of a table")
         return padded[: self.cells]
 
 
@@ -221,7 +221,7 @@ class PartialSum:
         table = form.pieces * form.piece_cells * _COUNT.itemsize
         if len(data) not in (begin, begin + table):
             raise CodecError(
-                f"partial sum of {len(data)} bytes, must be {begin} or {begin + table}"
+                f"partial sum has {len(data)} bytes; expected {begin} or {begin + table}"
             )
         shares, closed, *contributors = np.frombuffer(data[32:begin], _WORD).tolist()
         check_range("shares", shares, 0)
@@ -255,7 +255,7 @@ def table_of(values: WordArray, counts: NDArray[np.unsignedinteger] | None, cell
         np.add.at(table, words, counts.astype(np.int64))
     if len(table) and int(table.max()) > MOST_ALIKE:
         raise CodecError(
-            f"{int(table.max()):,} reports say the same, a table in shares has room for "
+            f"{int(table.max()):,} reports are equal; a table in shares allows at most "
             f"{MOST_ALIKE:,}"
         )
     return table.astype(_COUNT)

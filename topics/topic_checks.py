@@ -22,19 +22,19 @@ def refuse_topic(wanted: TopicSettings, found: TopicSettings) -> str | None:
 
     >>> wanted = TopicSettings("a.reports", 4, None, {"cleanup.policy": "delete"})
     >>> refuse_topic(wanted, TopicSettings("a.reports", 4, 1, {"cleanup.policy": "compact"}))
-    'topic a.reports has cleanup.policy compact, needed is delete: set it so, or delete the topic'
+    'topic a.reports has cleanup.policy compact; expected delete. Set it, or delete the topic'
     """
     if found.partitions != wanted.partitions:
         return (
-            f"topic {wanted.name} exists with {found.partitions} partitions, the job wants "
-            f"{wanted.partitions}: undeploy it with --delete-topics, or change the job file"
+            f"topic {wanted.name} exists with {found.partitions} partitions; the job requires "
+            f"{wanted.partitions}. Undeploy the job with --delete-topics, or change the job file"
         )
     for key, value in wanted.configs.items():
         has = found.configs.get(key)
         if has is not None and not _serves(key, has, value):
             return (
-                f"topic {wanted.name} has {key} {has}, needed is {value}: "
-                "set it so, or delete the topic"
+                f"topic {wanted.name} has {key} {has}; expected {value}. Set it, or delete the "
+                "topic"
             )
     return None
 
@@ -52,8 +52,8 @@ def changed_settings(wanted: TopicSettings, found: Mapping[str, str]) -> Iterato
     >>> list(changed_settings(wanted, {"retention.ms": "-1"}))
     []
     >>> (said,) = changed_settings(wanted, {"retention.ms": "1000"})
-    >>> said.partition(":")[0]
-    'topic a.reports has retention.ms 1000, needed is 3600000 or more'
+    >>> said.partition(". ")[0]
+    'topic a.reports has retention.ms 1000; expected 3600000 or more'
     """
     for key in SETTINGS:
         value, has = wanted.configs.get(key), found.get(key)
@@ -62,9 +62,9 @@ def changed_settings(wanted: TopicSettings, found: Mapping[str, str]) -> Iterato
         more = "" if key == "cleanup.policy" or value == str(FOREVER) else " or more"
         does = "refuses" if key == "max.message.bytes" else "deletes"
         yield (
-            f"topic {wanted.name} has {key} {has}, needed is {value}{more}: it {does} records that "
-            f"are needed; set it by kafka-configs.sh --alter --topic {wanted.name} "
-            f"--add-config {key}={value}"
+            f"topic {wanted.name} has {key} {has}; expected {value}{more}. Kafka {does} required "
+            f"records. Set it with kafka-configs.sh --alter --topic {wanted.name} --add-config "
+            f"{key}={value}"
         )
 
 
@@ -84,9 +84,9 @@ def clock_problem(job: str, topics: Sequence[str]) -> str:
     """Return a sentence on topics of a job that use the clocks of their writers."""
     return (
         f"{'topic' if len(topics) == 1 else 'topics'} {', '.join(topics)} of {job} "
-        f"{'goes' if len(topics) == 1 else 'go'} by the clocks of whoever writes "
-        f"({TIMESTAMP_TYPE} CreateTime), which then decide what retention deletes: "
-        f"dpstream deploy JOBFILE sets {LOG_APPEND_TIME}"
+        f"{'uses' if len(topics) == 1 else 'use'} the clocks of the clients ({TIMESTAMP_TYPE} "
+        f"CreateTime), so clients decide what retention deletes. To set {LOG_APPEND_TIME}: "
+        "'dpstream deploy JOBFILE'"
     )
 
 

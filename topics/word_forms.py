@@ -29,8 +29,8 @@ class WordForm:
     def __post_init__(self) -> None:
         if self.dtype.kind != "u" or self.dtype.newbyteorder("<") != self.dtype or self.width < 1:
             raise ValueError(
-                f"reports of {self.width} words of {self.dtype}: must be one little-endian "
-                "unsigned word or more"
+                f"reports of {self.width} words of {self.dtype} are invalid; expected at least "
+                "one little-endian unsigned word"
             )
         if self.distinct is not None and (
             self.width > 1 or not 1 <= self.distinct <= 1 << 8 * self.dtype.itemsize

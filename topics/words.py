@@ -69,19 +69,21 @@ class Words:
     def __post_init__(self) -> None:
         values, counts = self.values, self.counts
         if values.dtype not in WORD_TYPES.values():
-            raise CodecError(f"words of dtype {values.dtype}, must be unsigned and little-endian")
+            raise CodecError(f"words of dtype {values.dtype}; expected unsigned and little-endian")
         if values.ndim != 2 or not 1 <= values.shape[1] <= _WIDTH_MAX:
             raise CodecError(
-                f"words of shape {values.shape}, must be (rows, width) of width 1 to {_WIDTH_MAX}"
+                f"words of shape {values.shape}; expected (rows, width) of width 1 to {_WIDTH_MAX}"
             )
         if counts is None:
             return
         if counts.dtype not in (_COUNT_TYPE, _WIDE_COUNT_TYPE):
-            raise CodecError(f"counts of dtype {counts.dtype}, must be uint32 or uint64")
+            raise CodecError(f"counts of dtype {counts.dtype}; expected uint32 or uint64")
         if counts.shape != values.shape[:1]:
-            raise CodecError(f"counts of shape {counts.shape} for {len(values)} rows of words")
+            raise CodecError(
+                f"counts of shape {counts.shape} do not match {len(values)} rows of messages"
+            )
         if not counts.all():
-            raise CodecError("a count is 0, must be at least 1")
+            raise CodecError("a count is 0; expected at least 1")
         if not _increases(values):
             raise CodecError("counted words do not strictly increase")
 
@@ -138,7 +140,7 @@ class Words:
         """
         dtype = np.min_scalar_type(max(counts.size, 1) - 1) if dtype is None else dtype
         if counts.ndim != 1 or counts.size > 1 << 8 * dtype.itemsize:
-            raise CodecError(f"table of shape {counts.shape} cannot be one of {dtype} words")
+            raise CodecError(f"a table of shape {counts.shape} does not fit {dtype} messages")
         if (counts < 0).any():
             raise CodecError("a count in the table is negative")
         present = np.flatnonzero(counts)
@@ -197,14 +199,15 @@ def pack_words(words: Words) -> tuple[tuple[int, ...], bytes]:
     values, counts, messages = words.values, words.counts, words.messages
     if words.nbytes > RECORD_CAP:
         raise OversizedError(
-            f"{words.nbytes} bytes of words, a record has at most {RECORD_CAP}: use split_words"
+            f"{words.nbytes} bytes of messages exceed the maximum of a record, {RECORD_CAP}: use "
+            "split_words"
         )
     if messages > MESSAGES_CAP:
-        raise CodecError(f"{messages} messages, a record has at most {MESSAGES_CAP}")
+        raise CodecError(f"{messages} messages exceed the maximum of a record, {MESSAGES_CAP}")
     encoding, payload = _PLAIN, values.tobytes()
     if counts is not None:
         if counts.dtype != _COUNT_TYPE:
-            raise CodecError("counts of 8 bytes, a record has 4: use split_words")
+            raise CodecError("counts have 8 bytes; a record stores 4: use split_words")
         encoding, payload = _PAIRS, counts.tobytes() + payload
     return (encoding, values.itemsize, words.width, words.rows, messages), payload
 
@@ -220,14 +223,16 @@ def unpack_words(
         CodecError: If header and payload contradict each other, or violate the encoding.
     """
     if encoding not in (_PLAIN, _PAIRS):
-        raise CodecError(f"words of unknown encoding {encoding}, known are 0 (plain) and 1 (pairs)")
+        raise CodecError(
+            f"messages have unknown encoding {encoding}; expected 0 (plain) or 1 (pairs)"
+        )
     check_word_fields(word_bytes, width, messages)
     counts_bytes = _COUNT_TYPE.itemsize * rows if encoding == _PAIRS else 0
     expected, found = rows * width * word_bytes + counts_bytes, len(data) - start
     if expected != found:
         raise CodecError(
-            f"payload of {found} bytes, {rows} rows of {width} words of {word_bytes} bytes "
-            f"{'with counts ' if counts_bytes else ''}need {expected}"
+            f"payload has {found} bytes; {rows} rows of {width} words of {word_bytes} bytes "
+            f"{'with counts ' if counts_bytes else ''}require {expected}"
         )
     # Counts come first: they are 4-byte aligned there for any size of a word.
     values: WordArray = np.ndarray(
@@ -236,18 +241,18 @@ def unpack_words(
     counts = np.ndarray((rows,), _COUNT_TYPE, data, start) if encoding == _PAIRS else None
     words = Words(values, counts)
     if words.messages != messages:
-        raise CodecError(f"{words.messages} messages in the payload, its header says {messages}")
+        raise CodecError(f"payload has {words.messages} messages; the header states {messages}")
     return words
 
 
 def check_word_fields(word_bytes: int, width: int, messages: int) -> None:
     """Raise `CodecError` for header fields that are invalid in every encoding."""
     if word_bytes not in WORD_TYPES:
-        raise CodecError(f"words of {word_bytes} bytes, must be 1, 2, 4 or 8")
+        raise CodecError(f"words of {word_bytes} bytes; expected 1, 2, 4 or 8")
     if width < 1:
-        raise CodecError("words of width 0, must be at least 1")
+        raise CodecError("words of width 0; expected at least 1")
     if messages > MESSAGES_CAP:
-        raise CodecError(f"{messages} messages, a record has at most {MESSAGES_CAP}")
+        raise CodecError(f"{messages} messages exceed the maximum of a record, {MESSAGES_CAP}")
 
 
 def _increases(values: WordArray) -> bool:

@@ -72,8 +72,7 @@ def examples_are_small(case: Case) -> None:
         )
     if not 1 <= example.last_epoch <= MOST_EPOCHS:
         raise DoesNotConformError(
-            f"has an example of {example.last_epoch} epochs, which cannot all be looked at: give 1 "
-            f"to {MOST_EPOCHS}"
+            f"has an example of {example.last_epoch} epochs; expected 1 to {MOST_EPOCHS}"
         )
 
 
@@ -81,7 +80,7 @@ def laws_survive_json(case: Case) -> None:
     """Check that a law survives JSON, the format that deployed jobs store it in."""
     body = json.loads(json.dumps(case.law.to_json(), allow_nan=False))
     if case.protocol.law(case.parameters).from_json(body) != case.law:
-        raise DoesNotConformError("reads another law from JSON than it has written")
+        raise DoesNotConformError("reads a different law from JSON than it wrote")
 
 
 def reports_have_the_form_that_is_stated(case: Case) -> None:
@@ -91,8 +90,8 @@ def reports_have_the_form_that_is_stated(case: Case) -> None:
         found = f"{words.dtype} of shape {words.shape}"
         if words.dtype != form.dtype or words.ndim != 2 or words.shape[1] != form.width:
             raise DoesNotConformError(
-                f"reports {found} at epoch {epoch}, and states words of {form.dtype}, {form.width} "
-                "of each report"
+                f"reports {found} at epoch {epoch}; expected {form.width} words of {form.dtype} "
+                "per report, as stated"
             )
 
 
@@ -104,11 +103,13 @@ def no_more_is_spent_than_asked_for(case: Case) -> None:
     for name, most in asked.items():
         stated = getattr(guarantee, name)
         if not 0 <= stated <= most:
-            raise DoesNotConformError(f"states {name} {stated:g} for {unit}, asked for {most:g}")
+            raise DoesNotConformError(
+                f"states {name} {stated:g} for {unit}; expected at most {most:g}, as requested"
+            )
     if (guarantee.stream_epsilon is None) != (guarantee.unit == "stream"):
         raise DoesNotConformError(
-            f"states its guarantee for {unit}, and has to say what the whole stream loses where, "
-            "and only where, that is something else"
+            f"states its guarantee for {unit}; expected the loss of the whole stream in addition "
+            "exactly if it differs"
         )
 
 
@@ -118,8 +119,9 @@ def the_exact_law_adds_up(case: Case) -> None:
         total = sum(views.values(), Fraction())
         if total != 1 or min(views.values()) <= 0:
             raise DoesNotConformError(
-                f"has an exact law whose probabilities for {values_in_words(stream)} add up to "
-                f"{total}, or of which one is not above 0: list what can be seen, and nothing else"
+                f"has an exact law whose probabilities for {values_in_words(stream)} sum to "
+                f"{total} or are not all positive; expected the possible observations only, with "
+                "sum 1"
             )
 
 
@@ -141,8 +143,8 @@ def exact_guarantees_are_attained(case: Case) -> None:
     less = guarantee.epsilon - slack
     if largest_divergence(case, guarantee, exponential(less, rounded_up=True)) <= guarantee.delta:
         raise DoesNotConformError(
-            f"states epsilon {guarantee.epsilon:g} for {_UNITS[guarantee.unit]} as exact, and "
-            "loses less: state what it loses, or another basis"
+            f"states epsilon {guarantee.epsilon:g} for {_UNITS[guarantee.unit]} as exact, but "
+            "loses less; expected the exact loss, or another basis"
         )
 
 
@@ -158,7 +160,7 @@ def devices_draw_by_the_exact_law(case: Case) -> None:
             if view not in law:
                 raise DoesNotConformError(
                     f"sends reports {reports_in_words(view)} for {values_in_words(stream)}, "
-                    f"{often} times of {WINDOWS:,}, which by its exact law is never sent"
+                    f"{often} of {WINDOWS:,} times; its exact law never sends this"
                 )
         shares = np.array([float(probability) for probability in law.values()])
         times = np.array([seen[view] for view in law])
@@ -169,8 +171,8 @@ def devices_draw_by_the_exact_law(case: Case) -> None:
             if wrong:
                 raise DoesNotConformError(
                     f"sends reports {reports_in_words(view)} for {values_in_words(stream)} "
-                    f"{count:,} times of {WINDOWS:,}, by its exact law it would be "
-                    f"{share * WINDOWS:,.0f}"
+                    f"{count:,} of {WINDOWS:,} times; expected {share * WINDOWS:,.0f} by its "
+                    "exact law"
                 )
         if case.exact.devices == 1:
             _check_many(case, stream, number)
@@ -196,7 +198,7 @@ def _check_many(case: Case, stream: Stream, number: int) -> None:
                 raise DoesNotConformError(
                     f"sends reports {reports_in_words(((report,),))} at epoch {epoch} "
                     f"{sent.get(report, 0):,} times for {TOGETHER:,} devices with "
-                    f"{values_in_words(stream)}, by its exact law it would be {expected:,.0f}"
+                    f"{values_in_words(stream)}; expected {expected:,.0f} by its exact law"
                 )
 
 
@@ -214,15 +216,15 @@ def words_are_accepted_where_they_can_be_sent(case: Case) -> None:
             if not _accepted(aggregator, epoch, np.array([report], form.dtype)):
                 raise DoesNotConformError(
                     f"sends reports {reports_in_words(((report,),))} at epoch {epoch}, which its "
-                    "aggregator refuses"
+                    "aggregator rejects"
                 )
         impossible = (largest,) * form.width
         if impossible not in sent and _accepted(
             aggregator, epoch, np.array([impossible], form.dtype)
         ):
             raise DoesNotConformError(
-                f"never sends reports {reports_in_words(((impossible,),))}, and its aggregator "
-                f"accepts it at epoch {epoch}"
+                f"never sends reports {reports_in_words(((impossible,),))}, but its aggregator "
+                f"accepts them at epoch {epoch}"
             )
 
 
@@ -258,8 +260,8 @@ def _check_loss(case: Case, guarantee: Guarantee, epsilon: float, unit: str) -> 
         if spent > delta:
             also = "" if not guarantee.delta else f" with delta {guarantee.delta:g}"
             raise DoesNotConformError(
-                f"states epsilon {epsilon:g}{also} for {unit}, and {values_in_words(one)} can be "
-                f"told from {values_in_words(other)} "
+                f"states epsilon {epsilon:g}{also} for {unit}, but {values_in_words(one)} can be "
+                f"distinguished from {values_in_words(other)} "
                 f"{_by(case, one, other, float(spent), guarantee.delta)}"
             )
 
@@ -270,7 +272,7 @@ def _by(case: Case, one: Stream, other: Stream, spent: float, delta: float) -> s
     views, others = case.views[one], case.views[other]
     ratios = [views[view] / others[view] if view in others else math.inf for view in views]
     largest = max(ratios)
-    return "without any doubt" if largest == math.inf else f"by epsilon {math.log(largest):.4g}"
+    return "with certainty" if largest == math.inf else f"by epsilon {math.log(largest):.4g}"
 
 
 def spread(streams: list[Stream]) -> list[Stream]:

@@ -39,8 +39,8 @@ def restored_devices_go_on(case: Case) -> None:
         )
         if not np.array_equal(found, expected):
             raise DoesNotConformError(
-                f"sends other reports at epoch {epoch} where devices were restored before: all "
-                "that is drawn once has to be in state_arrays, and to be read from there"
+                f"sends different reports at epoch {epoch} if devices were restored before; "
+                "expected all one-time draws to be saved in state_arrays and read from there"
             )
 
 
@@ -61,7 +61,7 @@ def absent_devices_say_nothing(case: Case) -> None:
         )
         if not np.array_equal(found, expected):
             raise DoesNotConformError(
-                f"tells at epoch {epoch} what devices held while they were absent"
+                f"reveals at epoch {epoch} the values of devices while they were absent"
             )
     devices = case.protocol.randomizer(case.law)
     devices.enroll(DEVICES, case.generator(12))
@@ -86,8 +86,8 @@ def merging_equals_adding(case: Case) -> None:
     other.merge(one)
     if other.to_bytes() != whole.to_bytes():
         raise DoesNotConformError(
-            "has another state where reports are added in two parts, kept as bytes and merged, "
-            "than where they are added at once"
+            "has a different state if reports are added in two parts, serialized and merged, than "
+            "if they are added at once"
         )
 
 
@@ -112,8 +112,8 @@ def estimates_hold_the_truth(case: Case) -> None:
     means = off.mean(axis=0)
     if (2 * stats.norm.sf(np.abs(means) * math.sqrt(RUNS)) < FALSE_ALARM).any():
         raise DoesNotConformError(
-            f"estimates what is not there: off by {np.abs(means).max():.2g} of the standard "
-            f"deviations it publishes, on average over {RUNS} runs"
+            f"has a bias of {np.abs(means).max():.2g} published standard deviations, on average "
+            f"over {RUNS} runs"
         )
     squares = np.square(off).sum(axis=0)
     too_small = stats.chi2.sf(squares / (1 + TOLERANCE), RUNS) < FALSE_ALARM
@@ -121,8 +121,7 @@ def estimates_hold_the_truth(case: Case) -> None:
     if (too_small | too_large).any():
         ratio = math.sqrt(float(squares[too_small | too_large].flat[0]) / RUNS)
         raise DoesNotConformError(
-            "publishes standard deviations that are not those of its errors, which are "
-            f"{ratio:.2g} times as large"
+            f"publishes wrong standard deviations: its errors are {ratio:.2g} times as large"
         )
 
 

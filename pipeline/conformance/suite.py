@@ -32,7 +32,7 @@ def test_conformance(case: Case, check: Check) -> None:
 
 def _cases(names: list[str]) -> tuple[list[Case], str | None]:
     if not names:
-        return [], f"which protocol is to be looked at? Give {OPTION} NAME"
+        return [], f"the protocol to check is missing. Set {OPTION} NAME"
     try:
         return [case for name in names for case in find_cases(name)], None
     except ProtocolError as error:

@@ -95,7 +95,7 @@ class Charge:
     def _check(self) -> None:
         texts = (self.population, self.job, self.deployment)
         if not all(isinstance(text, str) and text for text in texts):
-            raise CodecError("not a charge: population, job and deployment must be names")
+            raise CodecError("not a charge: expected names for population, job and deployment")
         for name in ("epsilon", "delta"):
             loss = getattr(self, name)
             if type(loss) not in (int, float) or not 0 <= loss < math.inf:
@@ -149,15 +149,15 @@ def check_budget(
     if endless is not None:
         source = _source(binding["epsilon"], charge)
         raise BudgetError(
-            f"population {people} is charged without end by job {one_line(endless)}, which renews "
-            f"and was deployed without a budget: no budget can be kept{source}; name another "
-            f"population, or, if these people agree, {_without(binding, charge)}"
+            f"population {people} is charged without limit by job {one_line(endless)}, a "
+            f"recurring job deployed without a budget: no budget can be enforced{source}. Use "
+            f"another population, or, if its users agree, {_without(binding, charge)}"
         )
     if charge.horizons is None:
         raise BudgetError(
-            f"this job would charge population {people} without end, and a budget was stated for "
-            f"them meanwhile{_source(binding['epsilon'], charge)}: deploy it again, and it gets as "
-            "many horizons as that has room for"
+            f"this job would charge population {people} without limit, but a budget was declared "
+            f"for it meanwhile{_source(binding['epsilon'], charge)}. Deploy the job again: it "
+            "gets as many horizons as the budget allows"
         )
     for name, allowed, asked, charged in _accounts(charge, binding, earlier):
         asked *= charge.horizons
@@ -170,12 +170,11 @@ def check_budget(
                 composed = f" (composed {_filtered(holder, everything):.4g} in all)"
         if counted > allowed:
             raise BudgetError(
-                f"population {people} may be charged {name} {float(allowed):g}"
-                f"{_source(holder, charge)}; "
-                f"{len(earlier)} earlier deployment{'s' * (len(earlier) != 1)} took "
-                f"{float(charged):g} and this one would take {float(asked):g}{composed}: "
-                "lower it, or, if these people agree, set their budget by --set-budget "
-                f"{people}=EPSILON{',DELTA' * (name == 'delta')}"
+                f"the budget of population {people} is {name} "
+                f"{float(allowed):g}{_source(holder, charge)}; {len(earlier)} earlier "
+                f"deployment{'s' * (len(earlier) != 1)} charged {float(charged):g} and this one "
+                f"would charge {float(asked):g}{composed}. Lower it, or, if the users agree, set "
+                f"the budget with --set-budget {people}=EPSILON{',DELTA' * (name == 'delta')}"
             )
     return charge
 
@@ -226,8 +225,8 @@ def _source(stated: StatedBudget, charge: Charge) -> str:
 
 def _without(binding: Mapping[str, StatedBudget], charge: Charge) -> str:
     if all(each.deployment == charge.deployment for each in binding.values()):
-        return "leave budget out"
-    return f"lift their budget by --set-budget {charge.population}=none"
+        return "remove budget"
+    return f"remove the budget with --set-budget {charge.population}=none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,9 +320,9 @@ def endless_warning(job: Job) -> str | None:
     if not job.epochs.renew or job.budget is not None or job.population is None:
         return None
     return (
-        f"job {job.name} renews without a budget, so population {job.population} is charged "
-        "without end: no budget of these people can be kept after it, by any job; give it a budget "
-        "to have it end"
+        f"job {job.name} is a recurring job without a budget, so population {job.population} is "
+        "charged without limit: no job can enforce a budget of this population afterwards. Add a "
+        "budget so that the job ends"
     )
 
 

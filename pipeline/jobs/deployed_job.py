@@ -49,7 +49,7 @@ _OUTSIDE_FINGERPRINT = {"estimator", "messages_per_user", "test_set"}
 def _from_hexadecimal(length: int) -> PlainValidator:
     def read(text: object) -> bytes:
         if not isinstance(text, str) or len(text) != 2 * length:
-            raise ValueError(f"not {length} bytes in hexadecimal")
+            raise ValueError(f"expected {length} bytes in hexadecimal")
         return bytes.fromhex(text)
 
     return PlainValidator(read)
@@ -87,7 +87,7 @@ class Origin(Section):
 
     job: str = Field(description="the name of the job that ran")
     deployment: Identifier = Field(description="16 bytes in hexadecimal")
-    first_epoch: int = Field(default=1, ge=1, description="a whole number from 1 on")
+    first_epoch: int = Field(default=1, ge=1, description="a whole number, at least 1")
 
 
 class DeployedJob(Job):
@@ -107,14 +107,14 @@ class DeployedJob(Job):
         replay_of: Origin of a replay, which has no devices or shuffle stage and charges no user.
     """
 
-    version: Literal[1] = Field(default=1, description="1, a later version needs later software")
+    version: Literal[1] = Field(default=1, description="1; a later version requires later software")
     deployment: Identifier = Field(description="16 bytes in hexadecimal")
     fingerprint: Identifier = Field(description="16 bytes in hexadecimal")
     constants: dict[str, Any]
     start_offsets: dict[Role, Offsets]
     topic_ids: dict[Role, str] = Field(default_factory=dict)
     deployed_at: int = Field(ge=0)
-    horizons: int | None = Field(default=None, ge=1, description="a whole number from 1 on")
+    horizons: int | None = Field(default=None, ge=1, description="a whole number, at least 1")
     noise_key: Digest | None = Field(default=None, description="32 bytes in hexadecimal")
     collector_key: Digest | None = Field(default=None, description="32 bytes in hexadecimal")
     signed_description: SignedDescription | None = None
@@ -125,12 +125,14 @@ class DeployedJob(Job):
         wanted = self.topic_settings()
         for role in wanted.keys() | self.start_offsets.keys():
             if role not in wanted:
-                raise ValueError(f"start_offsets of {role}, {self.protocol} has no such topic")
+                raise ValueError(
+                    f"start_offsets names {role}, which is not a topic of {self.protocol}"
+                )
             offsets, settings = self.start_offsets.get(role, ()), wanted[role]
             if len(offsets) != settings.partitions:
                 raise ValueError(
-                    f"start_offsets of {role} are {len(offsets)}, it has {settings.partitions} "
-                    "partitions"
+                    f"start_offsets of {role} has {len(offsets)} entries; expected "
+                    f"{settings.partitions}, one per partition"
                 )
         return self
 
@@ -320,7 +322,9 @@ class DeployedJob(Job):
         except (ValueError, RecursionError):
             values = None
         if not isinstance(values, dict):
-            raise JobError([Problem((), "not the record of a deployed job: no JSON object")])
+            raise JobError(
+                [Problem((), "not the record of a deployed job: expected a JSON object")]
+            )
         job = validate(cls, values)
         try:
             altered = job.fingerprint != fingerprint_of(values)
@@ -332,8 +336,8 @@ class DeployedJob(Job):
                 [
                     Problem(
                         ("fingerprint",),
-                        f"is not that of the values of job {job.name}: the record was altered, "
-                        "deploy the job again",
+                        f"does not match the values of job {job.name}: the record was altered. "
+                        "Deploy the job again",
                     )
                 ]
             )
@@ -345,7 +349,7 @@ class DeployedJob(Job):
         try:
             guarantee = self.guarantee
         except ValueError as error:
-            raise JobError([Problem(("constants",), f"{error}: deploy the job again")]) from None
+            raise JobError([Problem(("constants",), f"{error}. Deploy the job again")]) from None
         for name in ("epsilon", "delta"):
             spent, said = getattr(guarantee, name), getattr(self.parameters, name, math.inf)
             where = f"parameters.{name} is"
@@ -359,7 +363,7 @@ class DeployedJob(Job):
                     [
                         Problem(
                             ("constants",),
-                            f"spend {name} {spent}, {where} {said}: deploy the job again",
+                            f"spend {name} {spent}, but {where} {said}. Deploy the job again",
                         )
                     ]
                 )

@@ -109,8 +109,8 @@ def restated(job: DeployedJob, key: Ed25519PrivateKey) -> DeployedJob:
     assert before is not None
     if signer_of(key) != before.signer:
         raise WrongKeyError(
-            f"devices of job {job.name} believe the key {before.signer.hex()}, this one is "
-            f"{signer_of(key).hex()}: deploy where the signing key lies that the job was deployed "
+            f"devices of job {job.name} trust the signing key {before.signer.hex()}; got "
+            f"{signer_of(key).hex()}. Deploy with the signing key that the job was first deployed "
             "with"
         )
     statement = json.loads(before.statement)

@@ -63,16 +63,16 @@ class Tokens(Section):
     def _public_keys_of_known_types(self) -> Self:
         for key in self.keys:
             if "d" in key or "k" in key:
-                raise ValueError("keys has a private or a symmetric key: name public keys alone")
+                raise ValueError("keys has a private or symmetric key; expected public keys only")
             if key.get("kty") not in ALGORITHMS:
                 raise ValueError(
-                    f"keys has one of type {shown(key.get('kty'))}, known are "
+                    f"keys has a key of type {shown(key.get('kty'))}; expected one of: "
                     f"{', '.join(ALGORITHMS)}"
                 )
             if not isinstance(key.get("kid"), str):
-                raise ValueError("keys has one without an id (kid), by which tokens name it")
+                raise ValueError("keys has a key without an id (kid), which tokens refer to")
         if len({key["kid"] for key in self.keys}) < len(self.keys):
-            raise ValueError("keys has two with one id (kid)")
+            raise ValueError("keys has two keys with the same id (kid)")
         return self
 
 
@@ -89,19 +89,22 @@ class DeviceReports(Section):
 
     late: Seconds | None = Field(default=None, description=FIXED_DURATION)
     seal: tuple[PublicKey, ...] = Field(
-        default=(), description="a public key, or a list of keys that follow each other"
+        default=(), description="a public key, or a list of successive keys"
     )
     rotate: int | None = Field(
-        default=None, ge=1, description="how many epochs a key serves, a whole number from 1 on"
+        default=None, ge=1, description="epochs per key period, a whole number, at least 1"
     )
     tokens: Tokens | None = None
 
     @model_validator(mode="after")
     def _keys_have_turns(self) -> Self:
         if len(self.seal) > 1 and self.rotate is None:
-            raise ValueError("keys follow each other: say by rotate how many epochs one serves")
+            raise ValueError(
+                "rotate is missing: the successive keys of seal require the number of epochs per "
+                "key"
+            )
         if len(set(self.seal)) < len(self.seal):
-            raise ValueError("seal names a key twice: every turn has its own")
+            raise ValueError("seal has a key twice; expected a different key for each key period")
         return self
 
     @model_serializer(mode="wrap")
@@ -132,7 +135,7 @@ class DeviceReports(Section):
     def trust(self) -> str:
         """Trust in collectors that a guarantee relying on the shuffler requires."""
         if self.seal:
-            return "collectors cannot read reports, which are sealed to the shuffle stage"
+            return "collectors cannot read reports, which are sealed to the shuffler"
         return "and the collectors, which can read every report and see who sends it"
 
 
@@ -161,6 +164,6 @@ def _key_set(path: Path) -> list[object]:
         if not isinstance(keys, list):
             raise TypeError
     except (ValueError, LookupError, TypeError):
-        message = f"{path} is no JSON Web Key Set: {{'keys': [...]}}"
+        message = f"{path} is not a JSON Web Key Set; expected {{'keys': [...]}}"
         raise JobError([Problem(where, message)]) from None
     return keys

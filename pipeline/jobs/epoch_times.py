@@ -83,11 +83,11 @@ class EpochTimes:
         if early is None:
             return None
         if early == float("inf"):
-            return f"epoch {epoch} lies after the calendar's end, the year 9999"
+            return f"epoch {epoch} is after the end of the calendar, the year 9999"
         begins = self._calendar.start_of(epoch)
         return (
-            f"epoch {epoch} begins at {begins:%Y-%m-%d %H:%M:%S} UTC, {roughly(early)} later by "
-            f"the broker's clock ({roughly(CLOCK_TOLERANCE)} before is early enough)"
+            f"epoch {epoch} begins at {begins:%Y-%m-%d %H:%M:%S} UTC, {roughly(early)} from now "
+            f"by the broker's clock; expected at most {roughly(CLOCK_TOLERANCE)}"
         )
 
     def start(self, epoch: int) -> int | None:

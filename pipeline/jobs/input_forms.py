@@ -93,7 +93,7 @@ def _word(value: object) -> object:
 
 Word = Annotated[str, BeforeValidator(_word)]
 ColumnName = Annotated[str, Field(min_length=1, max_length=200)]
-_NAME = "the name of a column; of JSON and Parquet, dots lead inwards: payload.user"
+_NAME = "the name of a column; in JSON and Parquet, dots separate nested names: payload.user"
 
 
 class InputColumns(Section):
@@ -105,7 +105,7 @@ class InputColumns(Section):
     @model_validator(mode="after")
     def _placed_once(self) -> Self:
         if self.epoch is not None and self.time is not None:
-            raise ValueError("epoch and time are both there: give the one to go by")
+            raise ValueError("epoch cannot be combined with time. Remove one of them")
         return self
 
     @model_serializer(mode="wrap")
@@ -131,7 +131,7 @@ class InputForm(Section):
 
     format: Literal["csv", "json", "parquet"] | None = Field(
         default=None,
-        description="csv, json (one object a line) or parquet; left out: as the file begins",
+        description="csv, json (one object per line) or parquet. Default: detected from the file",
     )
     columns: InputColumns = InputColumns()
     separator: Annotated[str, PlainValidator(_separator)] = Field(
@@ -139,18 +139,24 @@ class InputForm(Section):
     )
     encoding: Annotated[str, PlainValidator(_encoding)] | None = Field(
         default=None,
-        description="an encoding that Python knows, such as latin-1 or cp1252; left out: UTF-8, "
-        "or what a byte order mark says",
+        description=(
+            "an encoding known to Python, such as latin-1 or cp1252. Default: the byte order "
+            "mark, or UTF-8"
+        ),
     )
     time_format: Annotated[str, PlainValidator(_time_format)] | None = Field(
         default=None,
-        description="iso, unix (seconds), unix_ms (milliseconds), or a pattern with the year, "
-        'such as "%d.%m.%Y %H:%M"; left out: ISO 8601 or unix seconds',
+        description=(
+            "iso, unix (seconds), unix_ms (milliseconds), or a pattern with the year, such as "
+            '"%d.%m.%Y %H:%M". Default: ISO 8601 or unix seconds'
+        ),
     )
     timezone: Annotated[str, PlainValidator(_zone)] | None = Field(
         default=None,
-        description="where times are that name no zone, such as Europe/Berlin; left out: "
-        "epochs.timezone, or UTC",
+        description=(
+            "time zone of times without one, such as Europe/Berlin. Default: epochs.timezone, or "
+            "UTC"
+        ),
     )
     true: tuple[Word, ...] = Field(
         default=(), description="a list of words for 1, such as [yes, ja]"
@@ -159,26 +165,28 @@ class InputForm(Section):
         default=(), description="a list of words for 0, such as [no, nein]"
     )
     decimal: Literal[",", "."] | None = Field(
-        default=None, description='"," or ".": what stands before the fraction of a number'
+        default=None, description='"," or ".": the decimal separator'
     )
     values: dict[str, Word] = Field(
-        default={}, description="{old: new}: what values of the input are for this job"
+        default={}, description="{old: new}: replacements of input values"
     )
     clamp: bool = Field(
         default=False,
-        description="true or false: numbers outside of the job's range count as its ends",
+        description="true or false: clamp numbers to the job's range",
     )
     duplicates: Duplicates | None = Field(
         default=None,
-        description="first, last, largest, smallest or refuse: which of several rows of a user "
-        "for the same epoch or time counts",
+        description=(
+            "first, last, largest, smallest or refuse: the row to use if a user has several for "
+            "the same epoch or time"
+        ),
     )
 
     @model_validator(mode="after")
     def _words_are_distinct(self) -> Self:
         both = {folded(word) for word in self.true} & {folded(word) for word in self.false}
         if both:
-            raise ValueError(f"true has {min(both)!r}, and so has false: give it to one of them")
+            raise ValueError(f"true has {min(both)!r}, as does false. Remove it from one of them")
         return self
 
     @model_serializer(mode="wrap")
@@ -204,24 +212,24 @@ class InputForm(Section):
         """Return why this format does not fit a domain, starting with the key; None if it does.
 
         >>> InputForm(clamp=True).refusal(BooleanDomain())
-        'clamp is for numbers with a lowest and a highest one, and this job is about one value'
+        'clamp requires numbers with a range, but this job is about one value'
         """
-        about = f"and this job is about {domain.about}"
+        about = f"but this job is about {domain.about}"
         if (self.true or self.false) and not isinstance(domain, BooleanDomain):
             key = "true" if self.true else "false"
-            return f"{key} is for values that are 0 or 1, {about}: give values, {{old: new}}"
+            return f"{key} requires values 0 or 1, {about}. Use values, {{old: new}}"
         if self.clamp and domain.ends is None:
-            return f"clamp is for numbers with a lowest and a highest one, {about}"
+            return f"clamp requires numbers with a range, {about}"
         if self.decimal is not None and not domain.numeric:
-            return f"decimal is for numbers, {about}"
+            return f"decimal requires numbers, {about}"
         if domain.columns is not None and self.duplicates not in (None, "refuse"):
-            return f"duplicates is {self.duplicates}, {about}, one of each user: give refuse"
+            return f"duplicates is {self.duplicates}, {about}, one per user; expected refuse"
         if domain.columns is not None and self.format not in (None, "csv"):
-            return f"format is {self.format}, {about}: give csv"
+            return f"format is {self.format}, {about}; expected csv"
         if domain.column is not None and self.duplicates not in (None, "first"):
-            return f"duplicates is {self.duplicates}, {about}: give first, or leave it out"
+            return f"duplicates is {self.duplicates}, {about}; expected first, the default"
         if domain.columns is not None and self.values:
-            return f"values is for one value in each row, {about}"
+            return f"values requires one value per row, {about}"
         return None
 
     def with_changes(self, changes: Mapping[str, Any]) -> InputForm:

@@ -80,7 +80,7 @@ class StatedBudget:
             return f"an operator {done} it by {job} ({day}: {one_line(self.reason)})"
         if self.operator:
             return f"an operator set it with job {job} ({deployment})"
-        return f"job {job} stated it ({deployment})"
+        return f"job {job} declared it ({deployment})"
 
     def most(self, quantity: str) -> float | None:
         """Return the limit of the sum of charges' epsilons, or of their own deltas."""
@@ -107,24 +107,32 @@ class StatedBudget:
             values = json.loads(data)
             stated = cls(*(values[name] for name in cls.__slots__))
         except (KeyError, TypeError, ValueError, RecursionError) as error:
-            raise CodecError(f"not a stated budget: {error!r}") from None
+            raise CodecError(f"not a declared budget: {error!r}") from None
         stated._check()
         return stated
 
     def _check(self) -> None:
         texts = (self.population, self.job, self.deployment)
         if not all(isinstance(text, str) and text for text in texts):
-            raise CodecError("not a stated budget: population, job and deployment must be names")
+            raise CodecError(
+                "not a declared budget: expected names for population, job and deployment"
+            )
         if not isinstance(self.reason, str) or type(self.composed) is not bool:
-            raise CodecError("not a stated budget: reason must be a text, composed true or false")
+            raise CodecError(
+                "not a declared budget: expected text for reason, and true or false for composed"
+            )
         if type(self.operator) is not bool or type(self.at) is not int or self.at < 0:
-            raise CodecError("not a stated budget: operator must be true or false, at a time")
+            raise CodecError(
+                "not a declared budget: expected true or false for operator, and a time for at"
+            )
         amounts = (self.epsilon, self.delta)
         if self.operator and amounts == (None, None):
             return
         for amount in amounts:
             if type(amount) not in (int, float) or not 0 <= amount < math.inf:  # type: ignore[operator]
-                raise CodecError("not a stated budget: epsilon and delta must be numbers from 0 on")
+                raise CodecError(
+                    "not a declared budget: expected numbers, at least 0, for epsilon and delta"
+                )
 
 
 @dataclass(frozen=True, slots=True)

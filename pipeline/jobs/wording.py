@@ -48,10 +48,10 @@ class Wording(Section):
     """
 
     title: Line | None = _words(100, "what is counted")
-    description: Line | None = _words(1_000, "what readers should know")
-    unit: Line | None = _words(40, "what people are called, in the plural, such as students")
+    description: Line | None = _words(1_000, "a note for readers")
+    unit: Line | None = _words(40, "the name of the users in the plural, such as students")
     labels: dict[str, Line] | None = Field(
-        default=None, description="{NAME: TEXT, ...}, what readers see instead of an item or value"
+        default=None, description="{NAME: TEXT, ...}, display names of items or values"
     )
 
     @property

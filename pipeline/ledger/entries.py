@@ -104,9 +104,9 @@ def read_entry(record: bytes) -> Entry:
         body = json.loads(record)
         canonical = isinstance(body, dict) and _canonical(body) == record
     except (ValueError, RecursionError) as error:
-        raise CodecError(f"no entry: {error}") from None
+        raise CodecError(f"not an entry: {error}") from None
     if not canonical:
-        raise CodecError("no entry: its bytes are not those that dpstream writes for what it says")
+        raise CodecError("not an entry: its bytes are not the canonical encoding of its content")
     _check_envelope(body)
     try:
         said = Draft(
@@ -123,23 +123,23 @@ def read_entry(record: bytes) -> Entry:
             },
         )
     except (AttributeError, TypeError, ValueError) as error:
-        raise CodecError(f"no entry: {error}") from None
+        raise CodecError(f"not an entry: {error}") from None
     return Entry(said, body["previous"], hash_of(record), str(body.get("software", "")))
 
 
 def _check_envelope(body: Mapping[str, Any]) -> None:
     if body.get("version") != VERSION:
         raise CodecError(
-            f"an entry of version {body.get('version')!r}, this software reads {VERSION}: use a "
-            "later one"
+            f"the entry has version {body.get('version')!r}; this version reads {VERSION}. "
+            "Upgrade dpstream"
         )
     previous, at = body.get("previous"), body.get("at")
     if not isinstance(previous, str) or not _HASH.fullmatch(previous):
-        raise CodecError("no entry: previous must be a SHA-256 in hexadecimal")
+        raise CodecError("not an entry: previous must be a SHA-256 in hexadecimal")
     if type(at) is not int or at < 0:
-        raise CodecError("no entry: at must be milliseconds since 1970")
+        raise CodecError("not an entry: at must be milliseconds since 1970")
     if not isinstance(body.get("kind"), str) or not body["kind"]:
-        raise CodecError("no entry: kind must be a word")
+        raise CodecError("not an entry: kind must be a word")
 
 
 def _charge(values: Mapping[str, Any]) -> Charge:
@@ -150,7 +150,7 @@ def _charge(values: Mapping[str, Any]) -> Charge:
 def _list(body: Mapping[str, Any], name: str) -> list[Any]:
     values = body.get(name, [])
     if not isinstance(values, list):
-        raise CodecError(f"no entry: {name} must be a list")
+        raise CodecError(f"not an entry: {name} must be a list")
     return values
 
 

@@ -174,11 +174,11 @@ def report_on(cluster: Cluster, jobs: Sequence[str] | None = None) -> LedgerRepo
 def _unbacked(estimate: Unbacked) -> str:
     which = f"the estimate of epoch {estimate.epoch:,}, at offset {estimate.offset:,} of its topic,"
     if estimate.manifest is None:
-        return f"{which} has no manifest: no window was decided for it"
-    return f"{which} is published, and its manifest says {estimate.manifest.value}"
+        return f"{which} has no manifest: its window was not finalized"
+    return f"{which} is published, but its manifest states {estimate.manifest.value}"
 
 
 def released_in_words(releases: Releases) -> str:
     order = (Fate.RELEASED, Fate.TOO_SMALL, Fate.EMPTY)
     counted = [f"{releases.fates[fate]:,} {fate.value}" for fate in order if fate in releases.fates]
-    return ", ".join(counted) or "none decided"
+    return ", ".join(counted) or "none finalized"

@@ -141,7 +141,7 @@ def _said(estimate: EstimateRecord) -> str:
     try:
         return in_words(Guarantee(**estimate.guarantee))
     except (TypeError, ValueError, KeyError):
-        return "in words that this version does not know"
+        return "in messages unknown to this version"
 
 
 def _manifests(records: Iterable[LogRecord]) -> Iterator[tuple[LogRecord, Manifest]]:

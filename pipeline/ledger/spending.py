@@ -140,9 +140,7 @@ class Spending:
             return f"the record at offset {oddity.offset}: {oddity.problem.value}"
         for receipt in self.lost:
             if not self.chain.forgiven(receipt.entry):
-                return (
-                    f"the entry {receipt.entry[:12]} that stood at offset {receipt.offset} is gone"
-                )
+                return f"the entry {receipt.entry[:12]} at offset {receipt.offset} no longer exists"
         return None
 
     def _in_chain(self) -> _Written:

@@ -48,7 +48,7 @@ def writing(wanted: Wanted, nonce: Callable[[], str], software: str) -> Writing:
             if refusal is not None:
                 raise refusal
         yield draft.under(state.chain.head, nonce=nonce(), software=software)
-    raise LedgerError("others write to dpstream.ledger all the time: do the same again later")
+    raise LedgerError("concurrent writes to dpstream.ledger prevented this write: try again later")
 
 
 def refuse_damaged(state: Spending) -> LedgerError | None:
@@ -57,9 +57,9 @@ def refuse_damaged(state: Spending) -> LedgerError | None:
     if damage is None:
         return None
     return LedgerError(
-        f"dpstream.ledger was damaged ({damage}), so nobody is charged and no budget is set: "
-        "dpstream ledger --verify says what is wrong; put the topic back as it was, or go on "
-        "without what is lost by dpstream ledger --reopen REASON"
+        f"dpstream.ledger is damaged ({damage}), so no charge was written and no budget was set. "
+        "To find the damage: 'dpstream ledger --verify'. Restore the topic, or continue without "
+        "the lost records: 'dpstream ledger --reopen REASON'"
     )
 
 

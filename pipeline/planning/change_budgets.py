@@ -67,26 +67,26 @@ def read_changes_histogram(path: Path, last_epoch: int) -> NDArray[np.float64]:
     header = [name.strip().casefold() for name in next(csv.reader(lines[:1]), [])]
     if header not in (["changes", "share"], ["changes", "users"]):
         raise InputError(
-            f"{path}:1: the first line must be changes,share or changes,users: how many changes, "
-            "and which share or number of the users has so many"
+            f"{path}:1: expected column names changes,share or changes,users: a number of "
+            "changes, and the share or number of users with that many changes"
         )
     amounts: dict[int, float] = {}
     for place, changes, amount in _rows(path, lines):
         if changes in amounts:
-            raise InputError(f"{place}: {changes} changes are there twice: give one row for them")
+            raise InputError(f"{place}: duplicate row for {changes} changes; expected one row")
         if changes > last_epoch:
             raise InputError(
-                f"{place}: {changes:,} changes in {last_epoch:,} epochs: at most one an epoch "
-                "counts, the last"
+                f"{place}: {changes:,} changes do not fit in {last_epoch:,} epochs; expected at "
+                "most one per epoch, the last change"
             )
         amounts[changes] = amount
     total = math.fsum(amounts.values())
     if not total > 0:
-        raise InputError(f"{path}: no users in any row: give the number or share of some")
+        raise InputError(f"{path}: all rows have 0 users; expected the number or share of users")
     if header[1] == "share" and abs(total - 1) > _SHARES_TOLERANCE:
         raise InputError(
-            f"{path}: the shares add up to {total:g}, must add up to 1; for numbers of users name "
-            "the column users"
+            f"{path}: the sum of shares is {total:g}; expected 1. For numbers of users, name the "
+            "column users"
         )
     shares = np.zeros(max(amounts) + 1)
     shares[list(amounts)] = np.array(list(amounts.values())) / total
@@ -123,7 +123,7 @@ def weigh_changes(job: Job, users: int, shares: NDArray[np.float64]) -> tuple[Ch
             [
                 Problem(
                     ("epochs", "count"),
-                    f"is {last_epoch:,}, changes can be weighed for at most {LONGEST:,} epochs",
+                    f"is {last_epoch:,}; expected at most {LONGEST:,} to compare change budgets",
                 )
             ]
         )
@@ -162,8 +162,8 @@ def _forecast(job: Job, changes: int) -> FreezingForecast:
             [
                 Problem(
                     ("protocol",),
-                    "a histogram of changes is for protocols over values 0 and 1, which "
-                    f"{protocol.name} is not: leave it out",
+                    "a histogram of changes requires a protocol over values 0 and 1; "
+                    f"{protocol.name} has other values. Remove the histogram",
                 )
             ]
         )
@@ -177,8 +177,8 @@ def _forecast(job: Job, changes: int) -> FreezingForecast:
             [
                 Problem(
                     ("protocol",),
-                    f"{protocol.name} has no budget of changes that can be weighed: leave the "
-                    "histogram of changes out",
+                    f"{protocol.name} has no change budget to compare. Remove the histogram of "
+                    "changes",
                 )
             ]
         )
@@ -214,6 +214,6 @@ def _rows(path: Path, lines: list[str]) -> Iterator[tuple[str, int, float]]:
         if len(fields) != 2 or changes < 0 or not 0 <= amount <= _MOST_USERS:
             raise InputError(
                 f"{place}: {line[:60]!r} is not a number of changes and a share or number of "
-                "users: give two numbers from 0 to 2^53, such as 3,0.25"
+                "users; expected two numbers from 0 to 2^53, such as 3,0.25"
             )
         yield place, changes, amount

@@ -233,9 +233,9 @@ def plan(
     (20.1, 'stream')
     """
     if users < 1:
-        raise ValueError(f"{users} users: give a number from 1 on")
+        raise ValueError(f"got {users} users; expected at least 1")
     if error is not None and not 0 < error < math.inf:
-        raise ValueError(f"a wanted error of {error:g}: give a share or number of users above 0")
+        raise ValueError(f"target error is {error:g}; expected a share or number of users above 0")
     protocol = job.protocol_entry
     law = job.calibrate()
     forecast = forecast_of(job, law, held)
@@ -327,15 +327,15 @@ def _assumption(job: Job, law: Law, shares: NDArray[np.float64] | None) -> str |
     if shares is None:
         pace = max(1, epochs // max(1, limit.changes))
         return (
-            f"{limit}. Those of a person who changes every {pace:,} epochs last for all "
-            f"{epochs:,}; of one who changes twice as often, for half of them"
+            f"{limit}. They last for all {epochs:,} epochs if a user changes every {pace:,} "
+            "epochs, and for half of them if a user changes twice as often"
         )
     typical = int(np.searchsorted(np.cumsum(shares), 0.5))
     if typical <= limit.changes:
-        return f"{limit}. A typical person makes {typical:,}, and these last for all epochs"
+        return f"{limit}. A typical user makes {typical:,}, and these last for all epochs"
     # Changes at uniformly random epochs.
     last = math.ceil(epochs * limit.changes / (typical + 1))
-    return f"{limit}. A typical person makes {typical:,}: they run out by epoch {last:,}"
+    return f"{limit}. A typical user makes {typical:,}: they are exhausted by epoch {last:,}"
 
 
 def _one_liar(job: Job) -> float | None:
@@ -423,17 +423,17 @@ def _of_tables(job: Job, law: Law) -> tuple[str, ...]:
     sent = form.pieces * form.row_form.report_bytes
     records = "1 record" if form.pieces == 1 else f"{form.pieces:,} records"
     return (
-        f"reports are in shares: every producer sends {sent:,} bytes in {records} at an epoch, "
-        "however many devices it stands for; bytes are those of one producer for all users",
+        f"reports are in shares: every producer sends {sent:,} bytes in {records} per epoch, "
+        "independent of its number of devices; bytes are those of one producer for all users",
     )
 
 
 def _of_strangers(job: Job, needs_shuffle: bool) -> tuple[str, ...]:
     if job.devices is None or job.devices.tokens is not None:
         return ()
-    left = "without the noise of others that the guarantee counts on"
+    left = "without the noise of other users that the guarantee assumes"
     return (
-        "without devices.tokens anybody can invent devices: of shuffle.minimum, "
-        f"{job.shuffle.minimum:,}, all but one may be invented, by whoever wants to see what that "
-        f"one adds, {left if needs_shuffle else 'which its own epsilon still protects'}",
+        "without devices.tokens any client can invent devices: of shuffle.minimum, "
+        f"{job.shuffle.minimum:,}, all but one may be invented by an attacker who wants to see "
+        f"what that one adds, {left if needs_shuffle else 'which its own epsilon still protects'}",
     )

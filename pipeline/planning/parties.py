@@ -111,8 +111,8 @@ def party_guarantees(job: Job, law: Law) -> tuple[PartyGuarantee, ...]:
     >>> for each in party_guarantees(job, job.calibrate()):
     ...     print(each.party, each.epsilon and round(each.epsilon, 2))
     analyst 1.0
-    who adds up 1.0
-    shuffle operator 5.47
+    aggregator 1.0
+    shuffler operator 5.47
     broker operator 5.47
     producer or gateway None
     """
@@ -178,26 +178,28 @@ class _Parties:
         else:
             sees = "shuffled messages, not whose they are"
         if job.sealed is not None and not job.shared:
-            assumed = f"{assumed}; no shuffle stage works with it"
+            assumed = f"{assumed}; it does not collude with any shuffler"
         elif job.shared:
-            assumed = f"{assumed}; the other party does not work with it"
-        return self._with("adder", "who adds up", sees, central, assumed)
+            assumed = f"{assumed}; the other aggregator does not collude with it"
+        return self._with("adder", "aggregator", sees, central, assumed)
 
     def _stage(self) -> PartyGuarantee:
         job, instances = self._job, self._job.shuffle.instances
-        name = "shuffle operator" if instances == 1 else f"one of {instances} shuffle operators"
+        name = "shuffler operator" if instances == 1 else f"one of {instances} shuffler operators"
         if job.sealed is not None:
             sees = "who sends how many sealed messages, padded"
-            assumes = f"{self._replacing}it does not work with who adds up, and encryption holds"
+            assumes = (
+                f"{self._replacing}it does not collude with the aggregator, and encryption holds"
+            )
             if job.shared:
                 sees = "which producers sent a sealed table"
                 assumes = (
-                    f"{self._replacing}it does not work with both parties that add up, and "
-                    "encryption holds"
+                    f"{self._replacing}it does not collude with both aggregators, and encryption "
+                    "holds"
                 )
             elif job.route.hops:
                 assumes = (
-                    f"{self._replacing}not all shuffle stages work together with who adds up, and "
+                    f"{self._replacing}not all shufflers collude with the aggregator, and "
                     "encryption holds"
                 )
             return self._with("stage", name, sees, self._central, self._and_published(assumes))
@@ -219,7 +221,8 @@ class _Parties:
                 "who sends sealed messages and when, partial sums",
                 self._central,
                 self._and_published(
-                    f"{self._replacing}it works with nobody who has a key, and encryption holds"
+                    f"{self._replacing}it does not collude with any holder of a key, and "
+                    "encryption holds"
                 ),
             )
         return self._raw(
@@ -236,8 +239,8 @@ class _Parties:
                 "who reports and when; reports are sealed",
                 self._central,
                 self._and_published(
-                    f"it {_PASSES_ON}; it does not work with the shuffle operator, and encryption "
-                    "holds"
+                    f"it {_PASSES_ON}; it does not collude with the shuffler operator, and "
+                    "encryption holds"
                 ),
             )
         return self._raw("collector", "collector", "every report, and which device sends it")
@@ -326,7 +329,7 @@ def whole_loss(guarantee: Guarantee, epochs: int) -> tuple[float, float]:
     )
 
 
-_NOTHING = "nothing, whoever works with whom"
+_NOTHING = "no assumptions; holds even if all parties collude"
 _PASSES_ON = "passes on every report and none of its own"
 
 
@@ -335,4 +338,4 @@ def _assumed(guarantee: Guarantee) -> str:
     trust = guarantee.trust
     if trust.startswith("nobody"):
         return _NOTHING
-    return trust.partition("; against a stage")[0].partition("; the messages alone")[0]
+    return trust.partition("; against a shuffler")[0].partition("; the messages alone")[0]

@@ -109,8 +109,8 @@ def recommend(
     if not allowed:
         return Recommendation(
             None,
-            "no protocol that could do this job trusts nobody: trust the shuffle stage, or choose "
-            "another question",
+            "every protocol for this job requires a trusted party. Trust the shuffler, or change "
+            "the query",
             tuple((n, _asks_for_trust(found[n])) for n in refused),
         )
     chosen = order[0]
@@ -150,16 +150,16 @@ def _error(compared: Compared) -> float:
 
 
 def _why(chosen: Compared, trust: Trust, error: float | None, *, alike: int, meets: bool) -> str:
-    who = "nobody has to be trusted" if _nobody(chosen) else "the shuffle stage has to be trusted"
-    errs = f"it errs by {_error(chosen):,.1f} users"
+    who = "no party has to be trusted" if _nobody(chosen) else "the shuffler has to be trusted"
+    errs = f"its RMSE is {_error(chosen):,.1f} users"
     if meets:
-        sends = "; of those it sends least" if alike > 1 else ""
-        return f"{errs}, which is small enough; {who}{sends}"
-    least = "the least of those that you may trust"
+        sends = "; of these it sends the fewest bytes" if alike > 1 else ""
+        return f"{errs}, which meets the target; {who}{sends}"
+    least = "the smallest under your trust assumptions"
     if trust == "nobody":
-        rank = "least of those that trust" if alike > 1 else "only one that trusts"
+        rank = "smallest of those that trust" if alike > 1 else "only one that trusts"
         least = f"the {rank} nobody"
-    found = "" if error is None else f"nothing errs by {error:,.1f} users or less; "
+    found = "" if error is None else f"no protocol has an RMSE of at most {error:,.1f} users;  "
     return f"{found}{errs}, {least}; {who}"
 
 
@@ -167,13 +167,13 @@ def _why_not(other: Compared, chosen: Compared, trust: Trust, error: float | Non
     if trust == "nobody" and not _nobody(other):
         return _asks_for_trust(other)
     if error is not None and _error(other) > error:
-        return f"errs by {_error(other):,.1f} users, more than {error:,.1f}"
+        return f"RMSE is {_error(other):,.1f} users, more than {error:,.1f}"
     if error is not None and _nobody(chosen) and not _nobody(other):
         return _asks_for_trust(other)
     if error is not None and other.bytes_per_user >= chosen.bytes_per_user:
-        return f"sends {other.bytes_per_user:,.0f} bytes a user, not {chosen.bytes_per_user:,.0f}"
-    return f"errs by {_error(other):,.1f} users, not {_error(chosen):,.1f}"
+        return f"sends {other.bytes_per_user:,.0f} bytes per user, not {chosen.bytes_per_user:,.0f}"
+    return f"RMSE is {_error(other):,.1f} users, not {_error(chosen):,.1f}"
 
 
 def _asks_for_trust(other: Compared) -> str:
-    return f"asks to trust {other.expected.trusted}"
+    return f"requires trusting {other.expected.trusted}"

@@ -70,10 +70,10 @@ class MemoizedResponseForecast(EpochResponsesForecast):
         }
         super().__init__(law, last_epoch, losses)
         self.caveats = (
-            "estimates of different epochs rest on the same permanent responses: averaging over "
-            "epochs does not take their error away",
-            "the guarantee is for values that never change; whole streams lose what stream_epsilon "
-            "says, and budgets are charged with that",
+            "estimates of different epochs depend on the same permanent responses: averaging over "
+            "epochs does not remove their error",
+            "the guarantee covers values that never change; stream_epsilon states the loss of "
+            "whole streams, which budgets are charged",
         )
 
 

@@ -16,9 +16,9 @@ class ChangeLimit:
     """Maximum changes per user that the intervals of a job assume.
 
     >>> print(ChangeLimit(4, "delayed"))
-    assumes at most 4 changes per person; later changes appear with a delay
+    assumes at most 4 changes per user; later changes appear with a delay
     >>> print(ChangeLimit(0, "lost", first_is_free=True))
-    assumes at most 0 changes per person after the first value; later changes are not counted
+    assumes at most 0 changes per user after the first value; later changes are not counted
 
     Attributes:
         changes: Maximum changes of one user in a horizon.
@@ -34,24 +34,23 @@ class ChangeLimit:
         plural = "change" if self.changes == 1 else "changes"
         free = " after the first value" if self.first_is_free else ""
         later = "appear with a delay" if self.later == "delayed" else "are not counted"
-        return f"assumes at most {self.changes:,} {plural} per person{free}; later changes {later}"
+        return f"assumes at most {self.changes:,} {plural} per user{free}; later changes {later}"
 
     @property
     def warning(self) -> str:
         """Meaning of estimates flagged `dpstream.aggregators.estimate.CHANGES_USED`.
 
         >>> print(ChangeLimit(4, "delayed").warning)
-        the true number may lie outside its 95 % interval: people have changed at least 2 times on \
-average, so those who change most have probably made the 4 changes that it allows for, and what \
-they did since then appears late. Privacy is not affected
+        the true number may be outside its 95 % interval: users have changed at least 2 times on \
+average, so those who change most have probably exhausted the allowed 4 changes, and their later \
+changes appear late. Privacy is not affected
         """
-        since = "appears late" if self.later == "delayed" else "is missing"
+        since = "appear late" if self.later == "delayed" else "are missing"
         half = "once" if self.changes == 2 else f"{self.changes / 2:g} times"
         return (
-            "the true number may lie outside its 95 % interval: people have changed at least "
-            f"{half} on average, so those who change most have probably made "
-            f"the {self.changes:,} changes that it allows for, and what they did since then "
-            f"{since}. Privacy is not affected"
+            "the true number may be outside its 95 % interval: users have changed at least "
+            f"{half} on average, so those who change most have probably exhausted the allowed "
+            f"{self.changes:,} changes, and their later changes {since}. Privacy is not affected"
         )
 
     @property

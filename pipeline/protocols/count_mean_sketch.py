@@ -43,11 +43,11 @@ class CountMeanSketchForecast(PerEpochForecast):
             },
         )
         self.caveats = (
-            "for comparison only: take count_min, which is more accurate, or fragments, if the "
-            "stage may keep messages apart",
-            f"messages hide among those of the same row: {law.bits.minimum:,} users of the "
-            f"{law.minimum:,} that shuffle.minimum asks for",
-            "if the stage keeps the messages of a device together, epsilon is "
+            "for comparison only: use count_min, which is more accurate, or fragments, if the "
+            "shuffler may keep messages apart",
+            f"messages hide among those of the same row: {law.bits.minimum:,} of the "
+            f"{law.minimum:,} users required by shuffle.minimum",
+            "if the shuffler keeps the messages of a device together, epsilon is "
             f"{law.bits.local_epsilon:.4g} at every epoch",
         )
 

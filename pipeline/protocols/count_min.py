@@ -57,11 +57,11 @@ class CountMinForecast(PerEpochForecast):
         skew = (
             f"counts as skewed as Zipf's law with exponent {ZIPF_EXPONENT}"
             if held is None
-            else "the counts given"
+            else "the given counts"
         )
-        collisions = f"other items in an item's cells are predicted for {skew}"
+        collisions = f"predicted errors from other items in the same cells assume {skew}"
         self.caveats = (
-            "the errors are those of a single item, value or point",
+            "errors apply to a single item, value or point",
             *((collisions,) if self._hashed else ()),
             *self._one_sided_caveats(),
             *_noise_caveats(law),
@@ -100,9 +100,9 @@ class CountMinForecast(PerEpochForecast):
         if rows is not None:
             above = float(self._row_errors(rows, users)[_ONE_SIDED].mean())
         return (
-            "estimates are upper bounds: that of an item is below the number of contributors who "
-            f"hold it with a probability of {asked.underestimated:g} at most, and above it by "
-            f"{above:,.0f} on average with {users:,} of them; the errors include that",
+            "estimates are upper bounds: the estimate of an item is below its number of "
+            f"contributors with a probability of at most {asked.underestimated:g}, and above it "
+            f"by {above:,.0f} on average with {users:,} contributors; the errors include that",
         )
 
     def _allowance(self, users: int) -> float:
@@ -181,8 +181,8 @@ def _noise_caveats(law: CountMinLaw) -> tuple[str, ...]:
     if law.noise.dummies == "shuffle":
         return ()
     return (
-        f"dummies are sized on shuffle.minimum, {law.noise.minimum:,}: the closer it is to the "
-        "number of users, the smaller the errors",
+        f"the number of dummies depends on shuffle.minimum, {law.noise.minimum:,}: the closer it "
+        "is to the number of users, the smaller the errors",
     )
 
 

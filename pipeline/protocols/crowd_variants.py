@@ -44,8 +44,8 @@ class CrowdsForecast:
             {**more, **row} for row in contents.constants
         )
         self.caveats = (
-            "the errors are those of an item in one of crowds of equal size, in users; that of a "
-            "crowd grows with the square root of its size",
+            "errors, in users, apply to an item in crowds of equal size; the error of a crowd "
+            "grows with the square root of its size",
             *contents.caveats,
         )
 
@@ -87,7 +87,7 @@ def in_crowds(
         held = contents.neighbors.partition(";")[0]
         return replace(
             contents,
-            neighbors=f"{held}, in one and the same crowd, which is seen; who is present is public",
+            neighbors=f"{held}, in the same crowd, which is visible; who is present is public",
         )
 
     def aggregator(law: CrowdsLaw, asked: Any) -> CrowdsAggregator[Any]:

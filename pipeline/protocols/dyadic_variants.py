@@ -52,8 +52,8 @@ class FutureRandForecast:
             for order, composed in enumerate(law.composed)
         )
         self.caveats = (
-            f"a user with more than {law.composed[0].k} changes freezes: what is then missed of it "
-            "biases the estimates, and is not in the predicted errors",
+            f"a user with more than {law.composed[0].k} changes exhausts the change budget: "
+            "missed changes bias the estimates and are not in the predicted errors",
         )
 
     def standard_deviations(self, users: int) -> NDArray[np.float64]:

@@ -22,9 +22,10 @@ class FollowedForecast(ABC):
         self.caveats: tuple[str, ...] = ()
         if kernel.boost:
             self.caveats = (
-                f"changes of a user past the first {changes} are not boosted, nor are those made "
-                f"while its value was not known: the share {kernel.left:.3f}^m of one is missing m "
-                "epochs later, which biases the estimates and is not in the predicted errors",
+                f"only the first {changes} changes of a user are boosted, and only those made "
+                f"while its value is known: of any other change, the share {kernel.left:.3f}^m is "
+                "missing m epochs later, which biases the estimates and is not in the predicted "
+                "errors",
             )
 
     @abstractmethod
@@ -76,7 +77,7 @@ class HadamardValuesForecast:
         self.reports_per_user = self._boolean.reports_per_user
         self.constants = self._boolean.constants
         self.caveats = (
-            "the errors are those of an item that few hold, however many items there are",
+            "errors apply to an item that few users have, independent of the number of items",
             flips_caveat(law.changes, law.booleans.changes, law.unboosted_share, "item"),
             *self._boolean.caveats,
         )

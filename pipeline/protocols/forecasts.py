@@ -106,9 +106,9 @@ def found_caveat(levels: tuple[PrefixLevel, ...], users: int, variance: float, i
     if found is None:
         return f"with {users:,} users no item is found if counts are as skewed as Zipf's law"
     return (
-        f"of {users:,} users about {math.ceil(found[0]):,} have to hold an item to be found "
-        "if counts are as skewed as Zipf's law; of nearly equal counts fewer are found, and "
-        "`query --top` says from which count on every item is listed"
+        f"of {users:,} users about {math.ceil(found[0]):,} must have an item for it to be found "
+        "if counts are as skewed as Zipf's law; if counts are nearly equal, fewer items are "
+        "found. `query --top` prints the count above which every item is listed"
     )
 
 

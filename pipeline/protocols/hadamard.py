@@ -38,9 +38,12 @@ class HadamardForecast(PerEpochForecast):
             },
         )
         self.caveats = (
-            "the errors are those of an item that few hold; one that many hold is estimated better",
-            f"every user adds a blanket, sized on shuffle.minimum, {law.minimum:,}: the closer it "
-            "is to the number of users, the smaller the errors",
+            (
+                "errors apply to an item that few users have; an item that many have is estimated "
+                "better"
+            ),
+            f"every user adds a blanket whose size depends on shuffle.minimum, {law.minimum:,}: "
+            "the closer it is to the number of users, the smaller the errors",
         )
 
     def like(self, held: NDArray[np.float64]) -> HadamardForecast:

@@ -38,11 +38,11 @@ class LdpSgdForecast:
             },
         )
         self.caveats = (
-            f"no gradient is longer than clip, {law.clip:g}, so noise of 100% is as long as the "
-            "longest; over steps it averages out, and less is lost with more users, larger "
-            "epsilon, fewer numbers of the model or fewer groups",
-            "if the stage keeps the messages of a device together, epsilon is "
-            f"{law.local_epsilon(law.reports):.4g} at every step that it takes part in, "
+            f"gradients have at most length clip, {law.clip:g}, and 100% noise has that length; "
+            "it averages out over steps and decreases with more users, larger epsilon, a smaller "
+            "model or fewer groups",
+            "if the shuffler keeps the messages of a device together, epsilon is "
+            f"{law.local_epsilon(law.reports):.4g} at every step that it participates in, "
             f"{law.local_epsilon(law.reports * law.participations):.4g} in all",
         )
 

@@ -45,7 +45,7 @@ class MeasurementsForecast(PerEpochForecast):
         self._aggregator, self._epsilon, self._of_protocol = aggregator, epsilon, caveats
         matrix, noise = self._law.matrix, self._law.noise
         many = f"{matrix.measurements:,} measurements"
-        self.cells = f"one of {many}, sampled" if noise is None else f"{many} of every user"
+        self.cells = f"one sampled from {many}" if noise is None else f"{many} per user"
         self.reports_per_user = np.ones(last_epoch)
         self.constants: tuple[Mapping[str, int | float], ...] = (
             {
@@ -87,10 +87,9 @@ def local_floor(epsilon: float) -> float:
 
 def comparison(epsilon: float) -> str:
     return (
-        "for comparison only: where nobody is trusted take projective_geometry, and where a "
-        "shuffle stage is, count_min or fragments; without trust even the answer to one question, "
-        f"yes or no, is off by {local_floor(epsilon):.3g} times the square root of the number of "
-        "users"
+        "for comparison only: without a trusted party use projective_geometry, with a trusted "
+        "shuffler count_min or fragments; without trust even the answer to one yes/no question "
+        f"has an error of {local_floor(epsilon):.3g} times the square root of the number of users"
     )
 
 
@@ -99,7 +98,7 @@ def _of_removal(law: MeasurementsLaw) -> tuple[str, ...]:
         return ()
     return (
         "the published noise hides whether a user has an item, not which one it is: calibration: "
-        "replacement has twice as much",
+        "replacement has twice the noise",
     )
 
 
@@ -108,7 +107,7 @@ def _of_sampled_rows(law: MeasurementsLaw, asked: MeasurementsParameters) -> tup
         return ()
     return (
         "one row of each user by randomized response: hadamard_values has the same rows, follows "
-        "items over time, and errs up to 1.3 times as much at one epoch",
+        "items over time, and its error at one epoch is up to 1.3 times as large",
     )
 
 

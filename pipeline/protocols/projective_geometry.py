@@ -55,12 +55,12 @@ class ProjectiveGeometryForecast(PerEpochForecast):
             },
         )
         several = (
-            f"a user reports on one of {law.slots:,} places, which makes errors as many times as "
-            "large as they are for one item",
+            f"a user reports on one of {law.slots:,} slots, which makes errors {law.slots:,} "
+            "times as large as for one item",
         )
         self.caveats = (
-            "the errors are those of an item that few hold, and do not depend on which they are; "
-            "one that many hold is estimated worse",
+            "errors apply to an item that few users have, whichever item it is; an item that many "
+            "have is estimated worse",
             *(several if law.slots > 1 else ()),
         )
 

@@ -61,8 +61,8 @@ class RangeValuesForecast:
         self.caveats = (
             *self._bucket_caveats(parameters.low, parameters.high, parameters.buckets),
             flips_caveat(last.changes, last.booleans.changes, last.unboosted_share, "bucket"),
-            "a flip that is not boosted shows by and by, which biases the estimates and is not in "
-            "the predicted errors",
+            "a flip that is not boosted appears gradually, which biases the estimates and is not "
+            "in the predicted errors",
         )
 
     def standard_deviations(self, users: int) -> NDArray[np.float64]:
@@ -90,9 +90,9 @@ class RangeValuesForecast:
 
     def _bucket_caveats(self, low: float, high: float, buckets: int) -> tuple[str, str]:
         return (
-            f"values lie in {buckets:,} buckets, each {(high - low) / buckets:.6g} wide",
-            f"the errors are those of a single bucket; a wide range has at most "
-            f"{self.widest:.1f} times as large ones",
+            f"values are in {buckets:,} buckets, each {(high - low) / buckets:.6g} wide",
+            "errors apply to a single bucket; the error of a wide range is at most "
+            f"{self.widest:.1f} times as large",
         )
 
 

@@ -43,7 +43,8 @@ class ShuffledCountsForecast:
             },
         )
         self.caveats = (
-            "messages are those of a user whose value is always 1: with 0 it sends one fewer",
+            "messages are those of a user whose value is always 1; with value 0 a user sends one "
+            "message fewer",
             *_boost_caveats(law),
             *_noise_caveats(law.noise),
         )
@@ -80,8 +81,8 @@ class ShuffledItemCountsForecast:
             },
         )
         self.caveats = (
-            "the errors are those of each of the items; everybody is taken to have one, and "
-            "messages about others that fall into an item's bucket are part of its error",
+            "errors apply to each item; every user is assumed to have one, and messages about "
+            "other items in an item's bucket are part of its error",
             *_boost_caveats(law),
             *_noise_caveats(law.held),
         )
@@ -113,8 +114,8 @@ class ShuffledLevelCountsForecast:
             if level or law.rooted
         )
         self.caveats = (
-            f"the errors are those of each of the {law.size:,} values or buckets; random ranges "
-            f"have {self._of_ranges():.1f} times as large ones on average",
+            f"errors apply to each of the {law.size:,} values or buckets; errors of random ranges "
+            f"are {self._of_ranges():.1f} times as large on average",
             *_boost_caveats(law),
             *_noise_caveats(law.held),
         )
@@ -155,11 +156,14 @@ def _boost_caveats(
 ) -> tuple[str, ...]:
     if not law.boost:
         return ()
-    kept = f"the share ({law.boost}/{law.boost + 1})^(m+1) of it is missing m epochs later"
+    kept = (
+        f"of an unboosted change, the share ({law.boost}/{law.boost + 1})^(m+1) is missing m "
+        "epochs later"
+    )
     return (
-        f"changes of a user past the first {law.changes} are not boosted, nor are those that fall "
-        f"on an epoch that is withheld or follow one at which the user was silent: {kept}, which "
-        "biases the estimates and is not in the predicted errors",
+        f"only the first {law.changes} changes of a user are boosted, and none on a suppressed "
+        f"epoch or after an epoch at which the user was absent: {kept}, which biases the "
+        "estimates and is not in the predicted errors",
     )
 
 
@@ -175,7 +179,7 @@ def _noise_caveats(noise: CellNoiseLaw) -> tuple[str, ...]:
     if noise.dummies == "shuffle":
         return ()
     return (
-        "every user adds dummies, so that there is more noise than is needed with more users than "
-        f"shuffle.minimum, {noise.minimum:,}: the closer it is to their number, the smaller the "
-        "errors",
+        "every user adds dummies, so the noise is larger than necessary with more users than "
+        f"shuffle.minimum, {noise.minimum:,}: the closer it is to the number of users, the "
+        "smaller the errors",
     )

@@ -33,7 +33,7 @@ class SingleMessageForecast(PerEpochForecast):
         self.cells = (
             f"a bit for each of {law.items:,} items"
             if law.bits
-            else f"one of {law.items + 1:,} symbols, the items and none"
+            else f"one of {law.items + 1:,} symbols: the items and 'no item'"
         )
         self.reports_per_user = np.ones(last_epoch)
         self.constants: tuple[Mapping[str, int | float], ...] = (
@@ -45,8 +45,8 @@ class SingleMessageForecast(PerEpochForecast):
             },
         )
         self.caveats = (
-            "the errors are those of an item that few hold, and grow with the users; symbols of an "
-            "item that many hold are estimated worse",
+            "errors apply to an item that few users have, and grow with the number of users; an "
+            "item that many have is estimated worse",
         )
 
     def like(self, held: NDArray[np.float64]) -> SingleMessageForecast:

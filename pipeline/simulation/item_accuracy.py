@@ -220,7 +220,7 @@ class ItemComparison:
             self._job.domain,
             self._question,
             self._messages[record.epoch],
-            self._generators("items to look at", record.epoch),
+            self._generators("items to evaluate", record.epoch),
         )
 
 

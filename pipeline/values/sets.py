@@ -43,7 +43,8 @@ class SetDomain(ValueDomain):
 
     >>> SetDomain(Points((3, 4)), slots=1).parse(["0;0", "2;3", "3;0", ""])
     ... # doctest: +NORMALIZE_WHITESPACE
-    (array([ 1, 12,  0,  0]), {2: "value '3;0' is no point of the grid 3 x 4, such as '2;3'"})
+    (array([ 1, 12,  0,  0]),
+     {2: "value '3;0' is not a point of the grid 3 x 4; expected one like '2;3'"})
     """
 
     initial = 0
@@ -249,7 +250,10 @@ class _PointSets(_WrittenOut):
         except (ValueError, TypeError):
             example = ";".join(str(size - 1) for size in self.grid)
             sides = " x ".join(map(str, self.grid))
-            return f"value {shown(text)} is no point of the grid {sides}, such as {shown(example)}"
+            return (
+                f"value {shown(text)} is not a point of the grid {sides}; expected one like "
+                f"{shown(example)}"
+            )
 
 
 class _OpenSets(_WrittenOut):

@@ -93,12 +93,13 @@ def parse_time(text: str) -> int:
             number = microseconds(iso_time(text))
         except ValueError:
             raise ValueError(
-                f"time {shown(text)} is neither ISO 8601 (2024-05-01T12:00Z) nor unix seconds"
+                f"time {shown(text)} is invalid; expected ISO 8601 (2024-05-01T12:00Z) or unix "
+                "seconds"
             ) from None
     if not _FIRST <= number <= _LAST:
         raise ValueError(
-            f"time {shown(text)} lies outside the years 1 to 9999; "
-            "unix times are in seconds, not milliseconds"
+            f"time {shown(text)} is outside the years 1 to 9999; expected unix seconds, not "
+            "milliseconds"
         )
     return number
 

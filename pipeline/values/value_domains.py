@@ -114,7 +114,7 @@ class ValueDomain(ABC):
 
     def numbers_in(self, crowd: str, option: str = "--crowd") -> range:
         """Return the numbers of a crowd and its items by label; raise `QueryError` if unknown."""
-        raise QueryError(f"{option} is for jobs with crowds, this one has none")
+        raise QueryError(f"{option} requires a job with crowds; this job has no crowds")
 
     @property
     def grid(self) -> tuple[int, ...]:
@@ -135,10 +135,10 @@ class ValueDomain(ABC):
         """Raise `QueryError` unless these values support a query option."""
         if option not in self.asks:
             others, last = ", ".join(self.asks[:-1]), "".join(self.asks[-1:])
-            instead = f"of {self.about} give {others} or {last}"
+            instead = f"use {others} or {last} for {self.about}"
             raise QueryError(
-                f"{option} is for jobs over {_ABOUT[option]}; "
-                f"{instead if self.asks else 'this one counts one value'}"
+                f"{option} requires a job over {_ABOUT[option]}; "
+                f"{instead if self.asks else 'this job counts one value'}"
             )
 
     def numbers_of(self, names: Sequence[str], option: str = "--item") -> tuple[int, ...]:
@@ -150,7 +150,7 @@ class ValueDomain(ABC):
         for problem in problems.values():
             raise QueryError(f"{option}: {problem.removeprefix('value ')}")
         if not len(names) or not all(numbers):
-            raise QueryError(f"{option} is empty: give the name of an item")
+            raise QueryError(f"{option} is empty; expected the name of an item")
         return tuple(dict.fromkeys(numbers.tolist()))
 
     def range(self, text: str, option: str = "--range") -> Box:
@@ -273,8 +273,8 @@ class CategoryDomain(ValueDomain):
             return f"value {shown(text)} is not in the domain; did you mean {shown(matches[0])}?"
         first = ", ".join(map(shown, self.items[:3]))
         return (
-            f"value {shown(text)} is not in the domain, whose {len(self.items):,} labels begin "
-            f"with {first}"
+            f"value {shown(text)} is not in the domain; its {len(self.items):,} labels start with "
+            f"{first}"
         )
 
 

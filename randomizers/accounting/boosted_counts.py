@@ -44,7 +44,7 @@ class BoostedReports:
         for name, least in (("last_epoch", 1), ("changes", 1), ("boost", 0)):
             value = getattr(self, name)
             if type(value) is not int or value < least:
-                raise ValueError(f"{name} is {value!r}, must be a whole number, at least {least}")
+                raise ValueError(f"{name} is {value!r}; expected a whole number, at least {least}")
 
     @property
     def shifts(self) -> dict[int, int]:

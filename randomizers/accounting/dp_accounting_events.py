@@ -134,8 +134,8 @@ def _mechanisms(event: DpEvent, count: int) -> Iterator[tuple[_Mechanism, int]]:
                 yield ("response", float(noise), int(size)), count
         case _:
             raise ValueError(
-                f"the privacy loss of {event} is not known here: give randomized response, "
-                "Gaussian, Laplace or discrete Laplace noise, or compositions of these"
+                f"the privacy loss of {event} is unknown; expected randomized response, Gaussian, "
+                "Laplace or discrete Laplace noise, or their compositions"
             )
 
 

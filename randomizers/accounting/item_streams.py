@@ -55,7 +55,8 @@ class ItemReports:
     def __post_init__(self) -> None:
         if self.boost and self.overlap:
             raise ValueError(
-                f"a boost of {self.boost} for items that share words: no noise is proven to suffice"
+                f"boost is {self.boost}: no noise is proven to suffice for items that share "
+                "words; expected 0"
             )
 
     @property

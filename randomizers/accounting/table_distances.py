@@ -42,8 +42,8 @@ def check_tables(
         left_out += delta_of_tables(epsilon, distance, count)
     if left_out > FOR_TABLES * delta:
         raise ValueError(
-            f"epsilon {epsilon:g} with delta {delta:g} asks for dummies that are drawn more finely "
-            "than they are: take a smaller epsilon or a larger delta"
+            f"epsilon {epsilon:g} with delta {delta:g} requires dummies with a finer distribution "
+            "than is available. Use a smaller epsilon or a larger delta"
         )
 
 

@@ -111,8 +111,8 @@ def bun(k: int, epsilon: float) -> ComposedLaw:
 
         if asked_for(largest) < asked:
             raise ValueError(
-                f"epsilon is {epsilon:g}, the randomizer of Bun et al. for k = {k} knows none "
-                f"above {asked_for(largest):.3g}: lower epsilon, or take future_rand"
+                f"epsilon is {epsilon:g}; expected at most {asked_for(largest):.3g} for the "
+                f"randomizer of Bun et al. with k = {k}. Lower epsilon, or use future_rand"
             )
         enough = least_integer(
             lambda parts: asked_for(largest * parts / _PARTS) >= asked, 0, _PARTS
@@ -131,7 +131,7 @@ def _dyadic(
     def law(asked: IndependentResponseParameters, last_epoch: int) -> FutureRandLaw:
         composed = signs(asked.changes, _spent(asked))
         if not 1 <= last_epoch <= MAX_HORIZON:
-            raise ValueError(f"{last_epoch} epochs, must be from 1 to 2^63")
+            raise ValueError(f"{last_epoch} epochs; expected 1 to 2^63")
         orders = (last_epoch - 1).bit_length() + 1
         return FutureRandLaw(1 << (orders - 1), asked.epsilon, (1,) * orders, (composed,) * orders)
 

@@ -110,7 +110,10 @@ class Device:
         jitter: Callable[[], float] = _RANDOM.random,
     ) -> None:
         if not _JOB.fullmatch(job):
-            raise ValueError(f"{job!r} is no name of a job")
+            raise ValueError(
+                f"{job!r} is not a job name; expected lower-case letters, digits, '-' and '_', "
+                "starting with a letter or digit"
+            )
         self.job: Final = job
         self.limit: Final = limit
         self.population: Final = job if population is None else population
@@ -258,13 +261,13 @@ class Device:
         told = read_statement(text)
         if told.job != self.job or told.population != self.population:
             raise StatementError(
-                f"the statement is about job {told.job} and population {told.population}, the app "
-                f"means job {self.job} and population {self.population}"
+                f"the statement is about job {told.job} and population {told.population}; the app "
+                f"expects job {self.job} and population {self.population}"
             )
         if told.deployed < self._since:
             raise StatementError(
-                f"the deployment of job {told.job} that the server tells of is older than the app "
-                "allows: it is not joined"
+                f"the server offers a deployment of job {told.job} that is older than the app "
+                "allows: the device does not join"
             )
         steps.check_randomizer(told)
         if told.sealed:
@@ -304,7 +307,7 @@ class Device:
     def _ask(self, path: str) -> ServerResponse:
         answer = self._transport.request("GET", path, None, {})
         if answer.status != 200:
-            raise UnreachableError(f"the server answers {answer.status} to a question about a job")
+            raise UnreachableError(f"the server returned status {answer.status} for a job request")
         return answer
 
     def _document(self) -> Document:
@@ -331,7 +334,7 @@ def _sealing() -> steps.Seal:
         from dpstream.topics.sealing import Lock, key_id, seal
     except ImportError:
         raise DeviceError(
-            "reports of this job are sealed, for which cryptography is needed: "
+            "reports of this job are sealed, which requires the package cryptography. Install it: "
             "pip install 'cryptography>=50'"
         ) from None
 

@@ -111,11 +111,11 @@ def signed_statement(description: bytes, signers: Iterable[bytes]) -> bytes:
         statement = base64.b64decode(body["statement"], validate=True)
         signature = base64.b64decode(body["signature"], validate=True)
     except (ValueError, LookupError, TypeError, RecursionError):
-        raise StatementError("the server's answer is no description of a job") from None
+        raise StatementError("the server's response is not a job description") from None
     if not any(is_good(signature, _LABEL + statement, signer) for signer in signers):
         raise StatementError(
-            "the description of the job is not signed by the key that this app has built in: the "
-            "server is not the operator's, or the operator has a new key and the app is too old"
+            "the job description is not signed by the key built into this app: the server does "
+            "not belong to the operator, or the operator has a new key and the app is outdated"
         )
     return statement
 
@@ -126,32 +126,30 @@ def read_statement(text: bytes) -> Statement:
         body = json.loads(text)
         if body["version"] != STATEMENT_VERSION:
             raise StatementError(
-                f"a statement of version {body['version']!r}, this app knows "
-                f"{STATEMENT_VERSION}: update the app"
+                f"the job statement has version {body['version']!r}; this app supports "
+                f"{STATEMENT_VERSION}. Update the app"
             )
         return _read(text, body)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise StatementError(
-            f"the statement of the job is not of the known form: {error}"
-        ) from None
+        raise StatementError(f"the job statement is malformed: {error}") from None
 
 
 def _read(text: bytes, body: Mapping[str, Any]) -> Statement:
     content, epochs, guarantee = body["content"], body["epochs"], body["guarantee"]
     sizes = (content["slots"], content["width"], content["word_bytes"])
     if not all(type(size) is int and size > 0 for size in sizes) or sizes[2] not in (1, 2, 4, 8):
-        raise ValueError("content of no size")
+        raise ValueError("the content has an invalid size")
     if guarantee["unit"] not in ("stream", "epoch"):
-        raise ValueError(f"a loss for every {guarantee['unit']}, which no account can be kept of")
+        raise ValueError(f"the loss is per {guarantee['unit']}; expected stream or epoch")
     if not isinstance(body["job"], str) or not _NAME.fullmatch(body["job"]):
-        raise ValueError("job without a name")
+        raise ValueError("the job name is invalid")
     if not isinstance(body["population"], str) or not isinstance(body["protocol"], str):
         raise ValueError("names are not text")
     for number in (body["deployed"], body["revision"], body["minimum"]):
         if type(number) is not int or number < 0:
-            raise ValueError("no number of a statement")
+            raise ValueError("the statement number is invalid")
     if not isinstance(body["law"], dict):
-        raise ValueError("no law")
+        raise ValueError("law is not an object")
     seal = tuple(
         SealingTurn(_bytes(turn["key"], 32), int(turn["first"]), turn["last"])
         for turn in body["seal"]
@@ -191,5 +189,5 @@ def _read(text: bytes, body: Mapping[str, Any]) -> Statement:
 def _bytes(text: str, length: int) -> bytes:
     data = bytes.fromhex(text)
     if len(data) != length or data.hex() != text:
-        raise ValueError(f"not {length} bytes in hexadecimal")
+        raise ValueError(f"expected {length} bytes in hexadecimal")
     return data

@@ -65,7 +65,7 @@ def check_randomizer(statement: Statement) -> None:
         loss, least = devices.guarantee, devices.least_delta()
     except (ValueError, LookupError, TypeError, AttributeError):
         raise DeviceError(
-            f"this app has no randomizer for job {statement.job}: update the app"
+            f"this app has no randomizer for job {statement.job}. Update the app"
         ) from None
     promised = statement.guarantee
     if (
@@ -75,9 +75,9 @@ def check_randomizer(statement: Statement) -> None:
     ):
         raise StatementError(
             f"the statement promises epsilon {promised['epsilon']:.9g}, delta "
-            f"{promised['delta']:.9g} for each {statement.unit}, the law of job {statement.job} "
-            f"loses epsilon {loss.epsilon:.9g}, delta {loss.delta:.9g} for each {loss.unit}: the "
-            "device does not join"
+            f"{promised['delta']:.9g} for each {statement.unit}, but the law of job "
+            f"{statement.job} loses epsilon {loss.epsilon:.9g}, delta {loss.delta:.9g} for each "
+            f"{loss.unit}: the device does not join"
         )
     if not least <= loss.delta * SLACK:
         raise StatementError(
@@ -86,14 +86,14 @@ def check_randomizer(statement: Statement) -> None:
         )
     if devices.assumed_contributors > statement.minimum:
         raise StatementError(
-            f"the law of job {statement.job} assumes {devices.assumed_contributors:,} contributors "
-            f"of each window, the statement requires {statement.minimum:,}: the device does not "
-            "join"
+            f"the law of job {statement.job} assumes {devices.assumed_contributors:,} "
+            f"contributors in each window, but the statement requires {statement.minimum:,}: the "
+            "device does not join"
         )
     if devices.law.last_epoch < statement.clock.count:
         raise StatementError(
-            f"the law of job {statement.job} ends with epoch {devices.law.last_epoch:,} of a "
-            f"horizon of {statement.clock.count:,}: the device does not join"
+            f"the law of job {statement.job} ends with epoch {devices.law.last_epoch:,}, but the "
+            f"horizon has {statement.clock.count:,} epochs: the device does not join"
         )
 
 
@@ -110,18 +110,18 @@ def check_newer(document: Document, statement: Statement) -> None:
             return
         if not pinned.differs_in_last_epoch_alone(statement):
             raise StatementError(
-                "the server tells another thing of this deployment than when it was joined: the "
-                "device stays with what it has joined"
+                "the server's statement of this deployment changed since the device joined: the "
+                "device keeps the statement it joined with"
             )
         if statement.revision <= pinned.revision:
             raise StatementError(
-                "the server tells an older thing of this deployment than is known: the device "
-                "stays with what it knows"
+                "the server's statement of this deployment is older than the device's: the device "
+                "keeps its own"
             )
     elif statement.deployed < document.account.newest(statement.job):
         raise StatementError(
-            f"the deployment of job {statement.job} that the server tells of is older than one "
-            "that the device has joined: it is not joined"
+            f"the server offers a deployment of job {statement.job} that is older than one the "
+            "device joined: the device does not join"
         )
 
 
@@ -153,11 +153,11 @@ def joined(
         now_in = replace(member, text=statement.text, gone=False)
         return document.with_member(statement.job, now_in)
     if statement.job in document.members and member is None and not again:
-        raise NotJoinedError("the user has left this job: join again only if they want to")
+        raise NotJoinedError("the user has left this job. Join again only with the user's consent")
     if document.account.entry(statement.deployment) is not None:
         raise StatementError(
-            "this deployment was joined before and left: drawing anew would cost privacy again, so "
-            "the device waits for another one"
+            "the device has already joined and left this deployment: drawing again would cost "
+            "privacy again, so the device waits for another deployment"
         )
     clock = statement.clock
     epoch = max(clock.epoch_at(now), clock.first)
@@ -178,10 +178,11 @@ def present_member(document: Document, job: str) -> Membership:
     """Return the membership in a running deployment; `NotJoinedError` outside of one."""
     member = document.member(job)
     if member is None:
-        raise NotJoinedError(f"the device is not in job {job}: call join first")
+        raise NotJoinedError(f"the device has not joined job {job}: call join first")
     if member.gone:
         raise NotJoinedError(
-            f"the deployment of job {job} that the device was in has ended: call join for another"
+            f"the deployment of job {job} that the device joined has ended: call join for the "
+            "next one"
         )
     return member
 
@@ -207,7 +208,7 @@ def epoch_at(statement: Statement, now: int) -> int:
     """Return the epoch to report; `ClosedError` if the deployment has none at that time."""
     epoch = statement.clock.epoch_at(now)
     if epoch < statement.clock.first:
-        raise ClosedError(f"job {statement.job} has not begun")
+        raise ClosedError(f"job {statement.job} has not started")
     if not statement.clock.has(epoch):
         raise ClosedError(f"job {statement.job} is over")
     return epoch
@@ -241,7 +242,9 @@ def drawn(
     account = document.account.charged(statement, statement.charge_index(epoch), limit)
     fresh = horizon != member.horizon
     if statement.unit == "stream" and fresh == (account is document.account):
-        raise DeviceError(f"the account of job {job} does not fit what was drawn: nothing is drawn")
+        raise DeviceError(
+            f"the account of job {job} does not match the saved draws: the device does not draw"
+        )
     try:
         device = _randomizer(member, fresh, read)
         words = device.report(statement.clock.local(epoch), value, read)
@@ -249,15 +252,15 @@ def drawn(
     except (ValueError, EnvelopeError):
         # The messages of these errors may contain the value.
         raise DeviceError(
-            f"the randomizer of this app cannot report to job {job}: the app is too old for it, or "
-            "what it keeps is damaged; nothing was sent"
+            f"the randomizer of this app cannot report to job {job}: the app is outdated or the "
+            "device state is damaged; nothing was sent"
         ) from None
     report = read(IDENTITY_BYTES)
     key = None
     public_key = statement.key_at(epoch)
     if statement.sealed:
         if public_key is None or seal is None:
-            raise DeviceError(f"job {job} names no key that epoch {epoch} is sealed to")
+            raise DeviceError(f"job {job} has no sealing key for epoch {epoch}")
         content, key = seal(content, public_key, sealing_info(statement, epoch, report))
     envelope = encode_envelope(member.device, report, fresh, content)
     body = encode_body(statement.deployment, statement.fingerprint, epoch, key, [envelope])

@@ -99,30 +99,34 @@ def terms_of(statement: Statement, account: Account, limit: Limit) -> Terms:
 
 def _words(statement: Statement, spent: Limit, limit: Limit, charges: int | None) -> str:
     clock, cost = statement.clock, losses(statement.epsilon, statement.delta)
-    last = "without end" if clock.last is None else f"{clock.last - clock.first + 1} times at most"
+    last = (
+        "with no end date"
+        if clock.last is None
+        else f"at most {clock.last - clock.first + 1} times"
+    )
     sentences = [
-        f"Job {statement.job} asks every {_length(clock)}, {last}, from "
-        f"{_moment(clock, clock.first)} on."
+        f"Job {statement.job} asks every {_length(clock)}, {last}, starting "
+        f"{_moment(clock, clock.first)}."
     ]
     if statement.unit == "stream":
         # The first horizon may have started before the deployment: only the rest of it is left.
         later = (clock.horizon(clock.first) + 1) * clock.count + 1
         until = f" before {_moment(clock, later)}" if statement.renews else ""
-        anew = f"; every {clock.count} times after that cost as much again" if until else ""
+        anew = f"; every further {clock.count} times cost the same again" if until else ""
         sentences.append(f"All answers{until} together cost {cost}{anew}.")
     else:
         sentences.append(f"Each answer costs {cost}.")
     enough = "any number" if charges is None else f"{charges}"
     sentences += [
         f"Of population {statement.population}, {spent} is spent and the app allows {limit}. "
-        f"Charges of this size for which there is room: {enough}.",
+        f"Remaining charges of this size: {enough}.",
         f"What cannot be told apart: {statement.guarantee['neighbors']}.",
         f"Who has to be trusted: {statement.guarantee['trust']}.",
     ]
     if statement.sealed:
         sentences.append("Collectors cannot read the answers.")
     if statement.tokens:
-        sentences.append("Collectors are told who reports.")
+        sentences.append("Collectors learn who reports.")
     return " ".join(sentences)
 
 

@@ -66,7 +66,7 @@ class OneSided:
 
     def __post_init__(self) -> None:
         if not 1e-9 <= self.underestimated <= 0.1:
-            raise ValueError(f"underestimated is {self.underestimated!r}, must be from 1e-9 to 0.1")
+            raise ValueError(f"underestimated is {self.underestimated!r}; expected 1e-9 to 0.1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +99,13 @@ class CountMinParameters:
         check_items_held(self.items, self.domain)
         for name, kind in (("calibration", Calibration), ("dummies", DummyLaw)):
             if getattr(self, name) not in get_args(kind):
-                raise ValueError(f"{name} is {getattr(self, name)!r}, must be one of {kind}")
+                raise ValueError(f"{name} is {getattr(self, name)!r}; expected one of {kind}")
         if self.calibration == "published" and self.dummies not in ("poisson", "bernoulli"):
-            raise ValueError("the published calibration is one of bernoulli or poisson dummies")
+            raise ValueError("calibration: published requires bernoulli or poisson dummies")
         for name in ("rows", "buckets"):
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 1):
-                raise ValueError(f"{name} is {value!r}, must be a whole number, at least 1")
+                raise ValueError(f"{name} is {value!r}; expected a whole number, at least 1")
         check_messages(self.messages_per_user)
 
 
@@ -133,16 +133,16 @@ class CountMinLaw(Constants):
         check_approximate(self.epsilon, self.delta)
         for name, value in (("last_epoch", self.last_epoch), ("items", self.items)):
             if type(value) is not int or value < 1:
-                raise ValueError(f"{name} is {value!r}, must be a whole number, at least 1")
+                raise ValueError(f"{name} is {value!r}; expected a whole number, at least 1")
         if self.calibration not in get_args(Calibration):
-            raise ValueError(f"calibration is {self.calibration!r}, must be one of {Calibration}")
+            raise ValueError(f"calibration is {self.calibration!r}; expected one of {Calibration}")
         if not self.epsilon <= self.stream_epsilon < math.inf:
             raise ValueError(
-                f"stream_epsilon is {self.stream_epsilon!r}, must be finite and at least that of "
-                "an epoch"
+                f"stream_epsilon is {self.stream_epsilon!r}; expected a finite number, at least "
+                "that of an epoch"
             )
         if self.code.cells > 1 << 32:
-            raise ValueError(f"{self.code.cells} cells, must be at most 2^32")
+            raise ValueError(f"the code has {self.code.cells} cells; expected at most 2^32")
 
     def of_one_epoch(self) -> CountMinLaw:
         """Return the same with a single epoch: equal for jobs whose epochs are drawn alike."""

@@ -69,7 +69,7 @@ def _least_noise(
         if max(epsilon_spent(parts, delta) for parts in ways) > epsilon:
             raise ValueError(
                 f"the published calibration is not private with epsilon {epsilon:g} and {minimum} "
-                "contributors: have a smaller epsilon, more contributors, or calibration: exact"
+                "contributors. Use a smaller epsilon, more contributors, or calibration: exact"
             )
         return noise
     if dummies == "bernoulli":

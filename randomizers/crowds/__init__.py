@@ -73,7 +73,7 @@ class CrowdCounts:
 
     def __post_init__(self) -> None:
         if not 0 < self.decay[0] < self.decay[1] or self.shift < 1 or not 0 < self.delta < 1:
-            raise ValueError(f"{self} is no law of deletion")
+            raise ValueError(f"{self} is not a valid law of deletion")
 
     @property
     def ratio(self) -> Fraction:
@@ -99,7 +99,7 @@ class CrowdCounts:
             numerator, denominator = map(int, body["decay"])
             return cls((numerator, denominator), int(body["shift"]), float(body["delta"]))
         except (LookupError, TypeError) as error:
-            raise ValueError(f"no law of deletion: {error!r}") from error
+            raise ValueError(f"not a law of deletion: {error!r}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class CrowdsLaw:
 
     def __post_init__(self) -> None:
         if not 1 <= self.crowds <= MOST_CROWDS:
-            raise ValueError(f"{self.crowds} crowds, must be from 1 to {MOST_CROWDS:,}")
+            raise ValueError(f"got {self.crowds} crowds; expected 1 to {MOST_CROWDS:,}")
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -217,10 +217,10 @@ class CrowdDevices(Devices[CrowdsLaw]):
                 "public"
             ),
             trust=(
-                "the shuffle stage to delete at random from each crowd and to keep its noise key "
-                f"secret; and, for each crowd that is left, {contents.trust}; the crowd itself is "
-                f"known to it. Of the loss of an epoch, {counts.epsilon:.6g} is that of the "
-                f"numbers of all crowds, and {contents.epsilon:.6g} that of the messages in two"
+                "the shuffler to delete at random from each crowd and to keep its noise key "
+                f"secret; and, for each remaining crowd, {contents.trust}; the shuffler knows the "
+                f"crowd itself. Of the loss of an epoch, {counts.epsilon:.6g} covers the numbers "
+                f"of all crowds, and {contents.epsilon:.6g} the messages in two"
             ),
             stream_epsilon=None
             if stream is None
@@ -256,14 +256,18 @@ class CrowdDevices(Devices[CrowdsLaw]):
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return crowds (population,), 0 for none, and items (population, slots) within them."""
         if values.ndim != 2 or len(values) != self.population or values.shape[1] < 2:
-            raise ValueError(f"values of shape {values.shape} for {self.population} devices")
+            raise ValueError(
+                f"values have shape {values.shape}; expected {self.population} devices"
+            )
         if values.dtype.kind not in "iu":
-            raise ValueError(f"values of dtype {values.dtype}, must be integers")
+            raise ValueError(f"values have dtype {values.dtype}; expected integers")
         numbers = values.astype(np.int64)
         if present is not None:
             numbers[~present] = 0
         if numbers.size and not (numbers.min() >= 0 and numbers.max() <= self.law.items):
-            raise ValueError(f"a value at epoch {epoch} is not from 0 to {self.law.items:,}")
+            raise ValueError(
+                f"a value at epoch {epoch} is out of range; expected 0 to {self.law.items:,}"
+            )
         per_crowd = self.law.contents.items + 1
         # A value of 0 is in crowd 0.
         crowd_of_each = (numbers + per_crowd - 1) // per_crowd
@@ -277,7 +281,7 @@ class CrowdDevices(Devices[CrowdsLaw]):
         items = -np.sort(-items, axis=1)
         if items[:, -1].any():
             raise ValueError(
-                f"a user holds {items.shape[1]} items at epoch {epoch}, must be at most "
+                f"a user has {items.shape[1]} items at epoch {epoch}; expected at most "
                 f"{items.shape[1] - 1}"
             )
         return crowds, items[:, :-1]

@@ -91,26 +91,26 @@ class FragmentsParameters:
         _check_choices(self.neighbors, self.calibration, self.reports)
         if self.calibration == "published" and (self.items > 1 or self.neighbors != "removal"):
             raise ValueError(
-                "the published calibration is about single items that are removed: give items: 1 "
-                "and neighbors: removal, or take calibration: exact"
+                "calibration: published requires items: 1 and neighbors: removal. Set these, or "
+                "use calibration: exact"
             )
         if type(self.permanent) is not bool:
-            raise ValueError(f"permanent is {self.permanent!r}, must be true or false")
+            raise ValueError(f"permanent is {self.permanent!r}; expected true or false")
         if self.permanent and self.calibration == "published":
             raise ValueError(
-                "the published calibration is about backstops that are drawn anew at every epoch: "
-                "with permanent: true take calibration: exact"
+                "calibration: published requires backstops drawn again at every epoch. Use "
+                "calibration: exact with permanent: true"
             )
         object.__setattr__(self, "epsilon", float(self.epsilon))
 
 
 def _check_choices(neighbors: str, calibration: str, reports: int) -> None:
     if neighbors not in get_args(Neighbors):
-        raise ValueError(f"neighbors is {neighbors!r}, must be 'replacement' or 'removal'")
+        raise ValueError(f"neighbors is {neighbors!r}; expected 'replacement' or 'removal'")
     if calibration not in get_args(Calibration):
-        raise ValueError(f"calibration is {calibration!r}, must be 'exact' or 'published'")
+        raise ValueError(f"calibration is {calibration!r}; expected 'exact' or 'published'")
     if type(reports) is not int or not 1 <= reports <= MAX_REPORTS:
-        raise ValueError(f"reports is {reports!r}, must be from 1 to {MAX_REPORTS:,}")
+        raise ValueError(f"reports is {reports!r}; expected 1 to {MAX_REPORTS:,}")
 
 
 def differing_bits(items: int, slots: int, neighbors: Neighbors) -> int:
@@ -154,16 +154,22 @@ class FragmentsLaw(Constants):
         check_domain(self.items)
         _check_choices(self.neighbors, self.calibration, self.reports)
         if not 1 <= self.slots <= self.items:
-            raise ValueError(f"{self.slots} items of a user, there are {self.items:,}")
+            raise ValueError(f"a user has {self.slots} items; expected at most {self.items:,}")
         for odds in (self.odds, *([self.backstop] if self.backstop else [])):
             if odds.k != 1 or odds.weights[0] < odds.weights[1]:
-                raise ValueError(f"odds of {odds.weights}, must be two weights, the larger first")
+                raise ValueError(f"odds are {odds.weights}; expected two weights, the larger first")
         if (self.reports > 1 or self.permanent) != (self.backstop is not None):
-            raise ValueError(f"{self.reports} reports, and the backstop is {self.backstop}")
+            raise ValueError(f"{self.reports} reports do not match the backstop {self.backstop}")
         if self.permanent and self.backstop and sum(self.backstop.weights) != 1 << WORD_BITS:
-            raise ValueError(f"a permanent backstop of {self.backstop.weights}, not out of 2^32")
+            raise ValueError(
+                f"the permanent backstop has weights {self.backstop.weights}; expected a total of "
+                "2^32"
+            )
         if self.minimum < 1 or self.last_epoch < 1:
-            raise ValueError(f"{self.minimum} contributors, {self.last_epoch} epochs")
+            raise ValueError(
+                f"got {self.minimum} contributors and {self.last_epoch} epochs; expected at least "
+                "1 of each"
+            )
 
     def of_one_epoch(self) -> FragmentsLaw:
         """Return the same with a single epoch: equal for jobs whose epochs are drawn alike."""
@@ -376,10 +382,10 @@ class Fragments(Devices[FragmentsLaw]):
         if not law.permanent:
             return f"{law.local_epsilon:.6g} at every epoch"
         return (
-            f"{law.unchanged_epsilon:.6g} for what stays the same at all {law.last_epoch:,} epochs "
-            f"of a horizon (at most {law.limit_epsilon:.6g} however many), "
-            f"{law.local_epsilon:.6g} for what differs at one of them and "
-            f"{law.changing_epsilon:.6g} for what does at many"
+            f"{law.unchanged_epsilon:.6g} for a value that stays the same at all "
+            f"{law.last_epoch:,} epochs of a horizon (at most {law.limit_epsilon:.6g} for any "
+            f"number of epochs), {law.local_epsilon:.6g} for a value that differs at one epoch "
+            f"and {law.changing_epsilon:.6g} for one that differs at many"
         )
 
     def _draw(self, count: int, rng: np.random.Generator) -> dict[str, NDArray[np.uint8]]:

@@ -59,8 +59,8 @@ def calibrate(parameters: FragmentsParameters, last_epoch: int, minimum: int) ->
     )
     if parameters.permanent and last_epoch == 1:
         raise ValueError(
-            "permanent: true reverses the same bits at all epochs of a horizon, which has only 1: "
-            "give epochs.count of 2 or more, or leave permanent out"
+            "permanent: true reverses the same bits at all epochs of a horizon, which has only 1 "
+            "epoch. Set epochs.count to at least 2, or remove permanent"
         )
     delta = parameters.delta * (1 - FOR_TABLES)
     if parameters.calibration == "published":
@@ -140,7 +140,7 @@ def published_loss(epsilon: float, delta: float, contributors: int) -> float:
     if least > contributors or excess(contributors) > 0 or excess(least) < 0:
         raise ValueError(
             f"the published calibration has no odds for epsilon {epsilon:g} with delta {delta:g} "
-            f"and {contributors:,} contributors: take calibration: exact"
+            f"and {contributors:,} contributors. Use calibration: exact"
         )
     mean = crossing(excess, least, contributors, 1e-9)
     mean = raised(lambda mean: excess(mean) <= 0, mean, 1e-12)
@@ -223,6 +223,6 @@ def _check_draws(law: FragmentsLaw) -> None:
             left_out += delta_of_tables(law.epsilon, distance, draws)
     if left_out > FOR_TABLES * law.delta:
         raise ValueError(
-            f"epsilon {law.epsilon:g} with delta {law.delta:g} asks for bits that are drawn more "
-            "finely than they are: take a smaller epsilon or a larger delta"
+            f"epsilon {law.epsilon:g} with delta {law.delta:g} requires bits with a finer "
+            "distribution than is available. Use a smaller epsilon or a larger delta"
         )

@@ -58,7 +58,7 @@ class FutureRandParameters:
         check_signs(self.epsilon, self.changes, self.estimator)
         if self.calibration not in ("optimal", "published"):
             raise ValueError(
-                f"calibration is {self.calibration!r}, must be 'optimal' or 'published'"
+                f"calibration is {self.calibration!r}; expected 'optimal' or 'published'"
             )
         object.__setattr__(self, "epsilon", float(self.epsilon))
 

@@ -23,7 +23,7 @@ def calibrate(parameters: FutureRandParameters, last_epoch: int) -> FutureRandLa
     (256, [4, 4, 4, 4, 4, 4, 2, 1, 1])
     """
     if not 1 <= last_epoch <= MAX_HORIZON:
-        raise ValueError(f"{last_epoch} epochs, must be from 1 to 2^63")
+        raise ValueError(f"{last_epoch} epochs; expected 1 to 2^63")
     orders = (last_epoch - 1).bit_length() + 1
     horizon, changes, epsilon = 1 << (orders - 1), parameters.changes, parameters.epsilon
     if parameters.calibration == "published":

@@ -35,9 +35,9 @@ def calibrate(parameters: LdpSgdParameters, last_epoch: int, minimum: int) -> Ld
     )
     if epsilon > parameters.epsilon:
         raise ValueError(
-            f"{parameters.reports} reports in a step lose {epsilon:.4g} among {minimum:,} "
-            f"contributors, more than the epsilon of a single one, {parameters.epsilon:g}: take "
-            "fewer reports or a larger shuffle.minimum"
+            f"{parameters.reports} reports in a step lose epsilon {epsilon:.4g} among {minimum:,} "
+            f"contributors, more than a single report, {parameters.epsilon:g}. Use fewer reports "
+            "or a larger shuffle.minimum"
         )
     return LdpSgdLaw(
         last_epoch=last_epoch,

@@ -98,7 +98,7 @@ class MeasurementsParameters:
         check_domain(domain_size(self.domain))
         if given["calibration"] not in self.calibrations:
             raise ValueError(
-                f"calibration is {given['calibration']!r}, must be one of "
+                f"calibration is {given['calibration']!r}; expected one of "
                 f"{', '.join(self.calibrations)}"
             )
         if "beta" in given:
@@ -176,12 +176,12 @@ class LaplaceHistogramParameters(MeasurementsParameters):
 
 def _check_beta(beta: float) -> None:
     if isinstance(beta, bool) or not isinstance(beta, int | float) or not 0 < beta < 1:
-        raise ValueError(f"beta is {beta!r}, must be above 0 and below 1")
+        raise ValueError(f"beta is {beta!r}; expected a number above 0 and below 1")
 
 
 def _check_number(name: str, number: int | None) -> None:
     if number is not None and (type(number) is not int or not 1 <= number <= MOST_MEASUREMENTS):
-        raise ValueError(f"{name} is {number!r}, must be from 1 to {MOST_MEASUREMENTS:,}")
+        raise ValueError(f"{name} is {number!r}; expected 1 to {MOST_MEASUREMENTS:,}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,15 +208,18 @@ class MeasurementsLaw(Constants):
     def __post_init__(self) -> None:
         check_domain(self.items)
         if self.calibration not in get_args(Calibration):
-            raise ValueError(f"calibration is {self.calibration!r}")
+            raise ValueError(f"calibration {self.calibration!r} is unknown")
         if self.neighbors not in ("removal", "replacement"):
-            raise ValueError(f"neighbors is {self.neighbors!r}")
+            raise ValueError(f"neighbors {self.neighbors!r} is unknown")
         if (self.noise is None) == (self.odds is None) or self.last_epoch < 1:
-            raise ValueError(f"noise {self.noise}, odds {self.odds}, {self.last_epoch} epochs")
+            raise ValueError(
+                f"noise {self.noise}, odds {self.odds} and {self.last_epoch} epochs are not a "
+                "valid law"
+            )
         if self.noise is not None and self.matrix.measurements > MOST_MEASUREMENTS:
             raise ValueError(
-                f"{self.matrix.measurements:,} measurements with noise in a report, must be at "
-                f"most {MOST_MEASUREMENTS:,}: take fewer, a smaller domain, or another protocol"
+                f"a report has {self.matrix.measurements:,} noisy measurements; expected at most "
+                f"{MOST_MEASUREMENTS:,}. Use fewer, a smaller domain, or another protocol"
             )
 
     @property

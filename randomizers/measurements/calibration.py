@@ -192,8 +192,8 @@ def noise_of(loss: float) -> ClampedNoise:
     most = math.ceil(_SCALES / loss) + 2
     if most > MOST_BOUND:
         raise ValueError(
-            f"a measurement may lose {loss:g}: too little to draw noise for; raise epsilon, or "
-            "take fewer measurements"
+            f"a measurement may lose only epsilon {loss:g}, too little to draw noise. Raise "
+            "epsilon, or use fewer measurements"
         )
     return ClampedNoise(math.exp(-loss) * _ROUNDING, most)
 
@@ -244,8 +244,8 @@ def with_noise(
     if epsilon > asked:
         raise ValueError(
             f"epsilon is {asked:g} with a delta of {delta:g}: the published noise loses "
-            f"{epsilon:.4g}, since Theorem 2.5 holds for epsilon below 1 only; lower epsilon, or "
-            "take calibration: sampled"
+            f"{epsilon:.4g}, since Theorem 2.5 holds only for epsilon below 1. Lower epsilon, or "
+            "use calibration: sampled"
         )
     return Spent(
         calibration=calibration,

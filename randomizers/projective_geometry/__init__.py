@@ -103,16 +103,25 @@ class ProjectiveGeometryLaw(Constants):
         if self.prefixes is None:
             check_domain(self.items)
         elif self.items != 1 << self.prefixes.bits:
-            raise ValueError(f"{self.items:,} items, and prefixes of {self.prefixes.bits} bits")
+            raise ValueError(
+                f"{self.items:,} items do not match prefixes of {self.prefixes.bits} bits"
+            )
         if not 1 <= self.slots <= self.items:
-            raise ValueError(f"{self.slots} items of a user, there are {self.items:,}")
+            raise ValueError(f"a user has {self.slots} items; expected at most {self.items:,}")
         if self.odds.k != 1 or self.odds.weights[0] <= self.odds.weights[1]:
-            raise ValueError(f"odds of {self.odds.weights}, must be two weights, the larger first")
+            raise ValueError(
+                f"odds are {self.odds.weights}; expected two weights, the larger first"
+            )
         if self.minimum < 1 or self.last_epoch < 1:
-            raise ValueError(f"{self.minimum} contributors, {self.last_epoch} epochs")
+            raise ValueError(
+                f"got {self.minimum} contributors and {self.last_epoch} epochs; expected at least "
+                "1 of each"
+            )
         most = max(self.cells)
         if self.space.points <= most:
-            raise ValueError(f"{self.space.points:,} points for {most:,} items and none")
+            raise ValueError(
+                f"{self.space.points:,} points do not suffice for {most:,} items and 'no item'"
+            )
 
     def of_one_epoch(self) -> ProjectiveGeometryLaw:
         """Return the same with a single epoch: equal for jobs whose epochs are drawn alike."""
@@ -215,9 +224,9 @@ class ProjectiveGeometry(Devices[ProjectiveGeometryLaw]):
         if law.last_epoch > 1:
             epochs += f" and {law.shuffled_stream_epsilon:.6g} for the whole stream"
         return (
-            "against whoever sees shuffled reports only, trusting the shuffle stage and "
-            f"{law.minimum - 1:,} honest others of each window, {epochs}, "
-            f"with delta {law.shuffled_delta:g}"
+            "against an observer of shuffled reports only, trusting the shuffler and "
+            f"{law.minimum - 1:,} honest other users in each window, {epochs}, with delta "
+            f"{law.shuffled_delta:g}"
         )
 
     def report(

@@ -39,10 +39,13 @@ class PointSpace:
     def __post_init__(self) -> None:
         if not is_prime(self.order) or type(self.coordinates) is not int or self.coordinates < 2:
             raise ValueError(
-                f"no space of {self.coordinates} coordinates over a field of {self.order} elements"
+                f"no projective space has {self.coordinates} coordinates over a field of "
+                f"{self.order} elements"
             )
         if self.points > MOST_POINTS:
-            raise ValueError(f"{self.points:,} points, must be at most {MOST_POINTS:,}")
+            raise ValueError(
+                f"the space has {self.points:,} points; expected at most {MOST_POINTS:,}"
+            )
 
     @property
     def points(self) -> int:

@@ -93,35 +93,35 @@ class ShuffledCountsParameters:
     def __post_init__(self) -> None:
         check_shuffled_parameters(self.epsilon, self.delta, self.dummies, self.messages_per_user)
         if self.calibration not in (None, "rigorous", "exact"):
-            raise ValueError(f"calibration is {self.calibration!r}, must be 'rigorous' or 'exact'")
+            raise ValueError(f"calibration is {self.calibration!r}; expected 'rigorous' or 'exact'")
         _check_whole("changes", self.changes, 1, MAX_CHANGES)
         _check_whole("boost", self.boost, 0, MAX_BOOST)
         if self.changes is None and self.boost:
             raise ValueError(
-                f"a boost of {self.boost} is for the first changes of a user: say how many, by "
-                "`changes`, or leave boost out"
+                f"boost is {self.boost}, which requires `changes`, the number of boosted changes "
+                "of a user. Set `changes`, or remove boost"
             )
         check_item_cells(self.domain, self.cells, self.buckets, self.dummies)
         boosted = self.changes is not None and self.boost != 0
         if boosted and isinstance(self.domain, tuple) and self.cells != "count_min":
             raise ValueError(
-                "a domain with `changes` needs a cell for every item, for which the noise is "
-                "proven to suffice: set `cells: count_min`, or leave `changes` out"
+                "a domain with `changes` requires a cell for every item, for which the noise is "
+                "proven to suffice. Set `cells: count_min`, or remove `changes`"
             )
         if boosted and self.calibration == "exact":
             raise ValueError(
-                "no exact calibration of boosted counts is known: calibration must be 'rigorous', "
-                "or boost 0"
+                "boosted counts have no known exact calibration. Set calibration: rigorous, or "
+                "boost: 0"
             )
         if not boosted and self.calibration not in (None, "exact"):
             raise ValueError(
-                f"calibration is {self.calibration!r}, but without a boost there is nothing to "
-                "bound: leave it out, or give `changes` to have a boost"
+                f"calibration is {self.calibration!r}, which requires a boost. Remove "
+                "calibration, or set `changes`"
             )
         if boosted and self.dummies == "negative_binomial":
             raise ValueError(
-                "boosted counts with negative_binomial dummies have no proven calibration: take "
-                "poisson dummies, or those of the shuffle stage, by `dummies: shuffle`"
+                "boosted counts with negative_binomial dummies have no proven calibration. Use "
+                "poisson dummies, or those of the shuffler with `dummies: shuffle`"
             )
         object.__setattr__(self, "epsilon", float(self.epsilon))
         object.__setattr__(self, "delta", float(self.delta))
@@ -139,7 +139,7 @@ class ShuffledCountsParameters:
 
 def _check_whole(name: str, value: int | None, least: int, most: int) -> None:
     if value is not None and (type(value) is not int or not least <= value <= most):
-        raise ValueError(f"{name} is {value!r}, must be a whole number from {least} to {most:,}")
+        raise ValueError(f"{name} is {value!r}; expected a whole number from {least} to {most:,}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +165,9 @@ class ShuffledCountsLaw(Constants):
         _check_whole("changes", self.changes, 0, MAX_CHANGES)
         _check_whole("boost", self.boost, 0, MAX_BOOST)
         if (self.boost == 0) != (self.changes == 0):
-            raise ValueError(f"a boost of {self.boost} for {self.changes} changes")
+            raise ValueError(f"boost {self.boost} does not match {self.changes} changes")
         if self.calibration not in _BASES or (self.boost == 0) != (self.calibration == "exact"):
-            raise ValueError(f"calibration {self.calibration!r} with a boost of {self.boost}")
+            raise ValueError(f"calibration {self.calibration!r} does not match boost {self.boost}")
 
     @property
     def messages(self) -> float:

@@ -84,11 +84,13 @@ class SingleMessageParameters:
 def check_response(response: str, slots: int, items: int) -> None:
     """Raise `ValueError` unless a response supports this many items of a user and domain."""
     if response not in ("randomized_response", "rappor"):
-        raise ValueError(f"response is {response!r}, must be 'randomized_response' or 'rappor'")
+        raise ValueError(f"response is {response!r}; expected 'randomized_response' or 'rappor'")
     if response == "randomized_response" and slots > 1:
-        raise ValueError(f"randomized response is about one item, not {slots}: take 'rappor'")
+        raise ValueError(
+            f"randomized_response supports one item per user, not {slots}. Use 'rappor'"
+        )
     if response == "rappor" and items > MAX_BITS:
-        raise ValueError(f"rappor is for up to {MAX_BITS:,} items, not {items:,}")
+        raise ValueError(f"rappor supports at most {MAX_BITS:,} items, not {items:,}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +117,17 @@ class SingleMessageLaw(Constants):
     def __post_init__(self) -> None:
         check_domain(self.items)
         if not 1 <= self.slots <= self.items:
-            raise ValueError(f"{self.slots} items of a user, there are {self.items:,}")
+            raise ValueError(f"a user has {self.slots} items; expected at most {self.items:,}")
         check_response(self.response, self.slots, self.items)
         if self.odds.k != 1 or self.odds.weights[0] < self.odds.weights[1]:
-            raise ValueError(f"odds of {self.odds.weights}, must be two weights, the larger first")
+            raise ValueError(
+                f"odds are {self.odds.weights}; expected two weights, the larger first"
+            )
         if self.minimum < 1 or self.last_epoch < 1:
-            raise ValueError(f"{self.minimum} contributors, {self.last_epoch} epochs")
+            raise ValueError(
+                f"got {self.minimum} contributors and {self.last_epoch} epochs; expected at least "
+                "1 of each"
+            )
 
     def of_one_epoch(self) -> SingleMessageLaw:
         """Return the same with a single epoch: equal for jobs whose epochs are drawn alike."""

@@ -56,14 +56,14 @@ class ValueStreamParameters:
 
     def __post_init__(self) -> None:
         if isinstance(self.epsilon, bool) or not isinstance(self.epsilon, int | float):
-            raise ValueError(f"epsilon is {self.epsilon!r}, must be a number")
+            raise ValueError(f"epsilon is {self.epsilon!r}; expected a number")
         if not MIN_EPSILON <= self.epsilon <= MAX_EPSILON:
             raise ValueError(
-                f"epsilon is {self.epsilon}, must be from {MIN_EPSILON:g} to {MAX_EPSILON:g}"
+                f"epsilon is {self.epsilon}; expected {MIN_EPSILON:g} to {MAX_EPSILON:g}"
             )
         if type(self.changes) is not int or not 1 <= self.changes <= MAX_CHANGES:
             raise ValueError(
-                f"changes is {self.changes!r}, must be a whole number from 1 to {MAX_CHANGES:,}"
+                f"changes is {self.changes!r}; expected a whole number from 1 to {MAX_CHANGES:,}"
             )
         object.__setattr__(self, "epsilon", float(self.epsilon))
 
@@ -101,18 +101,20 @@ class ValueStreamLaw(Constants):
             ("noise", self.noise, (1 << 64) - 1),
         ):
             if type(value) is not int or not 1 <= value <= most:
-                raise ValueError(f"{name} is {value!r}, must be a whole number from 1 to {most:,}")
+                raise ValueError(f"{name} is {value!r}; expected a whole number from 1 to {most:,}")
         numbers = (self.epsilon, self.boost, self.decay, self.clock, self.theta, self.gain)
         if not all(map(math.isfinite, numbers)):
             raise ValueError("not all constants are finite")
         if not (self.boost >= 0 and 0 <= self.decay < 1 and self.clock > self.reserve):
             raise ValueError(
-                f"a boost of {self.boost}, a decay of {self.decay} and a clock of {self.clock}"
+                f"boost {self.boost}, decay {self.decay} or clock {self.clock} is out of range"
             )
         if not (self.theta > 0 and self.gain > 0):
-            raise ValueError(f"theta is {self.theta} and the gain {self.gain}, must be positive")
+            raise ValueError(
+                f"theta is {self.theta} and gain is {self.gain}; expected a positive number"
+            )
         if self.loss > self.epsilon:
-            raise ValueError(f"a loss of {self.loss}, must be at most epsilon, {self.epsilon}")
+            raise ValueError(f"loss is {self.loss}; expected at most epsilon, {self.epsilon}")
 
     @property
     def reserve(self) -> float:
@@ -177,8 +179,8 @@ class LetterDevices(FollowingDevices[LawT]):
         clocks = devices._left
         if not ((clocks >= 0) & (clocks <= devices._booleans.clock)).all():
             raise ValueError(
-                f"state array left has a value that is not from 0 to {devices._booleans.clock}: "
-                "it is of another law"
+                "state array left has a value out of range; expected 0 to "
+                f"{devices._booleans.clock}. The state belongs to another law"
             )
         return devices
 

@@ -169,7 +169,7 @@ def test_words_that_cannot_be_are_refused() -> None:
         with pytest.raises(ValueError, match=problem):
             found.check_words(1, words)
     found.check_words(1, np.array([[0, 3]], np.uint8))
-    with pytest.raises(ValueError, match="of no crowd"):
+    with pytest.raises(ValueError, match="message without a crowd at epoch"):
         found.add(1, np.array([[0, 3]], np.uint8), None)
     assert found.to_bytes() == b""
 

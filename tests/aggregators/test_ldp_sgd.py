@@ -175,10 +175,10 @@ def test_sums_that_cannot_be_are_refused() -> None:
     size = len(data) // 2
     huge = data[:16] + (2**40).to_bytes(8, "little") + data[24:size]
     for broken, message in (
-        (data[:-1], "must be 88 for each step"),
+        (data[:-1], "expected 88 for each step"),
         (data[size:] + data[:size], "sums of epoch 1 after those of epoch 2"),
-        (data[:8] + bytes(8) + data[16:size], "that 0 reports do not make"),
-        (huge, "that 50 reports do not make"),
+        (data[:8] + bytes(8) + data[16:size], "cannot result from 0 reports"),
+        (huge, "cannot result from 50 reports"),
     ):
         with pytest.raises(ValueError, match=message):
             LdpSgdAggregator.from_bytes(law, asked, broken)

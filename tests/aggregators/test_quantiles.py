@@ -62,5 +62,5 @@ def test_the_interval_holds_the_quantile(code: AxisCode) -> None:
 
 @pytest.mark.parametrize("share", [0.0, 1.0, -0.5, math.nan])
 def test_shares_are_above_0_and_below_1(share: float) -> None:
-    with pytest.raises(ValueError, match="must lie between 0 and 1"):
+    with pytest.raises(ValueError, match="expected a number between 0 and 1"):
         quantile(counts_of(CODES[0], np.full(60, 3), None), share)

@@ -46,7 +46,7 @@ def test_ranges_add_up_and_the_whole_is_known() -> None:
 
 @pytest.mark.parametrize("ends", [(-1, 2), (2, 2), (3, 2), (0, 5)])
 def test_ranges_that_there_are_not_are_refused(ends: tuple[int, int]) -> None:
-    with pytest.raises(ValueError, match="must be from 0 to 4"):
+    with pytest.raises(ValueError, match="expected 0 to 4"):
         SMALL.range(*ends)
 
 

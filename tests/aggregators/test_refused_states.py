@@ -90,36 +90,47 @@ def read_sums(data: bytes) -> object:
         (read_tables, tables(8, 99), "expected 100"),
         (read_tables, tables(2 * 17 + CELLS * 3, 9), "beyond 8"),
         (read_tables, tables(-1, 0x80), "from 0 to 2"),
-        (read_tree, b"x" * 15, "a tree of 15 bytes, counts take 16"),
-        (read_tree, integers(63 * 3, 1), "cell 189, a horizon of 32 epochs has 63 nodes"),
+        (read_tree, b"x" * 15, "a tree has 15 bytes; expected a multiple of"),
+        (
+            read_tree,
+            integers(63 * 3, 1),
+            ("cell 189 is out of range: a horizon of 32 epochs has 63 nodes of"),
+        ),
         (read_tree, integers(2, 1, 2, 1), "do not strictly increase"),
-        *((read_tree, integers(2, n), "0, negative or beyond") for n in (-1, 0, 2**53 + 1)),
-        (read_words, b"\0\0", "are no counts of words"),
-        (read_words, integers(2) + b"\1" + bytes(9), "end before byte 19"),
-        (read_words, integers(2) + b"\1\5\0\0\0\5\0\0\0\1\1", "do not strictly increase"),
-        (read_words, integers(1) + b"\1\5\0\0\0\0", "must be from 1 to 2"),
         *(
-            (read_stream, integers(1, *sums), "no letters")
+            (read_tree, integers(2, n), ("a count of a tree is out of range; expected 1 to 2"))
+            for n in (-1, 0, 2**53 + 1)
+        ),
+        (read_words, b"\0\0", "bytes are not valid message counts: error at byte"),
+        (read_words, integers(2) + b"\1" + bytes(9), "bytes are truncated: expected"),
+        (read_words, integers(2) + b"\1\5\0\0\0\5\0\0\0\1\1", "do not strictly increase"),
+        (read_words, integers(1) + b"\1\5\0\0\0\0", "expected 1 to 2"),
+        *(
+            (read_stream, integers(1, *sums), "no symbols of epoch")
             for sums in ((1, 73, 73**2), (2, 3, 4), (2, 1, 2), (0, 0, 0), (-1, 0, 0))
         ),
         (read_stream, integers(2, 1, 0, 0)[:-1], "sums of"),
         (read_stream, 2 * integers(2, 1, 0, 0), "sums of"),
         (read_stream, integers(EPOCHS + 1, 1, 0, 0), "sums of"),
-        (read_items, items_of(1, 1, 73), "no 1 letters of epoch 1"),
-        (read_items, items_of(1, 1, 40, -40), "no 1 letters of epoch 1"),
+        (read_items, items_of(1, 1, 73), "no 1 symbols of epoch"),
+        (read_items, items_of(1, 1, 40, -40), "no 1 symbols of epoch"),
         (read_items, items_of(1, 0, 0), "no 0 letters"),
-        (read_items, items_of(1, 1)[:-1], "an epoch takes"),
+        (read_items, items_of(1, 1)[:-1], "bytes; expected a multiple of"),
         (read_items, 2 * items_of(1, 1), "epoch 1 after 1"),
         (read_items, items_of(EPOCHS + 1, 1), "the horizon has 8"),
-        (read_responses, integers(1, 1, 1)[:-1], "counts of 23 bytes, an epoch takes 24"),
+        (read_responses, integers(1, 1, 1)[:-1], "counts have 23 bytes; expected a multiple of"),
         (read_responses, 2 * integers(1, 1, 1), "do not strictly increase"),
-        (read_responses, integers(4, 1, 1), "counts of epochs 4 to 4, the horizon has 3"),
-        (read_responses, integers(1, 0, 0), "must be from 0 to 2.53, and not both 0"),
-        (read_sums, integers(0, 1, 0), "sums of epoch 0 after 0"),
-        (read_sums, 2 * integers(2, 1, 0), "sums of epoch 2 after 2"),
+        (
+            read_responses,
+            integers(4, 1, 1),
+            ("counts of epochs 4 to 4 are out of range: the last epoch is"),
+        ),
+        (read_responses, integers(1, 0, 0), "expected 0 to 2.53, and not both 0"),
+        (read_sums, integers(0, 1, 0), "sums of epoch 0 after epoch"),
+        (read_sums, 2 * integers(2, 1, 0), "sums of epoch 2 after epoch"),
         (read_sums, integers(EPOCHS + 1, 1, 0), "the horizon has 8"),
         (read_sums, integers(1, 0, 0), "no 0 sums of epoch 1"),
-        (read_sums, integers(1, 1, MOST_SUM + 1), "no 1 sums of epoch 1 add up to"),
+        (read_sums, integers(1, 1, MOST_SUM + 1), "1 sums of epoch 1 cannot total"),
         (read_sums, b"abc", "sums of 3 bytes"),
     ],
 )
@@ -133,9 +144,9 @@ def test_bytes_that_are_no_state_are_refused(
 @pytest.mark.parametrize(
     ("epoch", "words", "message"),
     [
-        (3, [[0], [2]], "word 2 at epoch 3, where the words due are 0 to 1,"),
-        (0, [[0]], "epoch 0, the horizon has 8 epochs"),
-        (9, [[0]], "epoch 9, the horizon has 8 epochs"),
+        (3, [[0], [2]], "word 2 at epoch 3 is out of range; expected 0 to 1, plus"),
+        (0, [[0]], "epoch 0 is out of range: the last epoch is 8"),
+        (9, [[0]], "epoch 9 is out of range: the last epoch is 8"),
         (1, [[0, 0]], r"words of epoch 1 are uint8 of shape \(1, 2\)"),
     ],
 )

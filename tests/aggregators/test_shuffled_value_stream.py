@@ -74,6 +74,6 @@ def test_words_that_are_no_sums_are_refused() -> None:
         aggregator.add(EPOCHS + 1, word(0), None)
     with pytest.raises(ValueError, match="uint64"):
         aggregator.add(1, word(0).astype(np.uint32), None)
-    with pytest.raises(ValueError, match="33 sums of epoch 1, at most 32 can be"):
+    with pytest.raises(ValueError, match="33 sums of epoch 1 exceed the maximum, 32"):
         aggregator.add(1, word(0), np.array([33], np.uint32))
     assert aggregator.to_bytes() == b""

@@ -186,9 +186,9 @@ def test_sentences_say_who_has_to_be_honest(section: dict[str, Any]) -> None:
     job = job_of(section)
     law = job.law
     trust = job.guarantee_of(law).trust
-    assert trust.endswith("whatever reports any one stage or party replaces or withholds") or (
-        "whatever reports any one stage or party replaces or withholds; " in trust
-    )
+    assert trust.endswith(
+        "devices of its own without a value, so the guarantee holds even if any one shuffler"
+    ) or ("whatever reports any one stage or party replaces or withholds; " in trust)
     (stage,) = (each for each in party_guarantees(job, law) if each.kind == "stage")
     assert "passes on every report" not in stage.assumes
 
@@ -197,4 +197,6 @@ def test_no_sentence_claims_a_guarantee_where_nothing_is_added() -> None:
     """Aggregators of a learning job add no devices."""
     sealed = job_of(sealed_section(STAGES)).sealed
     assert sealed is not None
-    assert "it does not hold against a stage that replaces or withholds" in sealed.trust(1, 0)
+    assert (
+        "it does not hold against a shuffler that replaces or suppresses reports, which can"
+    ) in sealed.trust(1, 0)

@@ -197,5 +197,7 @@ def test_what_misfits_cost_is_charged_to_delta(case: Case, monkeypatch: pytest.M
     if case.protocol.name == "hadamard" and parameters.dummies == "bernoulli":
         return
     monkeypatch.setattr("dpstream.randomizers.accounting.table_distances.MISFIT", 1e-6)
-    with pytest.raises(ValueError, match="dummies that are drawn more finely than they are"):
+    with pytest.raises(
+        ValueError, match=("requires dummies with a finer distribution than is available")
+    ):
         case.protocol.calibrate(parameters, case.last_epoch, case.minimum)

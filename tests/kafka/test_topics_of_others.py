@@ -69,7 +69,7 @@ def refusal_of_worker(cluster: Cluster, job: Job, stage: str, folder: Path) -> s
 @pytest.mark.parametrize(
     ("role", "partitions", "configs", "said"),
     [
-        (Role.REPORTS, 3, {}, "exists with 3 partitions, the job wants 2"),
+        (Role.REPORTS, 3, {}, "Undeploy the job with --delete-topics, or change the job file"),
         (
             Role.REPORTS,
             2,

@@ -107,10 +107,10 @@ def test_an_item_raises_one_cell_on_each_level_of_prefixes() -> None:
 @pytest.mark.parametrize(
     ("code", "item", "message"),
     [
-        *((ROWS, item, f"item {item}, must be from 1 to 10000") for item in (0, -1, 10_001)),
-        *((TREES[1], item, f"item {item}, must be from 1 to 50") for item in (-1, 0, 51)),
-        *((KeptNodes(4), item, f"item {item}, must be from 1 to 4") for item in (0, 5)),
-        (GRIDS[1], 36, "item 36, must be from 1 to 35"),
+        *((ROWS, item, f"item {item}; expected 1 to 10000") for item in (0, -1, 10_001)),
+        *((TREES[1], item, f"item {item}; expected 1 to 50") for item in (-1, 0, 51)),
+        *((KeptNodes(4), item, f"item {item}; expected 1 to 4") for item in (0, 5)),
+        (GRIDS[1], 36, "item 36; expected 1 to 35"),
         *((PrefixCells(levels((2, 4), (3, 5)), seed="a"), item, "items from") for item in (-1, 9)),
     ],
 )
@@ -131,11 +131,11 @@ def test_points_outside_are_refused(point: tuple[int, ...]) -> None:
     [
         ({"size": 0}, "size is 0"),
         ({"size": "9"}, "size is '9'"),
-        ({"rows": 0}, "rows is 0, must be from 1 to 64"),
+        ({"rows": 0}, "rows is 0; expected 1 to 64"),
         ({"rows": 65}, "rows is 65"),
         ({"buckets": 0}, "buckets is 0"),
         ({"buckets": 1 << 25}, "buckets is 33554432"),
-        ({"seed": ""}, "without hashes: a histogram of 10000 items"),
+        ({"seed": ""}, "buckets have no hashes; expected one row of 10000 buckets"),
         ({"kind": "other"}, "kind is 'other'"),
     ],
 )
@@ -150,7 +150,7 @@ def test_rows_that_there_are_not_are_refused(changes: dict[str, Any], complaint:
         (0, (2,), "size is 0"),
         (4, (), r"branching is \(\)"),
         (4, (4, 1), r"branching is \(4, 1\)"),
-        (5, (2, 2), "has 4 leaves, too few for 5"),
+        (5, (2, 2), "has 4 leaves; expected at least"),
     ],
 )
 def test_trees_that_there_are_not_are_refused(
@@ -163,7 +163,7 @@ def test_trees_that_there_are_not_are_refused(
 @pytest.mark.parametrize(
     ("pairs", "message"),
     [
-        ((), "without a level"),
+        ((), "levels is empty; expected at least one level"),
         (((2, 4), (2, 3)), "longer"),
         (((2, 5),), "5 buckets"),
         (((2, 1),), "1 buckets"),

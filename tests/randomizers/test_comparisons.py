@@ -136,7 +136,7 @@ def test_all_were_published_with_uniform_orders_and_all_signs_at_every_order() -
     for law, composed in laws.items():
         assert (law.horizon, law.epsilon, law.order_weights) == (8, 1.0, (1,) * 4)
         assert law.composed == (composed,) * 4
-    with pytest.raises(ValueError, match="0 epochs, must be from 1"):
+    with pytest.raises(ValueError, match="0 epochs; expected 1"):
         calibrate(BunParameters(1, 4), 0)
 
 
@@ -150,13 +150,13 @@ def test_the_estimators_are_the_published_ones_unless_asked_otherwise() -> None:
     "kind", [IndependentResponseParameters, ErlingssonParameters, BunParameters]
 )
 def test_bad_parameters_are_refused(kind: type[IndependentResponseParameters]) -> None:
-    with pytest.raises(ValueError, match="epsilon is 0, must be from"):
+    with pytest.raises(ValueError, match="epsilon is 0; expected from"):
         kind(0, 1)
-    with pytest.raises(ValueError, match="changes is 0, must be a whole number from 1 to 1024"):
+    with pytest.raises(ValueError, match="changes is 0; expected a whole number from 1 to 1024"):
         kind(1, 0)
-    with pytest.raises(ValueError, match="estimator is 'best', must be 'tree' or 'prefix'"):
+    with pytest.raises(ValueError, match="estimator is 'best'; expected 'tree' or 'prefix'"):
         kind(1, 1, "best")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="calibration is 'half', must be 'published' or 'full'"):
+    with pytest.raises(ValueError, match="calibration is 'half'; expected 'published' or 'full'"):
         ErlingssonParameters(1, 1, calibration="half")  # type: ignore[arg-type]
 
 

@@ -162,22 +162,22 @@ def test_clusters_for_one_contributor_of_a_large_job_are_drawn() -> None:
 
 @pytest.mark.parametrize("dummies", [ClusteredDummies(4, 1.0, 2.0), BernoulliDummies(4, 0.5)])
 def test_dummies_made_for_other_cells_are_refused(dummies: Dummies) -> None:
-    with pytest.raises(ValueError, match="for 4 cells, asked for 5"):
+    with pytest.raises(ValueError, match="sampler has 4 cells; requested"):
         dummies.draw(1, 5, seeded_generator(8))
 
 
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("gauss", 1.0, 1), "dummies is 'gauss', must be one of"),
-        (("poisson", 0.0, 1), "mean is 0.0, must be positive"),
-        (("poisson", math.nan, 1), "mean is nan, must be positive"),
-        (("poisson", 1.0, 0), "minimum is 0, must be a whole number"),
-        (("poisson", 1.0, 2.0), "minimum is 2.0, must be a whole number"),
+        (("gauss", 1.0, 1), "dummies is 'gauss'; expected one of"),
+        (("poisson", 0.0, 1), "mean is 0.0; expected a positive number"),
+        (("poisson", math.nan, 1), "mean is nan; expected a positive number"),
+        (("poisson", 1.0, 0), "minimum is 0; expected a whole number"),
+        (("poisson", 1.0, 2.0), "minimum is 2.0; expected a whole number"),
         (("poisson", 1.0, 1, 2.0), "shape is 2.0 with poisson dummies"),
         (("negative_binomial", 1.0, 1), "shape is None with negative_binomial"),
-        (("bernoulli", 3.0, 3), "needs dummies with a probability of 1"),
-        (("bernoulli", 6.0, 3), "needs dummies with a probability of 2"),
+        (("bernoulli", 3.0, 3), "requires dummies with a probability of"),
+        (("bernoulli", 6.0, 3), "requires dummies with a probability of"),
     ],
 )
 def test_noise_that_cannot_be_is_refused(arguments: tuple[object, ...], complaint: str) -> None:

@@ -59,5 +59,5 @@ def test_buckets_too_narrow_for_floats_are_refused() -> None:
         ValueError, match=r"1,024 buckets from .* narrower than .* give fewer buckets"
     ):
         EqualBuckets(1e15, 1e15 + 100, 1024)
-    with pytest.raises(ValueError, match="must be a number above low"):
+    with pytest.raises(ValueError, match="expected a number above low"):
         EqualBuckets(1.0, 1.0, 4)

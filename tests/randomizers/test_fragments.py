@@ -265,10 +265,13 @@ def test_the_form_follows_from_how_many_report_and_not_from_what_they_hold() -> 
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"neighbors": "any"}, "neighbors is 'any', must be 'replacement' or 'removal'"),
-        ({"calibration": "best"}, "calibration is 'best', must be"),
-        ({"calibration": "published"}, "give items: 1 and neighbors: removal"),
-        ({"reports": 0}, "reports is 0, must be from 1 to 1,024"),
+        ({"neighbors": "any"}, "neighbors is 'any'; expected 'replacement' or 'removal'"),
+        ({"calibration": "best"}, "calibration is 'best'; expected 'optimal' or 'published'"),
+        (
+            {"calibration": "published"},
+            ("calibration: published requires items: 1 and neighbors: removal. Set these, or use"),
+        ),
+        ({"reports": 0}, "reports is 0; expected 1 to 1,024"),
         ({"delta": 0.0}, "delta is 0.0"),
     ],
 )
@@ -280,9 +283,9 @@ def test_what_is_not_allowed_is_refused(parameters: dict[str, Any], message: str
 @pytest.mark.parametrize(
     ("constants", "message"),
     [
-        ({"neighbors": "any"}, "neighbors is 'any', must be 'replacement' or 'removal'"),
-        ({"calibration": "best"}, "calibration is 'best', must be"),
-        ({"reports": 0}, "reports is 0, must be from 1 to 1,024"),
+        ({"neighbors": "any"}, "neighbors is 'any'; expected 'replacement' or 'removal'"),
+        ({"calibration": "best"}, "calibration is 'best'; expected 'optimal' or 'published'"),
+        ({"reports": 0}, "reports is 0; expected 1 to 1,024"),
     ],
 )
 def test_constants_of_what_there_is_not_are_refused(
@@ -301,13 +304,17 @@ def test_what_tables_leave_out_is_charged_for_every_report(
     allowed = FOR_TABLES * delta / delta_of_tables(epsilon, drawn, contributors)
     for distance, is_refused in ((0.99 * allowed, False), (1.01 * allowed, True)):
         monkeypatch.setattr(FlippedBits, "distance", lambda flips, bits, each=distance: each)
-        refused = pytest.raises(ValueError, match="bits that are drawn more finely than they are")
+        refused = pytest.raises(
+            ValueError, match=("requires bits with a finer distribution than is available")
+        )
         with refused if is_refused else nullcontext():
             calibrate(asked(epsilon, delta=delta, reports=reports), 1, contributors)
 
 
 def test_the_published_formula_says_where_it_does_not_hold() -> None:
-    with pytest.raises(ValueError, match="take calibration: exact"):
+    with pytest.raises(
+        ValueError, match=("calibration: published requires backstops drawn again at every epoch")
+    ):
         published_loss(0.001, 1e-6, 1_000)
 
 

@@ -17,7 +17,7 @@ def test_a_device_that_holds_more_items_than_are_charged_for_is_named() -> None:
         (1, 1),
         (1, 3),
     ]
-    with pytest.raises(ValueError, match="device 2 holds 3 items at epoch 7, must be at most 2"):
+    with pytest.raises(ValueError, match="device 2 holds 3 items at epoch 7; expected at most 2"):
         checked_sets(7, values, None, 3, most=2)
 
 
@@ -30,5 +30,5 @@ def test_an_item_below_all_is_named_whatever_is_held_beside_it(values: list[list
 def test_an_item_that_is_none_of_the_domain_is_named() -> None:
     values = np.array([[3, 1], [0, 2]])
     assert set_rows(7, values, None, 2, most=2, domain=3).tolist() == [[1, 3], [2, 0]]
-    with pytest.raises(ValueError, match="item 3 at epoch 7, there are 2"):
+    with pytest.raises(ValueError, match="item 3 at epoch 7 is out of range: there are"):
         set_rows(7, values, None, 2, most=2, domain=2)

@@ -42,7 +42,13 @@ def test_what_is_claimed_for_a_value_stands_beside_what_a_whole_stream_loses() -
 
 def test_an_epoch_stands_beside_all_of_its_horizon() -> None:
     guarantee = Guarantee(
-        1.0, 1e-6, "epoch", "two sets", "the shuffle stage", "exact", stream_epsilon=1.786034
+        1.0,
+        1e-6,
+        "epoch",
+        "two sets",
+        ("the shuffler, to add its dummies, to shuffle, and to keep its noise key secret; it"),
+        "exact",
+        stream_epsilon=1.786034,
     )
     said = "epsilon 1, delta 1e-06 for a user's value of one epoch, 1.78603 for the whole stream"
     assert str(guarantee).startswith(f"{said} (exact); ")
@@ -65,7 +71,7 @@ def test_what_many_horizons_lose_is_never_rounded_down() -> None:
 
 
 def test_neighbors_hold_as_many_items_as_is_said() -> None:
-    assert held_by_a_user(1).startswith("any two items of a user")
+    assert held_by_a_user(1).startswith("a user has any two items; expected at most")
     assert held_by_a_user(3).startswith("any two sets of at most 3 items of a user")
     assert held_or_nothing(1).startswith("an item of a user")
     assert held_or_nothing(3).startswith("a set of at most 3 items of a user")

@@ -88,11 +88,14 @@ def test_all_the_rows_of_the_largest_domain_fit_a_word() -> None:
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        (("a",), "domain has 1 labels, must have from 2 to 4,096"),
+        (("a",), "domain has 1 labels; expected 2 to 4,096"),
         (tuple(map(str, range(MAX_ITEMS + 1))), "domain has 4,097 labels"),
-        (("a", "b", "a"), "domain has the label 'a' twice: take one of them out"),
-        (("a", ""), "domain has the label '', a label must have 1 to 100 printable"),
-        (("a", " b"), "no space at either end"),
+        (("a", "b", "a"), "domain has the label 'a' twice. Remove one of them"),
+        (
+            ("a", ""),
+            ("domain has the label ''; expected 1 to 100 printable characters without leading or"),
+        ),
+        (("a", " b"), "printable characters without leading or trailing spaces"),
         (("a", "b\n"), r"domain has the label 'b\\n'"),
         (("a", "b" * 101), "1 to 100 printable characters"),
     ],
@@ -112,7 +115,7 @@ def test_labels_that_cannot_be_are_refused_in_one_line(
         ({"row": None}, "HadamardValues keeps .*'row'"),
         ({"row": np.zeros(9, np.uint16)}, r"row is uint16 of shape \(9,\)"),
         ({"row": np.zeros(10, np.int64)}, "row is int64"),
-        ({"row": np.full(10, 8, np.uint16)}, "row has a value that is not from 0 to 7"),
+        ({"row": np.full(10, 8, np.uint16)}, "has a value out of range; expected 0 to"),
         ({"noise": np.zeros(10, np.int64)}, "state array noise is int64"),
     ],
 )

@@ -24,14 +24,14 @@ ITEMS = ("a", "b", "c")
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"epsilon": 11}, "epsilon is 11, must be from 0.001 to 10"),
+        ({"epsilon": 11}, "epsilon is 11; expected 0.001 to 10"),
         ({"changes": -1}, "changes is -1"),
         ({"changes": 1 << 15}, "changes is 32768"),
-        ({"boosted": 4}, "boosted is 4, must be a whole number from 1 to changes . 1, 3"),
+        ({"boosted": 4}, "boosted is 4; expected a whole number from 1 to changes . 1, 3"),
         ({"domain": ("a", "a")}, "the label 'a' twice"),
         (
             {"domain": tuple(map(str, range(4097)))},
-            "domain has 4,097 labels, must have from 2",
+            "domain has 4,097 labels; expected 2",
         ),
     ],
 )
@@ -43,16 +43,16 @@ def test_wrong_parameters_are_refused(wrong: dict[str, Any], message: str) -> No
 def test_laws_of_too_few_or_too_many_items_are_refused() -> None:
     law = calibrate(HadamardValuesParameters(1.0, 2, ITEMS), 16)
     for items in (0, MIN_ITEMS - 1, MAX_ITEMS + 1):
-        with pytest.raises(ValueError, match="items, must be from"):
+        with pytest.raises(ValueError, match="items; expected from"):
             replace(law, items=items)
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"epsilon": "1"}, "epsilon is '1', must be a number"),
-        ({"buckets": 6}, "buckets is 6, must be a power of two: give 4 or 8"),
-        ({"high": 0}, "high is 0, must be a number above low, 0"),
+        ({"epsilon": "1"}, "epsilon is '1'; expected a number"),
+        ({"buckets": 6}, "buckets is 6; expected a power of two: give 4 or 8"),
+        ({"high": 0}, "high is 0; expected a number above low, 0"),
         ({"initial": 8}, "initial is 8"),
         ({"boosted": 0}, "boosted is 0"),
     ],

@@ -51,7 +51,10 @@ def test_single_messages_are_charged_as_in_a_single_epoch() -> None:
 
 
 def test_item_reports_refuse_a_boost_when_items_share_words() -> None:
-    with pytest.raises(ValueError, match="a boost of 2 for items that share words"):
+    with pytest.raises(
+        ValueError,
+        match=("boost is 2: no noise is proven to suffice for items that share words; expected 0"),
+    ):
         ItemReports(64, 2, 2, 0.01)
 
 

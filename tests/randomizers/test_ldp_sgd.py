@@ -60,13 +60,13 @@ def test_groups_that_do_not_divide_the_steps_have_one_more() -> None:
 
 def test_the_guarantee_says_what_a_device_loses_that_nobody_hides() -> None:
     guarantee = LdpSgd(calibrate(ASKED, 300, minimum=2000)).guarantee
-    assert "epsilon is 1.9 at every step that a user takes part in, 19 for its 10 steps" in (
+    assert "epsilon is 1.9 at every step that a user participates in, 19 for its 10" in (
         guarantee.trust
     )
     asked = LdpSgdParameters(1.9, 1e-5, features=65, classes=10, groups=30, reports=5)
     several = calibrate(asked, 300, minimum=2000)
     assert several.local_epsilon(1) <= 1.9
-    assert "epsilon is 9.5 at every step that a user takes part in, 95 for its 10 steps" in (
+    assert "epsilon is 9.5 at every step that a user participates in, 95 for its 10" in (
         LdpSgd(several).guarantee.trust
     )
     assert several.stream_epsilon == pytest.approx(
@@ -83,22 +83,25 @@ def test_reports_that_lose_more_than_one_alone_are_refused() -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"features": 7_000}, "70,000 numbers, and at most 65,536 fit a record: give fewer"),
-        ({"classes": 1}, "classes is 1, must be a whole number from 2"),
-        ({"clip": 0}, "clip is 0, must be positive"),
+        (
+            {"features": 7_000},
+            ("numbers; expected at most 65,536, the capacity of a record. Use fewer features"),
+        ),
+        ({"classes": 1}, "classes is 1; expected a whole number from 2"),
+        ({"clip": 0}, "clip is 0; expected a positive number"),
         ({"rate": math.inf}, "rate is inf"),
         ({"radius": -1.0}, "radius is -1.0"),
         ({"groups": 0}, "groups is 0"),
         ({"reports": 0}, "reports is 0"),
         ({"seed_bits": 129}, "seed_bits is 129"),
         ({"delta": 0}, "delta is 0"),
-        ({"test_set": "!"}, "no packed examples"),
+        ({"test_set": "!"}, "test_set is not a set of packed examples; expected"),
         ({"test_set": ""}, "test_set has 0 bytes"),
         ({"test_set": packed_examples(np.zeros((2, 66), np.int16))}, "has no class"),
         ({"test_set": packed_examples(np.full((1, 66), 11))}, "class 10 of test_set"),
         (
             {"test_set": packed_examples(np.ones((2_000, 66), np.int16))},
-            "at most 1,985 fit a deployed job",
+            "numbers; expected at most 1,985 examples in a deployed job",
         ),
     ],
 )
@@ -110,7 +113,7 @@ def test_parameters_that_cannot_be_are_refused(changed: dict[str, object], messa
 
 def test_a_model_of_too_many_steps_is_refused() -> None:
     asked = LdpSgdParameters(1.9, 1e-5, features=6_000, classes=10)
-    with pytest.raises(ValueError, match="at most 1,118 can be kept: give fewer epochs"):
+    with pytest.raises(ValueError, match="steps; expected at most 1,118"):
         calibrate(asked, 1_119, minimum=2000)
 
 
@@ -126,7 +129,7 @@ def test_laws_that_cannot_be_are_refused(wrong: dict[str, int]) -> None:
 )
 def test_a_feature_that_is_too_large_is_refused_whatever_the_others_are(feature: int) -> None:
     examples = np.array([[1, 0, 1], [1, feature, 0]])
-    with pytest.raises(ValueError, match="a feature here does not lie between -8 and 8"):
+    with pytest.raises(ValueError, match="a feature here is out of range; expected -8 to 8"):
         check_examples(examples, 2, "here")
     nearest = np.sign(feature) * (8 * FEATURE_UNIT - 1)
     check_examples(np.where(examples == feature, nearest, examples), 2, "here")
@@ -224,7 +227,9 @@ def test_nobody_takes_part_in_more_steps_than_the_guarantee_speaks_of() -> None:
     examples = some_examples(3, 2, 2)
     for epoch, present in ((1, [True, True, False]), (2, [True, False, False])):
         assert len(devices.report(epoch, examples, np.array(present), rng)) == sum(present)
-    with pytest.raises(ValueError, match="take part in more than 2 steps at epoch 3"):
+    with pytest.raises(
+        ValueError, match=("a device would participate in more than 2 steps at epoch")
+    ):
         devices.report(3, examples, None, rng)
     assert devices.epoch == 2
     assert len(devices.report(3, examples, np.array([False, True, True]), rng)) == 2

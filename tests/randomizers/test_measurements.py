@@ -175,14 +175,14 @@ def test_a_histogram_has_noise_in_two_cells_where_items_replace_each_other(
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"epsilon": 0}, "epsilon is 0"),
     ({"epsilon": math.nan}, "epsilon is nan"),
-    ({"calibration": "any"}, "calibration is 'any', must be one of"),
+    ({"calibration": "any"}, "calibration is 'any'; expected one of"),
     ({"delta": 1.0}, "delta is 1.0"),
-    ({"beta": 1}, "beta is 1, must be above 0 and below 1"),
-    ({"beta": -0.5}, "beta is -0.5, must be above 0 and below 1"),
-    ({"measurements": 0}, "measurements is 0, must be from 1 to"),
-    ({"sparsity": 0}, "sparsity is 0, must be from 1 to"),
-    ({"hashes": 0}, "hashes is 0, must be from 1 to"),
-    ({"trials": 0}, "trials is 0, must be from 1 to"),
+    ({"beta": 1}, "beta is 1; expected a number above 0 and below 1"),
+    ({"beta": -0.5}, "beta is -0.5; expected a number above 0 and below 1"),
+    ({"measurements": 0}, "measurements is 0; expected 1 to"),
+    ({"sparsity": 0}, "sparsity is 0; expected 1 to"),
+    ({"hashes": 0}, "hashes is 0; expected 1 to"),
+    ({"trials": 0}, "trials is 0; expected 1 to"),
 ]
 
 
@@ -224,7 +224,7 @@ def test_laws_without_noise_or_with_too_much_are_refused() -> None:
 
 def test_histograms_that_do_not_fit_a_record_are_refused() -> None:
     labels = tuple(map(str, range(40_000)))
-    with pytest.raises(ValueError, match="take fewer, a smaller domain"):
+    with pytest.raises(ValueError, match="Use fewer, a smaller domain, or another protocol"):
         calibrate(LaplaceHistogramParameters(1.0, labels), 1)
 
 
@@ -264,7 +264,7 @@ def test_a_device_that_holds_two_items_is_named_and_nothing_of_it_is_measured() 
     law = calibrate(JlHhParameters(1.0, THOUSAND), 1)
     devices = Measurements(law)
     devices.enroll(2, seeded_generator(1))
-    with pytest.raises(ValueError, match="device 1 holds 2 items at epoch 1, must be at most 1"):
+    with pytest.raises(ValueError, match="device 1 holds 2 items at epoch 1; expected at most 1"):
         devices.report(1, np.array([[3, 0], [4, 5]]), None, seeded_generator(2))
 
 

@@ -101,30 +101,34 @@ def test_what_is_wrong_is_refused_with_a_sentence() -> None:
     law = laws_of("future_rand")[0]
     with pytest.raises(ValueError, match=r"no device of its own runs 'bun'; those that one can"):
         OneDevice("bun", law)
-    with pytest.raises(ValueError, match="not a law of value_stream: its constants are missing"):
+    with pytest.raises(ValueError, match="not a law of value_stream: the constants are missing"):
         OneDevice("value_stream", law)
     with pytest.raises(ValueError, match="not a law of future_rand"):
         OneDevice("future_rand", [])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="not a FutureRand law"):
         OneDevice("future_rand", {**law, "laws": 3})
     device = OneDevice("future_rand", law)
-    with pytest.raises(ValueError, match="has not been enrolled: call enroll"):
+    with pytest.raises(
+        ValueError, match=("the device is not enrolled: call enroll once, before reporting")
+    ):
         device.report(1, 1, os.urandom)
     device.enroll(os.urandom)
-    with pytest.raises(ValueError, match="would cost its privacy"):
+    with pytest.raises(
+        ValueError, match=("the device is already enrolled: drawing again would cost privacy again")
+    ):
         device.enroll(os.urandom)
     for value in ([1], "1", 1.0, -1, None, 1 << 64):
-        with pytest.raises(ValueError, match="must be a whole number, below 2"):
+        with pytest.raises(ValueError, match="expected a whole number, below 2"):
             device.report(1, value, os.urandom)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"value 2 of device 0 at epoch 1, must be 0 or 1"):
+    with pytest.raises(ValueError, match=r"value 2 of device 0 at epoch 1; expected 0 or 1"):
         device.report(1, 2, os.urandom)
-    with pytest.raises(ValueError, match="must be a whole number below 2"):
+    with pytest.raises(ValueError, match="expected a whole number below 2"):
         device.report(1.5, 1, os.urandom)  # type: ignore[arg-type]
     assert device.epoch == 0
     sets = OneDevice("count_min", laws_of("count_min")[0])
     sets.enroll(os.urandom)
     for wrong in (1, [1.5], [1, 1.5], ["1", 1], "1", [-1], [1 << 64], [1 << 62]):
-        with pytest.raises(ValueError, match="must be a list of items, from 1 on, below 2"):
+        with pytest.raises(ValueError, match="expected a list of items, from 1 on, below 2"):
             sets.report(1, wrong, os.urandom)  # type: ignore[arg-type]
 
 
@@ -164,7 +168,7 @@ def test_a_state_of_something_else_is_refused_with_a_sentence() -> None:
             {**state, "arrays": {**state["arrays"], "order": {**order, "data": "/w=="}}},
             "another law",
         ),
-        (empty, "the state of 0 devices, must be of one"),
+        (empty, "the state of 0 devices; expected of one"),
     ):
         with pytest.raises(ValueError, match=why):
             OneDevice.restore("future_rand", law, wrong)

@@ -191,8 +191,8 @@ def test_without_overlap_epsilon_is_that_of_disjoint_cells(mean: float) -> None:
     [
         (0.5, 2, 1, "share 0.5 of each other .* at most 1 / 3"),
         (-0.1, 1, 1, "share -0.1"),
-        (0.1, 0, 1, "items is 0, must be a whole number"),
-        (0.1, 1, 1.5, "epochs is 1.5, must be a whole number"),
+        (0.1, 0, 1, "items is 0; expected a whole number"),
+        (0.1, 1, 1.5, "epochs is 1.5; expected a whole number"),
     ],
 )
 def test_what_cannot_be_hidden_is_refused(

@@ -239,8 +239,11 @@ def test_the_backstop_s_error_does_not_average_out_and_intervals_of_sums_say_so(
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"permanent": 1}, "permanent is 1, must be true or false"),
-        ({"calibration": "published", "neighbors": "removal"}, "take calibration: exact"),
+        ({"permanent": 1}, "permanent is 1; expected true or false"),
+        (
+            {"calibration": "published", "neighbors": "removal"},
+            ("calibration: published requires backstops drawn again at every epoch. Use"),
+        ),
     ],
 )
 def test_what_makes_no_sense_is_refused(parameters: dict[str, Any], message: str) -> None:
@@ -251,16 +254,21 @@ def test_what_makes_no_sense_is_refused(parameters: dict[str, Any], message: str
 
 
 def test_a_single_epoch_has_nothing_that_could_last() -> None:
-    with pytest.raises(ValueError, match="2 or more, or leave permanent out"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            "permanent: true reverses the same bits at all epochs of a horizon, which has only 1"
+        ),
+    ):
         calibrate(asked(), 1, 100_000)
 
 
 def test_a_law_is_of_permanent_backstops_out_of_whole_words_only() -> None:
     with pytest.raises(ValueError, match="not out of 2\\^32"):
         law_of(1, (3, 1), backstop=ComposedLaw((3, 1)))
-    with pytest.raises(ValueError, match="1 reports, and the backstop is None"):
+    with pytest.raises(ValueError, match="1 reports do not match the backstop"):
         law_of(1, (3, 1), backstop=None)
-    with pytest.raises(ValueError, match="and the backstop is"):
+    with pytest.raises(ValueError, match="reports do not match the backstop"):
         law_of(1, (3, 1), permanent=False)
 
 

@@ -341,7 +341,9 @@ def test_what_shuffling_adds_is_stated_beside_the_local_guarantee() -> None:
         often.shuffled_stream_epsilon,
         "bound",
     )
-    assert "9,999 honest others" in shuffled.trust
+    assert (
+        "the shuffler to shuffle and to suppress windows below the minimum, and"
+    ) in shuffled.trust
     alone = ProjectiveGeometry(calibrate(asked, 1, 1))
     assert alone.guarantee.trust == "nobody"
     assert alone.if_shuffled is None
@@ -362,9 +364,15 @@ def test_words_are_as_narrow_as_the_points_allow() -> None:
         ({"epsilon": math.inf}, "epsilon is inf"),
         ({"delta": 1.0}, "delta is"),
         ({"items": 4}, "items is 4"),
-        ({"domain": ()}, "labels of a domain"),
-        ({"domain": ("a", "a")}, "labels of a domain"),
-        ({"domain": Numbers(0.0, 1.0, 1 << 21)}, "must have from 1 to 1,048,576"),
+        (
+            {"domain": ()},
+            ("domain labels are invalid; expected at least one, distinct and non-empty"),
+        ),
+        (
+            {"domain": ("a", "a")},
+            ("domain labels are invalid; expected at least one, distinct and non-empty"),
+        ),
+        ({"domain": Numbers(0.0, 1.0, 1 << 21)}, "items; expected 1 to"),
     ],
 )
 def test_parameters_that_are_not_allowed_are_named(changed: dict[str, Any], message: str) -> None:

@@ -54,9 +54,9 @@ def test_the_generator_is_aes_128_in_counter_mode() -> None:
 
 
 def test_a_key_of_another_length_is_refused() -> None:
-    with pytest.raises(ValueError, match="31 bytes, must be 32"):
+    with pytest.raises(ValueError, match="31 bytes; expected 32"):
         keyed_generator(bytes(31))
-    with pytest.raises(ValueError, match="33 bytes, must be 32"):
+    with pytest.raises(ValueError, match="33 bytes; expected 32"):
         keyed_generator(bytes(33))
 
 

@@ -29,21 +29,21 @@ LAW = calibrate(RangeValuesParameters(**GIVEN), EPOCHS)
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"epsilon": 0}, "epsilon is 0, must be from"),
-        ({"changes": -1}, "changes is -1, must be a whole number from 0 to"),
+        ({"epsilon": 0}, "epsilon is 0; expected from"),
+        ({"changes": -1}, "changes is -1; expected a whole number from 0 to"),
         ({"changes": 1.0}, "changes is 1.0"),
-        ({"low": "a"}, "low is 'a', must be a number"),
-        ({"high": math.inf}, "high is inf, must be a number"),
-        ({"low": True}, "low is True, must be a number"),
-        ({"high": 0}, "high is 0, must be a number above low, 0"),
+        ({"low": "a"}, "low is 'a'; expected a number"),
+        ({"high": math.inf}, "high is inf; expected a number"),
+        ({"low": True}, "low is True; expected a number"),
+        ({"high": 0}, "high is 0; expected a number above low, 0"),
         ({"low": -1e308, "high": 1e308}, "high is 1e"),
-        ({"buckets": 1}, "buckets is 1, must be a whole number from 2 to 4,096"),
+        ({"buckets": 1}, "buckets is 1; expected a whole number from 2 to 4,096"),
         ({"buckets": 4097}, "buckets is 4097"),
         ({"buckets": 16.0}, "buckets is 16.0"),
-        ({"initial": 80}, "initial is 80, must be from low, 0, to below high, 80"),
+        ({"initial": 80}, "initial is 80; expected low, 0, to below high, 80"),
         ({"initial": -1}, "initial is -1"),
-        ({"initial": math.nan}, "initial is nan, must be a number"),
-        ({"boosted": 5}, "boosted is 5, must be a whole number from 1 to changes . 1, 4"),
+        ({"initial": math.nan}, "initial is nan; expected a number"),
+        ({"boosted": 5}, "boosted is 5; expected a whole number from 1 to changes . 1, 4"),
         ({"boosted": 0}, "boosted is 0"),
     ],
 )
@@ -64,7 +64,7 @@ def test_there_is_a_level_for_every_halving(buckets: int, levels: int) -> None:
 def test_the_powers_of_two_around_other_numbers_of_buckets_are_named(
     buckets: int, nearest: str
 ) -> None:
-    with pytest.raises(ValueError, match=f"is {buckets}, must be a power of two: give {nearest}$"):
+    with pytest.raises(ValueError, match=f"is {buckets}; expected a power of two: give {nearest}$"):
         RangeValuesParameters(**{**GIVEN, "buckets": buckets})
 
 

@@ -196,10 +196,10 @@ def test_the_least_mean_does_not_depend_on_where_the_search_begins(guess: float)
 @pytest.mark.parametrize(
     ("epsilon", "delta", "complaint"),
     [
-        (0.0, 1e-6, "epsilon is 0.0, must be positive"),
+        (0.0, 1e-6, "epsilon is 0.0; expected a positive number"),
         (math.inf, 1e-6, "epsilon"),
         (math.nan, 1e-6, "epsilon"),
-        (1.0, 0.0, "delta is 0.0, must be from 1e-12 to below 1"),
+        (1.0, 0.0, "delta is 0.0; expected 1e-12 to below 1"),
         (1.0, 1e-13, "delta"),
         (1.0, 1.0, "delta"),
     ],
@@ -210,12 +210,12 @@ def test_targets_out_of_range_are_refused(epsilon: float, delta: float, complain
 
 
 def test_noise_that_can_never_be_enough_is_refused() -> None:
-    with pytest.raises(ValueError, match="no amount of noise up to 1e"):
+    with pytest.raises(ValueError, match="noise of up to"):
         least_mean(1.0, 1e-6, lambda _: [ShiftedCells(PoissonNoise(1.0), 1, 1)], 1.0)
-    with pytest.raises(ValueError, match="nothing to tell apart"):
+    with pytest.raises(ValueError, match="cells shifted by"):
         ShiftedCells(PoissonNoise(1.0), 0, 1)
     for spoiled in (0.0, -1.0, math.inf, math.nan):
-        with pytest.raises(ValueError, match="must be positive and finite"):
+        with pytest.raises(ValueError, match="expected a positive finite number"):
             PoissonNoise(spoiled)
     with pytest.raises(ValueError, match="probability is 1"):
         BinomialNoise(5, 1.0)

@@ -75,7 +75,7 @@ def test_dummies_are_uniform_over_the_cells_of_either_kind(parameters: dict[str,
 @pytest.mark.parametrize(
     ("parameters", "problem"),
     [
-        ({"domain": Bits(13)}, "8,192 numbers, must have at most 4,096"),
+        ({"domain": Bits(13)}, "8,192 numbers; expected at most 4,096"),
         ({"cells": "balls_into_bins"}, "always raise the same cells"),
         ({"buckets": 7}, "balls into bins only"),
         ({"dummies": "negative_binomial"}, "poisson dummies"),

@@ -78,5 +78,5 @@ def test_a_published_probability_above_1_is_refused_with_the_users_it_takes() ->
     ("rows", "items", "epochs"), [(0, 1, 1), (1, 0, 1), (1, 1, 0), (1.5, 1, 1)]
 )
 def test_numbers_of_cells_must_be_positive(rows: int, items: int, epochs: int) -> None:
-    with pytest.raises(ValueError, match="must be a whole number, at least 1"):
+    with pytest.raises(ValueError, match="expected a whole number, at least 1"):
         poisson_for_rows(1.0, 1e-6, rows, items, epochs)

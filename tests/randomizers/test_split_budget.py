@@ -29,14 +29,14 @@ def test_the_losses_of_all_epochs_add_up_to_epsilon_and_never_to_more(
 
 
 def test_bad_parameters_laws_and_states_are_refused() -> None:
-    with pytest.raises(ValueError, match="epsilon is 0, must be from"):
+    with pytest.raises(ValueError, match="epsilon is 0; expected from"):
         SplitBudgetParameters(0)
     for last_epoch in (0, (1 << 20) + 1):
-        with pytest.raises(ValueError, match=f"{last_epoch} epochs, must be from 1 to 1048576"):
+        with pytest.raises(ValueError, match=f"{last_epoch} epochs; expected 1 to 1048576"):
             calibrate(SplitBudgetParameters(1), last_epoch)
-    with pytest.raises(ValueError, match="response is a law of 2 signs, must be of one"):
+    with pytest.raises(ValueError, match="response is a law of 2 signs; expected of one"):
         SplitBudgetLaw(1, 1.0, ComposedLaw((3, 2, 1)))
-    with pytest.raises(ValueError, match=r"a loss of 1\.09\d+, must be at most epsilon, 1\.0"):
+    with pytest.raises(ValueError, match=r"a loss of 1\.09\d+; expected at most epsilon, 1\.0"):
         SplitBudgetLaw(1, 1.0, ComposedLaw((3, 1)))
     law = calibrate(SplitBudgetParameters(1), 2)
     with pytest.raises(ValueError, match="not a law of split_budget"):

@@ -160,7 +160,14 @@ def test_json_is_pinned() -> None:
 
 
 def test_dead_letter_headers_are_pinned() -> None:
-    letter = DeadLetter("students.reports", 3, 41, Reason.UNREADABLE, "it is damaged", b"\x00\xff")
+    letter = DeadLetter(
+        "students.reports",
+        3,
+        41,
+        Reason.UNREADABLE,
+        ("it is corrupt: checksum mismatch"),
+        b"\x00\xff",
+    )
     headers = [
         ("dpstream-topic", b"students.reports"),
         ("dpstream-partition", b"3"),

@@ -177,12 +177,12 @@ def test_forgeries_are_valid_or_refused(
             accepted += 1
     assert accepted > 1000
     for rule in (
-        "words of unknown encoding",
+        "messages have unknown encoding",
         "words of N bytes",
-        "words of width N",
-        "payload of N bytes, N rows",
-        "a record has at most",
-        "messages in the payload",
+        "messages of width",
+        "payload has N bytes; N rows of",
+        "bytes of messages exceed the maximum of a record,",
+        "messages; the header states",
         "a count is N",
         "do not strictly increase",
         "epoch is N",
@@ -191,8 +191,8 @@ def test_forgeries_are_valid_or_refused(
         "contributors is N",
         "population is N",
         "offset is N",
-        "unknown fate",
-        "bytes of populations",
+        "manifest has unknown window status",
+        "included producers require",
         "number of producers",
         "the bitmap",
     ):

@@ -68,7 +68,10 @@ def test_the_longest_name_is_as_long_as_kafka_allows() -> None:
 def test_other_names_are_refused_with_what_is_allowed(name: str) -> None:
     with pytest.raises(ValueError, match="lower-case letters, digits, '-' and '_'"):
         validate_job_name(name)
-    with pytest.raises(ValueError, match="begin with a letter or digit"):
+    with pytest.raises(
+        ValueError,
+        match=("lower-case letters, digits, '-' and '_', starting with a letter or digit"),
+    ):
         topic_name(name, Role.REPORTS)
 
 
@@ -163,12 +166,12 @@ def test_an_acknowledged_record_survives_a_broker_once_there_are_three(
 
 
 def test_settings_out_of_range_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"0 partitions for job\.reports, must be at least 1"):
+    with pytest.raises(ValueError, match=r"0 partitions for job\.reports; expected at least 1"):
         job_topics("job", 0, None, _WEEK)
     with pytest.raises(ValueError, match="replication 0 for"):
         job_topics("job", 1, 0, _WEEK)
     with pytest.raises(ValueError, match=r"replication 0 for dpstream\.jobs"):
         jobs_topic(0)
     for retention in (0, -2):
-        with pytest.raises(ValueError, match=f"retention of {retention} ms, must be at least 1"):
+        with pytest.raises(ValueError, match=f"retention of {retention} ms; expected at least 1"):
             job_topics("job", 1, None, retention)

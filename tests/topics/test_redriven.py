@@ -32,7 +32,7 @@ def test_a_marker_of_another_instance_says_so() -> None:
     assert json.loads(marker.to_bytes()) == BODY | {"role": "reports-2"}
     assert Redriven.from_bytes(marker.to_bytes()) == marker
     assert next(markers(DEPLOYMENT, 2, (3, 5), Role.REPORTS_2)) == marker
-    with pytest.raises(CodecError, match="no topic of raw reports"):
+    with pytest.raises(CodecError, match="is not a topic of raw reports"):
         Redriven(DEPLOYMENT, 2, (3, 5), Role.SHUFFLED)
 
 

@@ -66,7 +66,7 @@ def test_a_record_shorter_than_its_header_is_refused(plain: bytes) -> None:
     for read in (kind_of, decode_batch):
         with pytest.raises(CodecError, match="record of 5 bytes is too short"):
             read(plain[:5])
-    with pytest.raises(CodecError, match="batch of 103 bytes ends within its 104-byte header"):
+    with pytest.raises(CodecError, match="batch of 103 bytes is shorter than its 104-byte header"):
         decode_batch(plain[:103])
     assert kind_of(plain[:6]) is RecordType.BATCH
 
@@ -79,7 +79,7 @@ def test_another_magic_number_is_refused(plain: bytes) -> None:
 
 def test_version_names_what_was_found_and_what_is_understood(plain: bytes) -> None:
     for read in (kind_of, decode_batch):
-        with pytest.raises(VersionError, match="of version 2, this program understands 1 only"):
+        with pytest.raises(VersionError, match="record has version 2; expected 1"):
             read(plain[:4] + b"\x02" + plain[5:])
 
 
@@ -96,13 +96,13 @@ def test_an_unknown_or_unexpected_kind_is_refused(
 
 
 def test_a_payload_of_another_length_than_stated_is_refused(plain: bytes, forge: Forge) -> None:
-    with pytest.raises(CodecError, match="2 bytes of payload, its header says 3"):
+    with pytest.raises(CodecError, match="bytes of payload; the header states"):
         decode_batch(plain[:-1])
-    with pytest.raises(CodecError, match="4 bytes of payload, its header says 3"):
+    with pytest.raises(CodecError, match="bytes of payload; the header states"):
         decode_batch(plain + b"\x00")
     with pytest.raises(CodecError, match=f"3 bytes of payload, its header says {U4_MAX}"):
         decode_batch(forge(plain, (PAYLOAD_BYTES, u4(U4_MAX))))
-    with pytest.raises(CodecError, match="header of 96 bytes, must have 104"):
+    with pytest.raises(CodecError, match="header of 96 bytes; expected 104"):
         decode_batch(forge(plain, (6, u2(96))))
 
 
@@ -117,13 +117,13 @@ def test_sizes_are_multiplied_without_overflow(plain: bytes, forge: Forge) -> No
 
 def test_fields_of_a_batch(examples: dict[str, Any], plain: bytes, forge: Forge) -> None:
     for epoch in (0, 2**63):
-        expected = f"epoch is {epoch}, must be 1 to {INTEGER_MAX}"
+        expected = f"epoch is {epoch}; expected 1 to {INTEGER_MAX}"
         with pytest.raises(CodecError, match=expected):
             decode_batch(forge(plain, (72, u8(epoch))))
         with pytest.raises(CodecError, match=expected):
             replace(examples["plain batch"], epoch=epoch)
     for name in ("fingerprint", "deployment", "batch", "enrollment"):
-        with pytest.raises(CodecError, match=f"{name} has 15 bytes, must have 16"):
+        with pytest.raises(CodecError, match=f"{name} has 15 bytes; expected 16"):
             replace(examples["plain batch"], **{name: bytes(15)})
 
 
@@ -138,31 +138,31 @@ def test_a_batch_beyond_the_cap_is_not_written(examples: dict[str, Any]) -> None
 @pytest.mark.parametrize(
     ("name", "place", "content", "message"),
     [
-        ("punctuation", 56, u8(0), "epoch is 0, must be 1"),
-        ("punctuation", 64, u8(1001), "contributors is 1001, must be 0 to 1000"),
-        ("punctuation", 72, u8(2**63), "population is 9223372036854775808, must be 0"),
+        ("punctuation", 56, u8(0), "epoch is 0; expected 1"),
+        ("punctuation", 64, u8(1001), "contributors is 1001; expected 0 to 1000"),
+        ("punctuation", 72, u8(2**63), "population is 9223372036854775808; expected 0"),
         ("chunk", 40, u8(0), "epoch is 0"),
         ("chunk", 48, u8(2**63), "manifest_offset is 9223372036854775808"),
-        ("chunk", 72, u4(3), "index is 3, must be 0 to 2"),
-        ("chunk", 76, u4(0), "total is 0, must be 1"),
+        ("chunk", 72, u4(3), "index is 3; expected 0 to 2"),
+        ("chunk", 76, u4(0), "total is 0; expected 1"),
         ("partial", 40, u8(0), "epoch is 0"),
         ("partial", 48, u8(2**63), "manifest_offset is 9223372036854775808"),
-        ("partial", 72, u4(2), "index is 2, must be 0 to 1"),
-        ("partial", 76, u4(0), "total is 0, must be 1"),
-        ("manifest", 40, u8(1), "epoch is 1, must be 2 to"),
+        ("partial", 72, u4(2), "index is 2; expected 0 to 1"),
+        ("partial", 76, u4(0), "total is 0; expected 1"),
+        ("manifest", 40, u8(1), "epoch is 1; expected 2 to"),
         ("manifest", 48, u8(2**63), "first_offset is 9223372036854775808"),
-        ("manifest", 56, u8(99), "cut_offset is 99, must be 100 to"),
-        ("manifest", 64, u8(0), "first_epoch is 0, must be 1"),
-        ("manifest", 72, u8(0), "a window with 0 contributors is not too small"),
-        ("manifest", 72, u8(0x01020323), "contributors is 16909091, must be 0 to 16909090"),
-        ("manifest", 80, u8(5), "population is 5, must be 16909090 to"),
+        ("manifest", 56, u8(99), "cut_offset is 99; expected 100 to"),
+        ("manifest", 64, u8(0), "first_epoch is 0; expected 1"),
+        ("manifest", 72, u8(0), "a window with 0 contributors cannot be"),
+        ("manifest", 72, u8(0x01020323), "contributors is 16909091; expected 0 to 16909090"),
+        ("manifest", 80, u8(5), "population is 5; expected 16909090 to"),
         ("manifest", 88, u8(2**63), "timestamp is 9223372036854775808"),
-        ("manifest", 96, u4(0), "unknown fate 0, known are 1 to 3"),
-        ("manifest", 96, u4(3), "a window with 25 contributors is not empty"),
+        ("manifest", 96, u4(0), "manifest has unknown window status 0; expected 1 to"),
+        ("manifest", 96, u4(3), "a window with 25 contributors cannot be"),
         ("manifest", 100, u4(9), "the bitmap names more than the 9 producers"),
-        ("manifest", 100, u4(2**17), "number of producers is 131072, must be 0 to"),
-        ("manifest", 100, u4(2000), "payload of 14 bytes, the bitmap of 2000 producers needs 250"),
-        ("manifest", 112, b"\x01", "12 bytes of populations, 2 included producers need 8"),
+        ("manifest", 100, u4(2**17), "number of producers is 131072; expected 0 to"),
+        ("manifest", 100, u4(2000), "payload has 14 bytes; the bitmap of 2000 producers requires"),
+        ("manifest", 112, b"\x01", "populations have 12 bytes; 2 included producers require"),
     ],
 )
 def test_fields_of_other_records_out_of_range_are_refused(
@@ -184,7 +184,7 @@ def test_a_punctuation_has_no_payload(
     examples: dict[str, Any], codecs: dict[RecordType, Any], forge: Forge
 ) -> None:
     encode, decode = codecs[RecordType.PUNCTUATION]
-    with pytest.raises(CodecError, match="punctuation with 3 bytes of payload"):
+    with pytest.raises(CodecError, match="punctuation has 3 bytes of payload; expected none"):
         decode(forge(encode(examples["punctuation"]) + b"abc", (92, u4(3))))
 
 
@@ -192,9 +192,9 @@ def test_a_punctuation_of_another_version_or_drawing_is_refused(
     examples: dict[str, Any], codecs: dict[RecordType, Any], forge: Forge
 ) -> None:
     encode, decode = codecs[RecordType.PUNCTUATION]
-    with pytest.raises(VersionError, match="of version 2, this program understands 1 only"):
+    with pytest.raises(VersionError, match="record has version 2; expected 1"):
         decode(forge(encode(examples["punctuation"]), (4, b"\x02")))
-    with pytest.raises(CodecError, match="drawing has 7 bytes, must have 8"):
+    with pytest.raises(CodecError, match="drawing has 7 bytes; expected 8"):
         replace(examples["punctuation"], drawing=bytes(7))
 
 
@@ -203,13 +203,16 @@ def test_what_is_said_of_instances_alone_is_said_in_one_form(
 ) -> None:
     encode, decode = codecs[RecordType.CHUNK]
     data = encode(examples["chunk of an instance"])
-    for number, message in ((1, "of the first instance"), (0, "instance is 0, must be 1")):
+    for number, message in (
+        (1, "a chunk of the first shuffler has the format of the others"),
+        (0, ("instance is 0; expected 1")),
+    ):
         with pytest.raises(CodecError, match=message):
             decode(forge(data, (80, u4(number))))
     encode, decode = codecs[RecordType.MANIFEST]
     manifest = examples["manifest of an instance"]
     data = encode(manifest)
-    with pytest.raises(CodecError, match="instance is 0, must be 1"):
+    with pytest.raises(CodecError, match="instance is 0; expected 1"):
         decode(forge(data, (104, u4(0))))
     for cut in (1, 8, 12, 20, 24):
         with pytest.raises(CodecError, match=r"bytes of populations|drawings for 2 producers in"):
@@ -223,12 +226,12 @@ def test_what_is_said_of_instances_alone_is_said_in_one_form(
         contributors=0,
     )
     empty = encode(nobody)
-    with pytest.raises(CodecError, match="version 2 that says nothing of instances"):
+    with pytest.raises(CodecError, match="a manifest of version 2 does not state its shuffler"):
         decode(forge(empty, (104, u4(1))))
     for drawings, message in (
-        ((), "instance 2 does not name the drawings"),
-        (manifest.drawings[:1], "1 drawings for 2 producers in"),
-        ((bytes(7), bytes(8)), "a drawing has not 8 bytes"),
+        ((), "shuffler 2 does not name the included drawings"),
+        (manifest.drawings[:1], "1 drawings do not match 2 included producers"),
+        ((bytes(7), bytes(8)), "a drawing does not have 8 bytes"),
     ):
         with pytest.raises(CodecError, match=message):
             replace(manifest, drawings=drawings)
@@ -236,11 +239,11 @@ def test_what_is_said_of_instances_alone_is_said_in_one_form(
 
 def test_a_manifest_does_not_contradict_itself(examples: dict[str, Any]) -> None:
     manifest = examples["manifest"]
-    with pytest.raises(CodecError, match="2 populations for 3 producers in"):
+    with pytest.raises(CodecError, match="2 populations do not match 3 included producers"):
         replace(manifest, populations=(1, 2))
     with pytest.raises(CodecError, match="smallest population is -1"):
         replace(manifest, populations=(1, 2, -1))
     with pytest.raises(CodecError, match=f"largest population is {2**32}"):
         replace(manifest, populations=(1, 2, 2**32))
-    with pytest.raises(CodecError, match="a window with 25 contributors is not empty"):
+    with pytest.raises(CodecError, match="a window with 25 contributors cannot be"):
         replace(manifest, fate=Fate.EMPTY)

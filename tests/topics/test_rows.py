@@ -22,7 +22,7 @@ def test_what_has_no_room_in_a_manifest_is_refused_however_it_is_given(make: obj
     for values, problem in (
         ([1, -1], "smallest population is -1"),
         ([U4_MAX + 1, 1], f"largest population is {U4_MAX + 1}"),
-        ([U4_MAX] * 3, f"population is {3 * U4_MAX - 1}, must be {3 * U4_MAX}"),
+        ([U4_MAX] * 3, f"population is {3 * U4_MAX - 1}; expected {3 * U4_MAX}"),
     ):
         with pytest.raises(CodecError, match=problem):
             manifest(make(values), sum(values) - 1)

@@ -159,9 +159,13 @@ def test_a_batch_of_another_job_or_epoch_is_not_taken_out_of_its_box(batch: Batc
     sealed = decode_sealed_batch(seal_batch(batch, LOCK))
     others: dict[str, Any] = {"epoch": 8, "deployment": bytes(16), "fingerprint": bytes(16)}
     for name, value in others.items():
-        with pytest.raises(CodecError, match="of another job, deployment or epoch"):
+        with pytest.raises(
+            CodecError, match=("the sealed batch belongs to another job, deployment or epoch")
+        ):
             open_batch(replace(sealed, **{name: value}), KEY, CONTEXT)
-    with pytest.raises(CodecError, match="does not open"):
+    with pytest.raises(
+        CodecError, match=("decryption failed: the ciphertext was altered or sealed to another key")
+    ):
         open_batch(sealed, OTHER, CONTEXT)
     with pytest.raises(CodecError, match="too short"):
         open_batch(replace(sealed, box=seal(b"", LOCK)), KEY, CONTEXT)
@@ -176,9 +180,9 @@ def test_full_batches_fit_their_records(batch: Batch) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("key", b"short", "key has 5 bytes, must have 8"),
-        ("box", bytes(47), "box of 47 bytes, none has below 48"),
-        ("epoch", 0, "epoch is 0, must be 1"),
+        ("key", b"short", "key has 5 bytes; expected 8"),
+        ("box", bytes(47), "ciphertext has 47 bytes; expected at least"),
+        ("epoch", 0, "epoch is 0; expected 1"),
         ("deployment", b"", "deployment has 0 bytes"),
     ],
 )

@@ -151,13 +151,13 @@ def test_tables_are_cut_into_rows_that_fit_a_record(
 def test_counts_beyond_a_table_are_no_table() -> None:
     pieces = SMALL.cut(np.zeros(3, "<u4"))
     pieces[0, 3] = 1
-    with pytest.raises(CodecError, match="counts beyond the 3 cells"):
+    with pytest.raises(CodecError, match="counts exceed the 3 cells of a table"):
         SMALL.joined(pieces)
 
 
 @pytest.mark.parametrize("cells", [0, MOST_SHARED + 1])
 def test_other_tables_are_refused(cells: int) -> None:
-    with pytest.raises(ValueError, match="shares are of 1 to 4,194,304 cells"):
+    with pytest.raises(ValueError, match="cells; expected 1 to 4,194,304 for shares"):
         ShareForm(cells)
 
 
@@ -208,7 +208,7 @@ def test_a_sum_of_too_few_devices_is_not_handed_on() -> None:
     assert not first.of_fewer_than(4)
     found = PartialSum.from_bytes(SMALL, first.to_bytes(withheld=True))
     assert (found.pieces, found.contributors, found.shares) == (None, (4,), 1)
-    with pytest.raises(CodecError, match="partial sum of 57 bytes, must be 56 or 72"):
+    with pytest.raises(CodecError, match="partial sum of 57 bytes; expected 56 or 72"):
         PartialSum.from_bytes(SMALL, first.to_bytes(withheld=True) + b"\0")
 
 

@@ -168,16 +168,16 @@ def test_a_number_survives_its_bytes(number: int) -> None:
 @pytest.mark.parametrize(
     ("payload", "producers", "problem"),
     [
-        (b"", 0, "no bytes does not say"),
-        (b"\x02\x00", 100, "unknown form 2"),
-        (b"\x00\xff", 9, "the bitmap of 9 needs 3"),
-        (b"\x00\xff\x02", 9, "not said in the shortest way"),
-        (b"\x00" + b"\xff" * 16, 128, "not said in the shortest way"),
-        (b"\x01\x81\x00\x05", 100, "byte 1 is longer than it need be"),
-        (b"\x01\x80\x80\x80\x80\x80\x00", 100, "byte 1 has no end within 5 bytes"),
-        (b"\x01\x02\x05", 100, "byte 3 has no end"),
+        (b"", 0, "an empty payload does not list the included producers"),
+        (b"\x02\x00", 100, "membership has unknown format"),
+        (b"\x00\xff", 9, "bytes; the bitmap of 9 producers requires"),
+        (b"\x00\xff\x02", 9, "the included producers are not in their shortest encoding"),
+        (b"\x00" + b"\xff" * 16, 128, "the included producers are not in their shortest encoding"),
+        (b"\x01\x81\x00\x05", 100, "the number at byte 1 is not in its shortest encoding"),
+        (b"\x01\x80\x80\x80\x80\x80\x00", 100, "the number at byte 1 is longer than 5 bytes"),
+        (b"\x01\x02\x05", 100, "the number at byte 3 is longer than"),
         (b"\x01\x65", 100, "101 of 100 producers are missing"),
-        (b"\x01\x02\x05\x5e", 100, "producer 100 is missing, there are 100"),
+        (b"\x01\x02\x05\x5e", 100, "missing producer 100 is out of range: there are"),
     ],
 )
 def test_what_is_no_membership_is_refused(payload: bytes, producers: int, problem: str) -> None:
@@ -214,5 +214,5 @@ def test_every_byte_of_a_short_manifest_is_checked(forge: Forge) -> None:
             writer.decode(9, longer)
     negative = encode_number(2 * 2_000 - 1)
     less = forge(record[: HEADER + 6] + negative, (112, (6 + len(negative)).to_bytes(4, "little")))
-    with pytest.raises(CodecError, match="a population is less than 0, or too large"):
+    with pytest.raises(CodecError, match="a population is negative or too large"):
         writer.decode(9, less)

@@ -113,12 +113,12 @@ def _counted(values: list[list[int]], counts: list[int]) -> Words:
 
 
 def test_words_that_are_none_are_refused() -> None:
-    with pytest.raises(CodecError, match="dtype int64, must be unsigned and little-endian"):
+    with pytest.raises(CodecError, match="dtype int64; expected unsigned and little-endian"):
         Words(np.zeros((1, 1), np.int64))
-    with pytest.raises(CodecError, match="must be unsigned and little-endian"):
+    with pytest.raises(CodecError, match="expected unsigned and little-endian"):
         Words(np.zeros((1, 1), ">u2"))
     for shape in [(3,), (3, 0), (1, 2**16), (1, 1, 1)]:
-        with pytest.raises(CodecError, match=r"must be \(rows, width\)"):
+        with pytest.raises(CodecError, match=r"expected \(rows, width\)"):
             Words(np.zeros(shape, np.uint8))
     with pytest.raises(CodecError, match="counts of dtype int64"):
         Words(np.zeros((1, 1), np.uint8), np.ones(1, np.int64))

@@ -61,7 +61,12 @@ def test_the_error_of_an_item_asked_once(epsilon: float) -> None:
         rows.append(
             [
                 name,
-                "nobody" if trust.startswith("nobody") else "the shuffle stage",
+                "nobody"
+                if trust.startswith("nobody")
+                else (
+                    "the shuffler, to add its dummies, to shuffle, and to keep its noise key "
+                    "secret; it"
+                ),
                 f"{planned[name]:.1f}",
                 f"{measured[name]:.1f}",
             ]

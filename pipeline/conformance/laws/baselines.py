@@ -28,7 +28,7 @@ def exact_law(law: object, last_epoch: int) -> cases.ExactLaw:
             return SplitResponses(law)
         case MemoizedResponseLaw():
             return MemoizedResponses(law)
-    raise TypeError(f"no exact law is known of {type(law).__name__}")
+    raise TypeError(f"{type(law).__name__} has no known exact law")
 
 
 class SplitResponses:

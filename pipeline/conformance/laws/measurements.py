@@ -81,7 +81,7 @@ def column_of(law: MeasurementsLaw, item: int) -> list[int]:
             return _tested_column(law, item)
         case LaplaceHistogramLaw():
             return [int(cell == item) for cell in range(1, law.items + 1)]
-    raise TypeError(f"no columns are known of {type(law).__name__}")
+    raise TypeError(f"{type(law).__name__} has no known columns")
 
 
 def _tested_column(law: SparseRecoveryLaw, item: int) -> list[int]:

@@ -69,16 +69,18 @@ class CountMeanSketchParameters:
         check_domain(domain_size(self.domain))
         check_shape(self.rows, self.buckets)
         if self.neighbors not in ("replacement", "removal"):
-            raise ValueError(f"neighbors is {self.neighbors!r}, must be 'replacement' or 'removal'")
+            raise ValueError(
+                f"neighbors is {self.neighbors!r}; expected 'replacement' or 'removal'"
+            )
         object.__setattr__(self, "epsilon", float(self.epsilon))
 
 
 def check_shape(rows: int, buckets: int) -> None:
     for name, number, least in (("rows", rows, 1), ("buckets", buckets, 2)):
         if type(number) is not int or not least <= number <= BUCKETS:
-            raise ValueError(f"{name} is {number!r}, must be from {least} to {BUCKETS:,}")
+            raise ValueError(f"{name} is {number!r}; expected {least} to {BUCKETS:,}")
     if rows * buckets > MOST_CELLS:
-        raise ValueError(f"{rows * buckets:,} cells in all rows, must be at most {MOST_CELLS:,}")
+        raise ValueError(f"all rows have {rows * buckets:,} cells; expected at most {MOST_CELLS:,}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,7 @@ class CountMeanSketchLaw(Constants):
         check_domain(self.items)
         check_shape(self.rows, self.bits.items)
         if self.bits.slots != 1 or self.bits.reports != 1 or self.minimum < self.bits.minimum:
-            raise ValueError(f"{self.bits} are no bits of a sketch of {self.minimum} users")
+            raise ValueError(f"{self.bits} are not the bits of a sketch of {self.minimum} users")
 
     def of_one_epoch(self) -> CountMeanSketchLaw:
         """Return the same with a single epoch: equal for jobs whose epochs are drawn alike."""

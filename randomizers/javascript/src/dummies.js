@@ -22,7 +22,7 @@ const sum = (numbers) => numbers.reduce((total, number) => total + number, 0);
  * @param {(number: number) => number} rarity
  */
 function roomFor(mean, rarity) {
-  check(mean < MOST, `${mean} dummies of a device are more than it can send`);
+  check(mean < MOST, `a device cannot send ${mean} dummies`);
   const fits = Math.floor(mean) + 1;
   let step = 1;
   while (rarity(fits + step) < MISFIT) step *= 2;
@@ -195,14 +195,14 @@ export function readNoise(body) {
   const noise = constants('cell_noise', body, ['dummies', 'mean', 'minimum'], ['shape']);
   const { mean, dummies } = noise;
   oneOf('dummies', dummies, ['poisson', 'bernoulli', 'negative_binomial', 'shuffle']);
-  check(float('mean', mean) > 0, `mean is ${mean}, must be positive`);
+  check(float('mean', mean) > 0, `mean is ${mean}; expected a positive number`);
   whole('minimum', noise.minimum, 1, Number.MAX_SAFE_INTEGER);
   const shape = noise.shape ?? null;
   check(
     (shape !== null) === (dummies === 'negative_binomial') && (shape === null || float('shape', shape) > 0),
-    `shape is ${shown(shape)} with ${dummies} dummies: it goes with negative_binomial ones`,
+    `shape is ${shown(shape)} with ${dummies} dummies; shape is required with negative_binomial dummies and not allowed with others`,
   );
-  check(dummies !== 'bernoulli' || mean < noise.minimum, `a mean of ${mean} of bernoulli dummies`);
+  check(dummies !== 'bernoulli' || mean < noise.minimum, `a mean of ${mean} is too large for bernoulli dummies; expected less than ${noise.minimum}`);
   return { dummies, mean, minimum: noise.minimum, shape };
 }
 

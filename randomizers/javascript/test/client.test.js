@@ -93,7 +93,7 @@ test('a law whose noise cannot give what it states is refused, whoever signed it
     const check = (change) => checkRandomizer(readStatement(JSON.stringify({ ...told, ...change })));
     await check({});
     await assert.rejects(check({ law: { ...law, ...quiet } }), /noise of job [\w-]+ cannot give epsilon 1, delta 0.000001/);
-    await assert.rejects(check({ minimum: told.minimum - 1 }), /assumes \d+ contributors of each window/);
+    await assert.rejects(check({ minimum: told.minimum - 1 }), /assumes \d+ contributors in each window/);
   }
   assert.ok(tried >= 3);
 });
@@ -107,7 +107,7 @@ test('a law that ends before a horizon does, or loses more than it states, is re
     const longer = { ...told, epochs: { ...told.epochs, count: 1000 } };
     await assert.rejects(checkRandomizer(readStatement(JSON.stringify(longer))), {
       kind: 'statement',
-      message: /ends with epoch [48] of a horizon of 1000/,
+      message: /ends with epoch [48], but the horizon has 1000 epochs/,
     });
     for (const change of [{ theta: '0x1.8p+1' }, { noise: 2 ** 60 }, { theta: '0x1.8p-30' }]) {
       const forged = structuredClone(told);

@@ -118,13 +118,13 @@ test('a law read by JSON.parse, which has lost digits, is refused', () => {
 test('codes of cells that contradict themselves are refused', () => {
   const [{ law }] = vectorsOf('count_min').cases;
   for (const [code, why] of [
-    [{ kind: 'prefixes', levels: [[4, 16], [4, 16]], seed: 'x' }, /length is 4, must be a whole number from 5/],
-    [{ kind: 'prefixes', levels: [], seed: 'x' }, /must be at least one/],
+    [{ kind: 'prefixes', levels: [[4, 16], [4, 16]], seed: 'x' }, /length is 4; expected a whole number from 5/],
+    [{ kind: 'prefixes', levels: [], seed: 'x' }, /expected at least one/],
     [{ kind: 'rows', size: 5, rows: 2, buckets: 5, seed: '' }, /2 rows without hashes/],
     [{ kind: 'levels', size: 9, branching: [2, 4] }, /branching of 8 leaves/],
     [{ kind: 'grid', axes: [] }, /at least one axis/],
-    [{ kind: 'grid', axes: [{ kind: 'rows', size: 5, rows: 1, buckets: 5, seed: '' }] }, /must be one of levels/],
-    [{ kind: 'kept_nodes', size: 2 ** 33 }, /must be a whole number from 1/],
+    [{ kind: 'grid', axes: [{ kind: 'rows', size: 5, rows: 1, buckets: 5, seed: '' }] }, /expected one of levels/],
+    [{ kind: 'kept_nodes', size: 2 ** 33 }, /expected a whole number from 1/],
   ]) {
     assert.match(refusal(() => createDevice('count_min', { ...law, code })) ?? 'read', why);
   }

@@ -128,14 +128,16 @@ class ShuffledItemCountsLaw(Constants):
         ):
             value, least = getattr(self, name), int(name in ("last_epoch", "size"))
             if type(value) is not int or not least <= value <= most:
-                raise ValueError(f"{name} is {value!r}, must be from {least} to {most:,}")
+                raise ValueError(f"{name} is {value!r}; expected {least} to {most:,}")
         if len({self.boost == 0, self.changes == 0, self.left is None}) > 1:
-            raise ValueError(f"a boost of {self.boost} for {self.changes} changes")
+            raise ValueError(f"boost {self.boost} does not match {self.changes} changes")
         for noise in self.noises:
             if noise.dummies not in ("poisson", "shuffle") or noise.minimum != self.held.minimum:
-                raise ValueError(f"dummies {noise.dummies} of {noise.minimum} contributors")
+                raise ValueError(
+                    f"dummies {noise.dummies} do not match {noise.minimum} contributors"
+                )
         if AffineHashes.for_items(self.buckets, self.size).overlap and self.boost:
-            raise ValueError(f"a boost of {self.boost} for items that share buckets")
+            raise ValueError(f"boost is {self.boost}; expected 0 for items that share buckets")
 
     @property
     def noises(self) -> tuple[CellNoiseLaw, ...]:
@@ -310,8 +312,8 @@ def checked_items(
     """Return the items as int64, those of absent devices unchecked; `ValueError` for wrong ones."""
     if values.shape != (population,) or values.dtype.kind not in "iu":
         raise ValueError(
-            f"values are {values.dtype} of shape {values.shape}, must be integers of shape "
-            f"({population},): one item a device"
+            f"values are {values.dtype} of shape {values.shape}; expected integers of shape "
+            f"({population},): one item per device"
         )
     wrong = (values < 0) | (values > size)
     refuse_wrong(epoch, values, wrong, present, f"from 0 to {size}")

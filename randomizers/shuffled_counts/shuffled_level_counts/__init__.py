@@ -72,12 +72,14 @@ class ShuffledLevelCountsLaw(Constants):
         ):
             value = getattr(self, name)
             if type(value) is not int or not least <= value <= most:
-                raise ValueError(f"{name} is {value!r}, must be from {least} to {most:,}")
+                raise ValueError(f"{name} is {value!r}; expected {least} to {most:,}")
         if len({self.boost == 0, self.changes == 0, self.left is None}) > 1:
-            raise ValueError(f"a boost of {self.boost} for {self.changes} changes")
+            raise ValueError(f"boost {self.boost} does not match {self.changes} changes")
         for noise in self.noises:
             if noise.dummies not in ("poisson", "shuffle") or noise.minimum != self.held.minimum:
-                raise ValueError(f"dummies {noise.dummies} of {noise.minimum} contributors")
+                raise ValueError(
+                    f"dummies {noise.dummies} do not match {noise.minimum} contributors"
+                )
 
     @property
     def size(self) -> int:

@@ -82,13 +82,13 @@ class ShuffledValueStreamLaw(Constants):
             ("clock", self.clock, _MAX_CLOCK),
         ):
             if type(value) is not int or not 1 <= value <= most:
-                raise ValueError(f"{name} is {value!r}, must be a whole number from 1 to {most:,}")
+                raise ValueError(f"{name} is {value!r}; expected a whole number from 1 to {most:,}")
         if self.calibration != "normal":
-            raise ValueError(f"calibration is {self.calibration!r}, must be 'normal'")
+            raise ValueError(f"calibration is {self.calibration!r}; expected 'normal'")
         if not (0 < self.epsilon < math.inf and 0 < self.delta < 1):
-            raise ValueError(f"epsilon is {self.epsilon} and delta {self.delta}")
+            raise ValueError(f"epsilon {self.epsilon} or delta {self.delta} is out of range")
         if not (0 <= self.boost <= MAX_BOOST and 0 <= self.decay < 1):
-            raise ValueError(f"a boost of {self.boost} and a decay of {self.decay}")
+            raise ValueError(f"boost {self.boost} or decay {self.decay} is out of range")
         NormalNoise(self.deviation)
 
     @property
@@ -125,11 +125,13 @@ class ShuffledValueStreamLaw(Constants):
     def check_words(self, epoch: int, words: NDArray[np.uint16]) -> None:
         """Raise `ValueError` unless devices can send words, shape (n, 1), at the epoch."""
         if not 1 <= epoch <= self.last_epoch:
-            raise ValueError(f"epoch {epoch}, must be from 1 to {self.last_epoch}")
+            raise ValueError(f"epoch {epoch} is out of range; expected 1 to {self.last_epoch}")
         least, most = ZERO - self.most, ZERO + self.most
         if words.size and not least <= int(words.min()) <= int(words.max()) <= most:
             wrong = words[(words < least) | (words > most)][0]
-            raise ValueError(f"word {wrong} at epoch {epoch}, must be from {least} to {most}")
+            raise ValueError(
+                f"word {wrong} at epoch {epoch} is out of range; expected {least} to {most}"
+            )
 
     def noisy_sum(
         self,
@@ -176,8 +178,8 @@ class ShuffledValueStream(FollowingDevices[ShuffledValueStreamLaw]):
             unit="stream",
             neighbors="any two streams of a user's values, reported at the same epochs",
             trust=(
-                "the shuffle stage to add up the words of a window and noise, to release the sum "
-                "alone, and to keep its noise key secret; it sees the words themselves"
+                "the shuffler to sum the messages of a window and noise, to release only the sum, "
+                "and to keep its noise key secret; it sees the messages themselves"
             ),
             basis="bound",
         )
@@ -197,8 +199,8 @@ class ShuffledValueStream(FollowingDevices[ShuffledValueStreamLaw]):
         devices = super().restore(law, arrays, epoch)
         if not ((devices._left >= 0) & (devices._left <= law.clock)).all():
             raise ValueError(
-                f"state array left has a value that is not from 0 to {law.clock}: "
-                "it is of another law"
+                f"state array left has a value out of range; expected 0 to {law.clock}. The state "
+                "belongs to another law"
             )
         return devices
 

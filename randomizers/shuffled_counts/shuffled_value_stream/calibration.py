@@ -35,8 +35,8 @@ def calibrate(
     allowed = parameters.messages_per_user
     if allowed is not None and allowed < last_epoch:
         raise ValueError(
-            f"a message of every user at each of {last_epoch:,} epochs, messages_per_user allows "
-            f"{allowed:g}: allow more"
+            f"a user sends a message at each of {last_epoch:,} epochs; messages_per_user is "
+            f"{allowed:g}. Raise it"
         )
     changes = parameters.changes
     assert changes is not None
@@ -61,8 +61,8 @@ def law_with(
     noise = NormalNoise(math.ceil(distance * normal_deviation(epsilon, delta * (1 - FOR_TABLES))))
     if delta_of_tables(epsilon, noise.distance, last_epoch) > FOR_TABLES * delta:
         raise ValueError(
-            f"epsilon {epsilon:g} with delta {delta:g} asks for noise that is drawn more finely "
-            "than it is: take a smaller epsilon or a larger delta"
+            f"epsilon {epsilon:g} with delta {delta:g} requires noise with a finer distribution "
+            "than is available. Use a smaller epsilon or a larger delta"
         )
     return ShuffledValueStreamLaw(
         last_epoch=last_epoch,

@@ -63,13 +63,13 @@ class HadamardValuesParameters:
 def check_changes(changes: int, boosted: int | None) -> None:
     if type(changes) is not int or not 0 <= changes < MAX_CHANGES:
         raise ValueError(
-            f"changes is {changes!r}, must be a whole number from 0 to {MAX_CHANGES - 1:,}"
+            f"changes is {changes!r}; expected a whole number from 0 to {MAX_CHANGES - 1:,}"
         )
     most = changes + 1
     if boosted is not None and (type(boosted) is not int or not 1 <= boosted <= most):
         raise ValueError(
-            f"boosted is {boosted!r}, must be a whole number from 1 to changes + 1, {most}: no "
-            "more flips than that are possible"
+            f"boosted is {boosted!r}; expected a whole number from 1 to changes + 1, {most}, the "
+            "maximum number of flips"
         )
 
 

@@ -105,7 +105,7 @@ def test_a_charge_without_a_deployment_is_told(
     assert dpstream("ledger", "--verify").code == 0
     begin(cluster, "second")
     said = dpstream("deploy", job_file(tmp_path), "--json", "--yes")
-    assert "2 earlier deployments took 2 and this one would take 1" in said.errors
+    assert "Lower it, or, if the users agree, set the budget with --set-budget" in said.errors
 
 
 def job_file(folder: Path) -> Path:
@@ -212,10 +212,16 @@ def rewrite(cluster: MemoryCluster, change: Callable[[list[bytes]], list[bytes]]
     ("change", "message"),
     [
         (lambda log: log[1:], "offset 0: no record before it has the hash"),
-        (lambda log: log[:-1], "stood here, and it does not count or is gone"),
+        (
+            lambda log: log[:-1],
+            ("at this offset, but it is invalid or no longer exists: the ledger was truncated, or"),
+        ),
         (lambda log: [log[0].replace(b"students", b"teachers"), *log[1:]], "offset 1: no record"),
         (lambda log: [*log, log[1]], "offset 3: the same record stands before it (at offset 1)"),
-        (lambda log: [log[0], b"x", *log[1:]], "stood at offset 1, and it stands here"),
+        (
+            lambda log: [log[0], b"x", *log[1:]],
+            ("at offset 1, but it is here: the topic was rewritten"),
+        ),
     ],
     ids=["front", "end", "edit", "doubled", "inserted"],
 )
@@ -256,10 +262,12 @@ def test_a_job_that_nobody_is_charged_for_is_found(
     cluster.append(JOBS_TOPIC, stray.to_bytes(), key=b"stray")
     said = dpstream("ledger", "--verify")
     assert said.code == 1
-    assert "job stray runs as deployment 73737373, and nobody is charged for it" in said.output
+    assert (
+        "job stray runs as deployment 73737373, which is not charged to any population"
+    ) in said.output
     less = replace(Charge.of(stray), epsilon=0.5)
     write_entries(cast(Cluster, cluster), lambda state: _charging(state, less))
-    assert "costs its people more than they are charged" in dpstream("ledger", "--verify").output
+    assert "and costs its users more than they are charged" in dpstream("ledger", "--verify").output
 
 
 def test_a_replay_stands_in_the_ledger_and_charges_nobody(
@@ -330,12 +338,14 @@ def test_deleted_records_are_found_and_nobody_deploys_until_an_operator_goes_on(
     path = job_file(tmp_path)
     said = dpstream("deploy", path, "--yes")
     assert (said.code, said.errors.count("\n")) == (1, 1)
-    assert "dpstream.ledger was damaged" in said.errors
+    assert "dpstream.ledger is damaged (" in said.errors
     assert "--reopen REASON" in said.errors
-    assert "was damaged" in dpstream("deploy", path, "--dry-run").errors
+    assert (
+        "), so no charge was written and no budget was set. To find the damage: 'dpstream"
+    ) in dpstream("deploy", path, "--dry-run").errors
     assert "third" not in read_jobs(cast(Cluster, cluster)).jobs
     cluster.delete_below(LEDGER_TOPIC, 2)
-    assert "the records before offset 2 are gone" in dpstream("ledger", "--verify").output
+    assert "the records before offset 2 no longer exist" in dpstream("ledger", "--verify").output
     assert dpstream("ledger", "--reopen", " ", "--yes").code == 2
     reopened = dpstream("ledger", "--reopen", "a disk was lost", "--yes")
     assert reopened.code == 0, reopened.errors

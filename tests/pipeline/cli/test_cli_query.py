@@ -193,9 +193,9 @@ class TestRefusals:
         start("count_min", "domain: {grid: [16, 8]}").report(1, POINTS)
         for box, message in (
             ("0:3", "'0:3' has 1 side, the grid 16 x 8 has 2"),
-            ("0:3,0:8", "8 lies outside of the values, 0 to 7"),
-            ("3:0,0:7", "'3:0' is empty: give the lower end first"),
-            ("0:3,", "'0:3,' has a side that is empty: a whole side is ':'"),
+            ("0:3,0:8", "is out of range; expected 0 to"),
+            ("3:0,0:7", "is empty; expected the lower end first"),
+            ("0:3,", "has an empty side; use ':' for a whole side"),
         ):
             assert message in self.refused(dpstream, "--box", box)
 

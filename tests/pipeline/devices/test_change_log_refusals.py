@@ -35,7 +35,7 @@ BAD_ROWS = {
     "underscore": (b"user,epoch,value\nann,1_0,1\n", 2, "epoch '1_0' is not a whole number"),
     "digits": ("user,epoch,value\nann,\u0661,1\n".encode(), 2, r"epoch '\u0661' is not a whole"),
     "huge": (b"user,epoch,value\nann,2147483648,1\n", 2, "epoch '2147483648' is not a whole"),
-    "time": (b"user,time,value\nann,noon,1\n", 2, "time 'noon' is neither ISO 8601"),
+    "time": (b"user,time,value\nann,noon,1\n", 2, "time 'noon' is invalid; expected ISO 8601"),
     "milliseconds": (b"user,time,value\nann,1700000000000,1\n", 2, "seconds, not milliseconds"),
     "no user": (b"user,epoch,value\n,1,1\n", 2, "the user is empty"),
     "NUL": (b"user,epoch,value\na\0,1,1\n", 2, "the user contains a NUL byte"),

@@ -76,7 +76,9 @@ def test_a_date_without_hyphens_is_not_taken_for_a_time_in_1970() -> None:
     dates = ["20240501", "19991231", "21000229"]
     found = TimeReader().parse(dates)
     assert list(found.problems) == [0, 1, 2]
-    assert found.problems[0].startswith("time '20240501' may be a date or unix seconds: say which")
+    assert found.problems[0].startswith(
+        "time '20240501' is ambiguous: a date or unix seconds. Set the time format to %Y%m%d"
+    )
     # Nor may a number replace a date.
     numbers = "20241301", "20240532", "20240500", "2024050", "202405011", "1714564800", "-2024050"
     for text in numbers:

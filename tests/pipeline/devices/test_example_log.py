@@ -56,8 +56,8 @@ def test_a_roster_says_who_there_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
-        ("a,0,3,0", "class '3' is no whole number from 0 to 2"),
-        ("a,8,1,0", "a feature does not lie between -7.999 and 7.999"),
+        ("a,0,3,0", "class '3' is invalid; expected a whole number from 0 to"),
+        ("a,8,1,0", "a feature is out of range; expected -7.999 to 7.999"),
         (",0,1,0", "the user is empty"),
         ("z,0,1,0", "duplicate example of user 'z'"),
     ],
@@ -115,7 +115,7 @@ def test_a_test_set_is_part_of_the_deployed_job_and_its_accuracy_is_published(
     ("text", "message"),
     [
         (None, "cannot read the test set"),
-        ("x,one\n1,1\n", "the first line must name class and 2 features, each once"),
+        ("x,one\n1,1\n", "1: expected column names class and 2 features, each once"),
         ("class,x,one\n3,1,1\n", "test.csv:2: class '3' is no whole number"),
     ],
 )

@@ -175,8 +175,12 @@ def test_time_formats(tmp_path: Path, time_format: str | None, texts: list[str])
     ("time_format", "text", "reason"),
     [
         ("iso", "1711756800", "is not ISO 8601"),
-        ("unix_ms", "9" * 20, "lies outside the years"),
-        ("unix", "1711756800000", "lies outside the years 1 to 9999; unix times are in seconds"),
+        ("unix_ms", "9" * 20, "is outside the years 1 to 9999"),
+        (
+            "unix",
+            "1711756800000",
+            ("is outside the years 1 to 9999; expected unix seconds, not milliseconds"),
+        ),
         ("%d.%m.%Y", "2024-03-30", "is not like %d.%m.%Y"),
     ],
 )

@@ -73,8 +73,16 @@ def test_a_deployed_job_is_read_back() -> None:
     [
         ("{late: 2 min}", TEXT, "devices.late is longer than shuffle.grace"),
         ("{seal: nobody.pub}", TEXT, "cannot read the public key"),
-        (f"{{seal: [{PUBLIC[0]}, {PUBLIC[1]}]}}", TEXT, "say by rotate how many epochs"),
-        ("{}", TEXT.replace(", start: 2026-01-01, length: P1D", ""), "give epochs.start and"),
+        (
+            f"{{seal: [{PUBLIC[0]}, {PUBLIC[1]}]}}",
+            TEXT,
+            ("rotate is missing: the successive keys of seal require the number of epochs per key"),
+        ),
+        (
+            "{}",
+            TEXT.replace(", start: 2026-01-01, length: P1D", ""),
+            ("devices requires a calendar of epochs, because devices report independently. Set"),
+        ),
         (
             "{}",
             TEXT.replace("future_rand", "memoized_response").replace(", changes: 2", ""),
@@ -86,7 +94,7 @@ def test_a_deployed_job_is_read_back() -> None:
                 "changes: 2", "delta: 1.0e-6, domain: [a, b]"
             )
             + "shuffle: {minimum: 100, instances: 2}\n",
-            "leave out shuffle.instances",
+            "shufflers do not open shares, so parallel shufflers have nothing to divide. Remove",
         ),
         (
             "{}",
@@ -94,8 +102,16 @@ def test_a_deployed_job_is_read_back() -> None:
             "leave out sealed",
         ),
         ("{tokens: {keys: no.jwks, audience: a}}", TEXT, "cannot read the key set"),
-        ("{tokens: {keys: [{kty: oct, k: AA, kid: a}], audience: a}}", TEXT, "private or a symm"),
-        ("{tokens: {keys: [{kty: XX, kid: a}], audience: a}}", TEXT, 'type "XX", known are EC'),
+        (
+            "{tokens: {keys: [{kty: oct, k: AA, kid: a}], audience: a}}",
+            TEXT,
+            ("keys has a private or symmetric key; expected public keys only"),
+        ),
+        (
+            "{tokens: {keys: [{kty: XX, kid: a}], audience: a}}",
+            TEXT,
+            ('keys has a key of type "XX"; expected one of:'),
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(devices: str, text: str, message: str) -> None:
@@ -111,7 +127,7 @@ def test_keys_are_read_from_files(tmp_path: Path) -> None:
     assert job.devices.tokens is not None
     assert job.devices.tokens.keys == (JWK,)
     (tmp_path / "app.jwks").write_text("[]")
-    assert "is no JSON Web Key Set" in problem_of(
+    assert "is not a JSON Web Key Set; expected {'keys': [...]}" in problem_of(
         "{tokens: {keys: app.jwks, audience: logins}}", folder=tmp_path
     )
 
@@ -236,7 +252,10 @@ def test_keys_are_made_once_and_kept_from_others(tmp_path: Path) -> None:
         file.chmod(mode)
         with pytest.raises(WrongKeyError, match="chmod 600"):
             CollectorKey.read(file)
-    with pytest.raises(WrongKeyError, match="copy it from where the job was deployed"):
+    with pytest.raises(
+        WrongKeyError,
+        match=("copy it from the machine that deployed the job, or name another file with --"),
+    ):
         CollectorKey.read(tmp_path / "none")
     with pytest.raises(WrongKeyError, match="holds no collector key"):
         CollectorKey.read(tmp_path)

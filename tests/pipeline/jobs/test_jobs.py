@@ -124,8 +124,7 @@ topics:
   partitions: 4.5
 """
     assert problems(text) == [
-        'job.yaml:1: name: "Students" is not allowed: give 1 to 236 lower-case letters, digits, '
-        "- and _, the first of them a letter or digit; in quotes if there are only digits",
+        "lower-case letters, digits, - and _, starting with a letter or digit; in quotes if",
         "job.yaml:4: parameters.epsilom: unknown key; did you mean epsilon? "
         "allowed: epsilon, changes, calibration, estimator",
         'job.yaml:5: parameters.changes: "four" is not allowed: give a valid integer',
@@ -149,7 +148,7 @@ topics:
         ),
         (
             "parameters: {epsilon: 1,5, changes: 1}",
-            "parameters.epsilon: 1,5 is two things between braces: use a decimal point (1.5)",
+            "parameters.epsilon: 1,5 between braces is read as two values. Use a decimal point",
         ),
         ("epochs: {count: '10,000'}", '"10,000" is not allowed: write it without commas, 10000'),
         ("parameters: {epsilon: 1e999, changes: 1}", "Infinity is not allowed: give a finite"),
@@ -160,11 +159,14 @@ topics:
         ("parameters: {changes: 4}", "parameters.epsilon: is required"),
         ("name: a.b", "lower-case letters, digits, - and _"),
         ("protocol: future_rnd", 'protocol: "future_rnd" is not allowed: give one of value_stream'),
-        ("epochs: {count: 8, start: 2013-10-01}", "epochs.length: is missing: give start and"),
+        (
+            "epochs: {count: 8, start: 2013-10-01}",
+            ("epochs.length: is missing. Set both start and length, or neither"),
+        ),
         ("epochs: {count: 8, start: 2013-10-01, length: week}", 'epochs.length: "week" is not'),
         ("shuffle: {minimum: 0}", "shuffle.minimum: 0 is not allowed: give the fewest devices"),
         ("shuffle: {grace: 60}", "shuffle.grace: 60 is not allowed: give a duration"),
-        ("shuffle: {grace: P1M}", "but no months or years"),
+        ("shuffle: {grace: P1M}", "without months or years"),
         ("topics:", "topics: has no value: give one, or leave the key out"),
         (
             "input: {seperator: ';'}",
@@ -342,13 +344,16 @@ def test_words_are_kept_with_the_deployed_job_and_are_not_in_its_fingerprint() -
     [
         (PLAIN, 'title: "a\\nb"', "title"),
         (PLAIN, f"unit: {'x' * 41}", "at most 40 characters"),
-        (PLAIN, "labels: {2: two}", "none of the job's values"),
+        (PLAIN, "labels: {2: two}", "labels has the unknown value"),
         (
             PLAIN.replace("future_rand", "range_values").replace(
                 "changes: 4", "changes: 4, low: 0, high: 8, buckets: 8"
             ),
             "labels: {1: one}",
-            "leave them out",
+            (
+                "domain is missing: cells and buckets require one. Set domain, or remove cells and "
+                "buckets"
+            ),
         ),
     ],
 )

@@ -71,7 +71,7 @@ def test_a_second_job_of_the_same_people_is_bound_by_the_first_ones_budget(
         assert said.code == code
         assert "population students may be charged epsilon 4" in said.errors
         assert f"as job first stated it (deployment {first}, " in said.errors
-        assert "1 earlier deployment took 4 and this one would take 4" in said.errors
+        assert "Lower it, or, if the users agree, set the budget with --set-budget" in said.errors
         assert "--set-budget students=" in said.errors
     assert len(cluster.records[JOBS_TOPIC, 0]) == before, "nothing is written"
 
@@ -196,8 +196,8 @@ def test_a_budget_that_cannot_be_set_is_refused_and_nothing_is_written(
 )
 def test_a_damaged_stated_budget_is_none(wrong: dict[str, object]) -> None:
     damaged = json.dumps(json.loads(stating(4).to_bytes()) | wrong).encode()
-    with pytest.raises(CodecError, match="not a stated budget"):
+    with pytest.raises(CodecError, match="not a declared budget:"):
         StatedBudget.from_bytes(damaged)
     for garbage in (b"", b"[]", b"{}", b"4", b"[" * 9_999):
-        with pytest.raises(CodecError, match="not a stated budget"):
+        with pytest.raises(CodecError, match="not a declared budget:"):
             StatedBudget.from_bytes(garbage)

@@ -67,8 +67,18 @@ def test_contradictions_name_what_was_never_decided(kept: KeptState, said: str |
     [
         (Role.REPORTS, "cleanup.policy", "compact", "needed is delete: it deletes records"),
         (Role.REPORTS, "retention.ms", "1000", "needed is 604800000 or more: it deletes"),
-        (Role.MANIFESTS, "retention.ms", "604800000", "needed is -1: it deletes records"),
-        (Role.MANIFESTS, "retention.bytes", "1000", "needed is -1: it deletes records"),
+        (
+            Role.MANIFESTS,
+            "retention.ms",
+            "604800000",
+            ("-1. Kafka deletes required records. Set it with kafka-configs.sh --alter --topic"),
+        ),
+        (
+            Role.MANIFESTS,
+            "retention.bytes",
+            "1000",
+            ("-1. Kafka deletes required records. Set it with kafka-configs.sh --alter --topic"),
+        ),
         (Role.SHUFFLED, "max.message.bytes", "300", "needed is 524288 or more: it refuses"),
         (Role.REPORTS, "retention.ms", "-1", None),
         (Role.REPORTS, "max.message.bytes", "1048576", None),

@@ -110,11 +110,11 @@ def test_what_can_never_be_written_is_refused_before_anybody_is_charged(
     said = str(caught.value)
     assert "wide.estimates" in said
     assert "4,000 items" in said
-    assert "give fewer" in said
+    assert "Use fewer items" in said
     plan = plan_deployment(Spending(), {}, job, deployment=bytes(16), now=1)
     assert isinstance(plan.refusal, RecordSizeError)
     law = deploy_job(job, deployed_at=0).law
-    assert any("deploy refuses it" in each for each in warnings_for(job, law, 5_000))
+    assert any("deploy rejects it" in each for each in warnings_for(job, law, 5_000))
 
 
 def test_labels_that_no_deployed_job_has_room_for_are_refused() -> None:

@@ -248,7 +248,7 @@ def test_garbage_and_keys_are_told_and_count_nothing() -> None:
     later = json.loads(log_of(3)[2]) | {"version": 2}
     body = json.dumps(later, sort_keys=True, separators=(",", ":")).encode()
     (oddity,) = chain_of([*records, body]).oddities
-    assert "of version 2, this software reads 1" in oddity.detail
+    assert "the entry has version 2; this version reads" in oddity.detail
 
 
 def test_after_a_reopening_earlier_damage_stops_nobody_and_is_told_for_good() -> None:

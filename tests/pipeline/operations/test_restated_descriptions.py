@@ -72,6 +72,8 @@ def test_a_key_that_devices_do_not_believe_changes_nothing(cluster: Cluster) -> 
     first = deployed(cluster, job_with(5))
     signing_key_file().unlink()
     signing_key_at(signing_key_file())
-    with pytest.raises(WrongKeyError, match="deploy where the signing key lies"):
+    with pytest.raises(
+        WrongKeyError, match=("Deploy with the signing key that the job was first deployed with")
+    ):
         deployed(cluster, job_with(3))
     assert read_jobs(cluster).jobs["logins"] == first

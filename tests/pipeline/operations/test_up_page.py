@@ -54,7 +54,10 @@ def test_a_page_is_served_once_and_named_when_it_is_there(
         run._serve_page(cast(RestartedProcesses, pages))
     (command,) = pages.commands
     assert command[:4] == ["serve", job.name, "--truth", f"{job.name}={rows}"]
-    for line in ("something else", *["live page: http://127.0.0.1:8765/"] * 2):
+    for line in (
+        "expected the loss of the whole stream in addition exactly if it differs",
+        *[("live page: http://127.0.0.1:8765/")] * 2,
+    ):
         run._show_page(line)
     assert opened == [f"http://127.0.0.1:8765/?job={job.name}"]
     assert console.export_text() == f"watch the jobs in a browser: {opened[0]}\n"

@@ -48,7 +48,7 @@ def test_all_that_do_the_same_stand_side_by_side() -> None:
         assert 0 < each.cpu_seconds < 100_000
 
 
-NOBODY, STAGE = "nobody: it holds against everyone", "the shuffle stage to shuffle"
+NOBODY, STAGE = "nobody: it holds against everyone", "the shuffler to shuffle, and"
 
 
 def compared(protocol: str, rmse: float, bytes_: float, trust: str = NOBODY) -> Compared:
@@ -87,7 +87,7 @@ def test_the_one_that_is_chosen_asks_for_least(
     assert others[0] == second
     assert {*others, chosen} == {each.expected.protocol for each in FOUND}
     if error == 1.0:
-        assert found.why.startswith("nothing errs by 1.0 users or less")
+        assert found.why.startswith("no protocol has an RMSE of at most 1.0 users;")
     if trust == "nobody":
         assert dict(found.why_not)[2] == "asks to trust the shuffle stage to shuffle"
 
@@ -95,7 +95,9 @@ def test_the_one_that_is_chosen_asks_for_least(
 def test_where_nobody_is_trusted_there_may_be_nothing() -> None:
     found = recommend(FOUND[2:], "nobody")
     assert found.chosen is None
-    assert "trust the shuffle stage" in found.why
+    assert (
+        "every protocol for this job requires a trusted party. Trust the shuffler, or change"
+    ) in found.why
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

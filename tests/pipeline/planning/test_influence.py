@@ -70,7 +70,7 @@ def test_a_plan_says_that_devices_may_be_invented() -> None:
     assert "of shuffle.minimum, 2, all but one may be invented" in note
     assert note.endswith("its own epsilon still protects")
     (note,) = _of_strangers(device_job(), needs_shuffle=True)
-    assert note.endswith("the noise of others that the guarantee counts on")
+    assert note.endswith("without the noise of other users that the guarantee assumes")
     devices = device_job().devices
     assert devices is not None
     key = {"kty": "OKP", "crv": "Ed25519", "kid": "1", "x": "A" * 43}

@@ -71,9 +71,13 @@ def test_every_protocol_has_a_row_for_every_party(name: str) -> None:
                 stated.epsilon,
                 None,
             }
-        elif "protect nobody" in stated.trust or "sees the words" in stated.trust:
+        elif (
+            "honest users in each window to add their dummies; the messages alone do not protect"
+        ) in stated.trust or (
+            "the shuffler to sum the messages of a window and noise, to release only the sum, and"
+        ) in stated.trust:
             assert stage.epsilon is None
-        elif "against a stage that keeps messages apart" in stated.trust:
+        elif "against a shuffler that keeps messages apart epsilon is" in stated.trust:
             # The figures that the guarantee itself names.
             assert stage.epsilon is not None
             assert f"{stage.epsilon:.6g}" in stated.trust
@@ -102,33 +106,56 @@ def test_losses_of_streams_are_pure_and_local(name: str) -> None:
 def test_shuffled_counts_hide_nothing_from_a_stage_and_sealed_ones_do() -> None:
     parameters = {"delta": 1e-6, "domain": ITEMS}
     rows = rows_of(job_of("count_min", parameters=parameters))
-    assert rows["analyst"].epsilon == rows["who adds up"].epsilon
-    for party in ("shuffle operator", "broker operator", "producer or gateway"):
+    assert rows["analyst"].epsilon == rows["aggregator"].epsilon
+    for party in (
+        "it does not collude with the shuffler operator, and encryption holds",
+        ("broker operator"),
+        ("producer or gateway"),
+    ):
         assert rows[party].epsilon is None
         assert rows[party].guess == 1.0
     sealed = rows_of(job_of("count_min", parameters=parameters, sealed=sealed_section(((2,),))))
-    for party in ("shuffle operator", "broker operator", "who adds up"):
+    for party in (
+        "it does not collude with the shuffler operator, and encryption holds",
+        ("broker operator"),
+        "aggregator",
+    ):
         assert sealed[party].epsilon == rows["analyst"].epsilon
         assert "work" in sealed[party].assumes
     assert sealed["producer or gateway"].epsilon is None
     shared = rows_of(job_of("count_min", parameters=parameters, sealed=shares_section()))
-    assert shared["who adds up"].sees.startswith("one share")
-    assert "both parties that add up" in shared["shuffle operator"].assumes
-    assert shared["shuffle operator"].epsilon == rows["analyst"].epsilon
+    assert shared["aggregator"].sees.startswith("one share")
+    assert (
+        "it does not collude with both aggregators, and encryption holds"
+        in shared[("it does not collude with the shuffler operator, and encryption holds")].assumes
+    )
+    assert (
+        shared[("it does not collude with the shuffler operator, and encryption holds")].epsilon
+        == rows["analyst"].epsilon
+    )
 
 
 def test_a_stage_that_adds_the_noise_sees_everything() -> None:
     parameters = {"delta": 1e-6, "changes": 2, "dummies": "shuffle"}
     rows = rows_of(job_of("shuffled_counts", parameters=parameters))
-    assert rows["shuffle operator"].epsilon is None
-    assert "adds the noise itself" in rows["shuffle operator"].sees
-    assert rows["who adds up"].sees == "one sum with noise of each window"
+    assert (
+        rows[("it does not collude with the shuffler operator, and encryption holds")].epsilon
+        is None
+    )
+    assert (
+        "adds the noise itself"
+        in rows[("it does not collude with the shuffler operator, and encryption holds")].sees
+    )
+    assert rows["aggregator"].sees == "one sum with noise of each window"
 
 
 def test_fragments_keep_their_local_guarantee_epoch_by_epoch() -> None:
     small: dict[str, Any] = {"epochs": 2, "minimum": 100}
     job = job_of("fragments", parameters={"delta": 1e-3, "domain": ITEMS}, **small)
-    stage, law = rows_of(job)["shuffle operator"], job.calibrate()
+    stage, law = (
+        rows_of(job)[("it does not collude with the shuffler operator, and encryption holds")],
+        job.calibrate(),
+    )
     assert stage.epsilon == law.local_epsilon  # type: ignore[attr-defined]
     assert stage.epsilon is not None
     assert stage.whole_epsilon is not None
@@ -136,7 +163,7 @@ def test_fragments_keep_their_local_guarantee_epoch_by_epoch() -> None:
     lasting = job_of(
         "fragments", parameters={"delta": 1e-3, "domain": ITEMS, "permanent": True}, **small
     )
-    kept = rows_of(lasting)["shuffle operator"]
+    kept = rows_of(lasting)["it does not collude with the shuffler operator, and encryption holds"]
     assert kept.whole_epsilon == lasting.calibrate().changing_epsilon  # type: ignore[attr-defined]
 
 
@@ -149,15 +176,21 @@ def test_a_crowd_is_seen_by_the_stage() -> None:
         crowds={"by": "version", "values": ["1", "2"], "epsilon": 0.5, "delta": 1e-7},
     )
     rows = rows_of(job)
-    assert "the crowd it is of" in rows["shuffle operator"].sees
-    assert "one and the same crowd" in rows["shuffle operator"].neighbors
+    assert (
+        "the crowd it is of"
+        in rows[("it does not collude with the shuffler operator, and encryption holds")].sees
+    )
+    assert (
+        "in the same crowd, which is visible; who is present is public"
+        in rows[("it does not collude with the shuffler operator, and encryption holds")].neighbors
+    )
     assert "in any two crowds" in rows["analyst"].neighbors
 
 
 def test_instances_see_a_part() -> None:
     parameters = {"delta": 1e-3, "domain": ITEMS, "reports": 4}
     rows = rows_of(job_of("fragments", 1, 100, parameters=parameters, shuffle={"instances": 3}))
-    assert "1/3 of the messages" in rows["one of 3 shuffle operators"].sees
+    assert "1/3 of the messages" in rows["one of 3 shuffler operators"].sees
 
 
 @pytest.mark.parametrize("protocol", ["value_stream", "count_min"])
@@ -169,12 +202,19 @@ def test_devices_have_collectors_in_place_of_producers(protocol: str) -> None:
     shown = rows_of(_of_devices(protocol, parameters, {}))
     assert "producer or gateway" not in shown
     assert shown["collector"].sees == "every report, and which device sends it"
-    for party in ("collector", "broker operator", "shuffle operator"):
+    for party in (
+        "collector",
+        "broker operator",
+        ("it does not collude with the shuffler operator, and encryption holds"),
+    ):
         assert shown[party].epsilon == (local and pytest.approx(local, rel=1e-5))
     sealed = rows_of(_of_devices(protocol, parameters, {"seal": public_key(2)}))
     for party in ("collector", "broker operator"):
         assert sealed[party].epsilon == sealed["analyst"].epsilon
-    assert sealed["shuffle operator"].epsilon == shown["shuffle operator"].epsilon
+    assert (
+        sealed[("it does not collude with the shuffler operator, and encryption holds")].epsilon
+        == shown[("it does not collude with the shuffler operator, and encryption holds")].epsilon
+    )
     assert "sealed" in sealed["collector"].sees
 
 

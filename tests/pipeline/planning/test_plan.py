@@ -101,7 +101,7 @@ def test_a_device_sends_what_was_announced() -> None:
 
 
 def test_what_cannot_be_planned_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match="0 users: give a number from 1 on"):
+    with pytest.raises(ValueError, match="got 0 users; expected at least 1"):
         plan(job(4, 1), users=0)
     mute = replace(PROTOCOLS["future_rand"], planning=None)
     monkeypatch.setitem(PROTOCOLS, "future_rand", mute)
@@ -141,7 +141,7 @@ def test_a_wanted_share_has_its_users_and_a_wanted_number_its_most() -> None:
     assert most_users(forecast_of(planned), 500, fewest=most.users) == most.users
     assert most_users(forecast_of(planned), 500, fewest=most.users + 1) is None
     for error in (0, -1, math.inf, math.nan):
-        with pytest.raises(ValueError, match="give a share or number of users above 0"):
+        with pytest.raises(ValueError, match="expected a share or number of users above 0"):
             plan(planned, error=error)
 
 
@@ -197,14 +197,20 @@ def test_a_histogram_of_changes_is_read(tmp_path: Path, header: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", ":1: the first line must be changes,share or changes,users"),
-        ("changes,users\n", ": no users in any row"),
+        ("", ":1: expected column names changes,share or changes,users: a number of changes, and"),
+        ("changes,users\n", ": all rows have 0 users; expected the number or share of users"),
         ("changes,users\n1,5\nmany,5\n", ":3: 'many,5' is not a number of changes and a share"),
         ("changes,users\n-1,5\n", ":2: '-1,5' is not a number of changes and a share"),
         ("changes,users\n2,1e308\n3,1e308\n", ":2: '2,1e308' is not a number of changes and a"),
-        ("changes,users\n1,5\n1,6\n", ":3: 1 changes are there twice"),
-        ("changes,users\n9,5\n", ":2: 9 changes in 8 epochs: at most one an epoch counts"),
-        ("changes,share\n1,0.5\n", ": the shares add up to 0.5, must add up to 1"),
+        ("changes,users\n1,5\n1,6\n", ":3: duplicate row for 1 changes; expected one row"),
+        (
+            "changes,users\n9,5\n",
+            (":2: 9 changes do not fit in 8 epochs; expected at most one per epoch"),
+        ),
+        (
+            "changes,share\n1,0.5\n",
+            (": the sum of shares is 0.5; expected 1. For numbers of users, name the column users"),
+        ),
     ],
 )
 def test_a_wrong_histogram_is_refused_in_a_line(tmp_path: Path, text: str, message: str) -> None:

@@ -44,7 +44,13 @@ def test_a_careful_job_has_no_warnings(protocol: str) -> None:
 
 @pytest.mark.parametrize(
     ("epsilon", "words"),
-    [(12, "may then be right 999,994 times in 1,000,000"), (40, "may then be right always")],
+    [
+        (12, "may then be right 999,994 times in 1,000,000"),
+        (
+            40,
+            ("epochs is a weak guarantee: the success rate of a guess about one user"),
+        ),
+    ],
 )
 def test_a_large_loss_is_told_as_a_guess(epsilon: float, words: str) -> None:
     said = warnings_of(job_of("future_rand", {"epsilon": epsilon, "changes": 2}))
@@ -55,7 +61,11 @@ def test_a_large_loss_is_told_as_a_guess(epsilon: float, words: str) -> None:
     ("users", "minimum", "words"),
     [
         (4_999, 5_000, "4,999 users are fewer than shuffle.minimum, 5,000"),
-        (10_000, 1_000, "shuffle.minimum, 1,000, is small beside 10,000 users"),
+        (
+            10_000,
+            1_000,
+            ("shuffle.minimum, 1,000, is small compared with 10,000 users: the guarantee assumes"),
+        ),
         (10_000, 1, "shuffle.minimum is 1"),
     ],
 )
@@ -82,9 +92,16 @@ def test_a_delta_that_gives_a_user_away_is_told() -> None:
 
 def test_renewal_without_a_budget_is_told() -> None:
     renewed: dict[str, Any] = {"epochs": {"renew": True}}
-    assert "renews without a budget: every horizon charges" in warnings_of(job_of(**renewed))
+    assert (
+        "is a recurring job without a budget: every horizon charges its users again, without"
+    ) in warnings_of(job_of(**renewed))
     shared = warnings_of(job_of(population="people", **renewed))
-    assert shared.count("renews without a budget") == 1
+    assert (
+        shared.count(
+            "is a recurring job without a budget: every horizon charges its users again, without"
+        )
+        == 1
+    )
     assert "budget" not in warnings_of(job_of(budget={"epsilon": 3}, **renewed))
 
 

@@ -73,11 +73,11 @@ def test_ours_are_had_without_a_look_at_other_packages() -> None:
     [
         ("broken", "no.such.module:PROTOCOL", "cannot be imported: ModuleNotFoundError: No module"),
         ("broken", "tests.support.fresh_response.entry:NOTHING", "cannot be imported: Attribute"),
-        ("other", ENTRY.value, "calls itself fresh_response: the package has to use one name"),
+        ("other", ENTRY.value, "has the name fresh_response; expected the same name for both"),
         (
             "class",
             "tests.support.fresh_response:FreshResponse",
-            "is no dpstream.pipeline.protocols.protocol.Protocol, but of type",
+            "expected dpstream.pipeline.protocols.protocol.Protocol",
         ),
     ],
 )
@@ -92,7 +92,10 @@ def test_a_name_that_is_ours_is_not_taken_over() -> None:
     protocols = registry(EntryPoint("value_stream", ENTRY.value, GROUP))
     assert protocols["value_stream"] is VALUE_STREAM
     assert list(protocols) == ["value_stream"]
-    with pytest.raises(ProtocolError, match="a protocol of dpstream itself, and a package claims"):
+    with pytest.raises(
+        ProtocolError,
+        match=("is a protocol of dpstream itself, but a package also claims the name"),
+    ):
         protocols.check("value_stream")
 
 

@@ -182,7 +182,9 @@ def _clinic(labels: tuple[str, ...]) -> DeployedJob:
 
 def test_every_flag_of_an_estimate_is_explained() -> None:
     job = deploy_job(parse_job(FOLLOWED + "epochs: {count: 64}\n"), deployed_at=0)
-    assert "people have changed at least once" in flag_words(job, CHANGES_USED)
+    assert (
+        "the true number may be outside its 95 % interval: users have changed at least"
+    ) in flag_words(job, CHANGES_USED)
     assert "a larger parameters.changes" in flag_words(job, CHANGES_USED)
     assert "claims nothing" in flag_words(job, GAP)
     assert "below 0 or above the population" in flag_words(job, OUTSIDE)

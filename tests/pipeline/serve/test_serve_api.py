@@ -356,7 +356,7 @@ def test_serve_refuses_what_it_cannot_do(
     said = dpstream("serve", "a", "b", "--truth", tmp_path / "x.csv")
     assert (said.code, "expected JOB=FILE" in said.errors) == (2, True)
     said = dpstream("serve", "--truth", f"a={tmp_path / 'x.csv'}")
-    assert (said.code, "there is no file" in said.errors) == (2, True)
+    assert (said.code, " does not exist:" in said.errors) == (2, True)
     said = dpstream("serve", "--address", "")
     assert (said.code, "--address is empty" in said.errors) == (2, True)
     said = dpstream("serve", "--address", "192.0.2.1", "--port", 0)

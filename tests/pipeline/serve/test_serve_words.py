@@ -58,7 +58,9 @@ async def test_what_intervals_assume_stands_beside_them() -> None:
     async with live_page(cluster) as page:
         told = await page.get("/api/jobs/visits")
         assert told["assumption"] == assumption
-        assert "people have changed at least once on average" in told["warning"]
+        assert (
+            "the true number may be outside its 95 % interval: users have changed at least once"
+        ) in told["warning"]
 
 
 async def test_days_begin_when_they_do_in_the_zone_of_the_job() -> None:
@@ -163,4 +165,6 @@ def test_of_two_parties_one_has_to_be_trusted_whichever(tmp_path: Path) -> None:
     assert [party.either for party in body["parties"]] == [False, False, True, True, False]
     assert "either one of the two aggregators" in body["words"]
     assert body["words"].endswith("This assumes at least 2,000 honest users per epoch.")
-    assert "1,999 honest others in each window" in job.guarantee.trust
+    assert (
+        "the shuffler to shuffle and to suppress windows below the minimum, and"
+    ) in job.guarantee.trust

@@ -342,7 +342,9 @@ def test_what_misfits_cost_is_spared_of_delta_and_the_rest_is_as_without_instanc
     assert law.delta == math.nextafter(1e-3, 0)  # type: ignore[attr-defined]
     assert guarantee.delta == 1e-3
     assert guarantee.epsilon == one.guarantee_of(one.calibrate()).epsilon
-    assert "3 shuffle stages work side by side" in guarantee.trust
+    assert (
+        "3 shufflers work in parallel, and each message goes to one of them at random"
+    ) in guarantee.trust
     assert "instances" not in one.to_json()["shuffle"]
     assert job.to_json()["shuffle"]["instances"] == 3
 
@@ -351,7 +353,7 @@ def test_misfits_that_cost_more_than_is_spared_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("dpstream.randomizers.division.MISFIT", 2.0**-70)
-    with pytest.raises(JobError, match="no room for the messages of 3 instances"):
+    with pytest.raises(JobError, match="leaves no capacity for the messages of 3 instances"):
         make_job(FRAGMENTS).calibrate()
 
 
@@ -366,7 +368,7 @@ def test_misfits_that_cost_more_than_is_spared_are_refused(
                 "parameters": {"epsilon": 1, "delta": 1e-3, "domain": ["a", "b"]},
                 "crowds": {"by": "version", "values": ["1", "2"], "epsilon": 1, "delta": 1e-3},
             },
-            "leave out crowds or shuffle.instances",
+            "crowds cannot be combined with shuffle.instances: deletion requires one shuffler",
         ),
         (
             {

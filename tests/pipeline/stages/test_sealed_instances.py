@@ -243,10 +243,22 @@ def test_no_instance_sees_how_many_messages_there_are() -> None:
 @pytest.mark.parametrize(
     ("sealed", "instances", "message"),
     [
-        (sealed_section([[2]]), 2, "sealed.stages has keys of 1: name a key"),
-        (sealed_section(SIDE_BY_SIDE), 1, "4 shuffle stages in series, and at most 3 can be"),
-        (shares_section(), 2, "nothing to divide among several of them: leave out shuffle.inst"),
-        (sealed_section([[2, 3], [4, 5]]), 2, "say by rotate how many epochs one serves"),
+        (sealed_section([[2]]), 2, "but sealed.stages has keys of 1 shufflers. List one key"),
+        (
+            sealed_section(SIDE_BY_SIDE),
+            1,
+            ("chained shufflers; expected at most 3. List fewer, or set shuffle.instances for"),
+        ),
+        (
+            shares_section(),
+            2,
+            ("shufflers do not open shares, so parallel shufflers have nothing to divide. Remove"),
+        ),
+        (
+            sealed_section([[2, 3], [4, 5]]),
+            2,
+            ("rotate is missing: the successive keys of seal require the number of epochs per key"),
+        ),
     ],
 )
 def test_other_keys_than_one_for_each_instance_are_refused(

@@ -372,8 +372,14 @@ class TestRotation:
         ({"aggregate": "nowhere.pub", "stages": []}, "cannot read the public key nowhere.pub"),
         (sealed_section([]), "stages"),
         (sealed_section([[2], [3], [4], [5]]), "stages"),
-        (sealed_section([[1]]), "a key is named twice"),
-        (sealed_section([[2, 3]]), "say by rotate how many epochs one serves"),
+        (
+            sealed_section([[1]]),
+            ("a key is listed twice; expected a different key for every party and key period"),
+        ),
+        (
+            sealed_section([[2, 3]]),
+            ("rotate is missing: the successive keys of seal require the number of epochs per key"),
+        ),
         ({"stages": [[3]], "aggregate": 3}, "3 is not the name of a file"),
     ],
 )

@@ -549,8 +549,14 @@ class TestRotation:
     ("values", "message"),
     [
         ({"sealed": {"shares": [public_key(1)]}}, "sealed.shares.*give a list of 2 public keys"),
-        ({"sealed": {"shares": [public_key(1)] * 2}}, "a key is named twice"),
-        ({"sealed": {**SHARES, **sealed_section([[3]], [4])}}, "leave out aggregate and stages"),
+        (
+            {"sealed": {"shares": [public_key(1)] * 2}},
+            ("a key is listed twice; expected a different key for every party and key period"),
+        ),
+        (
+            {"sealed": {**SHARES, **sealed_section([[3]], [4])}},
+            ("shares are summed by two aggregators, without a party that opens or mixes reports."),
+        ),
         ({"sealed": {"aggregate": [public_key(1)]}}, "stages: is missing"),
         ({"shuffle": {"minimum": 10, "order": "random"}}, "shuffle.order is random"),
     ],
@@ -564,7 +570,7 @@ def test_tables_above_a_sensible_size_are_refused(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("dpstream.topics.fixed_sizes.table_cells", lambda form: MOST_SHARED)
     assert deployed().table_form.cells == MOST_SHARED
     monkeypatch.setattr("dpstream.topics.fixed_sizes.table_cells", lambda form: MOST_SHARED + 1)
-    with pytest.raises(JobError, match="4,194,305 different reports, at most 4,194,304 can be"):
+    with pytest.raises(JobError, match="different reports, expected at most 4,194,304"):
         deployed()
 
 

@@ -192,5 +192,10 @@ def test_a_stage_without_the_key_does_not_start_rather_than_release_words() -> N
 
 
 def test_several_instances_are_refused() -> None:
-    with pytest.raises(JobError, match="several of them cannot hide what each other sees"):
+    with pytest.raises(
+        JobError,
+        match=(
+            "the shuffler adds the dummies of this job, but one of several shufflers cannot hide"
+        ),
+    ):
         deployed(instances=2)

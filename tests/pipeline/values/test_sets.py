@@ -47,18 +47,22 @@ def test_every_text_is_an_item_and_an_empty_one_is_none(
     ("domain", "texts", "complaint"),
     [
         (LABELS, ["c", "B c", "a;b"], "is not in the domain"),
-        (Bits(8), ["256", "-1", "x", "1.5", "1e3", "0x10"], "is no whole number from 0 to 2"),
+        (
+            Bits(8),
+            ["256", "-1", "x", "1.5", "1e3", "0x10"],
+            ("is invalid; expected a whole number from 0 to 2"),
+        ),
         (
             Strings(StringLength(3)),
             ["abcd", "日本", "a\0"],
-            "is no string of at most 3 UTF-8 bytes",
+            "is invalid; expected a string of at most 3 UTF-8 bytes without zeros",
         ),
-        (Numbers(0, 80, 8), ["80", "-0.1", "inf"], "is not from 0 to below 80"),
+        (Numbers(0, 80, 8), ["80", "-0.1", "inf"], "is out of range; expected 0 to below"),
         (Numbers(0, 80, 8), ["x", "nan", "1_0"], "is not a number"),
         (
             Points((3, 4)),
             ["3;0", "0;4", "-1;0", "1", "1;2;0", "a;b", ";", "1.0;2", "9" * 30 + ";1"],
-            "is no point of the grid 3 x 4, such as '2;3'",
+            "is not a point of the grid 3 x 4; expected one like",
         ),
     ],
     ids=str,
@@ -123,9 +127,9 @@ def test_the_largest_value_below_the_end_lies_in_the_last_bucket() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("80", "value '80' is not from 0 to below 80"),
-        ("-0.1", "value '-0.1' is not from 0 to below 80"),
-        ("inf", "value 'inf' is not from 0 to below 80"),
+        ("80", "value '80' is out of range; expected 0 to below"),
+        ("-0.1", "value '-0.1' is out of range; expected 0 to below"),
+        ("inf", "value 'inf' is out of range; expected 0 to below"),
         ("ten", "value 'ten' is not a number"),
         ("", "value '' is not a number"),
         ("nan", "value 'nan' is not a number"),

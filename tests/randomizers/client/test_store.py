@@ -95,7 +95,7 @@ def test_a_file_that_is_damaged_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "device"
     path.write_bytes(b"nothing of SQLite" * 100)
     path.chmod(0o600)
-    with pytest.raises(StoreError, match="cannot be used"):
+    with pytest.raises(StoreError, match="cannot use the device state"):
         FileStore(path).read()
     assert path.read_bytes() == b"nothing of SQLite" * 100
 

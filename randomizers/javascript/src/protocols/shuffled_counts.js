@@ -26,7 +26,7 @@ function readCommon(body, name, others) {
   checkApproximate(body);
   const changes = whole('changes', body.changes, 0, MOST_CHANGES);
   const boost = whole('boost', body.boost, 0, MOST_BOOST);
-  check((boost === 0) === (changes === 0), `a boost of ${boost} for ${changes} changes`);
+  check((boost === 0) === (changes === 0), `boost ${boost} does not match ${changes} changes`);
   // JavaScript's clock does not reach later epochs.
   const lastEpoch = Math.min(Number(body.last_epoch), Number.MAX_SAFE_INTEGER);
   return { changes, boost, lastEpoch: whole('last_epoch', lastEpoch, 1, Number.MAX_SAFE_INTEGER) };
@@ -40,7 +40,7 @@ export class ShuffledCounts extends Device {
   constructor(body) {
     const { changes, boost, lastEpoch } = readCommon(body, 'shuffled_counts', ['calibration', 'noise']);
     oneOf('calibration', body.calibration, ['rigorous', 'exact']);
-    check((boost === 0) === (body.calibration === 'exact'), `calibration ${body.calibration} with a boost of ${boost}`);
+    check((boost === 0) === (body.calibration === 'exact'), `calibration ${body.calibration} does not match boost ${boost}`);
     super(lastEpoch);
     this.loss = perStream(body.epsilon, body.delta);
     this.changes = changes;
@@ -106,7 +106,7 @@ export class ShuffledItemCounts extends Device {
       ['held', 'left', ...own],
     );
     const noises = [body.held, ...(body.left === null ? [] : [body.left])].map(readNoise);
-    check((boost === 0) === (noises.length === 1), `a boost of ${boost} with noise of ${noises.length} kinds of words`);
+    check((boost === 0) === (noises.length === 1), `boost ${boost} does not match noise for ${noises.length} kinds of words`);
     check(
       noises.every(({ minimum }) => minimum === noises[0].minimum),
       'noise of other numbers of contributors',
@@ -135,7 +135,7 @@ export class ShuffledItemCounts extends Device {
     } else {
       this.size = whole('size', body.size, 1, 1 << 20);
       const hashes = AffineHashes.forItems(body.buckets, this.size);
-      check(!boost || hashes.digits === 1, `a boost of ${boost} for items that share buckets`);
+      check(!boost || hashes.digits === 1, `boost is ${boost}; expected 0 for items that share buckets`);
       this.wordCount = hashes.words;
       noisyCells = body.buckets;
       this.encode = (items, random) => hashes.draw(items, random);

@@ -21,7 +21,7 @@ export class ShuffledValueStream extends FollowingDevice {
     const decay = hexadecimal('decay', body.decay);
     check(
       boost >= 0 && boost <= MOST_BOOST && decay >= 0 && decay < 1,
-      `a boost of ${boost} and a decay of ${decay}`,
+      `boost ${boost} or decay ${decay} is out of range`,
     );
     const lastEpoch = whole('last_epoch', body.last_epoch, 1, 1 << 20);
     super(lastEpoch, whole('changes', body.changes, 1, 1 << 20), boost, decay);

@@ -22,12 +22,12 @@ export class ValueStream extends FollowingDevice {
     this.reserve = ((boost + 0.5) * (boost + 0.5)) / 40;
     check(
       boost >= 0 && decay >= 0 && decay < 1 && clock > this.reserve,
-      `a boost of ${boost}, a decay of ${decay} and a clock of ${clock}`,
+      `boost ${boost}, decay ${decay} or clock ${clock} is out of range`,
     );
-    check(theta > 0 && gain > 0, `theta is ${theta} and the gain ${gain}, must be positive`);
+    check(theta > 0 && gain > 0, `theta is ${theta} and gain is ${gain}; expected positive numbers`);
     this.clock = clock;
     this.noise = large('noise', body.noise, 1n);
-    check(this.noise < 1n << 64n, `noise is ${this.noise}, must be below 2^64`);
+    check(this.noise < 1n << 64n, `noise is ${this.noise}; expected a number below 2^64`);
     this.goal = theta * Math.sqrt(clock);
     const share = Number(this.noise) / ALL;
     const loss = Math.log1p((1 - share) / (share * this.reach(0, clock)));
