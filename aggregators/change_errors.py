@@ -53,16 +53,16 @@ class FollowedChanges:
         self._followed, followed = self._after(reports, population), self._followed
         kept = self._kept(bool(reports))
         now = self._followed
-        own = [[now.variance], [now.covariance], [now.variance], [now.silence]]
+        own = [[now.variance], [now.covariance], [now.variance], [now.absence_error]]
         self._before = np.hstack([own, kept[:, : self._lag]])
         if estimate is None or estimate.value is None:
             return None
         if followed.epoch < self._lag:
             return None
-        common, _, variance, silence = self._before[:, self._lag].tolist()
+        common, _, variance, absence_error = self._before[:, self._lag].tolist()
         noise = max(now.variance + variance - 2 * common, 0.0)
         # There was no estimate before the first reports.
-        return math.hypot(math.sqrt(noise), now.silence, silence) if variance else None
+        return math.hypot(math.sqrt(noise), now.absence_error, absence_error) if variance else None
 
     def _after(self, reports: int, population: int) -> Followed:
         """Propagate variances by one epoch. The value is published and need not be followed."""

@@ -58,10 +58,10 @@ class CountMeanSketchAggregator(WordAggregator[CountMeanSketchLaw]):
             return None
         law, (own, received) = self.law, self._sums(epoch)
         reversed_ = float(law.bits.flips.probability)
-        told = 1 - 2 * reversed_
+        contrast = 1 - 2 * reversed_
         senders = attendance.senders(epoch)
-        inside = (own - senders * reversed_) / told
-        holders = (received - senders * law.buckets * reversed_) / told
+        inside = (own - senders * reversed_) / contrast
+        holders = (received - senders * law.buckets * reversed_) / contrast
         others = law.buckets / (law.buckets - 1)
         counts = others * (inside - holders / law.buckets)
         noise = bits_variance(law, senders)

@@ -59,7 +59,7 @@ class Counts(ABC):
         return None
 
     @property
-    def withheld(self) -> tuple[int, ...]:
+    def suppressed(self) -> tuple[int, ...]:
         """Items suppressed because too few of their users are left."""
         return ()
 

@@ -16,7 +16,7 @@ from dpstream.aggregators.estimate import Estimate
 from dpstream.aggregators.found_items import FoundItems
 from dpstream.aggregators.item_estimates import ItemEstimates
 
-WITHHELD: Final = "crowds-withheld"
+SUPPRESSED: Final = "crowds-suppressed"
 """Flag: some crowds are suppressed because too few of their messages were left."""
 
 
@@ -74,7 +74,7 @@ class CrowdEstimates(EstimatedCounts, CountedWindow):
         return {place: each for place, each in enumerate(self.crowds) if each is not None}
 
     @property
-    def withheld(self) -> tuple[int, ...]:
+    def suppressed(self) -> tuple[int, ...]:
         """Item numbers of the suppressed crowds."""
         per_crowd = self.items + 1
         places = range(len(self.crowds))
@@ -89,7 +89,7 @@ class CrowdEstimates(EstimatedCounts, CountedWindow):
     @property
     def found_above(self) -> float | None:  # type: ignore[override]
         """None if all crowds are released, else the population: suppressed crowds are unknown."""
-        return float(self.population) if self.withheld else None
+        return float(self.population) if self.suppressed else None
 
     @cached_property
     def numbers(self) -> NDArray[np.int64]:
@@ -146,7 +146,7 @@ class CrowdEstimates(EstimatedCounts, CountedWindow):
         half_width = max((each.half_width for each in shown), default=0.0)
         # Suppressed crowds are unknown.
         above = float(self.population)
-        if len(order) and not self.withheld:
+        if len(order) and not self.suppressed:
             above = float(values[order[-1]]) + half_width
         return FoundItems(
             items=found[order],

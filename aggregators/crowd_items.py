@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.crowd_estimates import WITHHELD, CrowdEstimate, CrowdEstimates
+from dpstream.aggregators.crowd_estimates import SUPPRESSED, CrowdEstimate, CrowdEstimates
 from dpstream.aggregators.epoch_tables import EpochTables
 from dpstream.aggregators.estimate import NORMAL_95, Attendance, Estimate
 from dpstream.aggregators.item_estimates import ItemEstimates
@@ -146,7 +146,7 @@ class CrowdsAggregator(LawAggregator[CrowdsLaw], Generic[ContentsT]):
             self._crowd(place + 1, epoch, number, contributors, population)
             for place, number in enumerate(left.tolist())
         )
-        flags = (WITHHELD,) if None in crowds else ()
+        flags = (SUPPRESSED,) if None in crowds else ()
         return CrowdEstimates(crowds, law.contents.items, int(left.sum()), population, flags)
 
     def _crowd(
@@ -180,8 +180,8 @@ def size_of_crowd(counts: CrowdCounts, left: int, contributors: int, population:
     """
     scale = population / contributors
     share = min(1.0, (left + counts.shift) / contributors)
-    silent = max(0, population - contributors) / max(1, population - 1) / contributors
-    sampling = population**2 * share * (1 - share) * silent
+    absent = max(0, population - contributors) / max(1, population - 1) / contributors
+    sampling = population**2 * share * (1 - share) * absent
     deviation = math.sqrt(scale**2 * counts.variance + sampling)
     half_width = math.hypot(scale * half_width_of_noise(counts), NORMAL_95 * math.sqrt(sampling))
     value = scale * (left + counts.shift)

@@ -111,8 +111,8 @@ class EpochResponsesAggregator(LawAggregator[ResponseLaw]):
         received, population = zeros + ones, int(attendance.population[epoch])
         share = ((ones - zeros) / received / self.law.c_gap + 1) / 2
         known = min(max(share, 0.0), 1.0) if received >= FEW_REPORTS else 0.5
-        silent = max(0, population - received) / max(1, population - 1)
-        variance = response_variance(self.law, 1) + known * (1 - known) * silent
+        absent = max(0, population - received) / max(1, population - 1)
+        variance = response_variance(self.law, 1) + known * (1 - known) * absent
         deviation = population * math.sqrt(variance / received)
         value = population * share
         return Estimate.around(value, deviation, NORMAL_95 * deviation, received, population)

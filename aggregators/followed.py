@@ -36,8 +36,8 @@ class Followed(NamedTuple):
         variance: Of the value's noise.
         covariance: Of the noise of the value and of `boosts`.
         boosts_variance: Of the noise of `boosts`.
-        silence: Standard deviation of the value due to absent devices, as if they were always the
-            same ones. At least what remains of that of earlier epochs.
+        absence_error: Standard deviation of the value due to absent devices, as if they were always
+            the same ones. At least what remains of that of earlier epochs.
         known: True if any epoch had reports so far.
         released: True if this one had.
     """
@@ -48,13 +48,13 @@ class Followed(NamedTuple):
     variance: float = 0.0
     covariance: float = 0.0
     boosts_variance: float = 0.0
-    silence: float = 0.0
+    absence_error: float = 0.0
     known: bool = False
     released: bool = False
 
     @property
     def deviation(self) -> float:
-        return math.hypot(math.sqrt(self.variance), self.silence)
+        return math.hypot(math.sqrt(self.variance), self.absence_error)
 
     def estimate(
         self, reports: int, population: int, *, changes_used: bool = False
@@ -81,7 +81,7 @@ class Followed(NamedTuple):
             self.variance,
             decay * self.covariance,
             decay * decay * self.boosts_variance,
-            self.silence,
+            self.absence_error,
             self.known,
         )
 
@@ -116,7 +116,7 @@ class Followed(NamedTuple):
             + into_boosts[1] * both
             + into_boosts[2] * of_boosts
             + into_boosts[3] * variance,
-            max(unseen, step.own * (boost * self.silence + unseen)),
+            max(unseen, step.own * (boost * self.absence_error + unseen)),
             known=True,
             released=True,
         )
@@ -356,5 +356,5 @@ def unseen_deviation(value: float, population: int, present: int) -> float:
     About `value` of `population` devices have the value 1, and `present`, at least 1, report.
     """
     share = min(max(value / population, 0.0), 1.0)
-    silent = max(0, population - present) / max(1, population - 1)
-    return population * math.sqrt(share * (1 - share) * silent / present)
+    absent = max(0, population - present) / max(1, population - 1)
+    return population * math.sqrt(share * (1 - share) * absent / present)

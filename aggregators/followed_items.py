@@ -28,15 +28,15 @@ EstimateType = TypeVar("EstimateType", bound=ItemEstimates)
 class FollowedEpoch:
     """The estimates of an epoch, in users, shape (items,); epoch 0 is before the first.
 
-    `variance` is that of `FollowedItems._signed`, `silence` the standard deviation due to absent
-    devices, from `FollowedItems._sampled`. `known` is True if any epoch so far was released,
+    `variance` is that of `FollowedItems._signed`, `absence_error` the standard deviation due to
+    absent devices, from `FollowedItems._sampled`. `known` is True if any epoch so far was released,
     `released` if this one was.
     """
 
     epoch: int
     values: NDArray[np.float64]
     variance: float = 0.0
-    silence: float = 0.0
+    absence_error: float = 0.0
     known: bool = False
     released: bool = False
 
@@ -92,19 +92,19 @@ class FollowedItems(WordAggregator[LawType], Generic[LawType, EstimateType]):
         contributors = int(attendance.contributors[epoch])
         if contributors < self.law.noises[0].minimum:
             return FollowedEpoch(
-                epoch, before.values, before.variance, before.silence, before.known
+                epoch, before.values, before.variance, before.absence_error, before.known
             )
         population = int(attendance.population[epoch])
         scale = population / contributors
         found, variance = self._signed(epoch, attendance.senders(epoch))
         values = (boost * before.values + scale * found) / (boost + 1)
-        silent = max(0, population - contributors) / max(1, population - 1)
-        sampled = self._sampled(values, population) * silent / contributors
+        absent = max(0, population - contributors) / max(1, population - 1)
+        sampled = self._sampled(values, population) * absent / contributors
         return FollowedEpoch(
             epoch,
             values,
             (boost**2 * before.variance + scale**2 * variance) / (boost + 1) ** 2,
-            (boost * before.silence + population * math.sqrt(sampled)) / (boost + 1),
+            (boost * before.absence_error + population * math.sqrt(sampled)) / (boost + 1),
             known=True,
             released=True,
         )

@@ -135,8 +135,8 @@ def item_estimates(
     population = int(attendance.population[epoch])
     scale = population / contributors
     shares = np.clip(counts / contributors, 0.0, 1.0)
-    silent = max(0, population - contributors) / max(1, population - 1) / contributors
-    sampling = population**2 * float(over_items(shares * (1 - shares))) * silent
+    absent = max(0, population - contributors) / max(1, population - 1) / contributors
+    sampling = population**2 * float(over_items(shares * (1 - shares))) * absent
     deviation = math.sqrt(scale**2 * noise + sampling)
     return ItemEstimates(
         values=scale * counts,

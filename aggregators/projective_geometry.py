@@ -141,6 +141,6 @@ def level_variance(
         spoken_for_variance(law.probabilities, reports, holders)
         for holders in (0.0, most * reports)
     )
-    silent = max(0.0, population - reports) / max(1.0, population - 1) / reports
+    absent = max(0.0, population - reports) / max(1.0, population - 1) / reports
     spread = min(most, 0.5) * (1 - min(most, 0.5))
-    return population**2 * (noise / reports**2 + spread * silent)
+    return population**2 * (noise / reports**2 + spread * absent)

@@ -29,14 +29,14 @@ _ENTRY = np.dtype([("epoch", "<u8"), ("count", "<i8")])
 class _Followed:
     """The estimate of an epoch, in users; epoch 0 is before the first.
 
-    `silence` is the standard deviation due to absent devices. `known` is True if any epoch so far
-    was released, `released` if this one was.
+    `absence_error` is the standard deviation due to absent devices. `known` is True if any epoch so
+    far was released, `released` if this one was.
     """
 
     epoch: int = 0
     value: float = 0.0
     variance: float = 0.0
-    silence: float = 0.0
+    absence_error: float = 0.0
     known: bool = False
     released: bool = False
 
@@ -112,7 +112,7 @@ class ShuffledCountsAggregator(LawAggregator[ShuffledCountsLaw]):
         found = self._followed
         if not found.known:
             return None
-        deviation = math.hypot(math.sqrt(found.variance), found.silence)
+        deviation = math.hypot(math.sqrt(found.variance), found.absence_error)
         return Estimate.around(
             found.value,
             deviation,
@@ -144,7 +144,9 @@ class ShuffledCountsAggregator(LawAggregator[ShuffledCountsLaw]):
         epoch = before.epoch + 1
         contributors = int(attendance.contributors[epoch])
         if contributors < noise.minimum:
-            return _Followed(epoch, before.value, before.variance, before.silence, before.known)
+            return _Followed(
+                epoch, before.value, before.variance, before.absence_error, before.known
+            )
         population = int(attendance.population[epoch])
         scale = population / contributors
         senders = attendance.senders(epoch)
@@ -153,14 +155,14 @@ class ShuffledCountsAggregator(LawAggregator[ShuffledCountsLaw]):
         received = scale * (self._counts.get(epoch, 0) - always)
         value = (boost * before.value + received) / (boost + 1)
         share = min(max(value / population, 0.0), 1.0)
-        silent = max(0, population - contributors) / max(1, population - 1)
-        unseen = population * math.sqrt(share * (1 - share) * silent / contributors)
+        absent = max(0, population - contributors) / max(1, population - 1)
+        unseen = population * math.sqrt(share * (1 - share) * absent / contributors)
         variance = boost**2 * before.variance + scale**2 * spread
         return _Followed(
             epoch,
             value,
             variance / (boost + 1) ** 2,
-            (boost * before.silence + unseen) / (boost + 1),
+            (boost * before.absence_error + unseen) / (boost + 1),
             known=True,
             released=True,
         )

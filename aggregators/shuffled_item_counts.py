@@ -64,7 +64,7 @@ class ShuffledItemCountsAggregator(FollowedItems[ShuffledItemCountsLaw, ItemEsti
     """Count messages and estimate every item."""
 
     def _published(self, found: FollowedEpoch, population: int) -> ItemEstimates:
-        deviation = math.hypot(math.sqrt(found.variance), found.silence)
+        deviation = math.hypot(math.sqrt(found.variance), found.absence_error)
         return ItemEstimates(
             values=found.values,
             standard_deviation=deviation,

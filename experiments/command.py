@@ -250,9 +250,9 @@ def _show(
     messages = {line.predicted_messages for line in lines if not drawn}
     if sent := sorted(each for each in messages if each is not None):
         pairs.append(("messages of a user", ", ".join(f"{each:,.1f}" for each in sent)))
-    withheld = sum(one.trial.withheld for one in finished)
-    if withheld:
-        pairs.append(("suppressed windows", f"{withheld:,}: fewer devices than shuffle.minimum"))
+    suppressed = sum(one.trial.suppressed for one in finished)
+    if suppressed:
+        pairs.append(("suppressed windows", f"{suppressed:,}: fewer devices than shuffle.minimum"))
     most_frozen = max((line.frozen for line in lines), default=0.0)
     if most_frozen:
         pairs.append(("users that dropped changes", f"at most {most_frozen:.1%}"))

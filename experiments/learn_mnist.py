@@ -140,13 +140,13 @@ def rows(folder: Path, seeds: int) -> Iterator[str]:
         f"{'TPR-FPR':>8} {'by chance':>9} {'epsilon at least':>16}"
     )
     for setting in SETTINGS:
-        found, told = [], []
+        found, memberships = [], []
         for seed in range(seeds):
             guarantee, model = learn(learned_from, setting, seed)
             found.append(100 * accuracy(model, tested, CLASSES))
             of_both = (losses(model, each, CLASSES) for each in (learned_from, tested))
-            told.append(membership(*of_both))
-        worst = max(told, key=lambda each: each.advantage)
+            memberships.append(membership(*of_both))
+        worst = max(memberships, key=lambda each: each.advantage)
         alone = EPSILON * setting.reports * -(-setting.steps // setting.groups)
         yield (
             f"{len(learned_from) // setting.groups:7,} {setting.reports:7} {setting.steps:5} "

@@ -32,8 +32,8 @@ def unchanged_loss(
         return 0.0
 
     def ratio(odds: Decimal, step: Decimal) -> Decimal:
-        told = step**reports
-        return (odds * told + 1) / (odds + told)
+        likelihood_ratio = step**reports
+        return (odds * likelihood_ratio + 1) / (odds + likelihood_ratio)
 
     return _loss(permanent, instantaneous, ratio, bits)
 

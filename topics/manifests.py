@@ -52,7 +52,7 @@ PRODUCERS_OF_INSTANCES_MAX = (
 """Maximum producers of a job whose manifests name drawings, about 21,000."""
 
 
-class Fate(StrEnum):
+class WindowStatus(StrEnum):
     """Window status.
 
     A manifest never marks a window as corrupt: that is detected when the released reports are
@@ -60,14 +60,14 @@ class Fate(StrEnum):
     """
 
     RELEASED = "released"
-    TOO_SMALL = "too small"
+    SUPPRESSED = "suppressed"
     EMPTY = "empty"
-    SPOILED = "spoiled"
+    CORRUPT = "corrupt"
 
 
-_FATE_CODES = {Fate.RELEASED: 1, Fate.TOO_SMALL: 2, Fate.EMPTY: 3}
-_FATES = {code: fate for fate, code in _FATE_CODES.items()}
-DECIDED_FATES = tuple(_FATE_CODES)
+_STATUS_CODES = {WindowStatus.RELEASED: 1, WindowStatus.SUPPRESSED: 2, WindowStatus.EMPTY: 3}
+_STATUSES = {code: window_status for window_status, code in _STATUS_CODES.items()}
+MANIFEST_STATUSES = tuple(_STATUS_CODES)
 """Statuses that a manifest can have."""
 
 
@@ -77,7 +77,7 @@ class Manifest:
 
     Attributes:
         epoch: At least `first_epoch`.
-        fate: Empty exactly when there is no contributor.
+        window_status: Empty exactly when there is no contributor.
         first_offset: Of the epoch's first record in the raw topic.
         cut_offset: First offset after the window.
         first_epoch: The smallest epoch of the deployment, at least 1.
@@ -95,7 +95,7 @@ class Manifest:
     fingerprint: bytes
     deployment: bytes
     epoch: int
-    fate: Fate
+    window_status: WindowStatus
     first_offset: int
     cut_offset: int
     first_epoch: int
@@ -129,9 +129,9 @@ class Manifest:
         enrolled = int(populations.sum(dtype=np.uint64))
         check_range("population", self.population, enrolled)
         check_range("contributors", self.contributors, 0, enrolled)
-        if (self.fate is Fate.EMPTY) != (self.contributors == 0):
+        if (self.window_status is WindowStatus.EMPTY) != (self.contributors == 0):
             raise CodecError(
-                f"a window with {self.contributors} contributors cannot be {self.fate}"
+                f"a window with {self.contributors} contributors cannot be {self.window_status}"
             )
         check_range("instance", self.instance, 1, U4_MAX)
         if self.drawings and len(self.drawings) != included:
@@ -142,8 +142,8 @@ class Manifest:
             raise CodecError(f"shuffler {self.instance} does not name the included drawings")
         if any(len(drawing) != DRAWING_BYTES for drawing in self.drawings):
             raise CodecError(f"a drawing does not have {DRAWING_BYTES} bytes")
-        if self.fate not in _FATE_CODES:
-            raise CodecError(f"a window cannot be finalized as {self.fate}")
+        if self.window_status not in _STATUS_CODES:
+            raise CodecError(f"a window cannot be finalized as {self.window_status}")
 
     @property
     def of_instances(self) -> bool:
@@ -177,7 +177,7 @@ class ManifestHead:
     fingerprint: bytes
     deployment: bytes
     epoch: int
-    fate: Fate
+    window_status: WindowStatus
     contributors: int
     instance: int
     bits: bytes
@@ -202,7 +202,7 @@ def numbers_of(manifest: Manifest) -> tuple[int, ...]:
         manifest.contributors,
         manifest.population,
         manifest.timestamp,
-        _FATE_CODES[manifest.fate],
+        _STATUS_CODES[manifest.window_status],
         len(manifest.producers),
     )
 
@@ -225,14 +225,14 @@ def manifest_of(
         contributors,
         population,
         timestamp,
-        fate,
+        window_status,
         _,
     ) = header
     return Manifest(
         fingerprint,
         deployment,
         epoch,
-        _fate(fate),
+        _window_status(window_status),
         first_offset,
         cut_offset,
         first_epoch,
@@ -263,7 +263,9 @@ def read_head(data: bytes) -> ManifestHead:
     """Read the head of a manifest; beyond its checksum, the rest is unchecked."""
     frame = _frame_of(data)
     fields = frame.open(data)
-    fingerprint, deployment, epoch, _, _, _, contributors, _, _, fate, producers = fields[:_FIELDS]
+    fingerprint, deployment, epoch, _, _, _, contributors, _, _, window_status, producers = fields[
+        :_FIELDS
+    ]
     check_range("number of producers", producers, 0, PRODUCERS_MAX)
     if frame is SHORT:
         inside, _ = decode_membership(data[frame.size :], producers)
@@ -271,7 +273,9 @@ def read_head(data: bytes) -> ManifestHead:
     else:
         bits = data[frame.size : frame.size + (producers + 7) // 8]
     instance = fields[_FIELDS] if frame is _OF_AN_INSTANCE else 1
-    return ManifestHead(fingerprint, deployment, epoch, _fate(fate), contributors, instance, bits)
+    return ManifestHead(
+        fingerprint, deployment, epoch, _window_status(window_status), contributors, instance, bits
+    )
 
 
 def is_short(data: bytes) -> bool:
@@ -315,10 +319,12 @@ def _frame_of(data: bytes) -> Frame:
     return _FRAMES[version]
 
 
-def _fate(code: int) -> Fate:
-    if code not in _FATES:
-        raise CodecError(f"manifest has unknown window status {code}; expected 1 to {len(_FATES)}")
-    return _FATES[code]
+def _window_status(code: int) -> WindowStatus:
+    if code not in _STATUSES:
+        raise CodecError(
+            f"manifest has unknown window status {code}; expected 1 to {len(_STATUSES)}"
+        )
+    return _STATUSES[code]
 
 
 def _without_drawings(payload: bytes, producers: int) -> tuple[bytes, bytes]:

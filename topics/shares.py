@@ -52,7 +52,7 @@ class ShareForm:
     """Layout of the chunks of tables with `cells` cells, 1 to `MOST_SHARED`.
 
     >>> form = ShareForm(40_000)
-    >>> form.pieces, form.piece_cells, form.row_form.report_bytes
+    >>> form.chunks, form.chunk_cells, form.row_form.report_bytes
     (3, 13334, 53512)
     """
 
@@ -65,31 +65,31 @@ class ShareForm:
             )
 
     @property
-    def pieces(self) -> int:
+    def chunks(self) -> int:
         """Chunks of a table, one row each."""
         return -(-self.cells // _CELLS_OF_A_ROW)
 
     @property
-    def piece_cells(self) -> int:
+    def chunk_cells(self) -> int:
         """Cells of a chunk; those beyond the table are always 0."""
-        even = -(-self.cells // (2 * self.pieces))
+        even = -(-self.cells // (2 * self.chunks))
         return 2 * even
 
     @property
     def row_form(self) -> WordForm:
         """Format of chunks in a topic."""
-        size = _AROUND_COUNTS + self.piece_cells * _COUNT.itemsize
+        size = _AROUND_COUNTS + self.chunk_cells * _COUNT.itemsize
         return WordForm(_WORD, size // _WORD.itemsize)
 
     def cut(self, table: Counts) -> NDArray[np.uint32]:
-        """Cut a table, shape (cells,), into chunks: shape (pieces, piece_cells)."""
-        padded = np.zeros(self.pieces * self.piece_cells, _COUNT)
+        """Cut a table, shape (cells,), into chunks: shape (chunks, chunk_cells)."""
+        padded = np.zeros(self.chunks * self.chunk_cells, _COUNT)
         padded[: self.cells] = table
-        return padded.reshape(self.pieces, self.piece_cells)
+        return padded.reshape(self.chunks, self.chunk_cells)
 
-    def joined(self, pieces: NDArray[np.uint32]) -> Counts:
+    def joined(self, chunks: NDArray[np.uint32]) -> Counts:
         """Join the chunks of a table; raise `CodecError` for counts beyond its cells."""
-        padded = pieces.reshape(-1)
+        padded = chunks.reshape(-1)
         if padded[self.cells :].any():
             raise CodecError(f"counts exceed the {self.cells} cells of a table")
         return padded[: self.cells]
@@ -122,10 +122,10 @@ def share_table(
         secret_bytes: Draws IDs, and a seed for every chunk, from the operating system's generator.
     """
     boxes = []
-    for index, piece in enumerate(form.cut(table)):
+    for index, chunk in enumerate(form.cut(table)):
         about = np.array([index, contributors], _COUNT).tobytes()
         header, seed = secret_bytes(_ID_BYTES) + about, secret_bytes(SEED_BYTES)
-        difference = piece - expand(seed, form.piece_cells)
+        difference = chunk - expand(seed, form.chunk_cells)
         first, second = locks
         boxes.append(seal(header + seed, first) + seal(header + difference.tobytes(), second))
     return np.frombuffer(b"".join(sorted(boxes)), _WORD).reshape(len(boxes), form.row_form.width)
@@ -143,7 +143,7 @@ class ShareSum:
 
     Attributes:
         party: 0, which receives seeds, or 1.
-        pieces: Sum of the shares, modulo 2^32, shape (form.pieces, form.piece_cells).
+        chunks: Sum of the shares, modulo 2^32, shape (form.chunks, form.chunk_cells).
         contributors: Number of devices in the summed shares, by chunk.
         seen: ID, chunk and devices of every summed share.
         closed: Ciphertexts that did not decrypt, or did not contain a share.
@@ -151,26 +151,26 @@ class ShareSum:
 
     form: ShareForm
     party: int
-    pieces: NDArray[np.uint32]
+    chunks: NDArray[np.uint32]
     contributors: list[int]
     seen: dict[bytes, bytes] = field(default_factory=dict)
     closed: int = 0
 
     @classmethod
     def empty(cls, form: ShareForm, party: int) -> ShareSum:
-        pieces = np.zeros((form.pieces, form.piece_cells), _COUNT)
-        return cls(form, party, pieces, [0] * form.pieces)
+        chunks = np.zeros((form.chunks, form.chunk_cells), _COUNT)
+        return cls(form, party, chunks, [0] * form.chunks)
 
     def add(self, contents: Iterable[bytes | None]) -> None:
         """Add decrypted shares; duplicates count once, None marks a failed decryption."""
-        size = self.form.piece_cells * _COUNT.itemsize if self.party else SEED_BYTES
+        size = self.form.chunk_cells * _COUNT.itemsize if self.party else SEED_BYTES
         for content in contents:
             if content is None or len(content) != _HEADER_BYTES + size:
                 self.closed += 1
                 continue
             name, about = content[:_ID_BYTES], content[_ID_BYTES:_HEADER_BYTES]
             index, contributors = np.frombuffer(about, _COUNT).tolist()
-            if index >= self.form.pieces:
+            if index >= self.form.chunks:
                 self.closed += 1
                 continue
             if name in self.seen:
@@ -178,23 +178,23 @@ class ShareSum:
             self.seen[name] = about
             self.contributors[index] += contributors
             share = content[_HEADER_BYTES:]
-            self.pieces[index] += (
-                np.frombuffer(share, _COUNT) if self.party else expand(share, len(self.pieces[0]))
+            self.chunks[index] += (
+                np.frombuffer(share, _COUNT) if self.party else expand(share, len(self.chunks[0]))
             )
 
     def with_table(self, table: Counts) -> ShareSum:
         """Return the sum plus a table of this party's own, shape (form.cells,), modulo 2^32."""
-        return replace(self, pieces=self.pieces + self.form.cut(table))
+        return replace(self, chunks=self.chunks + self.form.cut(table))
 
     def of_fewer_than(self, devices: int) -> bool:
         """Return whether any chunk has fewer devices."""
         return min(self.contributors) < devices
 
-    def to_bytes(self, *, withheld: bool = False) -> bytes:
-        """Return the partial of this party: a summary and, unless `withheld`, the sum itself."""
+    def to_bytes(self, *, suppressed: bool = False) -> bytes:
+        """Return the partial of this party: a summary and, unless `suppressed`, the sum itself."""
         digest = hashlib.sha256(b"".join(sorted(n + a for n, a in self.seen.items()))).digest()
         numbers = np.array([len(self.seen), self.closed, *self.contributors], _WORD)
-        return digest + numbers.tobytes() + (b"" if withheld else self.pieces.tobytes())
+        return digest + numbers.tobytes() + (b"" if suppressed else self.chunks.tobytes())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -206,36 +206,36 @@ class PartialSum:
         shares: Number of summed shares.
         closed: Ciphertexts that did not decrypt, or did not contain a share.
         contributors: Number of devices in the shares, by chunk.
-        pieces: The sum; None if the party suppressed it, since it had too few devices.
+        chunks: The sum; None if the party suppressed it, since it had too few devices.
     """
 
     digest: bytes
     shares: int
     closed: int
     contributors: tuple[int, ...]
-    pieces: NDArray[np.uint32] | None
+    chunks: NDArray[np.uint32] | None
 
     @classmethod
     def from_bytes(cls, form: ShareForm, data: bytes) -> PartialSum:
-        begin = 32 + (2 + form.pieces) * _WORD.itemsize
-        table = form.pieces * form.piece_cells * _COUNT.itemsize
+        begin = 32 + (2 + form.chunks) * _WORD.itemsize
+        table = form.chunks * form.chunk_cells * _COUNT.itemsize
         if len(data) not in (begin, begin + table):
             raise CodecError(
                 f"partial sum has {len(data)} bytes; expected {begin} or {begin + table}"
             )
         shares, closed, *contributors = np.frombuffer(data[32:begin], _WORD).tolist()
         check_range("shares", shares, 0)
-        pieces = None
+        chunks = None
         if len(data) > begin:
-            pieces = np.frombuffer(data[begin:], _COUNT).reshape(form.pieces, form.piece_cells)
-        return cls(data[:32], shares, closed, tuple(contributors), pieces)
+            chunks = np.frombuffer(data[begin:], _COUNT).reshape(form.chunks, form.chunk_cells)
+        return cls(data[:32], shares, closed, tuple(contributors), chunks)
 
 
 def joined_sums(first: PartialSum, second: PartialSum, form: ShareForm) -> Counts:
     """Return the sum of all tables, modulo 2^32, from both parties' sums, neither suppressed."""
-    assert first.pieces is not None
-    assert second.pieces is not None
-    return form.joined(first.pieces + second.pieces)
+    assert first.chunks is not None
+    assert second.chunks is not None
+    return form.joined(first.chunks + second.chunks)
 
 
 def table_of(values: WordArray, counts: NDArray[np.unsignedinteger] | None, cells: int) -> Counts:

@@ -43,7 +43,7 @@ _WIDE_COUNT_TYPE = np.dtype("<u8")
 # Columns to sort by, unless they leave ties.
 _DECISIVE = 4
 # Batch size, in rows: np.bincount converts its whole input to 8-byte integers.
-_TALLY_ROWS = 1 << 18
+_TABLE_ROWS = 1 << 18
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,7 +121,7 @@ class Words:
         plain = cls(values)
         dtype, row_bytes = values.dtype, values.dtype.itemsize * plain.width
         if row_bytes <= 2 and plain.width == 1:
-            return cls.from_counts(_tally(values[:, 0]), dtype)
+            return cls.from_counts(_count_values(values[:, 0]), dtype)
         ordered = sorted_rows(values)
         starts = first_of_equal_rows(ordered)
         if not pairs_are_smaller(row_bytes, len(starts), plain.rows):
@@ -158,29 +158,29 @@ def split_words(words: Words, payload_bytes: int = PAYLOAD_TARGET) -> list[Words
     words are then first split into layers: one with as much of every count as fits, one with the
     remainder, and so on. Each layer strictly increases; the last chunk of a layer may be shorter.
     """
-    rows = rows_of_a_piece(
+    rows = rows_per_chunk(
         words.width * words.values.itemsize, payload_bytes, counted=words.counts is not None
     )
-    pieces = []
+    chunks = []
     for layer in (
         [words] if words.counts is None else layers(words, largest_count(words.rows, rows))
     ):
         for start in range(0, max(layer.rows, 1), rows):
             counts = None if layer.counts is None else layer.counts[start : start + rows]
-            pieces.append(Words(layer.values[start : start + rows], counts))
-    return pieces
+            chunks.append(Words(layer.values[start : start + rows], counts))
+    return chunks
 
 
-def rows_of_a_piece(
+def rows_per_chunk(
     row_bytes: int, payload_bytes: int = PAYLOAD_TARGET, *, counted: bool = False
 ) -> int:
     """Return the rows of `row_bytes` bytes in a chunk of `split_words`, except a last one."""
     return max(1, payload_bytes // (row_bytes + counted * _COUNT_TYPE.itemsize))
 
 
-def largest_count(rows: int, rows_of_piece: int) -> int:
+def largest_count(rows: int, chunk_rows: int) -> int:
     """Return the maximum multiplicity of a row in a chunk, given the number of distinct rows."""
-    return min(U4_MAX, MESSAGES_CAP // max(1, min(rows_of_piece, rows)))
+    return min(U4_MAX, MESSAGES_CAP // max(1, min(chunk_rows, rows)))
 
 
 def layers(words: Words, largest: int) -> Iterator[Words]:
@@ -264,10 +264,10 @@ def _increases(values: WordArray) -> bool:
     return bool((earlier < later).all())
 
 
-def _tally(words: WordArray) -> NDArray[np.int64]:
+def _count_values(words: WordArray) -> NDArray[np.int64]:
     table = np.zeros(1 << 8 * words.itemsize, np.int64)
-    for start in range(0, words.size, _TALLY_ROWS):
-        table += np.bincount(words[start : start + _TALLY_ROWS], minlength=table.size)
+    for start in range(0, words.size, _TABLE_ROWS):
+        table += np.bincount(words[start : start + _TABLE_ROWS], minlength=table.size)
     return table
 
 

@@ -147,9 +147,9 @@ PANELS = (
         "Windows per hour, by status",
         (
             (
-                'sum by (dpstream_job, fate) (increase(dpstream_windows_total{stage="shuffle", '
+                'sum by (dpstream_job, status) (increase(dpstream_windows_total{stage="shuffle", '
                 f"{_JOB}}}[1h]))",
-                "{{dpstream_job}}: {{fate}}",
+                "{{dpstream_job}}: {{status}}",
             ),
         ),
         "short",

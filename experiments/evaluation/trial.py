@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dpstream.pipeline.devices.item_log import ItemLog, ValueLog
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.simulation.simulated_job import Simulation, simulate
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from experiments.evaluation.columns import COLUMNS, ONLINE, Series, predicted_online
 from experiments.evaluation.counted import CountedEpoch, counted_epochs
 from experiments.evaluation.counted_answers import (
@@ -58,7 +58,7 @@ class Trial:
 
     Attributes:
         frozen: Share of users that had to drop a change.
-        withheld: Number of epochs whose window was suppressed.
+        suppressed: Number of epochs whose window was suppressed.
         epsilon_stream: Exact loss of a user's whole stream; None if only single values have a
             guarantee.
         delta: Of that guarantee.
@@ -69,7 +69,7 @@ class Trial:
 
     users: int
     frozen: float
-    withheld: int
+    suppressed: int
     epsilon_stream: float | None
     delta: float
     accuracies: Mapping[str, Accuracy]
@@ -124,14 +124,16 @@ def run_trial(job: bytes, source: Source, seed: int) -> Trial:
         accuracies = _of_sets(inputs.job, planned, epochs, seed, most_held)
         if isinstance(source, DrawnItems):
             accuracies = {name: accuracies[name] for name in (ALL_ITEMS,) if name in accuracies}
-        withheld = sum(epoch.counts is None for epoch in epochs)
+        suppressed = sum(epoch.counts is None for epoch in epochs)
         messages = sum(epoch.messages for epoch in epochs) / (users * len(epochs))
         selected = _selected(inputs.job, source, epochs[-1])
         frozen = 0
     else:
         simulation = simulate(inputs.job, log, seed, smooth=True)
         accuracies, frozen = _of_epochs(simulation, inputs.predicted), simulation.frozen
-        withheld = sum(record.fate is not Fate.RELEASED for record in simulation.records)
+        suppressed = sum(
+            record.window_status is not WindowStatus.RELEASED for record in simulation.records
+        )
         if isinstance(source, DrawnItems):
             # A single epoch of items, with a single query to other protocols.
             accuracies = {ALL_ITEMS: accuracies[ONLINE]} if ONLINE in accuracies else {}
@@ -140,7 +142,7 @@ def run_trial(job: bytes, source: Source, seed: int) -> Trial:
     return Trial(
         users=users,
         frozen=frozen / users,
-        withheld=withheld,
+        suppressed=suppressed,
         epsilon_stream=(
             guarantee.epsilon if guarantee.unit == "stream" else guarantee.stream_epsilon
         ),

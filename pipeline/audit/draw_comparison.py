@@ -100,7 +100,7 @@ def _compared(case: Case, stream: Stream, seen: Counter[View], false_alarm: floa
     unlikely = _unlikely([seen[view] for view in views], shares, windows, false_alarm / 2)
     if unlikely is not None:
         view = views[unlikely]
-        return _told(reports_in_words(view), stream, seen[view], windows, shares[unlikely])
+        return _finding(reports_in_words(view), stream, seen[view], windows, shares[unlikely])
     return _one_by_one(
         stream, dict(zip(views, shares.tolist(), strict=True)), seen, false_alarm / 2
     )
@@ -125,7 +125,7 @@ def _one_by_one(
         return ""
     epoch, report, least = each = list(lawful)[unlikely]
     sent = f"{report} at epoch {epoch} at least {least} times in a window"
-    return _told(sent, stream, found[each], windows, shares[unlikely])
+    return _finding(sent, stream, found[each], windows, shares[unlikely])
 
 
 def _reports_of(view: View) -> Iterator[tuple[int, Report, int]]:
@@ -146,7 +146,7 @@ def _unlikely(
     return worst if doubt[worst] < false_alarm / len(shares) else None
 
 
-def _told(sent: str, stream: Stream, times: int, windows: int, share: float) -> str:
+def _finding(sent: str, stream: Stream, times: int, windows: int, share: float) -> str:
     return (
         f"sends {sent} for {values_in_words(stream)} {times:,} of {windows:,} times; its "
         f"mechanism, {share * windows:,.1f} times"

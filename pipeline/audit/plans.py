@@ -63,7 +63,7 @@ def attack_law(deployed: DeployedJob, calibrated: DeployedJob) -> Iterator[Findi
         reason=reason,
     )
     if deployed.signed_description is not None:
-        reason = _told(deployed)
+        reason = _description_problem(deployed)
         yield Finding(
             deployed.name,
             ATTACK,
@@ -73,12 +73,12 @@ def attack_law(deployed: DeployedJob, calibrated: DeployedJob) -> Iterator[Findi
         )
 
 
-def _told(deployed: DeployedJob) -> str:
-    told = deployed.signed_description
-    assert told is not None
-    if not is_signed(told):
+def _description_problem(deployed: DeployedJob) -> str:
+    signed = deployed.signed_description
+    assert signed is not None
+    if not is_signed(signed):
         return "the job description for devices is not signed by the key that it names"
-    if json.loads(told.statement)["law"] != deployed.constants:
+    if json.loads(signed.statement)["law"] != deployed.constants:
         return "devices get other constants than stages use"
     return ""
 

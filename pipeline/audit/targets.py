@@ -71,11 +71,11 @@ class DeviceHistory:
         if self.together:
             parts = [
                 draw_histories(self.job.randomizer(), stream, count, coins, one_each=self._one_each)
-                for count in _pieces(trials, _TOGETHER)
+                for count in _chunks(trials, _TOGETHER)
             ]
-            told = [part for part in parts if part is not None]
-            if len(told) == len(parts):
-                return (Sights.joined(told),)
+            reported = [part for part in parts if part is not None]
+            if len(reported) == len(parts):
+                return (Sights.joined(reported),)
         found = [draw_alone(self.job.randomizer(), stream, coins) for _ in range(trials)]
         return (Sights.of(found),)
 
@@ -118,7 +118,7 @@ class Windows:
     def sights(self, stream: Stream, trials: int, coins: np.random.Generator) -> tuple[Sights, ...]:
         at_once = max(1, _AT_ONCE // len(stream)) if self._renews else 1
         found = [
-            each for count in _pieces(trials, at_once) for each in self._run(stream, count, coins)
+            each for count in _chunks(trials, at_once) for each in self._run(stream, count, coins)
         ]
         return tuple(Sights.of([sights[index] for sights in found]) for index in range(2))
 
@@ -154,7 +154,7 @@ class Windows:
             yield released[start : start + length], published[start : start + length]
 
 
-def _pieces(count: int, most: int) -> Iterator[int]:
+def _chunks(count: int, most: int) -> Iterator[int]:
     return (min(most, count - start) for start in range(0, count, most))
 
 

@@ -209,7 +209,7 @@ def _say_changed(plan: DeployPlan) -> None:
         say(f"  {budget_change(plan)}")
     for topic in plan.topics:
         if topic.configs:
-            say(f"  topic {topic.wanted.name}: {topic.fate_in_words}")
+            say(f"  topic {topic.wanted.name}: {topic.action_text}")
     if plan.running is not None and plan.running.horizons != job.horizons:
         say(f"  now {length(job)}")
         if job.devices is None:
@@ -320,11 +320,11 @@ def undeploy(
         said = {"job": ended.name, "deployment": ended.deployment, "deleted": delete_topics}
         say_json(said | ({"deleted_epochs": lost} if delete_topics else {}))
         return
-    fate = "its topics remain"
+    effect = "its topics remain"
     if delete_topics:
-        fate = f"its topics are deleted, with {plural(lost, 'epoch')} of estimates"
+        effect = f"its topics are deleted, with {plural(lost, 'epoch')} of estimates"
     ends = "workers and producers" if ended.devices is None else "workers"
-    say(f"undeployed {ended.name}: {fate}; stop its {ends}")
+    say(f"undeployed {ended.name}: {effect}; stop its {ends}")
     if not delete_topics:
         say(
             "dpstream estimates, record and replay find only deployed jobs. To save what they "
@@ -339,14 +339,16 @@ def undeploy(
 
 def _confirm_end(job: DeployedJob, published: int, *, delete_topics: bool) -> None:
     if delete_topics:
-        fate = f"its topics are permanently deleted, with {plural(published, 'epoch')} of estimates"
+        effect = (
+            f"its topics are permanently deleted, with {plural(published, 'epoch')} of estimates"
+        )
     else:
-        fate = f"its topics remain, but {of_published(published, job.name)}"
+        effect = f"its topics remain, but {of_published(published, job.name)}"
     again = ""
     if job.replay_of is None:
         charge = f"epsilon {promised(job).epsilon:.6g}"
         again = f"; deploying it again charges population {job.population_name} {charge} again"
     ask(
-        f"deployment {job.deployment.hex()[:8]} of job {job.name} would end: {fate}{again}",
+        f"deployment {job.deployment.hex()[:8]} of job {job.name} would end: {effect}{again}",
         f"nothing is changed; {job.name} is still deployed",
     )

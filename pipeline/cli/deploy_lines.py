@@ -30,7 +30,7 @@ def show_deploy_plan(plan: DeployPlan) -> None:
                 "topic": lambda topic: topic.wanted.name.removeprefix(f"{job.name}."),
                 ">partitions": "wanted.partitions",
                 "retention": "retention_in_words",
-                "": "fate_in_words",
+                "": "action_text",
             },
             plan.topics,
         )

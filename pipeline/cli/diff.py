@@ -49,8 +49,8 @@ def diff(
 ) -> None:
     """Compare two jobs of one protocol and domain. Exits with 1 if they differ.
 
-    Compares every epoch: first integers (fate, contributors, population and the counts themselves),
-    then published estimates, by their largest difference in standard errors.
+    Compares every epoch: first integers (window_status, contributors, population and the counts
+    themselves), then published estimates, by their largest difference in standard errors.
     """
     first, last = (1, None) if epochs is None else first_and_last(epochs)
     with cluster_of(servers, kafka_config) as cluster:

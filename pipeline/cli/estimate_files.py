@@ -12,7 +12,7 @@ import typer
 
 from dpstream.pipeline.cli.command_errors import UsageProblem
 from dpstream.pipeline.cli.output import tell
-from dpstream.pipeline.results.file_formats import PIECES
+from dpstream.pipeline.results.file_formats import CHUNKS
 from dpstream.pipeline.results.published_rows import PublishedRows
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.whole_files import replaced_whole
@@ -79,10 +79,10 @@ class EstimateFile:
 
     def write(self, rows: PublishedRows, records: Iterable[EstimateRecord]) -> None:
         """Write the rows of epochs, all or nothing."""
-        pieces = PIECES[self.format](rows, records)
+        chunks = CHUNKS[self.format](rows, records)
         if self.path == _STANDARD_OUTPUT:
-            sys.stdout.buffer.writelines(pieces)
+            sys.stdout.buffer.writelines(chunks)
             return
         with replaced_whole(self.path) as part, part.open("wb") as file:
-            file.writelines(pieces)
+            file.writelines(chunks)
         tell(f"wrote {self.path}")

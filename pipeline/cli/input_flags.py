@@ -125,10 +125,10 @@ class InputFlags:
         try:
             return form.with_changes(self._given) if self._given else form
         except JobError as error:
-            told = [
+            lines = [
                 f"{_flag(str(problem.path[0]))}: {problem.message}" for problem in error.problems
             ]
-            raise UsageProblem("\n".join(told)) from None
+            raise UsageProblem("\n".join(lines)) from None
 
 
 def takes_input_flags(command: Callable[..., Any]) -> Callable[..., Any]:

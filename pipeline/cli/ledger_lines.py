@@ -94,7 +94,7 @@ def _charge_row(report: LedgerReport, charge: Charge, kind: str, what: str) -> S
         f"{charge.epsilon:.6g}",
         f"{charge.delta:.3g}",
         f"{what}job {charge.job}, deployment {charge.deployment[:8]}{horizons}: "
-        f"{report.fate(charge)}",
+        f"{report.deployment_status(charge)}",
     )
 
 
@@ -255,11 +255,14 @@ def _charge_json(report: LedgerReport, charge: Charge) -> dict[str, Any]:
     return {
         **json_fields(charge),
         "at": iso(charge.at),
-        "fate": report.fate(charge),
+        "deployment_status": report.deployment_status(charge),
         "released": None
         if releases is None
         else {
-            "windows": {fate.value: count for fate, count in releases.fates.items()},
+            "windows": {
+                window_status.value: count
+                for window_status, count in releases.windows_by_status.items()
+            },
             "contributors": releases.contributors,
             "estimates": releases.estimates,
             "guarantees": releases.guarantees,

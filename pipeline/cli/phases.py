@@ -142,14 +142,14 @@ def _drain(
     """
     watch = DrainWatch(cluster, job, begin_drain(cluster, job, now()))
     began = time.monotonic()
-    told, tell_after = "", 0.0
+    printed, tell_after = "", 0.0
     try:
         while not (progress := watch.progress(now())).done:
             waited = time.monotonic() - began
             words = "; ".join(_words(job, progress, missed=waited >= patience))
-            if words != told and waited >= tell_after:
+            if words != printed and waited >= tell_after:
                 tell(words)
-                told, tell_after = words, waited + _TELL_SECONDS
+                printed, tell_after = words, waited + _TELL_SECONDS
             if seconds is not None and waited >= seconds:
                 return progress
             time.sleep(_POLL_SECONDS)

@@ -123,7 +123,7 @@ def _show_crowds(crowds: CrowdsPlan) -> None:
             ">users of a crowd": "users",
             ">lost": lambda each: f"{each.lost:.1%}",
             ">error of an item": lambda each: _share(each.rmse, each.users),
-            ">withheld": lambda each: f"{each.withheld:.1%}",
+            ">suppressed": lambda each: f"{each.suppressed:.1%}",
         },
         crowds.sizes,
     )
@@ -146,9 +146,9 @@ def _accuracy(made: Plan) -> Iterator[tuple[str, str]]:
     if made.cells is not None and made.predicted_error is not None:
         yield "counted", made.cells
         alone = f"; {number(made.noise_error)} from noise alone"
-        told = alone if made.noise_error != made.predicted_error else ""
+        unclipped = alone if made.noise_error != made.predicted_error else ""
         error = _share(made.predicted_error, made.users)
-        yield "mean absolute error, clipped at 0", f"{error}{told}"
+        yield "mean absolute error, clipped at 0", f"{error}{unclipped}"
     yield "root mean squared error", _share(made.rmse, made.users)
     yield from relative_error_lines(made.rmse, made.users)
     yield "95 % interval", f"± {_share(half_width(made.rmse), made.users)}"

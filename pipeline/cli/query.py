@@ -131,7 +131,7 @@ def _say_answers(job: DeployedJob, answered: Answered) -> None:
         if not first:
             say()
         if answers is None:
-            say(f"{job.name}: {'; '.join(map(str, window.withheld))}", "bold")
+            say(f"{job.name}: {'; '.join(map(str, window.suppressed))}", "bold")
         else:
             say(_title(job, window), "bold")
             _say_table(job, answers)
@@ -167,7 +167,7 @@ def _json_lines(job: DeployedJob, answered: Answered) -> Iterator[str]:
             "first_epoch": window.first,
             "last_epoch": window.last,
             "epochs": list(window.epochs),
-            "withheld": window.withheld,
+            "suppressed": window.suppressed,
             "contributors": window.contributors,
             "population": window.population,
             "guarantee": job.guarantee,
@@ -195,7 +195,7 @@ def _say_table(job: DeployedJob, answers: Answers) -> None:
 def _about(window: EpochCounts, answers: Answers) -> Iterator[tuple[str, str]]:
     yield "estimator", answers.estimator
     yield from (("note", note) for note in answers.notes)
-    yield from (("left out", str(withheld)) for withheld in window.withheld)
+    yield from (("left out", str(suppressed)) for suppressed in window.suppressed)
 
 
 def _guarantee(job: DeployedJob, epochs: int) -> Iterator[tuple[str, str]]:

@@ -155,7 +155,7 @@ def _to_json(
         "reached_last_epoch": recorder.complete,
         "complete": recorder.complete and not index.missing,
         "epochs_added": added,
-        "pieces_added" if job.shared else "reports_added": reports,
+        "chunks_added" if job.shared else "reports_added": reports,
         "files": len(index.files),
         "bytes": sum(file.size for file in index.files),
         "missing": index.missing,
@@ -232,4 +232,4 @@ def _say_verified(path: Path, found: Verification) -> None:
 
 def _unit(*, shared: bool) -> str:
     """Return the unit of windows: with shares, the number of reports is not visible."""
-    return "piece" if shared else "report"
+    return "chunk" if shared else "report"

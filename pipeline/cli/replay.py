@@ -303,7 +303,7 @@ def _say_plan(
     stored = plan.stored
     reads = [
         ("from", source.place),
-        ("epochs", f"{plan.first:,} to {plan.last:,}, {plan.withheld:,} of them suppressed"),
+        ("epochs", f"{plan.first:,} to {plan.last:,}, {plan.suppressed:,} of them suppressed"),
         (
             "windows",
             f"{plan.windows:,}, from epoch {plan.windows_from:,}: {stored.records:,} records, "
@@ -350,7 +350,7 @@ def _to_json(source: ReplaySource, job: Job, plan: ReplayPlan) -> dict[str, Any]
             "records": plan.stored.records,
             "bytes": plan.stored.bytes,
             "partials": plan.copied,
-            "withheld": plan.withheld,
+            "suppressed": plan.suppressed,
         },
         "writes": {
             "job": job.name,

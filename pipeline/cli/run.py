@@ -31,7 +31,7 @@ from dpstream.pipeline.kafka.kept_state import ContradictionError
 from dpstream.pipeline.kafka.kept_topics import check_kept
 from dpstream.pipeline.kafka.workers.log_lines import LogLines
 from dpstream.pipeline.kafka.workers.monitor import MonitorAddress
-from dpstream.pipeline.kafka.workers.observer import WindowTally
+from dpstream.pipeline.kafka.workers.observer import WindowCounters
 from dpstream.pipeline.kafka.workers.resting import Resting
 from dpstream.pipeline.kafka.workers.worker_facts import JobFacts
 from dpstream.pipeline.lifeline import tell
@@ -186,7 +186,7 @@ def run(
     room_for_files(_MOST_FILES)
     folder = private_folder(worker_folder(deployed.name, stage, worker))
     clock = BrokerClock()
-    windows = WindowTally(lines.window, wall_clock=lambda: clock.milliseconds() / 1000)
+    windows = WindowCounters(lines.window, wall_clock=lambda: clock.milliseconds() / 1000)
     watched = WatchedEstimates(deployed)
     monitor = None
     if metrics is not None or metrics_descriptor is not None:

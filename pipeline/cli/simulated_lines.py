@@ -37,7 +37,7 @@ from dpstream.pipeline.simulation.trials import accuracy
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.values.numeric_values import relative_error_lines
 from dpstream.randomizers.row_errors import MOST_HELD, OTHERS
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 
 _ROWS_SHOWN = 24
 
@@ -159,12 +159,12 @@ def _summary(simulations: Sequence[Simulation], log: ValueLog) -> Iterator[tuple
         yield from coverage_lines(first.job, coverage_over_time(by_epoch), log)
     if first.frozen and first.job.change_limit is not None:
         yield "devices that dropped changes", f"{first.frozen:,} ({first.frozen / users:.1%})"
-    withheld = sum(record.fate is not Fate.RELEASED for record in first.records)
-    if withheld:
+    suppressed = sum(record.window_status is not WindowStatus.RELEASED for record in first.records)
+    if suppressed:
         minimum = first.job.shuffle.minimum
         yield (
             "suppressed windows",
-            f"{withheld:,} (fewer than shuffle.minimum = {plural(minimum, 'device')})",
+            f"{suppressed:,} (fewer than shuffle.minimum = {plural(minimum, 'device')})",
         )
 
 

@@ -34,7 +34,9 @@ def status_lines(
     yield Text(_publication(status, moment))
     if status.assumption is not None and status.published is not None:
         yield Text(f"95 % interval: {status.assumption}")
-    counted = ", ".join(f"{count:,} {fate}" for fate, count in status.windows.items())
+    counted = ", ".join(
+        f"{count:,} {window_status}" for window_status, count in status.windows.items()
+    )
     if not status.windows:
         counted = "not counted: no shuffle worker has reported counts"
     yield Text(f"windows: {counted}{_who_reports(status)}")
@@ -93,9 +95,9 @@ def _publication(status: JobStatus, moment: int) -> str:
         last = "" if status.last_epoch is None else f" of {status.last_epoch:,}"
         return f"no epoch{last} is published yet"
     age = duration(max(0, moment - record.closed_at) / 1000)
-    silent = record.headline is None or record.headline.value is None
-    fate = f"{record.fate}, " if silent else ""
-    return f"{status.position}, closed {age} ago: {fate}{status.headline}"
+    unpublished = record.headline is None or record.headline.value is None
+    window_status = f"{record.window_status}, " if unpublished else ""
+    return f"{status.position}, closed {age} ago: {window_status}{status.headline}"
 
 
 def _stage_rows(stage: StageStatus) -> Iterator[tuple[str, ...]]:

@@ -71,7 +71,7 @@ from dpstream.pipeline.operations.up.run_up import run_up
 from dpstream.pipeline.operations.up.screen import Screen
 from dpstream.pipeline.plots import PlotError
 from dpstream.pipeline.results.curves import curves_of, plotted_query, write_curves
-from dpstream.pipeline.results.file_formats import csv_pieces
+from dpstream.pipeline.results.file_formats import csv_chunks
 from dpstream.pipeline.results.published_rows import PublishedRows
 from dpstream.pipeline.stages.topic_uses import stages_of
 from dpstream.pipeline.whole_files import replaced_whole
@@ -272,8 +272,8 @@ def _run(
         if credit is not None:
             _show_comparison(outcomes, output or Path())
             # After the reference material: the story ends at the reader's position.
-            told = [(outcome.job, outcome.records) for outcome in outcomes]
-            _tell_story(what_everyone_sees(told, page))
+            published = [(outcome.job, outcome.records) for outcome in outcomes]
+            _tell_story(what_everyone_sees(published, page))
             _tell_story(what_it_would_take([outcome.job for outcome in outcomes]))
         _show_next_steps(settings.job_files[0], outcomes[0].job, example=credit is not None)
         if page is not None:
@@ -324,7 +324,7 @@ def _write(outcome: Outcome, output: Path | None, *, alone: bool) -> dict[str, P
     files = {"estimates": folder / "estimates.csv"}
     job, records = outcome.job, outcome.records
     with replaced_whole(files["estimates"]) as part, part.open("wb") as file:
-        file.writelines(csv_pieces(PublishedRows.of(job, truths=outcome.truths), records))
+        file.writelines(csv_chunks(PublishedRows.of(job, truths=outcome.truths), records))
     plot = folder / "estimates.png"
     query = plotted_query(job.domain, None, records)
     try:

@@ -123,7 +123,7 @@ class Gathering:
         patience: float = WRITE_SECONDS,
     ) -> None:
         self.intake = intake
-        self.tally = IntakeCounters()
+        self.counters = IntakeCounters()
         self._writer = writer
         self._room = room
         self._failed = failed
@@ -148,7 +148,7 @@ class Gathering:
         return answer
 
     def refuse(self, answer: HttpResponse) -> None:
-        self.tally.refused[answer.reason or ""] += 1
+        self.counters.refused[answer.reason or ""] += 1
 
     def reports(self, body: bytes) -> int:
         gate = self.intake.gate(body)
@@ -172,7 +172,7 @@ class Gathering:
         if not self._room.enter(len(body)):
             return RequestProblem.BUSY.answer(retry_after=RETRY_SECONDS)
         envelopes = gate.envelopes(body)
-        self.tally.received += envelopes
+        self.counters.received += envelopes
         group = self._groups.get(gate)
         if group is None:
             group = self._groups[gate] = _Group()
@@ -224,8 +224,8 @@ class Gathering:
                 # away.
                 answers = [answer or RequestProblem.LATE.answer() for answer in answers]
             else:
-                self.tally.acknowledged += taken.reports
-                self.tally.epochs[gate.epoch] += taken.reports
+                self.counters.acknowledged += taken.reports
+                self.counters.epochs[gate.epoch] += taken.reports
         finally:
             self._room.leave(len(group.bodies), group.size)
         for body, answer, reply in zip(group.bodies, answers, group.replies, strict=True):
@@ -258,7 +258,7 @@ class Gathering:
             written = [await self._writer.write(topic, partition, records[0])]
         else:
             written = await self._write_together(topic, partition, records)
-        self.tally.records += len(records)
+        self.counters.records += len(records)
         # Without an append time, the current time is used.
         now = self._now() or 0
         return max((now if each is None else each for each in written), default=None)

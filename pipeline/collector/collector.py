@@ -138,7 +138,7 @@ class Collector:
         self._running: dict[str, _Running] = {}
         self._lost: dict[bytes, str] = {}
         self._wanted = WantedJobs({}, {})
-        self._told: dict[str, str] = {}
+        self._logged: dict[str, str] = {}
         self._answered = float("-inf")
         self._ticked = time.monotonic()
         self._said_error = float("-inf")
@@ -174,9 +174,9 @@ class Collector:
         """Return its metrics; any thread may call it."""
         jobs = {}
         for served in list(self.service.jobs.values()):
-            tally = served.gathering.tally
+            counters = served.gathering.counters
             jobs[served.job.name] = JobCounts(
-                tally.received, tally.acknowledged, tally.records, dict(tally.refused)
+                counters.received, counters.acknowledged, counters.records, dict(counters.refused)
             )
         answers = self.kafka_answers()
         return CollectorSnapshot(
@@ -289,7 +289,7 @@ class Collector:
             if known.watermarks is not None:
                 known.watermarks.intake = intake
         self.service.jobs = {name: each.served for name, each in self._running.items()}
-        self.service.withheld = frozenset(wanted.jobs.keys() - self._running.keys())
+        self.service.unserved = frozenset(wanted.jobs.keys() - self._running.keys())
         self.service.informed = True
 
     def _checks(self, job: DeployedJob) -> tuple[Intake, TokenCheck | None] | None:
@@ -305,7 +305,7 @@ class Collector:
         except (WrongKeyError, ValueError) as error:
             self._say_once(job.name, str(error))
             return None
-        self._told.pop(job.name, None)
+        self._logged.pop(job.name, None)
         return checks
 
     def _run(self, name: str, served: Served) -> None:
@@ -382,14 +382,16 @@ class Collector:
             await asyncio.sleep(_TOPICS_SECONDS)
 
     def _words(self, served: Served) -> dict[str, object]:
-        tally = served.gathering.tally
+        counters = served.gathering.counters
         return {
             "partitions": [],
             "busy": self._room.waiting > 0,
             "counts": {
-                "received": tally.received,
-                "reports": tally.acknowledged,
-                **{f"refused {reason}": count for reason, count in sorted(tally.refused.items())},
+                "received": counters.received,
+                "reports": counters.acknowledged,
+                **{
+                    f"refused {reason}": count for reason, count in sorted(counters.refused.items())
+                },
             },
             "waiting": self._room.waiting,
         }
@@ -440,16 +442,16 @@ class Collector:
                 job.topic(Role.REPORTS), job.topics.partition_of(epoch), record
             )
             running.watermarks.said(epoch)
-            reports = gathering.tally.epochs.pop(epoch, 0)
-            told = f"{reports:,} report{'' if reports == 1 else 's'}"
-            self._lines(job.name).info(f"epoch {epoch} is over: received {told}")
+            reports = gathering.counters.epochs.pop(epoch, 0)
+            counted = f"{reports:,} report{'' if reports == 1 else 's'}"
+            self._lines(job.name).info(f"epoch {epoch} is over: received {counted}")
 
     def _count_refusal(self, reason: str) -> None:
         self.refused[reason] += 1
 
     def _say_once(self, name: str, why: str) -> None:
-        if self._told.get(name) != why:
-            self._told[name] = why
+        if self._logged.get(name) != why:
+            self._logged[name] = why
             self._lines(name).warning(f"no reports of this job are accepted: {why}")
 
     def _complain(self, sentence: str) -> None:

@@ -91,7 +91,7 @@ class HttpConnection(asyncio.Protocol):
         self._body_left = 0
         # Input not parsed yet, because answers wait.
         self._unread = b""
-        self._held_bytes = 0
+        self._buffered_bytes = 0
         self._at_once = 0
         self._reads = False
         self._in_head = False
@@ -346,7 +346,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _account(self) -> None:
         """Report the change in buffered bytes."""
-        change = len(self._body) + len(self._unread) - self._held_bytes
+        change = len(self._body) + len(self._unread) - self._buffered_bytes
         if not change:
             return
         if change < 0:
@@ -354,12 +354,12 @@ class HttpConnection(asyncio.Protocol):
         elif not self.connections.hold(change):
             self._refuse(RequestProblem.BUSY.answer(retry_after=_BUSY_SECONDS))
             return
-        self._held_bytes += change
+        self._buffered_bytes += change
 
     def _let_go(self) -> None:
         self._body = self._unread = b""
-        self.connections.release(self._held_bytes)
-        self._held_bytes = 0
+        self.connections.release(self._buffered_bytes)
+        self._buffered_bytes = 0
 
     def _refuse(self, answer: HttpResponse) -> None:
         """Reject a request that cannot be read completely, after earlier answers, and close."""

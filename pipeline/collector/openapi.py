@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from dpstream.pipeline.collector.responses import JSON, PROBLEM_JSON, told
+from dpstream.pipeline.collector.responses import JSON, PROBLEM_JSON, json_response
 from dpstream.topics.envelopes import BODY_MAX, CONTENT_TYPE
 
 _HEXADECIMAL: Final = {"type": "string", "pattern": "^([0-9a-f]{2})+$"}
@@ -226,4 +226,4 @@ DESCRIPTION: Final[dict[str, Any]] = {
         },
     },
 }
-OPENAPI: Final = told(DESCRIPTION)
+OPENAPI: Final = json_response(DESCRIPTION)

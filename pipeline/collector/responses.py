@@ -102,7 +102,7 @@ def accepted(envelopes: int, epoch: int) -> HttpResponse:
     return HttpResponse(202, dumped({"accepted": envelopes, "epoch": epoch}))
 
 
-def told(value: Mapping[str, object]) -> HttpResponse:
+def json_response(value: Mapping[str, object]) -> HttpResponse:
     return HttpResponse(200, dumped(value))
 
 

@@ -14,7 +14,12 @@ from dpstream.pipeline.collector.batch_writer import RETRY_SECONDS, Gathering
 from dpstream.pipeline.collector.http_connection import Slot
 from dpstream.pipeline.collector.http_limits import HttpRequest, Rates
 from dpstream.pipeline.collector.openapi import OPENAPI
-from dpstream.pipeline.collector.responses import Headers, HttpResponse, RequestProblem, told
+from dpstream.pipeline.collector.responses import (
+    Headers,
+    HttpResponse,
+    RequestProblem,
+    json_response,
+)
 from dpstream.pipeline.collector.tokens import TokenCheck, TokenError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_phases import Phase
@@ -46,7 +51,7 @@ class Served:
     def __post_init__(self) -> None:
         described = self.job.signed_description
         assert described is not None
-        self.description = told(described.told())
+        self.description = json_response(described.encoded())
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +86,7 @@ class Service:
     Attributes:
         rates: Rate limits by address; None for no limit.
         jobs: Jobs by name, replaced atomically.
-        withheld: Names of deployed jobs that this collector cannot serve.
+        suppressed: Names of deployed jobs that this collector cannot serve.
         informed: True once the jobs are known.
         stopping: True if no more reports are accepted.
         kafka_answers: Returns whether Kafka answered recently.
@@ -92,7 +97,7 @@ class Service:
     access: Access = field(default_factory=Access)
     rates: Rates | None = None
     jobs: Mapping[str, Served] = field(default_factory=dict)
-    withheld: frozenset[str] = frozenset()
+    unserved: frozenset[str] = frozenset()
     informed: bool = False
     stopping: bool = False
     kafka_answers: Callable[[], bool] = lambda: True
@@ -171,17 +176,17 @@ class Service:
         # A device must not conclude that its job has ended.
         if not self.informed:
             return _NOT_INFORMED
-        if name in self.withheld:
+        if name in self.unserved:
             return RequestProblem.UNAVAILABLE.answer(retry_after=_DRAINED_SECONDS)
         return RequestProblem.NO_JOB.answer()
 
     def _get(self, path: bytes) -> HttpResponse:
         if path == _JOBS:
-            return told({"jobs": sorted(self.jobs)}) if self.informed else _NOT_INFORMED
+            return json_response({"jobs": sorted(self.jobs)}) if self.informed else _NOT_INFORMED
         if path == _OPENAPI:
             return OPENAPI
         if path == _ALIVE:
-            return told({"status": "alive"})
+            return json_response({"status": "alive"})
         if path == _READY:
             return self._readiness()
         job, what = _place(path)
@@ -196,7 +201,7 @@ class Service:
         now = self.clock.now()
         if now is None:
             return RequestProblem.NOT_READY.answer(retry_after=1)
-        return told({"time": now, "epoch": served.gathering.intake.times.epoch_of(now)})
+        return json_response({"time": now, "epoch": served.gathering.intake.times.epoch_of(now)})
 
     def _readiness(self) -> HttpResponse:
         if self.stopping:
@@ -205,7 +210,7 @@ class Service:
             return RequestProblem.NOT_READY.answer(retry_after=1)
         if not self.kafka_answers():
             return RequestProblem.UNAVAILABLE.answer(retry_after=RETRY_SECONDS)
-        return told({"status": "ready"})
+        return json_response({"status": "ready"})
 
     def _preflight(self, request: HttpRequest) -> HttpResponse:
         methods = _methods(request.path)

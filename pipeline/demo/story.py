@@ -117,8 +117,10 @@ def what_everyone_sees(
         f"The week with the most {job.people}:",
     ]
     for each, published in runs:
-        told = [epoch_sentence(each, record) for record in published if record.epoch == fullest]
-        lines += [f"  {each.name}: {sentence}" for sentence in told]
+        of_fullest = [
+            epoch_sentence(each, record) for record in published if record.epoch == fullest
+        ]
+        lines += [f"  {each.name}: {sentence}" for sentence in of_fullest]
     if page is not None:
         lines += ["All weeks, with their confidence intervals:", f"  {page}"]
     return ScreenOfStory(3, "What is published", tuple(lines))

@@ -170,14 +170,14 @@ def _without_contradictions(table: Table, read: InputTable) -> tuple[Table, BadR
     is_first = starts(table.users) | starts(table.positions)
     first = np.maximum.accumulate(np.where(is_first, np.arange(len(is_first)), 0))
     bad = np.flatnonzero(table.values != table.values[first])
-    told = bad[np.argsort(table.lines[bad])[:SHOWN_BAD_ROWS]]
+    shown_rows = bad[np.argsort(table.lines[bad])[:SHOWN_BAD_ROWS]]
     rows = [
         BadRow(
             int(table.lines[index]),
             f"contradicts line {table.lines[first[index]]}: another value of user "
             f"{shown(read.users[table.users[index]])} for the same {read.placing}",
         )
-        for index in told.tolist()
+        for index in shown_rows.tolist()
     ]
     return table.where(is_first), read.bad_rows.plus(rows, untold=len(bad) - len(rows))
 

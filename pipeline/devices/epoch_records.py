@@ -51,9 +51,9 @@ class DrawnEpoch:
             most = None if most is None else room_of_part(most, len(roles))
             parts = divide(reports, len(roles), most, generator)
         for role, part in reversed(list(zip(roles, parts, strict=True))):
-            yield role, self._records(role, self._pieces(part, most, generator))
+            yield role, self._records(role, self._chunks(part, most, generator))
 
-    def _pieces(
+    def _chunks(
         self, reports: Reports, most: int | None, generator: np.random.Generator
     ) -> Sequence[tuple[Words, FixedSize | None]]:
         """Return the messages of each batch and its fixed size, or None for a minimal size."""
@@ -62,7 +62,7 @@ class DrawnEpoch:
             from dpstream.topics.fixed_sizes import fixed_size, split_fixed
 
             return list(split_fixed(words, fixed_size(self.job.word_form, most)))
-        return [(piece, None) for piece in split_words(words)] if words.rows else []
+        return [(chunk, None) for chunk in split_words(words)] if words.rows else []
 
     def _words(self, reports: Reports, generator: np.random.Generator) -> Words:
         """Return the messages to send, in an order that does not tell reports from dummies."""
@@ -78,17 +78,17 @@ class DrawnEpoch:
         return encode_batch(batch)
 
     def _records(
-        self, role: Role, pieces: Sequence[tuple[Words, FixedSize | None]]
+        self, role: Role, chunks: Sequence[tuple[Words, FixedSize | None]]
     ) -> Iterator[bytes]:
         job, epoch = self.job, self.epoch
-        for index, (piece, room) in enumerate(pieces):
+        for index, (chunk, room) in enumerate(chunks):
             batch = Batch(
                 job.fingerprint,
                 job.deployment,
                 batch_id(self.drawing, index),
                 self.enrollment,
                 epoch,
-                piece,
+                chunk,
                 room,
             )
             yield self._encoded(role, batch)
@@ -98,7 +98,7 @@ class DrawnEpoch:
                 job.deployment,
                 self.enrollment,
                 epoch,
-                batches=len(pieces),
+                batches=len(chunks),
                 contributors=self.contributors,
                 population=self.population,
                 drawing=self.drawing,

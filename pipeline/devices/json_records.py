@@ -149,8 +149,8 @@ def json_file(
             continue
         keys = Keys.of(first, form, crowd=crowd, name=name)
         return keys.columns, _batches(keys, [(number, line)], lines, bad)
-    told = f"\n{name}:{bad[0].line}: {bad[0].reason}" if bad else ""
-    raise InputError(f"{name}: no line is a JSON object{told}")
+    first_problem = f"\n{name}:{bad[0].line}: {bad[0].reason}" if bad else ""
+    raise InputError(f"{name}: no line is a JSON object{first_problem}")
 
 
 def _batches(

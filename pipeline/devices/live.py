@@ -192,8 +192,8 @@ class LiveSource:
         events += self._parse([last] if last else [], now, at_end=True)
         if self._columns is None:
             needed = f"the first line must contain {HEADER_NEEDS}"
-            told = "no line is a JSON object" if self._json else f"empty; {needed}"
-            raise InputError(f"{self._name}: {told}")
+            collected = "no line is a JSON object" if self._json else f"empty; {needed}"
+            raise InputError(f"{self._name}: {collected}")
         return events
 
     def _as_utf8(self, data: bytes, *, final: bool = False) -> bytes:
@@ -224,13 +224,13 @@ class LiveSource:
             f"for later epochs, beyond the {self._hold:,} buffered: lost": self._dropped,
             "for later epochs: buffered, lost if the input ends here": self._holding,
         }
-        told = [*self._said]
-        told += [f"not used: column {', '.join(map(shown, unused))}"] if unused else []
-        told += [f"{counted(count)} {what}" for what, count in counts.items() if count]
-        told += self._counts.notices(self._reader)
+        collected = [*self._said]
+        collected += [f"not used: column {', '.join(map(shown, unused))}"] if unused else []
+        collected += [f"{counted(count)} {what}" for what, count in counts.items() if count]
+        collected += self._counts.notices(self._reader)
         if self.bad_rows.total:
-            told.append(f"{counted(self.bad_rows.total, 'bad row')} skipped")
-        return tuple(f"{self._name}: {notice}" for notice in told)
+            collected.append(f"{counted(self.bad_rows.total, 'bad row')} skipped")
+        return tuple(f"{self._name}: {notice}" for notice in collected)
 
     def _drop_partial(self) -> None:
         """Drop a line that has become too long, and the record it belongs to."""

@@ -422,9 +422,9 @@ class Producer:
         self._randomizer = self.job.randomizer()
         self._randomizer.enroll(earlier, generator)
         if local_epoch > 1:
-            silent = np.zeros(earlier, np.bool_)
+            absent = np.zeros(earlier, np.bool_)
             unheard = np.full((earlier, *self._values.shape[1:]), self._initial)
-            self._randomizer.report(1, unheard, silent, generator)
+            self._randomizer.report(1, unheard, absent, generator)
         self._randomizer.enroll(int(np.count_nonzero(staying)) - earlier, generator)
         self._horizon = horizon
         if not staying.all():

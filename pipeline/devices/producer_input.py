@@ -360,13 +360,13 @@ def produce_live(
 
     Raises `InputError` as `LiveSource.receive` and `LiveProducer.take` do.
     """
-    told: set[BadRow] = set()
+    logged: set[BadRow] = set()
 
     def take(events: Iterable[Event]) -> None:
         for row in source.bad_rows.first:
-            if row not in told:
+            if row not in logged:
                 notify(f"{source.bad_rows.name}:{row.line}: {row.reason}; skipped")
-        told.update(source.bad_rows.first)
+        logged.update(source.bad_rows.first)
         live.take(events)
 
     try:

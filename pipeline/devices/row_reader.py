@@ -69,7 +69,7 @@ class RowReader:
             texts, clamped = self._clamped(texts)
         return texts, problems, clamped
 
-    def told(self, problems: dict[int, str]) -> dict[int, str]:
+    def with_accepted_texts(self, problems: dict[int, str]) -> dict[int, str]:
         """Add the accepted texts for 1 and 0 to problems found by the job's domain."""
         words = [*self.form.true, *self.form.false]
         if not words:

@@ -206,7 +206,7 @@ def parse_rows(records: Records, columns: Columns, reader: RowReader) -> tuple[R
             for row, text in zip(fields, texts, strict=True)
         ]
     )
-    found = reader.told(found)
+    found = reader.with_accepted_texts(found)
     before = [] if columns.placing is Placing.ARRIVAL else np.flatnonzero(epochs < 1).tolist()
     empty = [index for index in before if index not in problems and not texts[index].strip()]
     listed = [(int(lines[index]), users[index]) for index in empty]

@@ -24,14 +24,14 @@ from dpstream.topics.words import Words, split_words
 class BoxedEpoch(DrawnEpoch):
     """Every report in its own ciphertext, with cover traffic if their number is secret."""
 
-    def _pieces(
+    def _chunks(
         self, reports: Reports, most: int | None, generator: np.random.Generator
     ) -> Sequence[tuple[Words, FixedSize | None]]:
         values = written_out(reports)
         chaff = 0 if most is None else most - len(values)
         rows = pack_reports(values, chaff, self.job.word_form)
         words = Words(seal_rows(rows, self.job.locks.after(Role.REPORTS, self.epoch)))
-        return [(piece, None) for piece in split_words(words, SEALED_PAYLOAD_TARGET) if piece.rows]
+        return [(chunk, None) for chunk in split_words(words, SEALED_PAYLOAD_TARGET) if chunk.rows]
 
     def _encoded(self, role: Role, batch: Batch) -> bytes:
         return seal_batch(batch, self.job.locks.of_batch(role, self.epoch))
@@ -41,7 +41,7 @@ class BoxedEpoch(DrawnEpoch):
 class SharedEpoch(DrawnEpoch):
     """Table of the count of each report, in two shares; its size is independent of the counts."""
 
-    def _pieces(
+    def _chunks(
         self, reports: Reports, most: int | None, generator: np.random.Generator
     ) -> Sequence[tuple[Words, FixedSize | None]]:
         form = self.job.table_form
@@ -52,4 +52,4 @@ class SharedEpoch(DrawnEpoch):
             table = table_of(reports, None, form.cells)
         locks = first, second
         rows = share_table(table, self.contributors, form, locks, secrets.token_bytes)
-        return [(piece, None) for piece in split_words(Words(rows))]
+        return [(chunk, None) for chunk in split_words(Words(rows))]

@@ -101,7 +101,7 @@ class TopicInput:
         claim_topic(producer, topic, made)
         self.bad_rows = BadRows(topic, place="offset ")
         self._counts = RowCounts()
-        self._told: Counter[str] = Counter()
+        self._unused_events: Counter[str] = Counter()
         self._strangers: set[str] = set()
         self._keys = self._known_keys()
         if roster:
@@ -139,7 +139,7 @@ class TopicInput:
         if rows is not None:
             self._counts = self._counts.plus(rows.counts)
         if empty := sum(not record.value.strip() for record in events.records):
-            self._told["that are empty (tombstones): not used"] += empty
+            self._unused_events["that are empty (tombstones): not used"] += empty
         self._skip(bad)
 
     def skip_to(self, partition: int, offset: int) -> None:
@@ -171,20 +171,22 @@ class TopicInput:
             if self._producer.closed_epoch >= epoch:
                 self._values.update(fold.values)
                 self._strangers |= fold.strangers
-                self._told += fold.counts
+                self._unused_events += fold.counts
                 self._skip(fold.bad)
 
     def notices(self) -> tuple[str, ...]:
         """Return sentences about events, since this was opened, that were not used as written."""
-        told = [f"{counted(count, 'event')} {what}" for what, count in self._told.items()]
+        collected = [
+            f"{counted(count, 'event')} {what}" for what, count in self._unused_events.items()
+        ]
         if waiting := self._store.waiting():
-            told.append(f"{counted(waiting, 'event')} for open epochs: stored")
-        told += self._counts.notices(self._reader)
+            collected.append(f"{counted(waiting, 'event')} for open epochs: stored")
+        collected += self._counts.notices(self._reader)
         if self.bad_rows.total:
             # The first ones were logged on arrival.
             more = f"\n{self.bad_rows}" if self.bad_rows.total > SHOWN_BAD_ROWS else ""
-            told.append(f"{counted(self.bad_rows.total, 'bad event')} skipped{more}")
-        return tuple(f"{self._topic}: {notice}" for notice in told)
+            collected.append(f"{counted(self.bad_rows.total, 'bad event')} skipped{more}")
+        return tuple(f"{self._topic}: {notice}" for notice in collected)
 
     @property
     def _has_begun(self) -> bool:
@@ -295,14 +297,16 @@ class TopicInput:
             strict=True,
         ):
             if job.last_epoch is not None and epoch > job.last_epoch:
-                self._told[f"after epoch {job.last_epoch}: not used"] += 1
+                self._unused_events[f"after epoch {job.last_epoch}: not used"] += 1
                 continue
             if epoch <= closed and closed >= self._producer.first_epoch:
                 if epoch >= 1:
-                    self._told["for closed epochs: too late to change them"] += 1
+                    self._unused_events["for closed epochs: too late to change them"] += 1
             elif sets and 1 <= epoch <= closed:
                 first = closed + 1
-                self._told[f"for epochs before {first}, the first of this producer: not used"] += 1
+                self._unused_events[
+                    f"for epochs before {first}, the first of this producer: not used"
+                ] += 1
             if sets and (epoch <= closed or epoch < 1):
                 continue
             yield WaitingRow(epoch, partition, line, user, position, value)

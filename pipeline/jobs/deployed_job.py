@@ -72,7 +72,7 @@ class SignedDescription(Section):
     signature: Annotated[bytes, _from_hexadecimal(64), _AS_HEXADECIMAL]
     signer: Digest
 
-    def told(self) -> dict[str, str]:
+    def encoded(self) -> dict[str, str]:
         """Return the collectors' JSON answer, all in base64 so that bytes stay as signed."""
         parts = {
             "statement": self.statement.encode(),
@@ -193,7 +193,7 @@ class DeployedJob(Job):
     def counts_devices(self) -> bool:
         """True if observers of raw reports are shown a number of devices.
 
-        That number is public. The number of messages may be secret, and pieces of tables are not
+        That number is public. The number of messages may be secret, and chunks of tables are not
         reports.
         """
         return self.protocol_entry.shuffling is not None or self.shared
@@ -266,7 +266,7 @@ class DeployedJob(Job):
         return self.shuffle.producers >= MANY_PRODUCERS and self.replay_of is None
 
     @property
-    def window_parts(self) -> int:
+    def partial_window_count(self) -> int:
         """Number of parallel shufflers that each write a part of every window; 1 for a replay."""
         return self.shuffle.instances if self.replay_of is None else 1
 

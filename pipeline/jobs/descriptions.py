@@ -121,8 +121,8 @@ def restated(job: DeployedJob, key: Ed25519PrivateKey) -> DeployedJob:
 
 def tells_the_last_epoch(job: DeployedJob) -> bool:
     """Return whether the description, if any, names the job's current last epoch."""
-    told = job.signed_description
-    return told is None or json.loads(told.statement)["epochs"]["last"] == job.last_epoch
+    current = job.signed_description
+    return current is None or json.loads(current.statement)["epochs"]["last"] == job.last_epoch
 
 
 def _signed(job: DeployedJob, statement: str, key: Ed25519PrivateKey) -> DeployedJob:

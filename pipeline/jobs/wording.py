@@ -72,7 +72,7 @@ class Wording(Section):
         >>> Wording(unit="students").said("title", "unit")
         {'unit': 'students'}
         """
-        return {name: told for name in names if (told := getattr(self, name))}
+        return {name: wording for name in names if (wording := getattr(self, name))}
 
     def shown_as(self, item: str) -> dict[str, str]:
         """Return the display text of a counted item under the key "label"; empty without `labels`.

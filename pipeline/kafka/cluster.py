@@ -604,7 +604,7 @@ class KafkaTransport:
 
     def persistently(self, ask: Callable[[], T]) -> T:
         """Return the broker's answer; while it is away, wait and report this once."""
-        started, told = time.monotonic(), False
+        started, notified = time.monotonic(), False
         while True:
             try:
                 answer = ask()
@@ -612,12 +612,12 @@ class KafkaTransport:
                 waited = time.monotonic() - started
                 if waited > _GIVE_UP_AFTER:
                     raise ClusterError(f"Kafka does not answer: {error}") from error
-                if not told:
+                if not notified:
                     self._notify("Kafka does not answer; waiting for it, no data is lost")
-                    told = True
+                    notified = True
                 time.sleep(_RETRY_SECONDS)
                 continue
-            if told:
+            if notified:
                 self._notify("Kafka is back")
             return answer
 
@@ -662,7 +662,7 @@ class KafkaTransport:
 
     def _settle(self, allowed: int) -> None:
         started = time.monotonic()
-        told = False
+        notified = False
         while self._pending and self._pending_bytes > allowed:
             sent = self._pending[0]
             try:
@@ -670,10 +670,10 @@ class KafkaTransport:
             except KafkaError as error:
                 if not sent.future.is_done:
                     waited = time.monotonic() - started
-                    if waited > _NOTICE_AFTER and not told:
+                    if waited > _NOTICE_AFTER and not notified:
                         self._check_there(sent.topic)
                         self._notify("Kafka does not answer; waiting for it, no data is lost")
-                        told = True
+                        notified = True
                     continue
                 self._pending.clear()
                 self._pending_bytes = 0
@@ -694,5 +694,5 @@ class KafkaTransport:
             if acknowledged.timestamp != sent.own:
                 # The timestamp is the broker's, not the one sent.
                 self._clock.note(acknowledged.timestamp, sent.begun)
-        if told:
+        if notified:
             self._notify("Kafka is back")

@@ -110,14 +110,14 @@ class MemoryLog:
         A compacted topic returns only the last record of each key. Raises DeletedError if the
         record at `start` was deleted.
         """
-        held = self._partitions[role, partition]
-        if start < held.base:
-            raise DeletedError(f"{role} {partition}: offset {start}, begins with {held.base}")
+        stored = self._partitions[role, partition]
+        if start < stored.base:
+            raise DeletedError(f"{role} {partition}: offset {start}, begins with {stored.base}")
         taken: list[LogRecord] = []
         size = 0
-        for place in range(start - held.base, min(stop, held.end) - held.base):
-            record = held.records[place]
-            if role in COMPACTED and held.latest[record.key] != record.offset:
+        for place in range(start - stored.base, min(stop, stored.end) - stored.base):
+            record = stored.records[place]
+            if role in COMPACTED and stored.latest[record.key] != record.offset:
                 continue
             taken.append(record)
             size += len(record.value)
@@ -126,10 +126,10 @@ class MemoryLog:
         return LogSlice(tuple(taken), taken[-1].offset + 1 if taken else start)
 
     def delete_below(self, role: Role, partition: int, offset: int) -> None:
-        held = self._partitions[role, partition]
-        gone = min(max(offset - held.base, 0), len(held.records))
-        del held.records[:gone]
-        held.base += gone
+        stored = self._partitions[role, partition]
+        gone = min(max(offset - stored.base, 0), len(stored.records))
+        del stored.records[:gone]
+        stored.base += gone
 
     def values(self, role: Role, partition: int = 0) -> list[bytes]:
         return [record.value for record in self._partitions[role, partition].records]

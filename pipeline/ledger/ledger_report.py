@@ -21,7 +21,7 @@ from dpstream.pipeline.ledger.verification import Inconsistency, PublishedDeploy
 from dpstream.pipeline.protocols.protocol import DELTA
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.accounting.whole_streams import Charged, charged_once
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import LEDGER_TOPIC, TopicSettings
 
 _Facts: TypeAlias = tuple[str, int, float | None]
@@ -121,7 +121,7 @@ class LedgerReport:
             for horizon, present in sorted(releases.present.items())
         ]
 
-    def fate(self, charge: Charge) -> str:
+    def deployment_status(self, charge: Charge) -> str:
         runs = self.state.topic.jobs.get(charge.job)
         if runs is not None and runs.deployment.hex() == charge.deployment:
             return "deployed"
@@ -179,6 +179,10 @@ def _unbacked(estimate: Unbacked) -> str:
 
 
 def released_in_words(releases: Releases) -> str:
-    order = (Fate.RELEASED, Fate.TOO_SMALL, Fate.EMPTY)
-    counted = [f"{releases.fates[fate]:,} {fate.value}" for fate in order if fate in releases.fates]
+    order = (WindowStatus.RELEASED, WindowStatus.SUPPRESSED, WindowStatus.EMPTY)
+    counted = [
+        f"{releases.windows_by_status[window_status]:,} {window_status.value}"
+        for window_status in order
+        if window_status in releases.windows_by_status
+    ]
     return ", ".join(counted) or "none finalized"

@@ -160,12 +160,12 @@ def _deployed(state: Spending) -> Iterator[Inconsistency]:
             )
 
 
-def _covers(charge: Charge, owed: Charge) -> bool:
+def _covers(charge: Charge, due: Charge) -> bool:
     horizons = charge.horizons is None or (
-        owed.horizons is not None and owed.horizons <= charge.horizons
+        due.horizons is not None and due.horizons <= charge.horizons
     )
-    same = charge.population == owed.population
-    return same and horizons and charge.epsilon >= owed.epsilon and charge.delta >= owed.delta
+    same = charge.population == due.population
+    return same and horizons and charge.epsilon >= due.epsilon and charge.delta >= due.delta
 
 
 def _published(

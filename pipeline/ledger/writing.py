@@ -93,8 +93,8 @@ def of_deployment(
         known = state.written_budgets
         missing = [each for each in stated if each.key not in known]
         own = tuple(each for each in missing if not each.operator)
-        owed = charged and state.written_charges.get(charge.deployment) != charge
-        if not missing and not owed:
+        due = charged and state.written_charges.get(charge.deployment) != charge
+        if not missing and not due:
             return None
         carried = carried_over(state, now)
         if carried is not None:
@@ -103,7 +103,7 @@ def of_deployment(
             if each.operator:
                 return Draft(EntryKind.BUDGET, now, (), (each,), {"job": job.name})
         check_budget(job, others(job, state.charges), [*state.stated, *own])
-        if owed:
+        if due:
             return Draft(EntryKind.CHARGE, now, (charge,), own, facts)
         return Draft(EntryKind.BUDGET, now, (), own, {"job": job.name})
 

@@ -224,7 +224,7 @@ def _over(
         if other_limit and job.epochs.renew:
             deployed = _with_horizons(deployed, other_charges, stated, begun)
         topics = tuple(
-            change for change in _topic_changes(deployed, existing) if change.fate != "create"
+            change for change in _topic_changes(deployed, existing) if change.action != "create"
         )
         refusal = _change_refusal(deployed, set_budget, new)
         if other_limit and refusal is None:

@@ -180,10 +180,10 @@ def _rewrite(cluster: Cluster, plan: DeployPlan, now: int) -> None:
             _append_charge(cluster, Charge.of(job))
         write_receipt(cluster, about if more else LATEST, state, now)
     _append_job(cluster, job)
-    owed = Charge.of(job)
+    due = Charge.of(job)
     # Also complete an interrupted deploy.
-    if any(each.key == owed.key and each.horizons != owed.horizons for each in charges(cluster)):
-        _append_charge(cluster, owed)
+    if any(each.key == due.key and each.horizons != due.horizons for each in charges(cluster)):
+        _append_charge(cluster, due)
         wanted = of_charge(job, now)
         write_with_receipt(cluster, wanted, now, about=about, replication=job.topics.replication)
 

@@ -22,7 +22,7 @@ class ProducerStatus:
         last_epoch: Last epoch, if it has left or was retired.
         last_in: Latest epoch whose window included it, or None.
         devices: Number of devices it represented in that epoch.
-        state: "reporting", "silent" (missing: not waited for until it returns) or "left".
+        state: "reporting", "missing" (missing: not waited for until it returns) or "left".
     """
 
     name: str
@@ -70,7 +70,7 @@ class Registrations:
         if producer.last_epoch is not None:
             state = "left"
         elif self._decisions.missed(producer.index, producer.first_epoch, next_epoch):
-            state = "silent"
+            state = "missing"
         else:
             state = "reporting"
         return ProducerStatus(

@@ -26,7 +26,7 @@ class TopicChange:
     found: TopicSettings | None
 
     @property
-    def fate(self) -> str:
+    def action(self) -> str:
         """One of "create", "keep", "change" (its retention or its clock) and "refuse"."""
         if self.found is None:
             return "create"
@@ -58,7 +58,7 @@ class TopicChange:
         return _retention(self.wanted.configs)
 
     @property
-    def fate_in_words(self) -> str:
+    def action_text(self) -> str:
         if self.found is None:
             return "to be created"
         if self.refusal is not None:
@@ -80,7 +80,7 @@ class TopicChange:
         return "unchanged"
 
     def to_json(self) -> dict[str, Any]:
-        return {"topic": self.wanted.name, "fate": self.fate, **_settings(self.wanted)} | (
+        return {"topic": self.wanted.name, "action": self.action, **_settings(self.wanted)} | (
             {} if self.found is None else {"found": _settings(self.found)}
         )
 

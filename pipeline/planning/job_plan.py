@@ -405,7 +405,7 @@ def _bytes_per_user(job: Job, law: Law, users: int, reports_per_user: float) -> 
         return reports_per_user * protocol.word_form(law).report_bytes
     if job.shared:
         form = job.share_form(law)
-        return job.epochs.count * form.pieces * form.row_form.report_bytes / users
+        return job.epochs.count * form.chunks * form.row_form.report_bytes / users
     boxed = sealed_form(protocol.word_form(law), 1 + len(job.route.hops)).report_bytes
     if protocol.shuffling is None:
         return reports_per_user * boxed
@@ -420,8 +420,8 @@ def _of_tables(job: Job, law: Law) -> tuple[str, ...]:
     if not job.shared:
         return ()
     form = job.share_form(law)
-    sent = form.pieces * form.row_form.report_bytes
-    records = "1 record" if form.pieces == 1 else f"{form.pieces:,} records"
+    sent = form.chunks * form.row_form.report_bytes
+    records = "1 record" if form.chunks == 1 else f"{form.chunks:,} records"
     return (
         f"reports are in shares: every producer sends {sent:,} bytes in {records} per epoch, "
         "independent of its number of devices; bytes are those of one producer for all users",

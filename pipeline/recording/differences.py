@@ -36,7 +36,7 @@ class Difference:
 
     Attributes:
         only: 0 or 1 if only the first or second job has the epoch, else None.
-        integers: Names among fate, contributors, population and counts that differ.
+        integers: Names among window_status, contributors, population and counts that differ.
         estimates: True if anything in the published estimates differs.
         deviations: Largest difference of two estimates of the same item, in standard errors, the
             smaller one if they differ; None if there is no such pair.
@@ -92,14 +92,14 @@ def compare(one: EpochResult, other: EpochResult) -> Difference:
     """Return the difference of two results of the same epoch.
 
     >>> from dpstream.aggregators.estimate import Estimate
-    >>> from dpstream.topics.manifests import Fate
+    >>> from dpstream.topics.manifests import WindowStatus
     >>> def result(value: float) -> EpochResult:
     ...     estimate = Estimate(value, 20.0, value - 39.2, value + 39.2, 100, 100)
-    ...     return EpochResult(3, Fate.RELEASED, 100, 100, b"counts", estimate)
+    ...     return EpochResult(3, WindowStatus.RELEASED, 100, 100, b"counts", estimate)
     >>> compare(result(50.0), result(75.0)).deviations
     1.25
     """
-    integers = ("fate", "contributors", "population", "counts")
+    integers = ("window_status", "contributors", "population", "counts")
     deviations, item, unmatched = _largest(one.estimate, other.estimate)
     return Difference(
         epoch=one.epoch,

@@ -25,7 +25,7 @@ from dpstream.pipeline.recording.recordings import (
 )
 from dpstream.pipeline.stages.stage_builder import adder
 from dpstream.topics.frames import CodecError
-from dpstream.topics.manifests import Fate, Manifest
+from dpstream.topics.manifests import Manifest, WindowStatus
 from dpstream.topics.names import Role
 from dpstream.topics.words import split_words
 
@@ -38,7 +38,7 @@ class Verification:
 
     Attributes:
         index: Of the recording; None if unreadable.
-        reports: Number in the windows; for a job whose reports are in shares, pieces of tables.
+        reports: Number in the windows; for a job whose reports are in shares, chunks of tables.
         deep: True if windows were compared with partials.
     """
 
@@ -62,7 +62,7 @@ class Verification:
             "missing": [] if index is None else [str(gap) for gap in index.missing],
             "files": 0 if index is None else len(index.files),
             "bytes": 0 if index is None else sum(file.size for file in index.files),
-            "pieces" if self.shared else "reports": self.reports,
+            "chunks" if self.shared else "reports": self.reports,
             "deep": self.deep,
         }
 
@@ -161,12 +161,16 @@ def _estimates(recording: Recording, job: DeployedJob) -> Iterator[str]:
             return
         published = published_estimate(row, job.deployment)
         # A released window may turn out to be corrupt during aggregation.
-        fate = Fate.RELEASED if published.fate is Fate.SPOILED else published.fate
-        if published.reason is not None and published.fate is not Fate.SPOILED:
-            yield f"the estimate of epoch {row.epoch} has a reason, but is not spoiled"
-        says = (fate, published.contributors, published.population, published.closed_at)
+        window_status = (
+            WindowStatus.RELEASED
+            if published.window_status is WindowStatus.CORRUPT
+            else published.window_status
+        )
+        if published.reason is not None and published.window_status is not WindowStatus.CORRUPT:
+            yield f"the estimate of epoch {row.epoch} has a reason, but is not corrupt"
+        says = (window_status, published.contributors, published.population, published.closed_at)
         decided = (
-            manifest.fate,
+            manifest.window_status,
             manifest.contributors,
             manifest.population,
             manifest.timestamp,
@@ -198,4 +202,4 @@ def _windows(
 
 
 def _released(recording: Recording) -> Iterator[Manifest]:
-    return (row for row in recording.manifests() if row.fate is Fate.RELEASED)
+    return (row for row in recording.manifests() if row.window_status is WindowStatus.RELEASED)

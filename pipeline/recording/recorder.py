@@ -31,7 +31,7 @@ from dpstream.pipeline.recording.recordings import (
 from dpstream.pipeline.results.released_windows import WindowIndex
 from dpstream.pipeline.stages.epoch_log import DecidedEpoch, EpochLog
 from dpstream.pipeline.state import LOCK_FILE
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import Role
 from dpstream.topics.words import Words
 
@@ -43,7 +43,7 @@ _LOOK_SECONDS = 5.0
 class Recorded:
     """A newly recorded epoch, with the reasons why its window is missing.
 
-    `reports` is the number in its window, or of pieces of tables in shares; None without a window.
+    `reports` is the number in its window, or of chunks of tables in shares; None without a window.
     """
 
     epoch: int
@@ -178,7 +178,7 @@ class Recorder:
         if found is None or (published := found.estimate) is None:
             return None
         window = None
-        if found.manifest.fate is Fate.RELEASED:
+        if found.manifest.window_status is WindowStatus.RELEASED:
             window = yield from self._window(found.epoch)
         self._windows.pass_over(found.epoch)
         self._found = None

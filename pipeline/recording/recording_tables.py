@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dpstream.pipeline.recording.recording_index import RecordKind
 from dpstream.pipeline.stages.estimate_records import VERSION, EstimateRecord
-from dpstream.topics.manifests import Fate, Manifest
+from dpstream.topics.manifests import Manifest, WindowStatus
 from dpstream.topics.words import WordArray, Words
 
 Numbers: TypeAlias = tuple[float | None, float | None, float | None, float | None]
@@ -45,7 +45,7 @@ class RecordedEstimate:
     """
 
     epoch: int
-    fate: Fate
+    window_status: WindowStatus
     closed_at: int
     contributors: int
     population: int
@@ -89,7 +89,7 @@ def schema_of(kind: RecordKind, words: WordColumn) -> Any:
     unsigned, text = pa.uint64(), pa.string()
     columns: dict[RecordKind, dict[str, Any]] = {
         RecordKind.MANIFESTS: {
-            "fate": text,
+            "window_status": text,
             "first_epoch": unsigned,
             "contributors": unsigned,
             "population": unsigned,
@@ -100,7 +100,7 @@ def schema_of(kind: RecordKind, words: WordColumn) -> Any:
         RecordKind.WINDOWS: {"word": words.type, "count": unsigned},
         RecordKind.PARTIALS: {"payload": pa.binary()},
         RecordKind.ESTIMATES: {
-            "fate": text,
+            "window_status": text,
             "closed_at": unsigned,
             "contributors": unsigned,
             "population": unsigned,
@@ -158,7 +158,7 @@ def _windows_table(schema: Any, words: WordColumn, rows: Sequence[tuple[int, Wor
 def _manifest_cells(row: Manifest) -> tuple[Any, ...]:
     return (
         row.epoch,
-        row.fate.value,
+        row.window_status.value,
         row.first_epoch,
         row.contributors,
         row.population,
@@ -171,7 +171,7 @@ def _manifest_cells(row: Manifest) -> tuple[Any, ...]:
 def _estimate_cells(row: RecordedEstimate) -> tuple[Any, ...]:
     return (
         row.epoch,
-        row.fate.value,
+        row.window_status.value,
         row.closed_at,
         row.contributors,
         row.population,
@@ -197,7 +197,7 @@ def manifests_of(table: Any, fingerprint: bytes, deployment: bytes) -> Iterator[
             fingerprint=fingerprint,
             deployment=deployment,
             epoch=row["epoch"],
-            fate=Fate(row["fate"]),
+            window_status=WindowStatus(row["window_status"]),
             first_offset=0,
             cut_offset=0,
             first_epoch=row["first_epoch"],
@@ -218,7 +218,7 @@ def estimates_of(table: Any) -> Iterator[RecordedEstimate]:
     for row in table.to_pylist():
         yield RecordedEstimate(
             epoch=row["epoch"],
-            fate=Fate(row["fate"]),
+            window_status=WindowStatus(row["window_status"]),
             closed_at=row["closed_at"],
             contributors=row["contributors"],
             population=row["population"],
@@ -253,7 +253,7 @@ def recorded_estimate(record: EstimateRecord) -> RecordedEstimate:
         numbers = (single.value, single.low, single.high, single.standard_deviation)
     return RecordedEstimate(
         epoch=record.epoch,
-        fate=record.fate,
+        window_status=record.window_status,
         closed_at=record.closed_at,
         contributors=record.contributors,
         population=record.population,
@@ -271,7 +271,7 @@ def published_estimate(row: RecordedEstimate, deployment: bytes) -> EstimateReco
         "version": VERSION,
         "deployment": deployment.hex(),
         "epoch": row.epoch,
-        "fate": row.fate.value,
+        "window_status": row.window_status.value,
         "closed_at": row.closed_at,
         "contributors": row.contributors,
         "population": row.population,

@@ -6,7 +6,7 @@ consecutive epochs. Any Parquet reader can read them:
 ================  ====================================================================
 file              rows
 ================  ====================================================================
-``manifests-*``   one for each epoch: fate, producers, numbers of users, time; not the
+``manifests-*``   one for each epoch: status, producers, numbers of users, time; not the
                   positions of its records, which would reveal their number
 ``windows-*``     one for each distinct report of a released window, with its number
                   of occurrences (``count``), in canonical order; a report of several
@@ -52,7 +52,7 @@ from dpstream.pipeline.recording.recording_tables import (
 )
 from dpstream.pipeline.recording.recording_writer import RecordedEpoch, RecordingWriter
 from dpstream.topics.frames import CodecError
-from dpstream.topics.manifests import Fate, Manifest
+from dpstream.topics.manifests import Manifest, WindowStatus
 from dpstream.topics.words import Words
 
 __all__ = [
@@ -132,7 +132,7 @@ class Recording:
         held = next(found, None)
         for row in self.manifests(from_epoch):
             epoch = row.epoch
-            if row.fate is not Fate.RELEASED or self.index.lacks(epoch):
+            if row.window_status is not WindowStatus.RELEASED or self.index.lacks(epoch):
                 continue
             if held is not None and held[0] == epoch:
                 yield held
@@ -175,19 +175,19 @@ class Recording:
             raise RecordingError(f"{path} was modified: its checksum does not match")
 
     def _windows(self, from_epoch: int) -> Iterator[tuple[int, Words]]:
-        def pieces(table: Any) -> Iterator[tuple[int, Any, Any]]:
+        def chunks(table: Any) -> Iterator[tuple[int, Any, Any]]:
             return windows_of(table, self._words)
 
-        rows = self._rows(RecordKind.WINDOWS, pieces, from_epoch)
-        for epoch, group in groupby(rows, key=lambda piece: piece[0]):
+        rows = self._rows(RecordKind.WINDOWS, chunks, from_epoch)
+        for epoch, group in groupby(rows, key=lambda chunk: chunk[0]):
             if epoch < from_epoch:
                 continue
             found = list(group)
             if len(found) == 1:
                 values, counts = found[0][1:]
             else:
-                values = np.concatenate([piece[1] for piece in found])
-                counts = np.concatenate([piece[2] for piece in found])
+                values = np.concatenate([chunk[1] for chunk in found])
+                counts = np.concatenate([chunk[2] for chunk in found])
             try:
                 yield epoch, Words(values, counts)
             except CodecError as error:

@@ -156,7 +156,7 @@ def ask(window: EpochCounts, domain: ValueDomain, question: Question) -> Answers
         QueryError: If no window was released, or no user has a value, so there are no quantiles.
     """
     if window.counts is None:
-        raise QueryError("; ".join(map(str, window.withheld)))
+        raise QueryError("; ".join(map(str, window.suppressed)))
     try:
         return question.ask(window.counts.estimates, domain)
     except NoValuesError as error:

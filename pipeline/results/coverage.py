@@ -19,7 +19,7 @@ from dpstream.pipeline.devices.change_log import ChangeLog
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.protocols.change_limits import ChangeLimit
 from dpstream.pipeline.stages.epoch_log import DecidedEpoch
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class EpochResult:
     """
 
     epoch: int
-    fate: Fate
+    window_status: WindowStatus
     contributors: int
     population: int
     counts: bytes | None
@@ -43,7 +43,7 @@ def result_of(job: DeployedJob, epoch: DecidedEpoch) -> EpochResult:
     counts = None if payload is None else job.aggregator_from_bytes(payload).to_bytes()
     return EpochResult(
         epoch=published.epoch,
-        fate=published.fate,
+        window_status=published.window_status,
         contributors=published.contributors,
         population=published.population,
         counts=counts,

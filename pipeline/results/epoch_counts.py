@@ -24,7 +24,7 @@ from dpstream.pipeline.protocols.protocol import Aggregator, PerEpochLaw
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.pipeline.results.follow import follow
 from dpstream.pipeline.stages.epoch_log import DecidedEpoch, EpochLog
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 
 
 class NoCountsError(DpstreamError):
@@ -46,21 +46,21 @@ class CountsCells(typing.Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Withheld:
-    """Epoch without a released window: `fate` is the reason, `minimum` the requirement."""
+class SuppressedEpoch:
+    """Epoch without a released window: `window_status` is the reason, `minimum` the requirement."""
 
     epoch: int
-    fate: Fate
+    window_status: WindowStatus
     contributors: int
     minimum: int
 
     def __str__(self) -> str:
         """Format as a sentence.
 
-        >>> str(Withheld(3, Fate.TOO_SMALL, 40, 100))
+        >>> str(SuppressedEpoch(3, WindowStatus.SUPPRESSED, 40, 100))
         'epoch 3 is suppressed (fewer than 100 devices): 40 contributors'
         """
-        if self.fate is Fate.SPOILED:
+        if self.window_status is WindowStatus.CORRUPT:
             return f"epoch {self.epoch:,} is corrupt: its shares do not sum to a valid count"
         return (
             f"epoch {self.epoch:,} is suppressed (fewer than {self.minimum:,} devices): "
@@ -74,7 +74,7 @@ class EpochCounts:
 
     Attributes:
         epochs: Released epochs from `first` to `last`, which the counts cover.
-        withheld: The other epochs.
+        suppressed: The other epochs.
         contributors: Number of reporting users, summed over epochs.
         population: Number of users, summed over epochs.
         counts: None without a released window.
@@ -83,7 +83,7 @@ class EpochCounts:
     first: int
     last: int
     epochs: tuple[int, ...]
-    withheld: tuple[Withheld, ...]
+    suppressed: tuple[SuppressedEpoch, ...]
     contributors: int
     population: int
     counts: CountedWindow | None
@@ -98,7 +98,7 @@ class EpochCounts:
             first=self.first,
             last=later.last,
             epochs=self.epochs + later.epochs,
-            withheld=self.withheld + later.withheld,
+            suppressed=self.suppressed + later.suppressed,
             contributors=self.contributors + later.contributors,
             population=self.population + later.population,
             counts=counts,
@@ -125,9 +125,13 @@ def counts_of(job: DeployedJob, decided: DecidedEpoch) -> EpochCounts:
         attendance.set(local, *people)
         counts = window_of(job.aggregator_from_bytes(decided.counts), local, attendance)
     if counts is None:
-        fate = Fate.TOO_SMALL if manifest.fate is Fate.RELEASED else manifest.fate
-        fate = fate if decided.spoiled is None else Fate.SPOILED
-        missing = Withheld(epoch, fate, manifest.contributors, job.shuffle.minimum)
+        window_status = (
+            WindowStatus.SUPPRESSED
+            if manifest.window_status is WindowStatus.RELEASED
+            else manifest.window_status
+        )
+        window_status = window_status if decided.corruption is None else WindowStatus.CORRUPT
+        missing = SuppressedEpoch(epoch, window_status, manifest.contributors, job.shuffle.minimum)
         return EpochCounts(epoch, epoch, (), (missing,), 0, 0, None)
     return EpochCounts(epoch, epoch, (epoch,), (), *people, counts)
 
@@ -205,7 +209,7 @@ def check_epochs(job: DeployedJob, first: int, last: int) -> None:
 def released(counts: EpochCounts) -> EpochCounts:
     """Return the counts; raise `NoCountsError` if no window was released."""
     if counts.counts is None:
-        raise NoCountsError("; ".join(map(str, counts.withheld)))
+        raise NoCountsError("; ".join(map(str, counts.suppressed)))
     return counts
 
 

@@ -20,12 +20,12 @@ EpochRows: TypeAlias = "Iterable[Iterable[tuple[Cell, ...]]]"
 _ROWS_AT_ONCE = 1 << 16
 
 
-def csv_pieces(rows: PublishedRows, records: Iterable[EstimateRecord]) -> Iterator[bytes]:
+def csv_chunks(rows: PublishedRows, records: Iterable[EstimateRecord]) -> Iterator[bytes]:
     for line in rows.csv_lines(records):
         yield f"{line}\n".encode()
 
 
-def json_pieces(rows: PublishedRows, records: Iterable[EstimateRecord]) -> Iterator[bytes]:
+def json_chunks(rows: PublishedRows, records: Iterable[EstimateRecord]) -> Iterator[bytes]:
     """Yield one object per row, keyed by column; flags are a list."""
     for record in records:
         for row in rows.rows(record):
@@ -33,15 +33,15 @@ def json_pieces(rows: PublishedRows, records: Iterable[EstimateRecord]) -> Itera
             yield f"{json.dumps(cells, ensure_ascii=False, allow_nan=False)}\n".encode()
 
 
-def parquet_pieces(rows: PublishedRows, records: Iterable[EstimateRecord]) -> Iterator[bytes]:
+def parquet_chunks(rows: PublishedRows, records: Iterable[EstimateRecord]) -> Iterator[bytes]:
     """Yield Parquet with the types of `table_schema`, compressed by zstd."""
     return parquet_of(rows, map(rows.rows, records))
 
 
-PIECES: Mapping[str, Callable[[PublishedRows, Iterable[EstimateRecord]], Iterator[bytes]]] = {
-    "csv": csv_pieces,
-    "jsonl": json_pieces,
-    "parquet": parquet_pieces,
+CHUNKS: Mapping[str, Callable[[PublishedRows, Iterable[EstimateRecord]], Iterator[bytes]]] = {
+    "csv": csv_chunks,
+    "jsonl": json_chunks,
+    "parquet": parquet_chunks,
 }
 """Functions that yield a file's content in chunks, by the name of the format."""
 
@@ -49,7 +49,7 @@ PIECES: Mapping[str, Callable[[PublishedRows, Iterable[EstimateRecord]], Iterato
 def parquet_of(rows: PublishedRows, epochs: EpochRows) -> Iterator[bytes]:
     from pyarrow import parquet
 
-    schema, sink = table_schema(rows), _Pieces()
+    schema, sink = table_schema(rows), _ChunkSink()
     with parquet.ParquetWriter(sink, schema, compression="zstd") as writer:
         for batch in _batches(schema, epochs):
             writer.write_batch(batch)
@@ -57,7 +57,7 @@ def parquet_of(rows: PublishedRows, epochs: EpochRows) -> Iterator[bytes]:
     yield sink.take()
 
 
-class _Pieces(io.RawIOBase):
+class _ChunkSink(io.RawIOBase):
     def __init__(self) -> None:
         self._held = bytearray()
         self._position = 0
@@ -82,7 +82,7 @@ class _Pieces(io.RawIOBase):
 def table_schema(rows: PublishedRows) -> pyarrow.Schema:
     """Return names and types of columns; metadata has job, deployment, guarantee and wording.
 
-    Times are timestamps in the job's zone; names and fates are dictionary-encoded.
+    Times are timestamps in the job's zone; names and statuses are dictionary-encoded.
     """
     import pyarrow
 
@@ -93,7 +93,7 @@ def table_schema(rows: PublishedRows) -> pyarrow.Schema:
         **dict.fromkeys(("epoch", "reports", "population", "contributors"), whole),
         "assumes_changes": whole,
         **dict.fromkeys(("begins", "ends"), begin),
-        **dict.fromkeys((rows.name_column or "", "label", "fate", "privacy_unit"), text),
+        **dict.fromkeys((rows.name_column or "", "label", "window_status", "privacy_unit"), text),
         **dict.fromkeys(("title", "unit"), text),
         "flags": pyarrow.list_(pyarrow.string()),
         "closed_at": pyarrow.timestamp("ms", "UTC"),

@@ -1,7 +1,7 @@
 """Published data as a table: one row per epoch and number.
 
 Columns are the same in CSV, JSON lines, Parquet and pyarrow. An epoch without numbers, such as a
-suppressed one, has one row; its fate states why.
+suppressed one, has one row; its window status states why.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class PublishedRows:
             *(("label",) if self._labeled else ()),
             *(self.value, "standard_deviation", "low", "high"),
             *(("norm_sub",) if self.query.norm_sub else ()),
-            *("reports", "population", "contributors", "fate", "flags", "assumes_changes"),
+            *("reports", "population", "contributors", "window_status", "flags", "assumes_changes"),
             "closed_at",
             *("epsilon", "delta", "privacy_unit"),
             *self._words,
@@ -87,7 +87,7 @@ class PublishedRows:
         estimate, guarantee = record.estimate, record.guarantee
         about = (
             0 if estimate is None else estimate.reports,
-            *(record.population, record.contributors, record.fate.value, record.flags),
+            *(record.population, record.contributors, record.window_status.value, record.flags),
             record.assumes_changes,
             moment_of(record.closed_at),
             *(guarantee.get(name) for name in ("epsilon", "delta", "unit")),

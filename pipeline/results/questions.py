@@ -80,7 +80,7 @@ class Answers:
         found_above: With `Top`, items of more users are included with probability 95 % each; None
             if all items are.
         bucket_width: With `Quantiles` of bucket resolution, the width of a bucket.
-        withheld: Suppressed crowds.
+        suppressed: Suppressed crowds.
     """
 
     question: Question
@@ -88,7 +88,7 @@ class Answers:
     estimator: str
     found_above: float | None = None
     bucket_width: float | None = None
-    withheld: tuple[str, ...] = ()
+    suppressed: tuple[str, ...] = ()
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -104,10 +104,10 @@ class Answers:
                 f"a quantile is the start of its bucket, which is {number_text(self.bucket_width)} "
                 "wide; the interval reaches to the end of its last bucket"
             )
-        if self.withheld:
+        if self.suppressed:
             notes.append(
                 "suppressed, because too few messages remained after deletion: "
-                f"{', '.join(self.withheld)}"
+                f"{', '.join(self.suppressed)}"
             )
         return tuple(notes)
 
@@ -119,7 +119,7 @@ class Answers:
         more = {
             "found_above": self.found_above,
             "bucket_width": self.bucket_width,
-            "withheld_crowds": list(self.withheld) or None,
+            "suppressed_crowds": list(self.suppressed) or None,
         }
         return body | {name: value for name, value in more.items() if value is not None}
 
@@ -206,7 +206,7 @@ class Items(Question):
 
     def ask(self, counts: Counts, domain: ValueDomain) -> Answers:
         answers = _labeled(domain, counts.of_items(self.items))
-        return Answers(self, answers, counts.method, withheld=_withheld(domain, counts))
+        return Answers(self, answers, counts.method, suppressed=_suppressed(domain, counts))
 
     def names(self, domain: ValueDomain) -> list[str]:
         items: Sequence[int] = self.items or ()
@@ -237,10 +237,10 @@ class Top(Question):
         else:
             # Among them is the crowd, which is not an item.
             largest, items = counts.top_of(self.numbers, self.count), len(self.numbers) - 1
-        answers, withheld = _labeled(domain, largest.of_items()), _withheld(domain, counts)
+        answers, suppressed = _labeled(domain, largest.of_items()), _suppressed(domain, counts)
         # Suppressed crowds are reported instead.
-        above = None if len(answers) == items or withheld else largest.found_above
-        return Answers(self, answers, counts.method, found_above=above, withheld=withheld)
+        above = None if len(answers) == items or suppressed else largest.found_above
+        return Answers(self, answers, counts.method, found_above=above, suppressed=suppressed)
 
     def names(self, domain: ValueDomain) -> list[str]:
         return Items().names(domain)
@@ -329,8 +329,8 @@ def _labeled(domain: ValueDomain, found: Iterator[tuple[int, Estimate]]) -> tupl
     )
 
 
-def _withheld(domain: ValueDomain, counts: Counts) -> tuple[str, ...]:
-    return tuple(map(domain.label, counts.withheld))
+def _suppressed(domain: ValueDomain, counts: Counts) -> tuple[str, ...]:
+    return tuple(map(domain.label, counts.suppressed))
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,7 +376,7 @@ class Query:
         """Return the answers for an epoch; names of the largest items differ between epochs."""
         body: dict[str, Any] = {
             "epoch": record.epoch,
-            "fate": record.fate,
+            "window_status": record.window_status,
             "population": record.population,
             "flags": record.flags,
             self.question.plural: self.answers(record.estimate, truth),

@@ -31,12 +31,14 @@ class _Size:
 class _ReleasedPartition:
     """A partition as far as it has been read, with the starts of windows not passed over.
 
-    For windows that lack an instance, `parts` has each instance's first complete attempt.
+    For windows that lack an instance, `partial_windows` has each instance's first complete attempt.
     """
 
     cursor: LogCursor
     attempts: Attempts[_Size]
-    parts: dict[int, dict[int, tuple[bytes, Attempt[_Size]]]] = field(default_factory=dict)
+    partial_windows: dict[int, dict[int, tuple[bytes, Attempt[_Size]]]] = field(
+        default_factory=dict
+    )
     starts: list[tuple[int, int]] = field(default_factory=list)
 
     @property
@@ -142,12 +144,12 @@ class WindowIndex:
             while partition.starts and partition.starts[0][1] <= epoch:
                 self.places.pop(heappop(partition.starts)[1])
             partition.attempts.drop(lambda each: each <= epoch)
-            for begun in [each for each in partition.parts if each <= epoch]:
-                del partition.parts[begun]
+            for begun in [each for each in partition.partial_windows if each <= epoch]:
+                del partition.partial_windows[begun]
 
     def _chunk(self, number: int, record: LogRecord) -> Chunk | None:
         chunk = read_chunk(self._job, number, record.value)
-        if isinstance(chunk, Refusal) or chunk.instance > self._job.window_parts:
+        if isinstance(chunk, Refusal) or chunk.instance > self._job.partial_window_count:
             return None
         if self._job.sealed is not None:
             return chunk
@@ -167,18 +169,18 @@ class WindowIndex:
             return
         if attempt is None:
             return
-        parts = partition.parts.setdefault(chunk.epoch, {})
-        parts.setdefault(chunk.instance, (chunk.attempt, attempt))
-        if len(parts) < self._job.window_parts:
+        partial_windows = partition.partial_windows.setdefault(chunk.epoch, {})
+        partial_windows.setdefault(chunk.instance, (chunk.attempt, attempt))
+        if len(partial_windows) < self._job.partial_window_count:
             return
-        del partition.parts[chunk.epoch]
-        whole = [each for _, each in parts.values()]
+        del partition.partial_windows[chunk.epoch]
+        whole = [each for _, each in partial_windows.values()]
         start = min(each.first_offset for each in whole)
         self.places[chunk.epoch] = WindowPlace(
             partition=number,
             start=start,
             stop=record.offset + 1,
-            attempts=frozenset(each for each, _ in parts.values()),
+            attempts=frozenset(each for each, _ in partial_windows.values()),
             records=sum(each.total for each in whole),
             bytes=sum(each.content.bytes for each in whole),
         )

@@ -25,7 +25,7 @@ from dpstream.pipeline.stages.epoch_log import EpochLog
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.stages.estimation import Estimation
 from dpstream.pipeline.values.value_domains import BOOLEAN, ValueDomain
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 
 Array: TypeAlias = NDArray[np.float64]
 
@@ -131,7 +131,9 @@ def smoothed_records(
     found = [
         (record, index) for record in records if (index := horizon.index(record.epoch)) is not None
     ]
-    reports = sum(each.contributors for each, _ in found if each.fate is Fate.RELEASED)
+    reports = sum(
+        each.contributors for each, _ in found if each.window_status is WindowStatus.RELEASED
+    )
     return [replace(each, estimate=horizon.estimate(index, reports)) for each, index in found]
 
 

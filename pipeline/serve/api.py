@@ -17,20 +17,20 @@ high; ``/estimates`` has what was published of them.
     population that it charges), "position" (text, or null), "unit_of_value" ("users", or "percent"
     for jobs that learn), "domain": {"kind": "value"|"items"|"numbers"|"found", "items": [label,
     ...] or null, "crowds": [label, ...] if there are any, "measure": the published measure, if a
-    model is learned}, "first_epoch" (stored here), "last_epoch", "closed_at", "fate", "flags",
-    "headline" (text), "estimate": {"value", "low", "high"} or null, "title", "description" (or
-    null), "people" (noun for the users), "period" ("week", or "epoch"), "calendar": {"zone", "days"
-    (whether epochs are whole days there), "seconds" (whether times have them)} or null, "sentence":
-    [text, number, text, ...] (for readers; parts at odd positions are emphasized), "told":
-    {"epoch", "name", "contributors", "population"} or null (the epoch that the sentence describes:
-    the last complete one), "assumption" (a sentence on the changes per user that intervals assume,
-    or null), "warning" (if reports show that users may have made more changes, or null), "change":
-    {"number", "words"} or null (since the previous epoch, with its own interval), "problems":
-    [sentence, ...], "behind_seconds" (age of the oldest waiting record, in the stage where it is
-    highest; 0 if nothing waits, null if unknown), "loss": {"epsilon", "delta", "each":
-    "epoch"|"horizon" or null} (privacy cost of this job alone), "budget" (text, over all jobs of
-    its population)}``. ``items`` lists up to 64 items here, up to 4,096 in ``/api/jobs/J``, and is
-    null for larger domains.
+    model is learned}, "first_epoch" (stored here), "last_epoch", "closed_at", "window_status",
+    "flags", "headline" (text), "estimate": {"value", "low", "high"} or null, "title", "description"
+    (or null), "people" (noun for the users), "period" ("week", or "epoch"), "calendar": {"zone",
+    "days" (whether epochs are whole days there), "seconds" (whether times have them)} or null,
+    "sentence": [text, number, text, ...] (for readers; parts at odd positions are emphasized),
+    "sentence_epoch": {"epoch", "name", "contributors", "population"} or null (the epoch that the
+    sentence describes: the last complete one), "assumption" (a sentence on the changes per user
+    that intervals assume, or null), "warning" (if reports show that users may have made more
+    changes, or null), "change": {"number", "words"} or null (since the previous epoch, with its own
+    interval), "problems": [sentence, ...], "behind_seconds" (age of the oldest waiting record, in
+    the stage where it is highest; 0 if nothing waits, null if unknown), "loss": {"epsilon",
+    "delta", "each": "epoch"|"horizon" or null} (privacy cost of this job alone), "budget" (text,
+    over all jobs of its population)}``. ``items`` lists up to 64 items here, up to 4,096 in
+    ``/api/jobs/J``, and is null for larger domains.
 
 ``GET /api/jobs/J``
     SUMMARY and ``{"guarantee": {...}, "guarantee_words": [sentence, ...], "budget": {"population",
@@ -71,14 +71,14 @@ high; ``/estimates`` has what was published of them.
     intervals, starting at the first epoch with such a predecessor.
 
 ``GET /api/jobs/J/top?epoch=E&count=N``
-    ``{"epoch", "fate", "flags", "population", "name", "kind": "item", "items": [{"id", "label",
-    "value", "low", "high", "truth", "places": [first, last] or null (possible ranks among all
-    items)}], "simultaneous_half_width" or null, "found_above" or null, "notes": [...]}``: the
+    ``{"epoch", "window_status", "flags", "population", "name", "kind": "item", "items": [{"id",
+    "label", "value", "low", "high", "truth", "places": [first, last] or null (possible ranks among
+    all items)}], "simultaneous_half_width" or null, "found_above" or null, "notes": [...]}``: the
     largest items of an epoch, by default 10 (at most 100) of the last one. For numbers: the
     buckets, in order.
 
 ``GET /api/jobs/J/quantiles?epoch=E``
-    ``{"epoch", "fate", "flags", "population", "name", "quantiles": [{"id", "share",
+    ``{"epoch", "window_status", "flags", "population", "name", "quantiles": [{"id", "share",
     "value", "low", "high", "truth"}]}``, for numbers only.
 
 ``GET /api/jobs/J/sparklines?count=N``
@@ -87,9 +87,9 @@ high; ``/estimates`` has what was published of them.
     mean, each reduced to at most 64 points, null at gaps.
 
 ``GET /api/jobs/J/table?series=&from=&to=&limit=N&change=N``
-    ``{"rows": [{"epoch", "begins", "fate", "flags", "closed_at", "contributors", "population",
-    "series": {id: [value, low, high] or null}}]}``: the numbers behind a chart, for the latest N
-    (200, at most 2,000) requested epochs, latest first; ``change`` as for ``curve``.
+    ``{"rows": [{"epoch", "begins", "window_status", "flags", "closed_at", "contributors",
+    "population", "series": {id: [value, low, high] or null}}]}``: the numbers behind a chart, for
+    the latest N (200, at most 2,000) requested epochs, latest first; ``change`` as for ``curve``.
 
 ``GET /api/jobs/J/pipeline``
     ``{"at", "workers_needed" (false if the job needs no worker: it is paused or drained, its last
@@ -99,21 +99,22 @@ high; ``/estimates`` has what was published of them.
     "reports_per_second"}], "lag" (records), "waiting" (seconds) or null, "epoch" (the latest one
     finalized, aggregated or published), "alive" (whether any worker is)}], "windows": [{"epoch",
     "reports", "devices", "waits_for": [producer, ...], "grace_left" (seconds)}], "open_windows",
-    "decided": {fate: count} (for a long history {} until a shuffle worker reports them),
-    "producers" (null if devices report for themselves), "silent": [producer, ...], "collectors":
-    [{"name", "alive", "age", "stored" (reports), "stored_per_second", "waiting" (requests),
-    "refused": {reason: requests}}] or null if producers report, "dead_letters": {reason: count},
-    "late_reports", "unusable_reports", "problems": [sentence, ...], "notes": [sentence, ...]}`` or
+    "finalized_windows": {window_status: count} (for a long history {} until a shuffle worker
+    reports them), "producers" (null if devices report for themselves), "missing_producers":
+    [producer, ...], "collectors": [{"name", "alive", "age", "stored" (reports),
+    "stored_per_second", "waiting" (requests), "refused": {reason: requests}}] or null if producers
+    report, "dead_letters": {reason: count}, "late_reports", "unusable_reports", "problems":
+    [sentence, ...], "notes": [sentence, ...]}`` or
     ``{"at": null}`` before anything is known; a replay has no shuffle stage. If the guarantee
     relies on the shuffler, its records and reports are null: they would be counts of raw messages.
     Devices and seconds are shown.
 
 ``GET /api/jobs/J/estimates?from=&to=&series=&format=json|csv|parquet``
     A download, read from Kafka for each request. JSON: ``{"job", "assumes_changes" (or null),
-    "estimates": [{"epoch", "fate", "closed_at", "contributors", "population", "flags", "estimate":
-    as published, "truth"}]}``. CSV: byte for byte the output of ``dpstream estimates J --format
-    csv`` for these epochs. Parquet: the same rows, with types. ``series`` applies to JSON; the
-    other formats contain everything.
+    "estimates": [{"epoch", "window_status", "closed_at", "contributors", "population", "flags",
+    "estimate": as published, "truth"}]}``. CSV: byte for byte the output of ``dpstream estimates J
+    --format csv`` for these epochs. Parquet: the same rows, with types. ``series`` applies to JSON;
+    the other formats contain everything.
 
 ``GET /figures.json?job=J&theme=light|dark&series=ID,ID&curves=N&axis=dates|numbers``
     The description of an empty figure for N curves, by default one for each series. The series
@@ -124,9 +125,10 @@ high; ``/estimates`` has what was published of them.
     Messages of the server, each a JSON object with a ``type``:
 
     * ``hello``: ``{"run", "kafka", "job", "last_epoch", "jobs": [SUMMARY, ...]}``, the first one.
-    * ``epoch``: ``{"job", "epoch", "begins", "fate", "flags", "closed_at", "contributors",
-      "population", "headline", "estimate", "sentence", "told", "series": {id: [value, low, high] or
-      null}, "truth": {id: number}}``: every epoch after E, then each new one when it is published.
+    * ``epoch``: ``{"job", "epoch", "begins", "window_status", "flags", "closed_at", "contributors",
+      "population", "headline", "estimate", "sentence", "sentence_epoch", "series": {id: [value,
+      low, high] or null}, "truth": {id: number}}``: every epoch after E, then each new one when it
+      is published.
       ``series`` has the requested ones; by default all, or the chosen ones if there are more than
       256.
     * ``smoothed``: ``{"job", "epoch"}``: the smoothed curve has changed; request it.
@@ -200,7 +202,7 @@ Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Records: TypeAlias = Callable[[DeployedJob], Iterator[EstimateRecord]]
 """Function that returns all published records of a job; called and iterated in a thread."""
 
-_PIECE_SECONDS = 30.0
+_CHUNK_SECONDS = 30.0
 # Computing the columns of this many epochs takes at most about 50 ms.
 _EPOCHS_AT_ONCE = 500
 _COMPRESSED_FROM = 1_000
@@ -475,20 +477,20 @@ class Api:
         if self._downloads >= self._most_downloads:
             raise ProblemError(503, "too many concurrent downloads; try again in a moment")
         self._downloads += 1
-        pieces = download.pieces(self._records(state.job), format)
+        chunks = download.chunks(self._records(state.job), format)
         try:
-            return await self._send(request, state.job, pieces, format)
+            return await self._send(request, state.job, chunks, format)
         finally:
             self._downloads -= 1
             with suppress(RuntimeError):
-                self._pool.submit(_close, pieces)
+                self._pool.submit(_close, chunks)
 
     async def _send(
-        self, request: web.Request, job: DeployedJob, pieces: Iterator[bytes], format: Format
+        self, request: web.Request, job: DeployedJob, chunks: Iterator[bytes], format: Format
     ) -> web.StreamResponse:
         loop = asyncio.get_running_loop()
         try:
-            piece = await loop.run_in_executor(self._pool, next, pieces, _NOTHING)
+            chunk = await loop.run_in_executor(self._pool, next, chunks, _NOTHING)
         except (KafkaError, ClusterError):
             raise ProblemError(503, _AWAY) from None
         response = web.StreamResponse(
@@ -501,10 +503,10 @@ class Api:
         if format != "parquet":
             response.enable_compression()
         await response.prepare(request)
-        while isinstance(piece, bytes):
-            await asyncio.wait_for(response.write(piece), _PIECE_SECONDS)
+        while isinstance(chunk, bytes):
+            await asyncio.wait_for(response.write(chunk), _CHUNK_SECONDS)
             try:
-                piece = await loop.run_in_executor(self._pool, next, pieces, _NOTHING)
+                chunk = await loop.run_in_executor(self._pool, next, chunks, _NOTHING)
             except (KafkaError, ClusterError):
                 # A truncated file must not look complete.
                 if request.transport is not None:
@@ -536,8 +538,8 @@ def _asset_response(request: web.Request, asset: Asset) -> web.Response:
     return web.Response(body=asset.content, headers=headers)
 
 
-def _close(pieces: Iterator[bytes]) -> None:
-    close: Any = getattr(pieces, "close", None)
+def _close(chunks: Iterator[bytes]) -> None:
+    close: Any = getattr(chunks, "close", None)
     if close is not None:
         close()
 

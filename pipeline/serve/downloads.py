@@ -28,7 +28,7 @@ TYPES = {
     "csv": "text/csv; charset=utf-8",
     "parquet": "application/vnd.apache.parquet",
 }
-_PIECE = 1 << 16
+_CHUNK_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,7 +44,7 @@ class Download:
     series: tuple[Series, ...] = ()
     truths: Truths | None = None
 
-    def pieces(self, records: Iterable[EstimateRecord], format: Format) -> Iterator[bytes]:
+    def chunks(self, records: Iterable[EstimateRecord], format: Format) -> Iterator[bytes]:
         """Yield the file in pieces of about 64 KiB; `records` are in order of publication."""
         wanted = (
             record
@@ -55,7 +55,7 @@ class Download:
         if format == "parquet":
             return self._parquet(wanted)
         lines = self._json(wanted) if format == "json" else self._csv(wanted)
-        return _pieces(lines)
+        return _chunks(lines)
 
     def _csv(self, records: Iterable[EstimateRecord]) -> Iterator[str]:
         for line in PublishedRows.of(self.job).csv_lines(records):
@@ -113,12 +113,12 @@ class Download:
         return parquet_of(rows, self._each(records, lambda each: list(rows.rows(each))))
 
 
-def _pieces(lines: Iterable[str]) -> Iterator[bytes]:
+def _chunks(lines: Iterable[str]) -> Iterator[bytes]:
     held, size = [], 0
     for line in lines:
         held.append(line)
         size += len(line)
-        if size >= _PIECE:
+        if size >= _CHUNK_BYTES:
             yield "".join(held).encode()
             held, size = [], 0
     if held:

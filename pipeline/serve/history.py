@@ -53,7 +53,7 @@ class Point(EstimateRecord):
     @classmethod
     def of(cls, record: EstimateRecord, domain: ValueDomain) -> Point:
         """Convert a record, without its guarantee; takes a moment for numeric domains."""
-        when = record.epoch, record.fate, record.closed_at
+        when = record.epoch, record.window_status, record.closed_at
         found = record.contributors, record.population, record.estimate
         quantiles = kind_of(domain).quantiles_of(domain, record.estimate)
         charged = record.guarantee.get("horizons", 1)
@@ -70,7 +70,7 @@ class Point(EstimateRecord):
     def facts(self) -> dict[str, Any]:
         return {
             "epoch": self.epoch,
-            "fate": self.fate.value,
+            "window_status": self.window_status.value,
             "flags": list(self.flags),
             "closed_at": self.closed_at,
             "contributors": self.contributors,

@@ -46,9 +46,9 @@ def pipeline_json(job: DeployedJob, status: JobStatus, now: int) -> dict[str, An
             for window in windows
         ],
         "open_windows": sum(worker.open_windows for worker in workers),
-        "decided": dict(status.windows),
+        "finalized_windows": dict(status.windows),
         "producers": status.producers,
-        "silent": list(status.silent),
+        "missing_producers": list(status.missing_producers),
         "collectors": _collectors(job, status),
         "dead_letters": dict(status.dead_letters),
         "late_reports": status.late_reports,

@@ -157,12 +157,12 @@ def summary(state: JobState) -> dict[str, Any]:
         "first_epoch": None if last is None else state.history.points[0].epoch,
         "last_epoch": None if last is None else last.epoch,
         "closed_at": None if last is None else last.closed_at,
-        "fate": None if last is None else last.fate.value,
+        "window_status": None if last is None else last.window_status.value,
         "flags": [] if last is None else list(last.flags),
         "headline": "no estimate yet",
         "estimate": None,
         "sentence": ["No estimate yet; this page updates automatically."],
-        "told": None,
+        "sentence_epoch": None,
         "change": None,
         **assumption(job, () if last is None else last.flags),
         "problems": list(state.problems),
@@ -198,7 +198,7 @@ def _headline(state: JobState, point: Point) -> dict[str, Any]:
         "headline": str(headline),
         "estimate": value,
         "sentence": list(sentence_of(state.job, points, titled=False).parts),
-        "told": {
+        "sentence_epoch": {
             "epoch": hero.epoch,
             "name": epoch_name(state.job, hero.epoch).name,
             "contributors": hero.contributors,
@@ -395,4 +395,4 @@ def _answers(
 
 def _about(point: Point) -> Mapping[str, Any]:
     facts = point.facts()
-    return {name: facts[name] for name in ("epoch", "fate", "flags", "population")}
+    return {name: facts[name] for name in ("epoch", "window_status", "flags", "population")}

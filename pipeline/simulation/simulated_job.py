@@ -119,7 +119,7 @@ class Simulation:
         if self.accuracies:
             return {
                 "epoch": record.epoch,
-                "fate": record.fate.value,
+                "window_status": record.window_status.value,
                 "contributors": record.contributors,
                 "population": record.population,
                 "flags": list(record.flags),
@@ -128,7 +128,7 @@ class Simulation:
         if self.truth.ndim > 1 and self.job.protocol_entry.learning is None:
             return {
                 "epoch": record.epoch,
-                "fate": record.fate.value,
+                "window_status": record.window_status.value,
                 **({} if estimate is None else estimate.to_json()),
                 "truth": self.truth[record.epoch].tolist(),
                 "population": record.population,
@@ -136,7 +136,7 @@ class Simulation:
         one = record.summary
         return {
             "epoch": record.epoch,
-            "fate": record.fate.value,
+            "window_status": record.window_status.value,
             "estimate": one.value,
             "standard_deviation": one.standard_deviation,
             "low": one.low,

@@ -53,7 +53,7 @@ class AddedBoxes(WindowTransform[Total]):
 
     def begin(self) -> Total:
         opened = None
-        if self._job.window_parts > 1:
+        if self._job.partial_window_count > 1:
             opened = WordMultiset(self._reader.named_form, self._scratch)
         return Total(self._job.aggregator(), opened)
 
@@ -70,11 +70,15 @@ class AddedBoxes(WindowTransform[Total]):
         if content.opened is not None:
             content.opened.close()
 
-    def write(self, chunk: Chunk, parts: Sequence[Total]) -> Steps[None]:
-        total = merged(self._job, [part.aggregator for part in parts])
-        if opened := [part.opened for part in parts if part.opened is not None]:
+    def write(self, chunk: Chunk, partial_windows: Sequence[Total]) -> Steps[None]:
+        total = merged(self._job, [partial_window.aggregator for partial_window in partial_windows])
+        if opened := [
+            partial_window.opened
+            for partial_window in partial_windows
+            if partial_window.opened is not None
+        ]:
             reports = yield from self._reader.add_named(total, chunk.epoch, opened)
-            self._count(reports, sum(part.boxes for part in parts))
+            self._count(reports, sum(partial_window.boxes for partial_window in partial_windows))
         added = self._added.words(chunk.epoch)
         if added is not None:
             total = added_to(self._job, total, chunk.epoch, added)
@@ -102,10 +106,10 @@ def box_adder(job: DeployedJob, keys: KeyRing) -> Callable[[Manifest, Iterable[W
     reader = ReportReader(job, keys)
     added = AddedDevices(job, AGGREGATE, keys)
 
-    def add(manifest: Manifest, pieces: Iterable[Words]) -> bytes:
+    def add(manifest: Manifest, chunks: Iterable[Words]) -> bytes:
         aggregator = job.aggregator()
-        for piece in pieces:
-            reader.add(aggregator, manifest.epoch, piece)
+        for words in chunks:
+            reader.add(aggregator, manifest.epoch, words)
         own = added.words(manifest.epoch)
         if own is not None:
             aggregator = added_to(job, aggregator, manifest.epoch, own)

@@ -24,7 +24,7 @@ from dpstream.pipeline.stages.window_transform import WindowTransform
 from dpstream.topics.chunks import Chunk
 from dpstream.topics.manifests import Manifest
 from dpstream.topics.names import SUMS
-from dpstream.topics.partials import spoiled_payload
+from dpstream.topics.partials import corrupt_payload
 from dpstream.topics.shares import MOST_ALIKE, PartialSum, ShareSum, boxes_of, joined_sums, table_of
 from dpstream.topics.words import Words
 
@@ -61,9 +61,9 @@ class AddedShares(WindowTransform[OpenedShares]):
         self.counts["shares"] += chunk.words.rows - closed
         self.counts["shares that do not open"] += closed
 
-    def write(self, chunk: Chunk, parts: Sequence[OpenedShares]) -> Steps[None]:
+    def write(self, chunk: Chunk, partial_windows: Sequence[OpenedShares]) -> Steps[None]:
         # Shares pass through one shuffle stage, which opens nothing.
-        (content,) = parts
+        (content,) = partial_windows
         payload = partial_of(self._job, content.sum, self._added.words(chunk.epoch))
         yield from append_partial(
             self._job, self.partials, chunk.epoch, chunk.manifest_offset, chunk.attempt, payload
@@ -80,11 +80,11 @@ def partial_of(job: DeployedJob, total: ShareSum, added: Words | None) -> bytes:
 
     `total` sums the opened shares; `added` are the reports of the devices the party adds.
     """
-    withheld = total.of_fewer_than(job.shuffle.minimum)
-    if added is not None and not withheld:
+    suppressed = total.of_fewer_than(job.shuffle.minimum)
+    if added is not None and not suppressed:
         table = table_of(added.values, added.counts, job.table_form.cells)
         total = total.with_table(table)
-    return total.to_bytes(withheld=withheld)
+    return total.to_bytes(suppressed=suppressed)
 
 
 def window_payload(job: DeployedJob, manifest: Manifest, sums: tuple[bytes, bytes]) -> bytes:
@@ -98,7 +98,7 @@ def window_payload(job: DeployedJob, manifest: Manifest, sums: tuple[bytes, byte
     first, second = (PartialSum.from_bytes(form, each) for each in sums)
     problem = _problem(job, manifest, first, second)
     if problem is not None:
-        return spoiled_payload(problem)
+        return corrupt_payload(problem)
     aggregator = job.aggregator()
     try:
         table = joined_sums(first, second, form)
@@ -106,7 +106,7 @@ def window_payload(job: DeployedJob, manifest: Manifest, sums: tuple[bytes, byte
         words = present.astype(job.word_form.dtype)[:, None]
         aggregator.add(job.epochs.local(manifest.epoch), words, table[present])
     except ValueError as error:
-        return spoiled_payload(f"the sums of the shares are not valid counts of this job: {error}")
+        return corrupt_payload(f"the sums of the shares are not valid counts of this job: {error}")
     return aggregator.to_bytes()
 
 
@@ -125,7 +125,7 @@ def _problem(
             f"opened shares are from {min(first.contributors):,} to "
             f"{max(first.contributors):,} devices, but the window has {manifest.contributors:,}"
         )
-    if first.pieces is None or second.pieces is None:
+    if first.chunks is None or second.chunks is None:
         return f"shares are from fewer than {job.shuffle.minimum:,} devices"
     most = _most_alike(job, manifest)
     if most > MOST_ALIKE:
@@ -152,11 +152,11 @@ def share_adder(job: DeployedJob, keys: KeyRing) -> Callable[[Manifest, Iterable
     openers = [BoxOpener(job, party, keys) for party in SHARERS]
     added = [AddedDevices(job, party, keys) for party in SHARERS]
 
-    def add(manifest: Manifest, pieces: Iterable[Words]) -> bytes:
+    def add(manifest: Manifest, chunks: Iterable[Words]) -> bytes:
         sums = [ShareSum.empty(job.table_form, party) for party in range(len(SHARERS))]
-        for piece in pieces:
+        for words in chunks:
             for total, opener in zip(sums, openers, strict=True):
-                add_shares(total, opener, manifest.epoch, piece)
+                add_shares(total, opener, manifest.epoch, words)
         first, second = (
             partial_of(job, total, own.words(manifest.epoch))
             for total, own in zip(sums, added, strict=True)

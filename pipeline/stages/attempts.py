@@ -15,7 +15,7 @@ from dpstream.pipeline.actions import Append
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_range import place_problem
 from dpstream.pipeline.stages.admission import Refusal, identity_refusal, readable
-from dpstream.pipeline.stages.ordered_pieces import Pieces
+from dpstream.pipeline.stages.ordered_chunks import Chunks
 from dpstream.topics.chunks import Chunk, decode_chunk, encode_chunk
 from dpstream.topics.names import Role
 from dpstream.topics.records import Reason
@@ -39,11 +39,11 @@ def chunks_of_attempt(
     epoch: int,
     manifest_offset: int,
     attempt: bytes,
-    pieces: Pieces,
+    chunks: Chunks,
     instance: int = 1,
 ) -> Iterator[Append]:
-    """Yield the records of one writing of a window: one chunk per element of `pieces`."""
-    for index, piece in enumerate(pieces.words):
+    """Yield the records of one writing of a window: one chunk per element of `chunks`."""
+    for index, words in enumerate(chunks.words):
         chunk = Chunk(
             fingerprint=job.fingerprint,
             deployment=job.deployment,
@@ -51,8 +51,8 @@ def chunks_of_attempt(
             manifest_offset=manifest_offset,
             attempt=attempt,
             index=index,
-            total=pieces.total,
-            words=piece,
+            total=chunks.total,
+            words=words,
             instance=instance,
         )
         yield Append(role, job.topics.partition_of(epoch), encode_chunk(chunk))

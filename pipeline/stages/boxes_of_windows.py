@@ -20,7 +20,7 @@ from dpstream.pipeline.jobs.key_ring import KeyRing
 from dpstream.pipeline.jobs.sealed import AGGREGATE
 from dpstream.pipeline.protocols.protocol import Aggregator
 from dpstream.pipeline.stages.multisets import WordMultiset, distinct_of_all
-from dpstream.pipeline.stages.ordered_pieces import Pieces
+from dpstream.pipeline.stages.ordered_chunks import Chunks
 from dpstream.pipeline.stages.window_writer import WindowRelease
 from dpstream.topics.sealed_words import (
     NAME_WORDS,
@@ -72,15 +72,15 @@ def distinct(words: Words) -> Words:
 
 
 class SealedRelease(WindowRelease):
-    def pieces(self, words: WordMultiset) -> Steps[Pieces]:
+    def chunks(self, words: WordMultiset) -> Steps[Chunks]:
         return (yield from boxes_in_order(words))
 
 
-def boxes_in_order(words: WordMultiset) -> Steps[Pieces]:
+def boxes_in_order(words: WordMultiset) -> Steps[Chunks]:
     """Return distinct ciphertexts in increasing order, cut for chunks, in little memory."""
     if words.in_files:
         return (yield from words.once())
-    return Pieces.of(split_words(distinct(words.sorted())))
+    return Chunks.of(split_words(distinct(words.sorted())))
 
 
 class BoxOpener:
@@ -157,8 +157,8 @@ class ReportReader:
         """
         reports = 0
         for block in distinct_of_all(parts):
-            for piece in split_words(Words(block.values[:, NAME_WORDS:])):
-                reports += self._add_opened(aggregator, epoch, piece.values)
+            for chunk in split_words(Words(block.values[:, NAME_WORDS:])):
+                reports += self._add_opened(aggregator, epoch, chunk.values)
             yield Yield()
         return reports
 
@@ -173,10 +173,10 @@ def check_keys(job: DeployedJob, party: str, keys: KeyRing) -> None:
     """Raise `WrongKeyError` if a process lacks a key of a party that will still be used."""
     assert job.sealed is not None
     public_keys = job.sealed.parties[party]
-    held = [keys.find(public_key) is not None for public_key in public_keys]
-    if not held[-1] or held != sorted(held):
+    available = [keys.find(public_key) is not None for public_key in public_keys]
+    if not available[-1] or available != sorted(available):
         missing = [
-            key_id(key).hex() for key, here in zip(public_keys, held, strict=True) if not here
+            key_id(key).hex() for key, here in zip(public_keys, available, strict=True) if not here
         ]
         raise WrongKeyError(
             f"job {job.name}: no private key in {keys.source} for {party}, whose public key is "

@@ -24,7 +24,7 @@ from dpstream.pipeline.stages.environment import FinishedWindow, WindowListener
 from dpstream.pipeline.stages.epoch_sets import EpochSet
 from dpstream.pipeline.stages.window_transform import Content, WindowTransform
 from dpstream.topics.chunks import Chunk
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.records import Reason
 
 # Seconds a window may stay incomplete before older partials are searched for it.
@@ -35,15 +35,15 @@ _LONG_SECONDS = 30.0
 class _ChunkPartition(Generic[Content]):
     """State of an owned partition.
 
-    `parts` has the first complete attempt of each parallel shuffler, for epochs in progress;
-    `written` has the finished windows.
+    `partial_windows` has the first complete attempt of each parallel shuffler, for epochs in
+    progress; `written` has the finished windows.
     """
 
     number: int
     position: int
     floor: int
     attempts: Attempts[Content]
-    parts: dict[int, dict[int, Attempt[Content]]] = field(default_factory=dict)
+    partial_windows: dict[int, dict[int, Attempt[Content]]] = field(default_factory=dict)
     written: EpochSet = field(default_factory=EpochSet)
 
 
@@ -60,7 +60,7 @@ class ChunkStage(Generic[Content]):
         self._job = job
         self._transform = transform
         self._listener = listener
-        self._instances = job.window_parts if self.role is job.route.decided else 1
+        self._instances = job.partial_window_count if self.role is job.route.decided else 1
         self._partitions: dict[int, _ChunkPartition[Content]] = {}
         self._partials = CompletePartials(job, transform.partials)
         self._unflushed = False
@@ -111,17 +111,19 @@ class ChunkStage(Generic[Content]):
             return
         if attempt is None:
             return
-        parts = state.parts.setdefault(chunk.epoch, {})
-        parts.setdefault(chunk.instance, attempt)
-        if len(parts) < self._instances:
+        partial_windows = state.partial_windows.setdefault(chunk.epoch, {})
+        partial_windows.setdefault(chunk.instance, attempt)
+        if len(partial_windows) < self._instances:
             return
-        ordered = [parts[instance] for instance in sorted(parts)]
-        yield from self._transform.write(chunk, [part.content for part in ordered])
+        ordered = [partial_windows[instance] for instance in sorted(partial_windows)]
+        yield from self._transform.write(
+            chunk, [partial_window.content for partial_window in ordered]
+        )
         yield from self._partials.flush()
         self._unflushed = False
         state.written.add(chunk.epoch)
-        began = min(part.began for part in ordered)
-        self._listener(FinishedWindow(chunk.epoch, Fate.RELEASED, began=began))
+        began = min(partial_window.began for partial_window in ordered)
+        self._listener(FinishedWindow(chunk.epoch, WindowStatus.RELEASED, began=began))
         yield from self._commit_floor(state)
 
     def tick(self, now: float) -> Steps[None]:
@@ -179,8 +181,8 @@ class ChunkStage(Generic[Content]):
     def _commit_floor(self, state: _ChunkPartition[Content]) -> Steps[None]:
         """Commit the first offset of the oldest attempt that may still become the window."""
         state.attempts.drop(lambda epoch: self._through(state, epoch))
-        for epoch in [each for each in state.parts if self._through(state, each)]:
-            del state.parts[epoch]
+        for epoch in [each for each in state.partial_windows if self._through(state, each)]:
+            del state.partial_windows[epoch]
         floor = state.attempts.floor(state.position)
         if floor <= state.floor:
             return

@@ -22,9 +22,9 @@ from dpstream.pipeline.stages.latest_windows import FEW, LatestWindows
 from dpstream.topics.frames import CodecError
 from dpstream.topics.manifest_rows import ManifestRows, membership_of, read_rows
 from dpstream.topics.manifests import (
-    DECIDED_FATES,
-    Fate,
+    MANIFEST_STATUSES,
     Manifest,
+    WindowStatus,
     decode_manifest,
     has_bit,
 )
@@ -55,7 +55,7 @@ class RememberedDecision:
             window. Producers beyond the last bit are not in.
     """
 
-    fate: Fate
+    window_status: WindowStatus
     first_offset: int
     cut_offset: int
     bits: bytes
@@ -96,7 +96,7 @@ def manifest_at(job: DeployedJob, offset: int) -> Steps[Manifest]:
     return reader.decode(offset, record.value)
 
 
-def own_part(job: DeployedJob, instance: int, record: LogRecord) -> Manifest | None:
+def own_partial_window(job: DeployedJob, instance: int, record: LogRecord) -> Manifest | None:
     """Read a further shuffler's manifest of its partial window, or return None for other records.
 
     Shufflers are numbered from 2 on; manifests of the first are decisions.
@@ -215,10 +215,14 @@ class DecisionLog:
         for epoch in epochs.tolist():
             self.decided.add(epoch)
         bits = self._bits_of(latest)
-        numbers = rows.epochs, rows.fates, rows.first_offsets, rows.cut_offsets
+        numbers = rows.epochs, rows.statuses, rows.first_offsets, rows.cut_offsets
         offsets = tuple(record.offset for record in records)
-        for epoch, fate, first, cut in zip(*(each.tolist() for each in numbers), strict=True):
-            self._note(epoch, RememberedDecision(DECIDED_FATES[fate], first, cut, bits))
+        for epoch, window_status, first, cut in zip(
+            *(each.tolist() for each in numbers), strict=True
+        ):
+            self._note(
+                epoch, RememberedDecision(MANIFEST_STATUSES[window_status], first, cut, bits)
+            )
         # All of these manifests have the same members.
         self._latest.note(latest)
         if self._on_decisions is not None:
@@ -252,7 +256,7 @@ class DecisionLog:
         manifest = decision.manifest
         bits = self._bits_of(manifest)
         outcome = RememberedDecision(
-            manifest.fate, manifest.first_offset, manifest.cut_offset, bits
+            manifest.window_status, manifest.first_offset, manifest.cut_offset, bits
         )
         self._note(manifest.epoch, outcome)
         self._latest.note(manifest)

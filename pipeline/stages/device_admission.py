@@ -71,11 +71,11 @@ class DeviceAdmission:
 
     def check_keys(self) -> None:
         """Raise `WrongKeyError` if a private key that will still be used is missing."""
-        held = [self._keys.find(key) is not None for key in self._devices.keys]
-        if held and (not held[-1] or held != sorted(held)):
+        available = [self._keys.find(key) is not None for key in self._devices.keys]
+        if available and (not available[-1] or available != sorted(available)):
             missing = [
                 key_id(key).hex()
-                for key, here in zip(self._devices.keys, held, strict=True)
+                for key, here in zip(self._devices.keys, available, strict=True)
                 if not here
             ]
             raise WrongKeyError(

@@ -91,7 +91,7 @@ class DeviceDecision(WindowDecision[DeviceWindow]):
     def time_has_come(self, epoch: int, window: DeviceWindow | None) -> bool:
         return self._timeline.has_ended(epoch) is True
 
-    def due_silent_epochs(
+    def due_epochs_without_records(
         self, partition: int, position: int, windows: Container[int]
     ) -> Iterator[int]:
         """See `WindowDecision`; for device jobs the calendar alone ends an epoch.
@@ -119,7 +119,7 @@ class DeviceDecision(WindowDecision[DeviceWindow]):
             fingerprint=self._job.fingerprint,
             deployment=self._job.deployment,
             epoch=window.epoch,
-            fate=self._fate(contributors),
+            window_status=self._window_status(contributors),
             first_offset=position if window.first_offset is None else window.first_offset,
             cut_offset=position,
             first_epoch=self.first_epoch if first_epoch is None else first_epoch,

@@ -67,8 +67,8 @@ class DeviceWindow(OpenWindow):
         self._contents.add(reports.tags, contents)
 
     @property
-    def held_bytes(self) -> int:
-        return self._contents.held_bytes
+    def buffered_bytes(self) -> int:
+        return self._contents.buffered_bytes
 
     @property
     def messages(self) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 from dpstream.pipeline.jobs.deployed_job import IDENTIFIER_BYTES
 from dpstream.pipeline.jobs.key_ring import NO_KEYS, KeyRing
 from dpstream.randomizers.randomness import cryptographic_generator
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 
 if TYPE_CHECKING:
     from dpstream.pipeline.jobs.key_files import NoiseKey
@@ -34,7 +34,7 @@ class FinishedWindow:
     """
 
     epoch: int
-    fate: Fate
+    window_status: WindowStatus
     contributors: int | None = None
     began: float | None = None
     decided_at: int | None = None
@@ -42,9 +42,9 @@ class FinishedWindow:
     def seconds(self, clock: float, wall_clock: int) -> float:
         """Return the stage's processing time, given the times of its driver and of the broker.
 
-        >>> FinishedWindow(7, Fate.RELEASED, 100, began=20.0).seconds(22.5, 0)
+        >>> FinishedWindow(7, WindowStatus.RELEASED, 100, began=20.0).seconds(22.5, 0)
         2.5
-        >>> FinishedWindow(7, Fate.RELEASED, decided_at=20_000).seconds(9.0, 22_500)
+        >>> FinishedWindow(7, WindowStatus.RELEASED, decided_at=20_000).seconds(9.0, 22_500)
         2.5
         """
         if self.began is not None:

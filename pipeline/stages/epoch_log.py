@@ -20,9 +20,9 @@ from dpstream.pipeline.stages.decision_log import Decision, DecisionLog, manifes
 from dpstream.pipeline.stages.estimate_records import EstimateRecord, FirstEstimates
 from dpstream.pipeline.stages.partial_log import PartialLog
 from dpstream.topics.frames import CodecError
-from dpstream.topics.manifests import Fate, Manifest
+from dpstream.topics.manifests import Manifest, WindowStatus
 from dpstream.topics.names import Role
-from dpstream.topics.partials import spoiled_reason
+from dpstream.topics.partials import corruption_reason
 
 
 class LostEpochError(DpstreamError):
@@ -67,14 +67,14 @@ class DecidedEpoch:
         return self.manifest.epoch
 
     @property
-    def spoiled(self) -> str | None:
+    def corruption(self) -> str | None:
         """Reason why the counts of a released window are unknown; None otherwise."""
-        return None if self.payload is None else spoiled_reason(self.payload)
+        return None if self.payload is None else corruption_reason(self.payload)
 
     @property
     def counts(self) -> bytes | None:
         """State of the job's aggregator; None if there are no counts."""
-        return None if self.spoiled is not None else self.payload
+        return None if self.corruption is not None else self.payload
 
 
 class EpochLog:
@@ -257,7 +257,7 @@ class EpochLog:
                 return None
 
     def _lacks_partial(self, manifest: Manifest) -> bool:
-        wanted = manifest.fate is Fate.RELEASED and manifest.epoch >= self._first
+        wanted = manifest.window_status is WindowStatus.RELEASED and manifest.epoch >= self._first
         return wanted and manifest.epoch not in self._payloads
 
     def _pass_over(self, epoch: int) -> bytes | None:

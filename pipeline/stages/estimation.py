@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dpstream.aggregators.estimate import OUTSIDE, Attendance, Estimate, Published
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.protocols.protocol import Aggregator, LearningAggregator, ResumableAggregator
-from dpstream.topics.manifests import Fate, Manifest
+from dpstream.topics.manifests import Manifest, WindowStatus
 
 
 class Estimation:
@@ -55,7 +55,7 @@ class Estimation:
         self.received = counts is not None
         if counts is not None:
             self.aggregator.merge(self._job.aggregator_from_bytes(counts))
-        elif manifest.fate is Fate.RELEASED:
+        elif manifest.window_status is WindowStatus.RELEASED:
             # No reports are known, and this must imply nothing about their values.
             contributors = 0
         self.last_epoch = self._job.epochs.local(manifest.epoch)

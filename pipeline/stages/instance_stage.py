@@ -28,15 +28,20 @@ from dpstream.pipeline.actions import (
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_range import EPOCHS_AHEAD
 from dpstream.pipeline.stages.admission import Admission, Refusal
-from dpstream.pipeline.stages.decision_log import Decision, DecisionLog, manifest_at, own_part
+from dpstream.pipeline.stages.decision_log import (
+    Decision,
+    DecisionLog,
+    manifest_at,
+    own_partial_window,
+)
 from dpstream.pipeline.stages.environment import Environment, FinishedWindow
 from dpstream.pipeline.stages.epoch_sets import EpochSet
 from dpstream.pipeline.stages.multisets import WordMultiset
-from dpstream.pipeline.stages.raw_stage import Owed, RawPartition, RawStage
+from dpstream.pipeline.stages.raw_stage import PendingWrite, RawPartition, RawStage
 from dpstream.pipeline.stages.window_writer import ProducerWindows, WindowRelease, drawings_in
 from dpstream.pipeline.stages.windows import PunctuationError, Window, public_size
 from dpstream.topics.batches import Batch, Punctuation
-from dpstream.topics.manifests import Fate, Manifest, encode_manifest
+from dpstream.topics.manifests import Manifest, WindowStatus, encode_manifest
 from dpstream.topics.names import Role
 from dpstream.topics.records import Reason
 
@@ -105,7 +110,7 @@ class InstanceStage(RawStage[_InstancePartition, Window]):
                 # are below this end.
                 state.ends[epoch] = yield from end_offset(self.role, state.number)
             yield from self._write_what_is_read(state)
-            yield from self._write_owed(state)
+            yield from self._write_pending(state)
             for epoch in list(state.windows):
                 if self._through(state, epoch) or not self._decisions.exists(epoch):
                     self._forget(state, epoch)
@@ -120,7 +125,7 @@ class InstanceStage(RawStage[_InstancePartition, Window]):
         while first in self._decisions.decided or self._job.topics.partition_of(first) != partition:
             first += 1
         state = self._partitions.get(partition)
-        begun = () if state is None else (*state.decided, *state.owed)
+        begun = () if state is None else (*state.decided, *state.pending)
         return f"epoch {min([first, *begun])} and later ones of its partition"
 
     def _windows_again(self) -> ProducerWindows:
@@ -138,44 +143,44 @@ class InstanceStage(RawStage[_InstancePartition, Window]):
 
     def _begin_logs(self) -> None:
         self._decisions = DecisionLog(self._job, self._decide)
-        self._parts = EpochSet()
+        self._partial_windows = EpochSet()
         self._released = self._said = 0
         self._manifest_log = self._job.cursor(Role.MANIFESTS, self._apply)
 
     def _apply(self, record: LogRecord) -> None:
         self._decisions.apply(record)
-        part = own_part(self._job, self._instance, record)
-        if part is not None:
-            self._owe(part, record.offset)
+        partial_window = own_partial_window(self._job, self._instance, record)
+        if partial_window is not None:
+            self._schedule_write(partial_window, record.offset)
 
     def _decide(self, decision: Decision) -> None:
         epoch = decision.manifest.epoch
-        if decision.manifest.fate is not Fate.RELEASED:
+        if decision.manifest.window_status is not WindowStatus.RELEASED:
             return
         self._released += 1
         state = self._partitions.get(self._job.topics.partition_of(epoch))
         if state is not None:
             state.decided[epoch] = decision.offset
 
-    def _owe(self, part: Manifest, offset: int) -> None:
+    def _schedule_write(self, partial_window: Manifest, offset: int) -> None:
         """Schedule a partial window for its partition's owner; the first manifest counts.
 
         The floor never passes the first offset of an unfinished partial window, so one that starts
         below it is finished.
         """
-        epoch = part.epoch
-        if epoch not in self._decisions.decided or not self._parts.add(epoch):
+        epoch = partial_window.epoch
+        if epoch not in self._decisions.decided or not self._partial_windows.add(epoch):
             return
         self._said += 1
-        if part == self._proposed:
+        if partial_window == self._proposed:
             self._accepted = True
         state = self._partitions.get(self._job.topics.partition_of(epoch))
         decision = None if state is None else state.decided.pop(epoch, None)
         if state is None or decision is None:
             return
         state.ends.pop(epoch, None)
-        if part.first_offset >= state.floor and epoch not in state.written:
-            state.owed[epoch] = Owed(part.first_offset, offset, decision)
+        if partial_window.first_offset >= state.floor and epoch not in state.written:
+            state.pending[epoch] = PendingWrite(partial_window.first_offset, offset, decision)
 
     @property
     def _oldest_undecided(self) -> int:
@@ -240,9 +245,9 @@ class InstanceStage(RawStage[_InstancePartition, Window]):
         """Write the manifest and the partial window of every window that is read completely."""
         for epoch in sorted(each for each, end in state.ends.items() if state.position >= end):
             if epoch in state.ends:
-                yield from self._write_part(state, epoch)
+                yield from self._write_partial_window(state, epoch)
 
-    def _write_part(self, state: _InstancePartition, epoch: int) -> Steps[None]:
+    def _write_partial_window(self, state: _InstancePartition, epoch: int) -> Steps[None]:
         window = state.windows.get(epoch)
         first = None if window is None else window.first_offset
         decided_at = state.decided[epoch]
@@ -257,23 +262,23 @@ class InstanceStage(RawStage[_InstancePartition, Window]):
         yield Append(Role.MANIFESTS, 0, encode_manifest(own))
         yield Flush()
         yield from self._catch_up()
-        if epoch in state.owed and self._accepted and window is not None:
+        if epoch in state.pending and self._accepted and window is not None:
             self._listener(
-                FinishedWindow(epoch, own.fate, own.contributors, began=window.opened_at)
+                FinishedWindow(epoch, own.window_status, own.contributors, began=window.opened_at)
             )
             if self._holds(window, own):
                 yield from self._write(state, Decision(own, decided_at), window.words)
         self._forget(state, epoch)
-        yield from self._write_owed(state)
+        yield from self._write_pending(state)
         yield from self._commit_floor(state)
 
-    def _holds(self, window: Window, part: Manifest) -> bool:
+    def _holds(self, window: Window, partial_window: Manifest) -> bool:
         complete = {
             enrollment: contribution.complete.drawing
             for enrollment, contribution in window.contributions.items()
             if contribution.complete is not None
         }
-        return not window.set_aside and complete == drawings_in(part, self._roster)
+        return not window.set_aside and complete == drawings_in(partial_window, self._roster)
 
     def _write(
         self, state: _InstancePartition, decision: Decision, words: WordMultiset

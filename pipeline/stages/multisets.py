@@ -10,16 +10,16 @@ from numpy.typing import NDArray
 
 from dpstream.pipeline.actions import Steps
 from dpstream.pipeline.stages.environment import BLOCK_BYTES, Scratch, temporary_file
-from dpstream.pipeline.stages.ordered_pieces import (
-    Pieces,
-    ordered_pieces,
-    pieces_once,
+from dpstream.pipeline.stages.ordered_chunks import (
+    Chunks,
+    distinct_chunks,
+    ordered_chunks,
     recut,
     written_out,
 )
 from dpstream.topics.frames import PAYLOAD_TARGET
 from dpstream.topics.word_forms import WordForm
-from dpstream.topics.words import WordArray, Words, pairs_are_smaller, rows_of_a_piece, split_words
+from dpstream.topics.words import WordArray, Words, pairs_are_smaller, rows_per_chunk, split_words
 
 if TYPE_CHECKING:
     from dpstream.pipeline.stages.sorted_runs import SortedRuns
@@ -67,11 +67,11 @@ class WordMultiset:
         self.messages = 0
 
     @property
-    def held_bytes(self) -> int:
-        """Memory in use, in bytes; see `SortedRuns.held_bytes` for spill files."""
+    def buffered_bytes(self) -> int:
+        """Memory in use, in bytes; see `SortedRuns.buffered_bytes` for spill files."""
         table = 0 if self._table is None else self._table.nbytes
         waiting = self._plain_bytes + self._counted_bytes + self._summed_bytes
-        runs = 0 if self._runs is None else self._runs.held_bytes
+        runs = 0 if self._runs is None else self._runs.buffered_bytes
         return table + runs + waiting
 
     def add(self, words: Words) -> None:
@@ -132,20 +132,20 @@ class WordMultiset:
         """True if it is too large to sort in memory; `ordered` and `once` need little."""
         return self._runs is not None and self._runs.rows > 0
 
-    def ordered(self, payload_bytes: int = PAYLOAD_TARGET) -> Steps[Pieces]:
+    def ordered(self, payload_bytes: int = PAYLOAD_TARGET) -> Steps[Chunks]:
         """Return the result of `split_words` on `sorted`, in little memory if `in_files`."""
         if not self.in_files:
-            return Pieces.of(split_words(self.sorted(), payload_bytes))
+            return Chunks.of(split_words(self.sorted(), payload_bytes))
         distinct = self._distinct()
-        return (yield from ordered_pieces(distinct, self.messages, self._row_bytes, payload_bytes))
+        return (yield from ordered_chunks(distinct, self.messages, self._row_bytes, payload_bytes))
 
-    def once(self, payload_bytes: int = PAYLOAD_TARGET) -> Steps[Pieces]:
+    def once(self, payload_bytes: int = PAYLOAD_TARGET) -> Steps[Chunks]:
         """Return distinct messages in increasing order, in little memory; requires `in_files`."""
-        return (yield from pieces_once(self._distinct(), self._row_bytes, payload_bytes))
+        return (yield from distinct_chunks(self._distinct(), self._row_bytes, payload_bytes))
 
     def permuted(
         self, generator: np.random.Generator, payload_bytes: int = PAYLOAD_TARGET
-    ) -> Steps[Pieces]:
+    ) -> Steps[Chunks]:
         """Return every message in a random order, in little memory if there are many."""
         from dpstream.pipeline.stages.random_order import in_random_order, permutation
 
@@ -153,10 +153,10 @@ class WordMultiset:
         if shares <= 1:
             empty = np.empty((0, self._width), self._dtype)
             values = np.concatenate([empty, *self._one_by_one()])
-            return Pieces.of(split_words(Words(permutation(values, generator)), payload_bytes))
+            return Chunks.of(split_words(Words(permutation(values, generator)), payload_bytes))
         drawn = yield from in_random_order(self._one_by_one(), shares, self._scratch, generator)
-        rows = rows_of_a_piece(self._row_bytes, payload_bytes)
-        return Pieces(-(-self.messages // rows), recut(map(Words, drawn), rows))
+        rows = rows_per_chunk(self._row_bytes, payload_bytes)
+        return Chunks(-(-self.messages // rows), recut(map(Words, drawn), rows))
 
     def _distinct(self) -> Callable[[], Iterator[Words]]:
         return lambda: distinct_of_all([self])

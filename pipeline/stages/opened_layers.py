@@ -64,20 +64,20 @@ class OpenedLayers(WindowTransform[Opened]):
     def end(self, content: Opened) -> None:
         content.words.close()
 
-    def write(self, chunk: Chunk, parts: Sequence[Opened]) -> Steps[None]:
+    def write(self, chunk: Chunk, partial_windows: Sequence[Opened]) -> Steps[None]:
         # Chained shufflers forward one shuffler's decision: there are no parallel shufflers.
-        (content,) = parts
+        (content,) = partial_windows
         for added in self._added.boxes(chunk.epoch, self._output):
             content.words.add(Words(added))
             yield Yield()
-        pieces = yield from boxes_in_order(content.words)
+        chunks = yield from boxes_in_order(content.words)
         yield from chunks_of_attempt(
             self._job,
             self._output,
             chunk.epoch,
             chunk.manifest_offset,
             self._environment.identifiers(),
-            pieces,
+            chunks,
         )
         content.words.close()
         self.counts["windows"] += 1

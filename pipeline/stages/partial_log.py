@@ -12,11 +12,11 @@ from dpstream.topics.frames import CodecError
 from dpstream.topics.names import SUMS, Role
 from dpstream.topics.partials import (
     PartialPart,
+    corruption_reason,
     decode_partial,
     encode_partial,
     join_parts,
     split_partial,
-    spoiled_reason,
 )
 
 
@@ -94,7 +94,7 @@ class PartialLog:
                 from dpstream.topics.shares import PartialSum
 
                 PartialSum.from_bytes(self._job.table_form, payload)
-            elif not (self._shared and spoiled_reason(payload) is not None):
+            elif not (self._shared and corruption_reason(payload) is not None):
                 self._job.aggregator_from_bytes(payload)
         except ValueError:
             return False

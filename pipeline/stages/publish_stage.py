@@ -31,7 +31,7 @@ from dpstream.pipeline.stages.estimation import Estimation
 from dpstream.pipeline.stages.published_epochs import place_of_latest
 from dpstream.pipeline.stages.result_documents import ResultDocuments, WrittenDocuments
 from dpstream.pipeline.stages.single_writer import SingleWriter
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import Role
 
 if TYPE_CHECKING:
@@ -240,13 +240,13 @@ class PublishStage(SingleWriter):
         record = EstimateRecord(
             deployment=self._job.deployment,
             epoch=manifest.epoch,
-            fate=_fate(found),
+            window_status=_window_status(found),
             closed_at=manifest.timestamp,
             contributors=manifest.contributors,
             population=manifest.population,
             estimate=self._estimation.estimate(),
             guarantee=self._job.guarantee_at(manifest.epoch, manifest.first_epoch).to_json(),
-            reason=found.spoiled,
+            reason=found.corruption,
             assumes_changes=self._job.assumes_changes,
         )
         self.counts["estimates"] += 1
@@ -261,12 +261,12 @@ def _models_of(job: DeployedJob) -> ModelLog | None:
     return ModelLog(job, keep=False)
 
 
-def _fate(found: DecidedEpoch) -> Fate:
-    return found.manifest.fate if found.spoiled is None else Fate.SPOILED
+def _window_status(found: DecidedEpoch) -> WindowStatus:
+    return found.manifest.window_status if found.corruption is None else WindowStatus.CORRUPT
 
 
 def _finished(found: DecidedEpoch) -> FinishedWindow:
     manifest = found.manifest
     return FinishedWindow(
-        manifest.epoch, _fate(found), manifest.contributors, decided_at=manifest.timestamp
+        manifest.epoch, _window_status(found), manifest.contributors, decided_at=manifest.timestamp
     )

@@ -28,7 +28,7 @@ from dpstream.pipeline.stages.window_writer import WindowRelease, WindowsAgain, 
 from dpstream.pipeline.stages.windows import OpenWindow
 from dpstream.topics.names import Role
 
-MEMORY_HELD: Final = 1 << 28
+MAX_BUFFERED_BYTES: Final = 1 << 28
 """Maximum bytes of messages buffered by open windows; the rest is read again when needed."""
 
 
@@ -36,7 +36,7 @@ WindowT = TypeVar("WindowT", bound=OpenWindow)
 
 
 @dataclass(frozen=True, slots=True)
-class Owed:
+class PendingWrite:
     """Log offsets of a window that is released but not yet written.
 
     Compact, because a manifest may list ten thousand producers.
@@ -61,7 +61,7 @@ class RawPartition(Generic[WindowT]):
         position: Offset up to which it was read.
         floor: Offset below which no record is needed.
         windows: Records read of epochs in progress.
-        owed: Manifests, of any worker, under which this owner has messages to write.
+        pending: Manifests, of any worker, under which this owner has messages to write.
         written: Epochs this owner has written.
     """
 
@@ -69,15 +69,15 @@ class RawPartition(Generic[WindowT]):
     position: int
     floor: int
     windows: dict[int, WindowT] = field(default_factory=dict)
-    owed: dict[int, Owed] = field(default_factory=dict)
+    pending: dict[int, PendingWrite] = field(default_factory=dict)
     written: EpochSet = field(default_factory=EpochSet)
 
     def unfinished_offsets(self) -> Iterator[int]:
         for window in self.windows.values():
             if window.first_offset is not None:
                 yield window.first_offset
-        for owed in self.owed.values():
-            yield owed.first_offset
+        for pending in self.pending.values():
+            yield pending.first_offset
 
 
 Partition = TypeVar("Partition", bound=RawPartition[Any])
@@ -138,7 +138,7 @@ class RawStage(ABC, Generic[Partition, WindowT]):
         if not self._tells(partition, floor):
             self._begin_logs()
         yield from self._catch_up()
-        yield from self._write_owed(state)
+        yield from self._write_pending(state)
         return floor
 
     def needs(self, partition: int, below: int) -> Steps[bool]:
@@ -166,31 +166,31 @@ class RawStage(ABC, Generic[Partition, WindowT]):
 
     def _bound_memory(self) -> None:
         """Drop the messages of the windows furthest ahead; they are read again when needed."""
-        held = sorted(
+        buffered = sorted(
             (w for state in self._partitions.values() for w in state.windows.values()),
             key=lambda window: window.epoch,
         )
-        total = sum(window.held_bytes for window in held)
-        while total > MEMORY_HELD and len(held) > 1:
-            furthest = held.pop()
-            total -= furthest.held_bytes
-            if furthest.held_bytes:
+        total = sum(window.buffered_bytes for window in buffered)
+        while total > MAX_BUFFERED_BYTES and len(buffered) > 1:
+            furthest = buffered.pop()
+            total -= furthest.buffered_bytes
+            if furthest.buffered_bytes:
                 furthest.drop_words()
 
-    def _write_owed(self, state: Partition) -> Steps[None]:
-        for epoch in sorted(state.owed):
-            owed = state.owed[epoch]
+    def _write_pending(self, state: Partition) -> Steps[None]:
+        for epoch in sorted(state.pending):
+            pending = state.pending[epoch]
             yield from self._producer_log.catch_up()
-            manifest = yield from manifest_at(self._job, owed.manifest)
+            manifest = yield from manifest_at(self._job, pending.manifest)
             words = yield from self._writer.read(manifest)
-            yield from self._write(state, Decision(manifest, owed.decision), words)
+            yield from self._write(state, Decision(manifest, pending.decision), words)
             words.close()
 
     def _write(self, state: Partition, decision: Decision, words: WordMultiset) -> Steps[None]:
         yield from self._writer.write(decision, words)
         self._unflushed = False
         state.written.add(decision.manifest.epoch)
-        del state.owed[decision.manifest.epoch]
+        del state.pending[decision.manifest.epoch]
 
     def _refuse(self, state: Partition, offset: int, value: bytes, refusal: Refusal) -> Steps[None]:
         self._unflushed = True

@@ -78,7 +78,7 @@ class ResultDocuments:
             "begins": self._spans.begins(record.epoch),
             "ends": self._spans.begins(record.epoch + 1),
             "closed_at": iso(record.closed_at),
-            "fate": record.fate.value,
+            "window_status": record.window_status.value,
             "reason": record.reason,
             "kind": domain.kind,
             "measure": domain.measure,
@@ -92,7 +92,7 @@ class ResultDocuments:
             "estimates": [] if estimate is None else list(self._estimates(estimate, most)),
             "quantiles": [] if estimate is None else list(self._quantiles(estimate)),
             "found_above": None if estimate is None else estimate.found_above,
-            "withheld": [] if estimate is None else self._labels(estimate.withheld)[:most],
+            "suppressed": [] if estimate is None else self._labels(estimate.suppressed)[:most],
         }
 
     def _estimates(self, estimate: Published, most: int) -> Iterator[dict[str, Any]]:

@@ -106,7 +106,7 @@ class ShuffleDecision(WindowDecision[Window]):
             fingerprint=self._job.fingerprint,
             deployment=self._job.deployment,
             epoch=window.epoch,
-            fate=self._fate(contributors),
+            window_status=self._window_status(contributors),
             first_offset=position if window.first_offset is None else window.first_offset,
             cut_offset=position,
             first_epoch=self.first_epoch if first_epoch is None else first_epoch,

@@ -58,45 +58,45 @@ class SortedRuns:
         self._files: list[_ScratchFile] = []
 
     @property
-    def held_bytes(self) -> int:
+    def buffered_bytes(self) -> int:
         """Memory in use, in bytes; each of the few spill files counts as `SCRATCH_FILE_BYTES`."""
-        firsts = sum(run.firsts.nbytes for held in self._files for run in held.runs)
+        firsts = sum(run.firsts.nbytes for run_file in self._files for run in run_file.runs)
         return len(self._files) * SCRATCH_FILE_BYTES + firsts
 
     @property
     def rows(self) -> int:
-        return sum(held.rows for held in self._files)
+        return sum(run_file.rows for run_file in self._files)
 
     def add(self, values: WordArray) -> None:
         """Write rows, in any order, as one more run."""
         if not self._files:
             self._files.append(_ScratchFile(self._scratch()))
-        held = self._files[0]
+        run_file = self._files[0]
         ordered = np.ascontiguousarray(sorted_rows(values))
-        start = held.file.seek(0, 2)
-        held.file.write(ordered.data)
-        held.runs.append(_SortedRun(start, len(ordered), ordered[:: self._page_rows].copy()))
+        start = run_file.file.seek(0, 2)
+        run_file.file.write(ordered.data)
+        run_file.runs.append(_SortedRun(start, len(ordered), ordered[:: self._page_rows].copy()))
 
     def take(self, other: SortedRuns) -> None:
         """Take over all runs of another instance over the same messages, which ends empty."""
-        for held in other._files:
-            if not self._files or held.rows * self._row_bytes > _COPIED_BYTES:
-                self._files.append(held)
+        for run_file in other._files:
+            if not self._files or run_file.rows * self._row_bytes > _COPIED_BYTES:
+                self._files.append(run_file)
                 continue
-            for run in held.runs:
-                self.add(self._reader(held, run).read(run.rows))
-            held.file.close()
+            for run in run_file.runs:
+                self.add(self._reader(run_file, run).read(run.rows))
+            run_file.file.close()
         other._files = []
 
     def with_those_of(self, others: Iterable[SortedRuns]) -> SortedRuns:
         """Return a readable view of all runs of this and others; each keeps its own."""
         together = SortedRuns(self._dtype, self._width, self._scratch)
-        together._files = [held for runs in (self, *others) for held in runs._files]
+        together._files = [run_file for runs in (self, *others) for run_file in runs._files]
         return together
 
     def close(self) -> None:
-        for held in self._files:
-            held.file.close()
+        for run_file in self._files:
+            run_file.file.close()
         self._files = []
 
     def blocks(self) -> Iterator[WordArray]:
@@ -144,7 +144,7 @@ class SortedRuns:
         The limit is a row: no row still in a file is below it, but some may equal it. None once the
         files are read.
         """
-        runs = [run for held in self._files for run in held.runs]
+        runs = [run for run_file in self._files for run in run_file.runs]
         if not runs:
             return
         keys = _keys(np.concatenate([run.firsts for run in runs]))
@@ -158,10 +158,10 @@ class SortedRuns:
             yield np.bincount(owners[order[start:stop]], minlength=len(runs)), limit
 
     def _readers(self) -> list[_Reader]:
-        return [self._reader(held, run) for held in self._files for run in held.runs]
+        return [self._reader(run_file, run) for run_file in self._files for run in run_file.runs]
 
-    def _reader(self, held: _ScratchFile, run: _SortedRun) -> _Reader:
-        return _Reader(held.file, run, self._dtype, self._width)
+    def _reader(self, run_file: _ScratchFile, run: _SortedRun) -> _Reader:
+        return _Reader(run_file.file, run, self._dtype, self._width)
 
 
 @dataclass(slots=True)

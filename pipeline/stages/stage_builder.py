@@ -113,10 +113,10 @@ def adder(job: DeployedJob, keys: KeyRing) -> Callable[[Manifest, Iterable[Words
 
         return box_adder(job, keys)
 
-    def add(manifest: Manifest, pieces: Iterable[Words]) -> bytes:
+    def add(manifest: Manifest, chunks: Iterable[Words]) -> bytes:
         aggregator, epoch = job.aggregator(), job.epochs.local(manifest.epoch)
-        for piece in pieces:
-            aggregator.add(epoch, piece.values, piece.counts)
+        for chunk in chunks:
+            aggregator.add(epoch, chunk.values, chunk.counts)
         return aggregator.to_bytes()
 
     return add

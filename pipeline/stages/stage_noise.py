@@ -10,7 +10,7 @@ from dpstream.pipeline.jobs.key_files import NoiseKey, WrongKeyError
 from dpstream.pipeline.stages.crowd_deletion import left_of_crowds
 from dpstream.pipeline.stages.environment import Environment
 from dpstream.pipeline.stages.multisets import WordMultiset
-from dpstream.pipeline.stages.ordered_pieces import Pieces
+from dpstream.pipeline.stages.ordered_chunks import Chunks
 from dpstream.pipeline.stages.window_writer import WindowRelease
 from dpstream.topics.names import Role
 from dpstream.topics.words import Words
@@ -22,7 +22,7 @@ class RandomOrder(WindowRelease):
     def __init__(self, generator: np.random.Generator) -> None:
         self._generator = generator
 
-    def pieces(self, words: WordMultiset) -> Steps[Pieces]:
+    def chunks(self, words: WordMultiset) -> Steps[Chunks]:
         return (yield from words.permuted(self._generator))
 
 
@@ -49,8 +49,8 @@ class NoisyRelease(WindowRelease):
             words = self._only(self._noise.sum(epoch, words.sorted()), Role.SHUFFLED)
         return words
 
-    def pieces(self, words: WordMultiset) -> Steps[Pieces]:
-        return (yield from self._order.pieces(words))
+    def chunks(self, words: WordMultiset) -> Steps[Chunks]:
+        return (yield from self._order.chunks(words))
 
     def _only(self, words: Words, role: Role) -> WordMultiset:
         multiset = WordMultiset(self._job.form_of(role), self._scratch)

@@ -50,7 +50,7 @@ class TaggedContents:
         return self._count
 
     @property
-    def held_bytes(self) -> int:
+    def buffered_bytes(self) -> int:
         """Memory in use, in bytes; a spill file counts as `SCRATCH_FILE_BYTES`."""
         return self._waiting_bytes + (0 if self._file is None else SCRATCH_FILE_BYTES)
 
@@ -118,11 +118,11 @@ class TaggedContents:
 
     def _read(self, division: int) -> NDArray[np.uint8]:
         assert self._file is not None
-        pieces = []
+        chunks = []
         for place, length in self._segments[division]:
             self._file.seek(place)
-            pieces.append(self._file.read(length))
-        return np.frombuffer(b"".join(pieces), np.uint8).reshape(-1, self._row_bytes)
+            chunks.append(self._file.read(length))
+        return np.frombuffer(b"".join(chunks), np.uint8).reshape(-1, self._row_bytes)
 
 
 def _tags(rows: NDArray[np.uint8]) -> NDArray[np.uint64]:

@@ -18,7 +18,7 @@ from dpstream.pipeline.stages.decision_log import DecisionLog
 from dpstream.pipeline.stages.timeline import Timeline
 from dpstream.pipeline.stages.window_states import Event, State
 from dpstream.pipeline.stages.windows import OpenWindow
-from dpstream.topics.manifests import Fate, Manifest
+from dpstream.topics.manifests import Manifest, WindowStatus
 
 WindowT = TypeVar("WindowT", bound=OpenWindow)
 
@@ -92,7 +92,7 @@ class WindowDecision(ABC, Generic[WindowT]):
             return Event.GRACE_OVER
         return None
 
-    def due_silent_epochs(
+    def due_epochs_without_records(
         self, partition: int, position: int, windows: Container[int]
     ) -> Iterator[int]:
         """Yield the epochs of a partition to decide although no record of them has arrived.
@@ -111,10 +111,12 @@ class WindowDecision(ABC, Generic[WindowT]):
             ):
                 yield epoch
 
-    def _fate(self, contributors: int) -> Fate:
+    def _window_status(self, contributors: int) -> WindowStatus:
         if contributors == 0:
-            return Fate.EMPTY
-        return Fate.TOO_SMALL if contributors < self._job.shuffle.minimum else Fate.RELEASED
+            return WindowStatus.EMPTY
+        if contributors < self._job.shuffle.minimum:
+            return WindowStatus.SUPPRESSED
+        return WindowStatus.RELEASED
 
     def _drained(self, epoch: int, first_offset: int | None, position: int) -> bool:
         """Return whether an operator's drain closes an epoch that started before it.

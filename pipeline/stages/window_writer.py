@@ -17,7 +17,7 @@ from dpstream.pipeline.stages.admission import Admission, Refusal
 from dpstream.pipeline.stages.attempts import chunks_of_attempt
 from dpstream.pipeline.stages.decision_log import Decision
 from dpstream.pipeline.stages.multisets import WordMultiset
-from dpstream.pipeline.stages.ordered_pieces import Pieces
+from dpstream.pipeline.stages.ordered_chunks import Chunks
 from dpstream.pipeline.stages.windows import PunctuationError, Window
 from dpstream.topics.batches import Batch, Punctuation, drawing_of
 from dpstream.topics.manifests import Manifest
@@ -80,7 +80,7 @@ class WindowRelease:
         """Return the multiset to release; `words` may change."""
         return words
 
-    def pieces(self, words: WordMultiset) -> Steps[Pieces]:
+    def chunks(self, words: WordMultiset) -> Steps[Chunks]:
         """Cut the released messages for chunks, in the order of writing."""
         return (yield from words.ordered())
 
@@ -108,10 +108,10 @@ class WindowWriter:
         """Write a released window: a new attempt, in chunks of equal size."""
         manifest = decision.manifest
         released = self._release.released(manifest.epoch, words)
-        pieces = yield from self._release.pieces(released)
+        chunks = yield from self._release.chunks(released)
         role, attempt = self._role, self._identifiers()
         yield from chunks_of_attempt(
-            self._job, role, manifest.epoch, decision.offset, attempt, pieces, manifest.instance
+            self._job, role, manifest.epoch, decision.offset, attempt, chunks, manifest.instance
         )
         yield Flush()
         if released is not words:

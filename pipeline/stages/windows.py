@@ -107,7 +107,7 @@ class OpenWindow(ABC):
 
     @property
     @abstractmethod
-    def held_bytes(self) -> int:
+    def buffered_bytes(self) -> int:
         """Memory of its messages, in bytes."""
 
     @property
@@ -177,12 +177,12 @@ class Window(OpenWindow):
         self._messages = 0
         self._contributors = 0
         self._words = multiset()
-        self._held_bytes = 0
+        self._buffered_bytes = 0
         self._multiset = multiset
 
     @property
-    def held_bytes(self) -> int:
-        return self._held_bytes
+    def buffered_bytes(self) -> int:
+        return self._buffered_bytes
 
     @property
     def words(self) -> WordMultiset:
@@ -202,7 +202,7 @@ class Window(OpenWindow):
     def drop_words(self) -> None:
         """Drop all buffered messages, and buffer none in the future."""
         self.set_aside = True
-        self._held_bytes = 0
+        self._buffered_bytes = 0
         self.close()
 
     def _add_batch(self, batch: Batch) -> bool:
@@ -220,9 +220,9 @@ class Window(OpenWindow):
         drawing.messages += batch.words.messages
         self._messages += batch.words.messages
         if not self.set_aside:
-            before = drawing.words.held_bytes
+            before = drawing.words.buffered_bytes
             drawing.words.add(batch.words)
-            self._held_bytes += drawing.words.held_bytes - before
+            self._buffered_bytes += drawing.words.buffered_bytes - before
         self._complete(batch.enrollment, drawing)
         return True
 
@@ -291,10 +291,10 @@ class Window(OpenWindow):
         if not changed.whole:
             return
         if not self.set_aside:
-            before = self.words.held_bytes
-            drawn = sum(drawing.words.held_bytes for drawing in contribution.drawings.values())
+            before = self.words.buffered_bytes
+            drawn = sum(drawing.words.buffered_bytes for drawing in contribution.drawings.values())
             self.words.merge(changed.words)
-            self._held_bytes += self.words.held_bytes - before - drawn
+            self._buffered_bytes += self.words.buffered_bytes - before - drawn
         said = contribution.contributors
         contribution.complete = changed.punctuation
         self._contributors += contribution.contributors - said

@@ -193,9 +193,9 @@ def most_local_loss(
 
 
 def _composed(coin: HiddenCoin, contributors: int, epochs: int) -> LossDistribution:
-    told = _losses(coin, contributors)
-    squares = float(told.masses @ np.square(told.losses))
-    return composed([(told, epochs)], GRID_FINENESS * math.sqrt(squares))
+    privacy_losses = _losses(coin, contributors)
+    squares = float(privacy_losses.masses @ np.square(privacy_losses.losses))
+    return composed([(privacy_losses, epochs)], GRID_FINENESS * math.sqrt(squares))
 
 
 def _clones(

@@ -64,8 +64,12 @@ def losses_of(event: DpEvent) -> LossDistribution:
     width = _FINENESS * math.sqrt(min(squares))
     whole = normal_losses(1 / math.sqrt(precision), width) if precision else None
     for each, count in mechanisms.items():
-        told = discrete.get(each)
-        single = laplace_losses(each[1], width) if told is None else on_grid(told, width)
+        privacy_losses = discrete.get(each)
+        single = (
+            laplace_losses(each[1], width)
+            if privacy_losses is None
+            else on_grid(privacy_losses, width)
+        )
         part = Powers(single, count).of(count)
         whole = part if whole is None else whole.composed_with(part, _TRUNCATED)
     assert whole is not None
@@ -164,8 +168,8 @@ def _of_steps(loss: float, distance: int) -> tuple[NDArray[np.float64], NDArray[
     return losses, masses
 
 
-def _square(mechanism: _Mechanism, told: Losses | None) -> float:
+def _square(mechanism: _Mechanism, privacy_losses: Losses | None) -> float:
     """Return the mean square of a mechanism's loss, or a scale of it."""
-    if told is None:
+    if privacy_losses is None:
         return 1 / mechanism[1] ** 2
-    return float(told.masses @ np.square(told.losses))
+    return float(privacy_losses.masses @ np.square(privacy_losses.losses))

@@ -168,7 +168,7 @@ def _composed(plus: float, minus: float, reports: ItemReports) -> LossDistributi
     squares = cells = 0.0
     for mean, shifts in ((plus, reports.plus), (minus, reports.minus)):
         for messages, epochs in shifts.items():
-            kinds += [(told, epochs) for told in raised_losses(mean, messages)]
+            kinds += [(privacy_losses, epochs) for privacy_losses in raised_losses(mean, messages)]
             squares += epochs * messages**2 / mean
             cells += epochs
     return composed(kinds, GRID_FINENESS * math.sqrt(squares / cells))

@@ -139,10 +139,10 @@ class Device:
                 another job or population.
             DeviceError: If the app is too old for the job, or cannot seal.
         """
-        told = self._told(self._signed())
+        checked = self._checked_statement(self._signed())
         document = self._document()
-        steps.check_newer(document, told)
-        return terms_of(told, document.account, self.limit)
+        steps.check_newer(document, checked)
+        return terms_of(checked, document.account, self.limit)
 
     def join(self, terms: Terms | bytes | None = None, *, again: bool = False) -> Statement:
         """Join the job's running deployment; a device already in it makes no request.
@@ -169,14 +169,14 @@ class Device:
             if clock.last is None or clock.epoch_at(self._now()) <= clock.last:
                 return member.statement
         text = terms.statement if isinstance(terms, Terms) else terms
-        told = self._told(self._signed() if text is None else text)
+        checked = self._checked_statement(self._signed() if text is None else text)
         device = self._read(IDENTITY_BYTES)
         server = self._server_time()
-        now = steps.corrected(self._now(), server, told.deployed)
+        now = steps.corrected(self._now(), server, checked.deployed)
         self._change(
-            lambda document: steps.joined(document, told, device, self.limit, now, again=again)
+            lambda document: steps.joined(document, checked, device, self.limit, now, again=again)
         )
-        return told
+        return checked
 
     def report(self, value: Value) -> Report:
         """Report the value of the current epoch: draw once, store, and send if there is a network.
@@ -256,23 +256,24 @@ class Device:
     def _signed(self) -> bytes:
         return signed_statement(self._ask(f"/v1/jobs/{self.job}").body, self._signers)
 
-    def _told(self, text: bytes) -> Statement:
+    def _checked_statement(self, text: bytes) -> Statement:
         """Return a statement if it matches the app and the app supports it."""
-        told = read_statement(text)
-        if told.job != self.job or told.population != self.population:
+        checked = read_statement(text)
+        if checked.job != self.job or checked.population != self.population:
             raise StatementError(
-                f"the statement is about job {told.job} and population {told.population}; the app "
+                f"the statement is about job {checked.job} and population {checked.population}; "
+                "the app "
                 f"expects job {self.job} and population {self.population}"
             )
-        if told.deployed < self._since:
+        if checked.deployed < self._since:
             raise StatementError(
-                f"the server offers a deployment of job {told.job} that is older than the app "
+                f"the server offers a deployment of job {checked.job} that is older than the app "
                 "allows: the device does not join"
             )
-        steps.check_randomizer(told)
-        if told.sealed:
+        steps.check_randomizer(checked)
+        if checked.sealed:
             _sealing()
-        return told
+        return checked
 
     def _settle(self, waiting: Waiting, kind: str) -> None:
         self._change(lambda document: steps.settled(document, self.job, waiting, kind))
@@ -299,10 +300,10 @@ class Device:
 
     def _server_time(self) -> int | None:
         try:
-            told = _json(self._ask(f"/v1/jobs/{self.job}/time")).get("time")
+            answer = _json(self._ask(f"/v1/jobs/{self.job}/time")).get("time")
         except UnreachableError:
             return None
-        return told if type(told) is int else None
+        return answer if type(answer) is int else None
 
     def _ask(self, path: str) -> ServerResponse:
         answer = self._transport.request("GET", path, None, {})

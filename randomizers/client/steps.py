@@ -310,9 +310,9 @@ def outcome_of(status: int, problem: Mapping[str, object]) -> ReportOutcome:
     Only a collector's answer is final. An answer without one of its problem types may come from any
     intermediary, and the report is sent again until it is late.
     """
-    told = problem.get("type")
-    kind = told.removeprefix(_PROBLEMS) if isinstance(told, str) else ""
-    known = kind != "" and kind != told
+    problem_type = problem.get("type")
+    kind = problem_type.removeprefix(_PROBLEMS) if isinstance(problem_type, str) else ""
+    known = kind != "" and kind != problem_type
     if status == 202:
         return ReportOutcome("acknowledged", others=True)
     if status == 410:

@@ -227,9 +227,9 @@ class FragmentsLaw(Constants):
         """
         set_, unset = self.odds.weights
         whole = instances * (set_ + unset)
-        told = Fraction(set_, unset) ** seen
-        told *= Fraction(whole - set_, whole - unset) ** (self.reports - seen)
-        return log_rounded_up(self._stopped(max(told, 1 / told)))
+        likelihood_ratio = Fraction(set_, unset) ** seen
+        likelihood_ratio *= Fraction(whole - set_, whole - unset) ** (self.reports - seen)
+        return log_rounded_up(self._stopped(max(likelihood_ratio, 1 / likelihood_ratio)))
 
     @property
     def local_epsilon(self) -> float:
@@ -268,12 +268,12 @@ class FragmentsLaw(Constants):
             return log_rounded_up(Fraction(*self.odds.weights) ** reports, bits)
         return unchanged_loss(self.backstop, self.odds, reports, bits)
 
-    def _stopped(self, told: Fraction) -> Fraction:
+    def _stopped(self, likelihood_ratio: Fraction) -> Fraction:
         """Return the likelihood ratio that remains behind the backstop."""
         if self.backstop is None:
-            return told
+            return likelihood_ratio
         stopped = Fraction(*self.backstop.weights)
-        return (stopped * told + 1) / (stopped + told)
+        return (stopped * likelihood_ratio + 1) / (stopped + likelihood_ratio)
 
     def _of_reports(self, reports: int) -> float:
         return log_rounded_up(Fraction(*self.odds.weights), self.differing_bits * reports)

@@ -55,7 +55,7 @@ MAX_BOOST = 1 << 16
 WORD_FORM = WordForm(np.dtype(np.uint8), distinct=1)
 
 # State of a value, besides 0 and 1: absent since then, or new.
-_SILENT, _NEW = 2, 4
+_ABSENT, _NEW = 2, 4
 
 _BASES: Mapping[str, Literal["exact", "bound"]] = {"rigorous": "bound", "exact": "exact"}
 
@@ -271,14 +271,14 @@ class ShuffledCounts(Devices[ShuffledCountsLaw]):
     def _boosted(self, epoch: int, now: NDArray[np.int8], present: NDArray[np.bool_] | None) -> int:
         """Return boosted changes to 1 minus those to 0; update the state."""
         if epoch > self.epoch + 1:
-            self._value[self._value < _SILENT] |= _SILENT
+            self._value[self._value < _ABSENT] |= _ABSENT
         self._value[self._value == _NEW] = 0
         here = np.ones(self.population, np.bool_) if present is None else present
         before, made = self._value[here], self._changes[here]
         changed = (before & 1) != now
-        boosted = changed & (before < _SILENT) & (made < self.law.changes)
+        boosted = changed & (before < _ABSENT) & (made < self.law.changes)
         self._changes[here] = np.minimum(made + changed, self.law.changes + 1)
-        self._value[~here] |= _SILENT
+        self._value[~here] |= _ABSENT
         self._value[here] = now
         up = int(np.count_nonzero(now[boosted]))
         return 2 * up - int(np.count_nonzero(boosted))

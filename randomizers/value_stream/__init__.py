@@ -210,14 +210,14 @@ class LetterDevices(FollowingDevices[LawT]):
         follow their changes meanwhile. Returns the words of present devices, in the order of
         enrollment, shape (reports,).
         """
-        told = present
+        observed = present
         if present is not None and known is not None:
-            told = present | known
-        now = self._begin_epoch(epoch, values, told)
+            observed = present | known
+        now = self._begin_epoch(epoch, values, observed)
         words = []
         for start in range(0, self.population, TOGETHER):
             devices = slice(start, start + TOGETHER)
-            self._take_in(devices, now[devices], None if told is None else told[devices])
+            self._take_in(devices, now[devices], None if observed is None else observed[devices])
             reporting = None if present is None else np.flatnonzero(present[devices])
             words.append(self._letters(devices, now[devices], reporting, rng))
         return np.concatenate([np.zeros(0, np.uint8), *words])

@@ -78,7 +78,7 @@ def test_errors_of_changes_are_those_of_the_weights_that_every_epoch_has_in_them
 
 
 def measured(
-    trials: int, devices: int, lag: int, *, silent: float = 0.0
+    trials: int, devices: int, lag: int, *, absent: float = 0.0
 ) -> tuple[float, float, float]:
     """Return coverage of the intervals, mean square of errors, and the same if independent.
 
@@ -86,7 +86,7 @@ def measured(
     change at most twice. The devices of all trials are run as one population.
     """
     law, rng = law_of(4.0), seeded_generator(7)
-    early, late, withheld, last = devices - devices // 10, EPOCHS // 3, EPOCHS // 2, EPOCHS
+    early, late, suppressed, last = devices - devices // 10, EPOCHS // 3, EPOCHS // 2, EPOCHS
     begins, ends = np.sort(rng.integers(1, 2 * last, (2, trials * devices)), axis=0)
     # Late devices are enrolled after all others, and counted in that order.
     trial_of = np.concatenate(
@@ -104,7 +104,7 @@ def measured(
             people.enroll(trials * (devices - early), rng)
         values = ((begins <= epoch) & (epoch < ends))[: people.population]
         trial = trial_of[: people.population]
-        present = rng.random(people.population) >= silent
+        present = rng.random(people.population) >= absent
         words = people.follow(epoch, values, present, rng, np.full(people.population, True))
         order = np.argsort(trial[present], kind="stable")
         reports = np.bincount(trial[present], minlength=trials)
@@ -112,7 +112,7 @@ def measured(
         truths = np.bincount(trial[values], minlength=trials).tolist()
         population = people.population // trials
         for run in range(trials):
-            if epoch != withheld:
+            if epoch != suppressed:
                 aggregators[run].add(epoch, sent[run], None)
             attendances[run].set(epoch, int(reports[run]), population)
             estimate = aggregators[run].estimate(epoch, attendances[run])
@@ -122,7 +122,7 @@ def measured(
             assert estimate.standard_deviation is not None
             before[run].append((estimate.value, estimate.standard_deviation, truths[run]))
             # While a change is missed no coverage is claimed; the miss decays afterwards.
-            if deviation is None or withheld <= epoch < withheld + 2 * lag + 4:
+            if deviation is None or suppressed <= epoch < suppressed + 2 * lag + 4:
                 continue
             then, now = before[run][-1 - lag], before[run][-1]
             error = (now[0] - then[0] - (now[2] - then[2])) / deviation
@@ -142,10 +142,10 @@ def test_intervals_of_changes_hold_as_often_as_they_say() -> None:
 
 
 @pytest.mark.verify
-@pytest.mark.parametrize(("lag", "silent"), [(1, 0.0), (4, 0.0), (1, 0.2), (4, 0.2)])
-def test_intervals_of_changes_hold_95_in_100_times(lag: int, silent: float) -> None:
-    held, square, independent = measured(600, 400, lag, silent=silent)
-    print(f"\nchange since {lag}, {silent:.0%} silent: {held:.4f} hold, mean square {square:.3f}")
+@pytest.mark.parametrize(("lag", "absent"), [(1, 0.0), (4, 0.0), (1, 0.2), (4, 0.2)])
+def test_intervals_of_changes_hold_95_in_100_times(lag: int, absent: float) -> None:
+    held, square, independent = measured(600, 400, lag, absent=absent)
+    print(f"\nchange since {lag}, {absent:.0%} silent: {held:.4f} hold, mean square {square:.3f}")
     assert 0.94 < held < 0.96
     assert square == pytest.approx(1.0, abs=0.05)
     assert independent < 0.95

@@ -96,7 +96,7 @@ def estimate_of(found: CrowdsAggregator[SingleMessageAggregator]) -> CrowdEstima
 def test_estimates_are_unbiased_and_their_error_bars_right() -> None:
     runs, expected = 400, truth()
     found = [dict(estimate_of(released(run)).of_items()) for run in range(runs)]
-    assert found[0].keys() == set(range(1, 9)), "the third crowd is withheld"
+    assert found[0].keys() == set(range(1, 9)), "the third crowd is suppressed"
     for number in found[0]:
         estimates = [each[number] for each in found]
         errors = np.array([(each.value or 0) - expected[number] for each in estimates])
@@ -183,7 +183,7 @@ def test_published_estimates_are_read_back_and_added_up() -> None:
     for number, estimate in total.of_items():
         parts = [dict(each.of_items())[number].value or 0 for each in (one, other)]
         assert estimate.value == pytest.approx(sum(parts))
-    assert total.withheld == (9,)
+    assert total.suppressed == (9,)
     np.testing.assert_array_equal(one.numbers, np.arange(1, 9))
     np.testing.assert_array_equal(one.intervals[0], [each.value for _, each in one.of_items()])
     assert np.isnan(one.intervals_of(np.array([9, 1]))[0]).tolist() == [True, False]

@@ -74,8 +74,8 @@ def test_silence_widens_the_interval_and_does_not_bias() -> None:
     for _ in range(400):
         devices, aggregator = SplitBudget(law), EpochResponsesAggregator(law)
         devices.enroll(1000, rng)
-        silent = rng.permutation(1000) < 300
-        aggregator.add(1, devices.report(1, values, ~silent, rng), None)
+        absent = rng.permutation(1000) < 300
+        aggregator.add(1, devices.report(1, values, ~absent, rng), None)
         estimate = aggregator.estimate(1, attendance)
         assert estimate is not None
         assert estimate.value is not None

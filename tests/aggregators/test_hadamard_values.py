@@ -106,9 +106,9 @@ class TestEstimates:
             assert found.standard_deviation == pytest.approx(forecast[epoch - 1])
             assert found.half_width == pytest.approx(NORMAL_95 * forecast[epoch - 1])
             # Four times as many users, of whom as many report: four times the error.
-            silent = aggregator.estimate(epoch, Attendance.constant(EPOCHS, 1_600))
-            assert silent is not None
-            assert silent.standard_deviation == pytest.approx(4 * forecast[epoch - 1])
+            absent = aggregator.estimate(epoch, Attendance.constant(EPOCHS, 1_600))
+            assert absent is not None
+            assert absent.standard_deviation == pytest.approx(4 * forecast[epoch - 1])
 
 
 def test_rows_add_to_the_errors_of_items_that_others_hold() -> None:

@@ -41,7 +41,7 @@ def test_the_variance_of_a_range_is_that_of_dense_least_squares(
 
 def test_silent_users_widen_ranges_by_what_they_may_have() -> None:
     estimates = LevelEstimates.of_levels(
-        TREES[0], VALUES, NOISE, silence=30.0, population=200, reports=150
+        TREES[0], VALUES, NOISE, absence_error=30.0, population=200, reports=150
     )
     alone = LevelEstimates.of_levels(TREES[0], VALUES, NOISE)
     sampled = (

@@ -56,8 +56,8 @@ def known(estimate: RangeEstimates | None) -> RangeEstimates:
 
 
 @pytest.mark.verify
-@pytest.mark.parametrize("silent", [0.0, 0.3])
-def test_ranges_are_right_on_average_and_as_far_off_as_they_say(silent: float) -> None:
+@pytest.mark.parametrize("absent", [0.0, 0.3])
+def test_ranges_are_right_on_average_and_as_far_off_as_they_say(absent: float) -> None:
     values, runs = moving_values(1_000), 1_500
     truth = np.array([np.bincount(now, minlength=17)[1:] for now in values])
     ranges = [(0, 1), (3, 8), (0, 8), (5, 6), (2, 14), (8, 16)]
@@ -68,7 +68,7 @@ def test_ranges_are_right_on_average_and_as_far_off_as_they_say(silent: float) -
         found = run(
             values,
             number,
-            (lambda epoch: rng.random(1_000) >= silent) if silent else None,  # noqa: B023
+            (lambda epoch: rng.random(1_000) >= absent) if absent else None,  # noqa: B023
         )
         for epoch, estimate in enumerate(found):
             for index, (start, end) in enumerate(ranges):
@@ -87,7 +87,7 @@ def test_ranges_are_right_on_average_and_as_far_off_as_they_say(silent: float) -
         above = stats.chi2.sf(squares * scale**2 / 1.02, runs)
         as_said = 2 * np.minimum(below, above) > FALSE_ALARM
         assert (as_said == (scale == 1.0)).all(), scale
-    if not silent:
+    if not absent:
         forecast = RangeValuesForecast(LAW, PARAMETERS, EPOCHS)
         planned = np.array([forecast.range_deviations(1_000, *ends) for ends in ranges]).T
         said = np.sqrt(np.square(deviations).mean(axis=0))

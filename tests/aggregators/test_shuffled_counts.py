@@ -49,7 +49,7 @@ def test_a_count_is_what_is_left_without_the_messages_that_are_always_there() ->
     assert aggregator.estimate(2, everybody).reports == 2_340  # type: ignore[union-attr]
 
 
-def test_a_withheld_epoch_is_a_gap_and_its_change_is_followed_later() -> None:
+def test_suppressed_epoch_is_a_gap_and_its_change_is_followed_later() -> None:
     attendance = Attendance.constant(EPOCHS, 100)
     messages = dict.fromkeys(range(1, EPOCHS + 1), 300 + 2_000 + 40)
     messages[1] += 120

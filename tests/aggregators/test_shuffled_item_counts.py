@@ -47,13 +47,13 @@ def send(
     asked: ShuffledItemCountsLaw,
     held: NDArray[np.int64],
     rng: np.random.Generator,
-    silent: float = 0.0,
+    absent: float = 0.0,
 ) -> tuple[ShuffledItemCountsAggregator, Attendance]:
     devices, aggregator = ShuffledItemCounts(asked), ShuffledItemCountsAggregator(asked)
     attendance = Attendance.empty(EPOCHS)
     devices.enroll(USERS, rng)
     for epoch, now in enumerate(held, 1):
-        present = rng.random(USERS) >= silent
+        present = rng.random(USERS) >= absent
         reports = devices.report(epoch, now, present, rng)
         if isinstance(reports, CountedWords):
             aggregator.add(epoch, reports.values, reports.counts)
@@ -63,7 +63,7 @@ def send(
     return aggregator, attendance
 
 
-def test_a_withheld_epoch_is_a_gap() -> None:
+def test_suppressed_epoch_is_a_gap() -> None:
     aggregator, attendance = send(law(23, 2), values(), seeded_generator(1))
     attendance.set(1, MINIMUM - 1, USERS)
     attendance.set(4, MINIMUM - 1, USERS)

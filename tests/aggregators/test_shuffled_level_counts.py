@@ -52,14 +52,14 @@ def send(
     asked: ShuffledLevelCountsLaw,
     held: NDArray[np.int64],
     rng: np.random.Generator,
-    silent: float = 0.0,
+    absent: float = 0.0,
 ) -> tuple[ShuffledLevelCountsAggregator, Attendance]:
     users = held.shape[1]
     devices, aggregator = ShuffledItemCounts(asked), ShuffledLevelCountsAggregator(asked)
     attendance = Attendance.empty(len(held))
     devices.enroll(users, rng)
     for epoch, now in enumerate(held, 1):
-        present: NDArray[np.bool_] = np.array(rng.random(users) >= silent)
+        present: NDArray[np.bool_] = np.array(rng.random(users) >= absent)
         reports = devices.report(epoch, now, present, rng)
         assert isinstance(reports, CountedWords)
         aggregator.add(epoch, reports.values, reports.counts)
@@ -73,7 +73,7 @@ def known(estimate: LevelEstimates | None) -> LevelEstimates:
 
 
 @BOTH
-def test_a_withheld_epoch_is_a_gap(boosted: bool) -> None:
+def test_suppressed_epoch_is_a_gap(boosted: bool) -> None:
     aggregator, attendance = send(law(boosted), values(), seeded_generator(1))
     for epoch in (1, 4):
         attendance.set(epoch, USERS // 2 - 1, USERS)

@@ -36,7 +36,7 @@ def streams() -> NDArray[np.int8]:
 
 
 def run(
-    values: NDArray[np.int8], present: NDArray[np.bool_], seed: int, withheld: int = -1
+    values: NDArray[np.int8], present: NDArray[np.bool_], seed: int, suppressed: int = -1
 ) -> tuple[list[Estimate], NDArray[np.float64]]:
     devices, rng = ShuffledValueStream(LAW), seeded_generator(9, seed)
     devices.enroll(DEVICES, rng)
@@ -44,7 +44,7 @@ def run(
     found = []
     for epoch, (now, here) in enumerate(zip(values, present, strict=True), start=1):
         words = devices.report(epoch, now, here, rng)
-        if epoch - 1 != withheld:
+        if epoch - 1 != suppressed:
             steps = int((words.astype(np.int64) - ZERO).sum())
             # As fast as the table, and with the same variance.
             noise = round(float(rng.normal(0, LAW.deviation)))
@@ -56,9 +56,9 @@ def run(
     return found, values.sum(axis=1).astype(np.float64)
 
 
-def test_a_withheld_epoch_keeps_the_estimate_and_is_flagged() -> None:
+def test_suppressed_epoch_keeps_the_estimate_and_is_flagged() -> None:
     values, everybody = streams(), np.ones((EPOCHS, DEVICES), np.bool_)
-    found, _ = run(values, everybody, 1, withheld=11)
+    found, _ = run(values, everybody, 1, suppressed=11)
     assert found[11].value == found[10].value
     assert found[11].flags == (GAP,)
     assert found[11].reports == 0

@@ -39,7 +39,7 @@ def test_smoothing_is_weighted_least_squares_of_all_reports(last_epoch: int) -> 
         assert not found.gaps.any()
 
 
-def test_a_withheld_epoch_is_told_from_what_surrounds_it() -> None:
+def test_suppressed_epoch_is_estimated_from_its_neighbors() -> None:
     """No report due at epoch 3 arrives: longer intervals replace it, and no gap is left.
 
     Epoch 3 itself: halves of a known sum, one of which is known.

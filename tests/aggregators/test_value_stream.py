@@ -209,8 +209,8 @@ def test_intervals_hold_what_silent_devices_change_from_the_first_epoch_on(same:
             assert found.standard_deviation is not None
             errors[run] = (found.value - now.sum()) / found.standard_deviation
         noise = math.sqrt(aggregators[0].followed(epoch, attendance).variance)
-        silence = unseen_deviation(float(now.sum()), devices, devices // 5)
-        assert silence > 0.8 * noise, "it matters"
+        absence_error = unseen_deviation(float(now.sum()), devices, devices // 5)
+        assert absence_error > 0.8 * noise, "it matters"
         # 400 runs: 7 standard deviations.
         assert abs(errors.mean()) < 0.35
         assert np.square(errors).mean() < 1.5

@@ -89,7 +89,7 @@ def _sums_of_few() -> str:
                 # Copies of a share must not count as more devices.
                 total.add([*contents, *contents])
         for total in sums:
-            handed_on = PartialSum.from_bytes(form, partial_of(job, total, None)).pieces is not None
+            handed_on = PartialSum.from_bytes(form, partial_of(job, total, None)).chunks is not None
             if handed_on != (devices >= _MINIMUM):
                 did = "hands on" if handed_on else "keeps back"
                 return f"a party {did} the sum of {devices} devices, the minimum is {_MINIMUM}"

@@ -118,9 +118,9 @@ def punctuation_of(records: Sequence[bytes]) -> Punctuation:
     return found
 
 
-def held_by(pieces: Sequence[Words]) -> Held:
+def held_by(chunks: Sequence[Words]) -> Held:
     held: Held = Counter()
-    for words in pieces:
+    for words in chunks:
         counts = np.ones(words.rows, np.int64) if words.counts is None else words.counts
         for row, times in zip(words.values.tolist(), counts.tolist(), strict=True):
             held[tuple(row)] += times

@@ -27,7 +27,7 @@ from dpstream.pipeline.jobs.epoch_times import LAST_MOMENT
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog, SimulatedCluster
 from dpstream.pipeline.kafka.workers.log_lines import LogLines
 from dpstream.pipeline.kafka.workers.metrics import WorkerSnapshot, metrics_text
-from dpstream.pipeline.kafka.workers.observer import WindowTally
+from dpstream.pipeline.kafka.workers.observer import WindowCounters
 from dpstream.pipeline.stages.environment import FinishedWindow, WindowListener
 from dpstream.pipeline.stages.topic_uses import hides_messages
 from dpstream.randomizers.randomness import seeded_generator
@@ -97,7 +97,7 @@ class _Told:
     lines: io.StringIO = field(default_factory=io.StringIO)
 
     def __post_init__(self) -> None:
-        self.windows = WindowTally(self._window, lambda: 0.0, lambda: 0.0)
+        self.windows = WindowCounters(self._window, lambda: 0.0, lambda: 0.0)
 
     def _window(self, window: FinishedWindow) -> None:
         for as_json, stream in ((False, self.text), (True, self.lines)):
@@ -113,7 +113,7 @@ class _Told:
             "topic",
             hides_messages(self.job, self.stage),
             heartbeat=heartbeat,
-            windows=dict(self.windows.fates),
+            windows=dict(self.windows.windows_by_status),
             last_epoch=self.windows.last_epoch,
         )
         return metrics_text(snapshot).encode()

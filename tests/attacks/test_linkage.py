@@ -9,7 +9,7 @@ import pytest
 
 from dpstream.pipeline.actions import Steps
 from dpstream.pipeline.stages.multisets import WordMultiset
-from dpstream.pipeline.stages.ordered_pieces import Pieces
+from dpstream.pipeline.stages.ordered_chunks import Chunks
 from dpstream.randomizers.randomness import cryptographic_generator, seeded_generator
 from dpstream.topics.words import Words
 from tests.attacks.linkage import attack_linkage
@@ -28,9 +28,9 @@ def test_order_of_arrival_is_found(order: str, monkeypatch: pytest.MonkeyPatch) 
     def as_they_came(multiset: Any, *generator: Any) -> Words:
         return Words(np.concatenate(multiset._plain))
 
-    def pieces_as_they_came(multiset: Any, generator: Any) -> Steps[Pieces]:
+    def pieces_as_they_came(multiset: Any, generator: Any) -> Steps[Chunks]:
         yield from ()
-        return Pieces.of([as_they_came(multiset)])
+        return Chunks.of([as_they_came(multiset)])
 
     monkeypatch.setattr(WordMultiset, "permuted", pieces_as_they_came)
     monkeypatch.setattr(WordMultiset, "sorted", as_they_came)

@@ -22,7 +22,7 @@ from dpstream.pipeline.planning.parties import party_guarantees
 from dpstream.pipeline.stages.added_devices import AddedDevices
 from dpstream.pipeline.stages.shuffle_stage import ShuffleStage
 from dpstream.pipeline.stages.windows import Window
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import Role
 from dpstream.topics.sealed_words import pack_reports, seal_rows
 from dpstream.topics.shares import share_table, table_of
@@ -106,7 +106,7 @@ def _published(
     world.settle()
     record = world.published()[1]
     world.shut()
-    assert record.fate is Fate.RELEASED
+    assert record.window_status is WindowStatus.RELEASED
     assert record.contributors > OTHERS
     assert isinstance(record.estimate, ItemEstimates)
     return np.asarray(record.estimate.values)
@@ -175,7 +175,7 @@ def test_the_reports_that_a_party_adds_are_its_own_and_of_one_window() -> None:
 def test_boxes_that_a_stage_adds_are_as_many_whatever_it_draws() -> None:
     job, keys = job_of(sealed_section(STAGES), epochs=3), all_keys(STAGES)
     added = AddedDevices(job, "stage 2", keys)
-    sizes = [[len(piece) for piece in added.boxes(epoch, Role.SHUFFLED)] for epoch in (1, 2, 3)]
+    sizes = [[len(chunk) for chunk in added.boxes(epoch, Role.SHUFFLED)] for epoch in (1, 2, 3)]
     assert sizes[0] == sizes[1] == sizes[2]
     drawn = added_counts(job, "stage 2", keys).sum()
     assert 0 < drawn < sum(sizes[0])

@@ -17,7 +17,7 @@ from tests.attacks.examples import EXAMPLES, case_of
 from tests.attacks.side_channels import compare_neighbors
 from tests.conformance.cases import CASES, Case
 
-WITHHELD = ("future_rand-0", "fragments-0", "shuffled_counts-0", "count_min-0")
+SUPPRESSED = ("future_rand-0", "fragments-0", "shuffled_counts-0", "count_min-0")
 """Examples whose suppressed windows ``make test`` checks; ``make verify`` checks all."""
 
 
@@ -29,12 +29,12 @@ def test_neighbors_look_alike(case: Case) -> None:
 @pytest.mark.parametrize(
     "case",
     [
-        pytest.param(case, marks=() if str(case) in WITHHELD else pytest.mark.verify)
+        pytest.param(case, marks=() if str(case) in SUPPRESSED else pytest.mark.verify)
         for case in CASES
     ],
     ids=str,
 )
-def test_neighbors_look_alike_in_withheld_windows(case: Case) -> None:
+def test_neighbors_look_alike_in_suppressed_windows(case: Case) -> None:
     assert compare_neighbors(case, seed=3, released=False) == ""
 
 

@@ -25,7 +25,7 @@ from dpstream.randomizers.randomness import (
     seeded_generator,
 )
 from dpstream.topics import sealed_words
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.shares import ShareSum
 from tests.attacks.boxes_and_shares import attack_boxes_and_shares
 from tests.attacks.crowds_left import MINIMUM, attack_crowds
@@ -59,11 +59,11 @@ def test_crowds_follow_their_law(windows: int) -> None:
 
 
 def minimum_less_one(patch: Patch) -> None:
-    def fate(decision: Any, contributors: int) -> Fate:
+    def window_status(decision: Any, contributors: int) -> WindowStatus:
         minimum = decision._job.shuffle.minimum - 1
-        return Fate.RELEASED if contributors >= minimum else Fate.TOO_SMALL
+        return WindowStatus.RELEASED if contributors >= minimum else WindowStatus.SUPPRESSED
 
-    patch.setattr(WindowDecision, "_fate", fate)
+    patch.setattr(WindowDecision, "_window_status", window_status)
 
 
 def batches_counted_twice(patch: Patch) -> None:

@@ -32,11 +32,11 @@ from dpstream.pipeline.kafka.memory import SLICE_BYTES, MemoryLog, MemoryWorker
 from dpstream.pipeline.kafka.producer_checks import check_registered
 from dpstream.pipeline.operations.processes import python_module
 from dpstream.pipeline.stages.environment import Environment
+from dpstream.pipeline.stages.manifest_summaries import ManifestSummary
 from dpstream.pipeline.stages.publish_stage import PublishStage
 from dpstream.pipeline.stages.stage import Stage
 from dpstream.pipeline.stages.stage_builder import build_stage
-from dpstream.pipeline.stages.tallies import Tally
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import JOBS_TOPIC, Role
 from tests.benchmarks.measuring import peak_megabytes
 from tests.benchmarks.one_core import shuffle_stage
@@ -183,10 +183,10 @@ class HistoryCluster(MemoryCluster):
         """Write the heartbeat of a shuffle worker that was stopped a while ago."""
         offset = max(0, len(manifests.ends) - 1_000)
         last = manifests.read(offset - 1, offset)[0].value if offset else b""
-        tally = Tally.after(offset, last, {Fate.RELEASED.value: offset})
+        summary = ManifestSummary.after(offset, last, {WindowStatus.RELEASED.value: offset})
         words = {
             "deployment": job.deployment.hex(), "stage": "shuffle", "worker": "w",
-            "stopped": True, "decided": tally.to_json(),
+            "stopped": True, "finalized": summary.to_json(),
         }  # fmt: skip
         self.append(job.topic(Role.STATUS), json.dumps(words).encode(), b"shuffle/w")
 

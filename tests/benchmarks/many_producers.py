@@ -32,7 +32,7 @@ from dpstream.topics.batches import (
     encode_batch,
     encode_punctuation,
 )
-from dpstream.topics.manifests import Fate, Manifest
+from dpstream.topics.manifests import Manifest, WindowStatus
 from dpstream.topics.names import Role
 from dpstream.topics.records import Registration
 from dpstream.topics.words import Words
@@ -129,7 +129,7 @@ def remembered(producers: int, decisions: int = EPOCHS_AHEAD) -> Remembered:
         inside = rng.random(producers) >= 0.01
         counts = populations[inside]
         manifest = Manifest(
-            job.fingerprint, job.deployment, epoch, Fate.RELEASED, epoch, epoch + 1, 1,
+            job.fingerprint, job.deployment, epoch, WindowStatus.RELEASED, epoch, epoch + 1, 1,
             tuple(inside.tolist()), tuple(counts.tolist()), int(counts.sum()),
             int(populations.sum()), 0,
         )  # fmt: skip

@@ -104,15 +104,15 @@ class DrawnReports:
         form = self._job.word_form
         different = 2 * orders_due(epoch) if form.report_bytes == 1 else form.distinct or DIFFERENT
         words = self._rng.integers(0, different, (reports, 1)).astype(form.dtype)
-        pieces = split_words(Words(words))
+        chunks = split_words(Words(words))
         identity = (self._job.fingerprint, self._job.deployment)
         drawing = secrets.token_bytes(DRAWING_BYTES)
         records = [
-            encode_batch(Batch(*identity, batch_id(drawing, index), self._enrollment, epoch, piece))
-            for index, piece in enumerate(pieces)
+            encode_batch(Batch(*identity, batch_id(drawing, index), self._enrollment, epoch, chunk))
+            for index, chunk in enumerate(chunks)
         ]
         punctuation = Punctuation(
-            *identity, self._enrollment, epoch, len(pieces), reports, reports, drawing
+            *identity, self._enrollment, epoch, len(chunks), reports, reports, drawing
         )
         return [*records, encode_punctuation(punctuation)]
 

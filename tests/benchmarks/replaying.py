@@ -38,7 +38,7 @@ from dpstream.pipeline.stages.stage import Stage
 from dpstream.pipeline.stages.stage_builder import build_stage
 from dpstream.randomizers.dyadic import orders_due
 from dpstream.topics.chunks import Chunk, encode_chunk
-from dpstream.topics.manifests import Fate, Manifest, encode_manifest
+from dpstream.topics.manifests import Manifest, WindowStatus, encode_manifest
 from dpstream.topics.names import Role
 from dpstream.topics.words import Words, split_words
 from tests.benchmarks.many_epochs import FileLog
@@ -77,7 +77,7 @@ def write_topics(log: FileLog, order: str) -> DeployedJob:
             fingerprint=job.fingerprint,
             deployment=job.deployment,
             epoch=epoch,
-            fate=Fate.RELEASED,
+            window_status=WindowStatus.RELEASED,
             first_offset=epoch,
             cut_offset=epoch,
             first_epoch=1,
@@ -90,8 +90,8 @@ def write_topics(log: FileLog, order: str) -> DeployedJob:
         log.append(Append(Role.MANIFESTS, 0, encode_manifest(manifest)))
         drawn = rng.integers(0, 2 * orders_due(epoch), (WINDOW, 1), np.uint8)
         words = Words(drawn) if order == "random" else Words.canonical(drawn)
-        pieces, attempt = split_words(words), secrets.token_bytes(16)
-        for index, piece in enumerate(pieces):
+        chunks, attempt = split_words(words), secrets.token_bytes(16)
+        for index, chunk_words in enumerate(chunks):
             chunk = Chunk(
                 job.fingerprint,
                 job.deployment,
@@ -99,8 +99,8 @@ def write_topics(log: FileLog, order: str) -> DeployedJob:
                 epoch - 1,
                 attempt,
                 index,
-                len(pieces),
-                piece,
+                len(chunks),
+                chunk_words,
             )
             log.append(Append(Role.SHUFFLED, job.topics.partition_of(epoch), encode_chunk(chunk)))
     stages: tuple[Stage, ...] = (build_stage(job, "aggregate", Environment()), PublishStage(job))

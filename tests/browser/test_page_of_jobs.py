@@ -110,7 +110,7 @@ def collected(*collectors: dict[str, Any], needed: bool = True) -> dict[str, Any
     ]  # fmt: skip
     facts: dict[str, Any] = {
         "producers": None,
-        "silent": [],
+        "missing_producers": [],
         "late_reports": 0,
         "unusable_reports": 6,
     }

@@ -118,7 +118,7 @@ def test_a_reader_is_told_in_words_and_dates(
     # Monday.
     assert [rows[4][2], rows[5][2]] == ["2013-03-25", "2013-04-01"]
     assert float(rows[0][4]) == 5_120
-    assert rows[19][4:8] == ["", "", "", "too small"]
+    assert rows[19][4:8] == ["", "", "", "suppressed"]
     page.screenshot(path=artifacts / "words.png", full_page=True)
 
     # The same curve alone, for a frame.
@@ -140,20 +140,21 @@ def test_moments_and_values_are_written_as_they_are_known(served: ServedPage, wa
     seen.open()
     written = """async () => {
       const { stamp } = await import("/static/dates.js");
-      const { error, fitted, said, told, valueOf } = await import("/static/format.js");
+      const { error, fitted, said, valueText, valueOf } = await import("/static/format.js");
       const at = (zone, days) => stamp({ calendar: zone && { zone, days } }, 1_700_000_000_000);
       const value = fitted("value", valueOf("value"), 50, 55);
       return [at("America/New_York", false), at("Asia/Kolkata", false), at("Asia/Tokyo", true),
         at(null, true), value(52.1234), error(value, 52.1234, 50, 55), valueOf("value")(52.1234),
         fitted("value", valueOf("value"), 1e-3, 2e-3)(0.00123456),
-        told("value", valueOf("value"), 1234.56, 1000, 1400), fitted("users", String, 0, 9)(1.25),
+        valueText("value", valueOf("value"), 1234.56, 1000, 1400),
+        fitted("users", String, 0, 9)(1.25),
         said("users", valueOf("users"), 60, -30, 140.2).interval,
         said("users", valueOf("users"), -16, -30, -2).interval,
-        told("users", valueOf("users"), -1700, -3300, -100),
-        told("users", valueOf("users"), 9, -3300, 320),
-        told("users", valueOf("users"), 330, 198, 462, 202),
-        told("users", valueOf("users"), 90, -310, 490, 202),
-        told("change", valueOf("users"), -90, -310, 130)];
+        valueText("users", valueOf("users"), -1700, -3300, -100),
+        valueText("users", valueOf("users"), 9, -3300, 320),
+        valueText("users", valueOf("users"), 330, 198, 462, 202),
+        valueText("users", valueOf("users"), 90, -310, 490, 202),
+        valueText("change", valueOf("users"), -90, -310, 130)];
     }"""
     assert [
         str(each).replace("\N{NO-BREAK SPACE}", " ") for each in seen.page.evaluate(written)

@@ -125,10 +125,10 @@ def test_words_of_another_epoch_or_shape_change_nothing(case: Case) -> None:
 @every_case
 def test_going_on_from_a_state_gives_the_same_estimates(case: Case) -> None:
     """Only the earlier head counts at the start of a later interval are known."""
-    for silent in range(case.last_epoch + 1):
-        reports = [words[: len(words) * (epoch != silent)] for epoch, words in _numbered(case)]
+    for absent in range(case.last_epoch + 1):
+        reports = [words[: len(words) * (epoch != absent)] for epoch, words in _numbered(case)]
         devices = np.arange(case.last_epoch + 1) + DEVICES
-        heads = Attendance(np.where(np.arange(len(devices)) == silent, 0, DEVICES), devices)
+        heads = Attendance(np.where(np.arange(len(devices)) == absent, 0, DEVICES), devices)
         whole = case.aggregator()
         for epoch, words in enumerate(reports, start=1):
             whole.add(epoch, words, None)

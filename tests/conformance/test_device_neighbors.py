@@ -88,7 +88,7 @@ class Run:
         assert job.signed_description is not None
         if body is None:
             told: object = (
-                {"time": now} if path.endswith("/time") else job.signed_description.told()
+                {"time": now} if path.endswith("/time") else job.signed_description.encoded()
             )
             return ServerResponse(200, json.dumps(told).encode())
         gate = self.intake.gate(body)

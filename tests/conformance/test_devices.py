@@ -123,8 +123,8 @@ def test_values_that_are_none_are_refused_and_change_nothing(case: Case) -> None
     assert (devices.epoch, repr(rng.bit_generator.state)) == (0, unused)
     assert same_arrays(snapshot(devices), before)
     # Values of absent devices are ignored.
-    silent = np.arange(DEVICES) == 1
-    devices.report(1, wrong[-1], ~silent, case.generator(13))
+    absent = np.arange(DEVICES) == 1
+    devices.report(1, wrong[-1], ~absent, case.generator(13))
     assert devices.epoch == 1
 
 

@@ -34,7 +34,7 @@ from tests.support.sealing import (
 
 COMPARED = ("laplace_histogram", "jl_hh", "bucket", "sparse_recovery", "count_mean_sketch")
 """Protocols for comparison, with the same data flow as others."""
-WITHHELD = ("future_rand", "fragments", "shuffled_counts")
+SUPPRESSED = ("future_rand", "fragments", "shuffled_counts")
 """Protocols whose suppressed windows are compared too."""
 
 
@@ -60,12 +60,12 @@ def send_what_is_refused(cluster: RunCluster, job: DeployedJob) -> None:
         pytest.param(
             case,
             minimum,
-            id=f"{case}-{'released' if minimum == 12 else 'withheld'}",
+            id=f"{case}-{'released' if minimum == 12 else 'suppressed'}",
             marks=[
                 pytest.mark.verify
                 if case.number > 0
                 or case.protocol.name in COMPARED
-                or (minimum > 12 and case.protocol.name not in WITHHELD)
+                or (minimum > 12 and case.protocol.name not in SUPPRESSED)
                 else pytest.mark.slow
             ],
         )

@@ -41,8 +41,8 @@ def healthy() -> dict[str, str]:
             # An epoch every ten minutes.
             f"dpstream_last_epoch{{{own}}}": f"{'1x19 ' if stage == 'shuffle' else '1x20 '}"
             "2x19 3x19 4x19 5x19 6x39",
-            f'dpstream_windows_total{{{own}, fate="released"}}': "1x19 2x19 3x19 4x19 5x19 6x19",
-            f'dpstream_windows_total{{{own}, fate="too small"}}': f"0x{HOUR}",
+            f'dpstream_windows_total{{{own}, status="released"}}': "1x19 2x19 3x19 4x19 5x19 6x19",
+            f'dpstream_windows_total{{{own}, status="suppressed"}}': f"0x{HOUR}",
             f'dpstream_dead_letters_total{{{own}, reason="unreadable"}}': f"0x{HOUR}",
             # Records of an earlier deployment are expected.
             f'dpstream_dead_letters_total{{{own}, reason="deployment"}}': f"0+1x{HOUR}",
@@ -135,14 +135,14 @@ SCENARIOS = {
     "no window passes though records wait": Scenario(
         {
             lag("aggregate"): f"181x{HOUR}",
-            own("dpstream_windows_total", "aggregate", ', fate="released"'): f"1x{HOUR}",
+            own("dpstream_windows_total", "aggregate", ', status="released"'): f"1x{HOUR}",
         },
         frozenset({"EpochStuck"}),
     ),
     "no window passes, within the grace period": Scenario(
         {
             lag("shuffle"): f"179x{HOUR}",
-            own("dpstream_windows_total", "shuffle", ', fate="released"'): f"1x{HOUR}",
+            own("dpstream_windows_total", "shuffle", ', status="released"'): f"1x{HOUR}",
         }
     ),
     "a quiet stream": Scenario(
@@ -151,8 +151,8 @@ SCENARIOS = {
     "a record refused": Scenario({UNREADABLE: "0x110 1x10"}, frozenset({"DeadLetters"})),
     "a record refused long ago": Scenario({UNREADABLE: "0x20 1x100"}),
     "a window too small": Scenario(
-        {own("dpstream_windows_total", "shuffle", ', fate="too small"'): "0x110 1x10"},
-        frozenset({"WindowTooSmall"}),
+        {own("dpstream_windows_total", "shuffle", ', status="suppressed"'): "0x110 1x10"},
+        frozenset({"WindowSuppressed"}),
     ),
     "late reports": Scenario(
         {own("dpstream_late_reports_total", "shuffle"): "0x110 5x10"}, frozenset({"LateReports"})

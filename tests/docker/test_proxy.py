@@ -86,7 +86,7 @@ def test_a_job_that_takes_no_reports_harms_no_other(tmp_path: Path) -> None:
 
     async def work() -> None:
         async with collecting(job) as server:
-            server.service.withheld = frozenset({"drained"})
+            server.service.unserved = frozenset({"drained"})
             with proxy(tmp_path / "nginx", [server.port]) as port:
                 for _ in range(5):
                     client = await connect(server, port)

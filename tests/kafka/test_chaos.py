@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from dpstream.pipeline.protocols.registry import PROTOCOLS
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import Role
 from tests.support import cells
 from tests.support.clocks import YEAR, compile_preload
@@ -125,7 +125,7 @@ def test_who_keeps_to_the_calendar_loses_nothing_by_who_is_ahead_or_behind(
         story.survive({Kind.AHEAD: 1})
         account = story.account()
     assert account.late > 0
-    assert set(account.fates) == {Fate.RELEASED}
+    assert set(account.windows_by_status) == {WindowStatus.RELEASED}
 
 
 @pytest.mark.verify
@@ -149,4 +149,4 @@ def test_one_of_four_who_is_far_ahead_or_doubled_decides_nothing_for_the_others(
             only={Kind.DOUBLE_PRODUCER: ["west"], Kind.AHEAD: ["east"]},
         )
         account = story.account()
-    assert set(account.fates) == {Fate.RELEASED}
+    assert set(account.windows_by_status) == {WindowStatus.RELEASED}

@@ -36,7 +36,7 @@ from dpstream.pipeline.kafka.local_kafka.broker import free_port
 from dpstream.pipeline.operations.deployments import deploy
 from dpstream.pipeline.stages.partial_log import PartialLog
 from dpstream.pipeline.state import sealing_keys_folder
-from dpstream.topics.manifests import Fate, decode_manifest
+from dpstream.topics.manifests import WindowStatus, decode_manifest
 from dpstream.topics.names import Role
 from tests.support.http_devices import HttpDevices
 from tests.support.new_jobs import new_job
@@ -236,7 +236,7 @@ def test_every_device_and_epoch_counts_once(
         for value in (record.value for record in cluster.read(job.topic(Role.MANIFESTS))):
             manifest = decode_manifest(value)
             if manifest.epoch in epochs:
-                assert manifest.fate is Fate.RELEASED
+                assert manifest.window_status is WindowStatus.RELEASED
                 assert manifest.contributors == manifest.population == story.devices
     assert {epoch: integers[epoch] for epoch in epochs} == {
         epoch: devices.integers(epoch) for epoch in epochs

@@ -28,7 +28,7 @@ from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.deployed_jobs import find_deployed
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.pipeline.stages.partial_log import PartialLog
-from dpstream.topics.manifests import Fate, Manifest, decode_manifest
+from dpstream.topics.manifests import Manifest, WindowStatus, decode_manifest
 from dpstream.topics.names import Role
 from tests.support import cells, namespaces, wheels
 from tests.support.hosts import Hosts
@@ -468,7 +468,7 @@ def expect_every_device_once(
         manifest = decode_manifest(record.value)
         decided.setdefault(manifest.epoch, manifest)
     for epoch in epochs:
-        assert decided[epoch].fate is Fate.RELEASED, epoch
+        assert decided[epoch].window_status is WindowStatus.RELEASED, epoch
         assert decided[epoch].contributors == decided[epoch].population == PHONES, epoch
     wrong = [epoch for epoch in epochs if found[epoch] != devices.integers(epoch)]
     print(

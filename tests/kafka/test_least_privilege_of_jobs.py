@@ -176,8 +176,8 @@ def check_readers(secured: SecuredJob, dpstream: Commands, folder: Path) -> None
     kept = dpstream(*as_role("recorder", "record", name, "--output", folder / "kept", "--json"))
     assert (kept.json["complete"], kept.json["last_epoch"]) == (True, EPOCHS), kept
     published = dpstream(*as_role("analyst", "estimates", name, "--format", "json"))
-    fates = [json.loads(line)["fate"] for line in published.output.splitlines()]
-    assert fates == ["released"] * EPOCHS
+    statuses = [json.loads(line)["window_status"] for line in published.output.splitlines()]
+    assert statuses == ["released"] * EPOCHS
     with secured.cluster("analyst") as analyst:
         for role in (Role.RESULTS, Role.MODEL):
             if role in secured.job.topic_settings():

@@ -27,7 +27,7 @@ from dpstream.pipeline.kafka.local_kafka.broker import free_port
 from dpstream.pipeline.operations.deployments import deploy
 from dpstream.pipeline.operations.supervisor.children import HUNG_SECONDS
 from dpstream.pipeline.results.follow import EstimateReader
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import Role
 from tests.support.commands import Commands
 from tests.support.least_privilege import secured_job
@@ -113,14 +113,16 @@ class Operator:
 
     def expect_published(self, job: DeployedJob, last: int) -> None:
         """Check that exactly these epochs are published, each with all devices."""
-        reader, found = EstimateReader(self.cluster, job), dict[int, tuple[Fate, int]]()
+        reader, found = EstimateReader(self.cluster, job), dict[int, tuple[WindowStatus, int]]()
 
         def complete() -> bool:
-            found.update({each.epoch: (each.fate, each.contributors) for each in reader.read()})
+            found.update(
+                {each.epoch: (each.window_status, each.contributors) for each in reader.read()}
+            )
             return len(found) >= last
 
         wait_until(complete, f"{job.name} is published")
-        everybody = (Fate.RELEASED, len(self.changes.users))
+        everybody = (WindowStatus.RELEASED, len(self.changes.users))
         assert found == dict.fromkeys(range(1, last + 1), everybody)
 
     def all_rest(self, job: DeployedJob) -> bool:

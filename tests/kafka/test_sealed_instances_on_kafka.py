@@ -23,7 +23,7 @@ from dpstream.pipeline.stages.stage_builder import producer_admission
 from dpstream.topics.batches import Batch
 from dpstream.topics.chunks import decode_chunk
 from dpstream.topics.frames import RecordType, kind_of
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import Role
 from dpstream.topics.sealed_words import open_rows, unpack_reports
 from tests.support.commands import Commands
@@ -76,7 +76,10 @@ def test_a_captured_instance_reads_no_report_and_opens_nothing_of_the_other_one(
         chunks = [decode_chunk(record.value) for record in cluster.read(job.topic(Role.SHUFFLED))]
         for record in cluster.read(job.topic(Role.ESTIMATES)):
             estimate = EstimateRecord.from_bytes(record.value)
-            assert (estimate.fate, estimate.contributors) == (Fate.RELEASED, 2 * USERS)
+            assert (estimate.window_status, estimate.contributors) == (
+                WindowStatus.RELEASED,
+                2 * USERS,
+            )
         assert cluster.end_offsets(job.topic(Role.DEAD_LETTERS)) == [0]
     for instance, role in enumerate(job.route.reports, 1):
         passed = {

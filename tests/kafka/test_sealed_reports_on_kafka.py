@@ -18,7 +18,7 @@ from dpstream.pipeline.kafka.local_kafka import LocalKafka
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.topics.chunks import decode_chunk
 from dpstream.topics.frames import CodecError, RecordType, kind_of
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import Role
 from dpstream.topics.sealed_batches import SealedBatch, decode_sealed_batch, open_batch
 from dpstream.topics.sealed_words import open_rows, unpack_reports
@@ -163,4 +163,4 @@ def released(cluster: Cluster, job: DeployedJob, epochs: int) -> None:
     wait_for(cluster, topic, epochs)
     for record in cluster.read(topic):
         estimate = EstimateRecord.from_bytes(record.value)
-        assert (estimate.fate, estimate.contributors) == (Fate.RELEASED, 2 * USERS)
+        assert (estimate.window_status, estimate.contributors) == (WindowStatus.RELEASED, 2 * USERS)

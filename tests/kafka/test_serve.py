@@ -23,7 +23,7 @@ from dpstream.pipeline.operations.deployments import deploy
 from dpstream.pipeline.serve.board import Jobs
 from dpstream.pipeline.serve.follower import JobFollower, KafkaSource, News, Reader
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import JOBS_TOPIC, Role, jobs_topic
 from tests.support.live_page import messages
 from tests.support.served import Served
@@ -38,7 +38,14 @@ Until: TypeAlias = Callable[..., Awaitable[None]]
 def publish(cluster: Cluster, job: DeployedJob, epoch: int) -> None:
     estimate = Estimate(float(epoch), 1.0, epoch - 2.0, epoch + 2.0, 100, 100)
     record = EstimateRecord(
-        job.deployment, epoch, Fate.RELEASED, time.time_ns() // 1_000_000, 100, 100, estimate, {}
+        job.deployment,
+        epoch,
+        WindowStatus.RELEASED,
+        time.time_ns() // 1_000_000,
+        100,
+        100,
+        estimate,
+        {},
     )
     cluster.append(job.topic(Role.ESTIMATES), record.to_bytes())
 

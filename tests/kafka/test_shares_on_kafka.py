@@ -17,7 +17,7 @@ from dpstream.pipeline.kafka.local_kafka import LocalKafka
 from dpstream.pipeline.stages.boxes_of_windows import BoxOpener
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.topics.chunks import decode_chunk
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import SUMS, Role
 from dpstream.topics.partials import decode_partial
 from dpstream.topics.sealing import unseal_all
@@ -72,7 +72,7 @@ def test_neither_party_nor_the_broker_sees_what_a_producer_counted(
         }
     for value in kept[Role.ESTIMATES]:
         estimate = EstimateRecord.from_bytes(value)
-        assert (estimate.fate, estimate.contributors) == (Fate.RELEASED, 2 * USERS)
+        assert (estimate.window_status, estimate.contributors) == (WindowStatus.RELEASED, 2 * USERS)
     assert [len(kept[role]) for role in (*SUMS, Role.PARTIALS)] == [2, 2, 2]
     check_partials(job, kept)
     check_shares(job, broker, tmp_path, kept[Role.SHUFFLED])
@@ -86,11 +86,11 @@ def check_partials(job: DeployedJob, kept: dict[Role, list[bytes]]) -> None:
             PartialSum.from_bytes(form, decode_partial(each).payload) for each in (ours, theirs)
         )
         assert first.digest == second.digest
-        assert first.pieces is not None
-        assert second.pieces is not None
-        assert looks_uniform(first.pieces.tobytes())
-        assert looks_uniform(second.pieces.tobytes())
-        counts = form.joined(first.pieces + second.pieces)
+        assert first.chunks is not None
+        assert second.chunks is not None
+        assert looks_uniform(first.chunks.tobytes())
+        assert looks_uniform(second.chunks.tobytes())
+        counts = form.joined(first.chunks + second.chunks)
         assert counts.max() == counts[0] <= 2 * USERS
         assert counts[0] > USERS
 

@@ -31,7 +31,7 @@ from dpstream.randomizers.shuffled_counts.shuffled_value_stream import (
     ShuffledValueStreamLaw,
 )
 from dpstream.topics.chunks import decode_chunk
-from dpstream.topics.manifests import Fate, decode_manifest
+from dpstream.topics.manifests import WindowStatus, decode_manifest
 from dpstream.topics.names import Role
 from tests.support.replays import replayed
 
@@ -96,7 +96,9 @@ def check_sums(cluster: Cluster, job: DeployedJob) -> None:
     """Check that the stage's only output is one noisy sum per epoch."""
     manifests = [decode_manifest(each.value) for each in cluster.read(job.topic(Role.MANIFESTS))]
     assert {each.epoch for each in manifests} == set(range(1, EPOCHS + 1))
-    assert {(each.fate, each.contributors) for each in manifests} == {(Fate.RELEASED, USERS)}
+    assert {(each.window_status, each.contributors) for each in manifests} == {
+        (WindowStatus.RELEASED, USERS)
+    }
     written: dict[int, list[int]] = defaultdict(list)
     for record in cluster.read(job.topic(Role.SHUFFLED)):
         chunk = decode_chunk(record.value)

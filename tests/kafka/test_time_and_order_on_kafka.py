@@ -23,7 +23,7 @@ from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.operations.deployments import deploy
 from dpstream.pipeline.operations.status.collection import gather_status
 from dpstream.pipeline.stages.decision_log import DecisionLog
-from dpstream.topics.manifests import Fate, Manifest, encode_manifest
+from dpstream.topics.manifests import Manifest, WindowStatus, encode_manifest
 from dpstream.topics.names import LOG_APPEND_TIME, TIMESTAMP_TYPE, Role
 from tests.kafka.conftest import PATIENCE, ROOT
 from tests.support.clocks import Clock, compile_preload
@@ -142,7 +142,7 @@ def test_a_window_that_is_written_again_is_dated_when_that_happens(
         fingerprint=job.fingerprint,
         deployment=job.deployment,
         epoch=1,
-        fate=Fate.RELEASED,
+        window_status=WindowStatus.RELEASED,
         first_offset=0,
         cut_offset=cluster.end_offsets(job.topic(Role.REPORTS))[job.topics.partition_of(1)],
         first_epoch=1,

@@ -65,7 +65,13 @@ shuffle: {{minimum: 1}}
 
 
 def shown(record: EstimateRecord) -> tuple[object, ...]:
-    return record.epoch, record.fate, record.estimate, record.contributors, record.population
+    return (
+        record.epoch,
+        record.window_status,
+        record.estimate,
+        record.contributors,
+        record.population,
+    )
 
 
 def write_events(path: Path) -> Path:

@@ -28,7 +28,7 @@ from dpstream.pipeline.operations.drains import begin_drain
 from dpstream.pipeline.operations.status.collection import JobWatch, gather_status
 from dpstream.pipeline.operations.status.lags import look_ahead
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import BATCH_BYTES_MAX, Role
 from tests.support.new_jobs import new_job
 
@@ -135,7 +135,7 @@ def test_status_sees_partitions_that_were_added_and_topics_that_are_gone(
     with Cluster(cluster.connection) as other:
         other.producer.send(reports, b"stray", partition=4).get(30)
     status = watch.status(now=0)
-    assert (status.stages[0].lag, status.topics[0].stray) == (0, True)
+    assert (status.stages[0].lag, status.topics[0].unexpected_records) == (0, True)
     assert "epoch e belongs in partition e mod 2" in status.problems[0]
     assert begin_drain(cluster, deployed, now=0) == {0: 0, 1: 0}
 
@@ -211,7 +211,7 @@ def test_an_older_copy_of_the_manifests_is_named_by_worker_and_status(
     cluster: Cluster, job: Job, tmp_path: Path
 ) -> None:
     deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
-    published = EstimateRecord(deployed.deployment, 3, Fate.EMPTY, 0, 0, 0, None, {})
+    published = EstimateRecord(deployed.deployment, 3, WindowStatus.EMPTY, 0, 0, 0, None, {})
     cluster.append(job.topic(Role.ESTIMATES), published.to_bytes())
     found = "epoch 3 is published, but no epoch after 0 is finalized"
     assert found in refusal_of_worker(cluster, job, "shuffle", tmp_path)

@@ -241,7 +241,7 @@ def test_the_noise_of_the_shuffle_stage_is_the_same_after_its_worker_was_killed(
         worker.kill()
         up.wait_until_it_says("shuffle has ended by signal 9, starting it again")
         result = up.result()
-    assert [epoch["fate"] for epoch in result["epochs"]] == ["released"] * EPOCHS
+    assert [epoch["window_status"] for epoch in result["epochs"]] == ["released"] * EPOCHS
     assert len(windows_written(served_home)) == EPOCHS
     assert not key.exists()
     served_home.assert_nothing_is_left()

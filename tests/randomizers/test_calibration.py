@@ -128,7 +128,7 @@ def test_the_published_rule_keeps_all_signs_at_every_order() -> None:
 
 
 @pytest.mark.parametrize(
-    "spoil",
+    "corrupt",
     [
         {"horizon": 3},
         {"horizon": 16},
@@ -142,10 +142,10 @@ def test_the_published_rule_keeps_all_signs_at_every_order() -> None:
         {"epsilon": None},
     ],
 )
-def test_a_spoiled_law_is_refused(spoil: dict[str, object]) -> None:
+def test_corrupt_law_is_refused(corrupt: dict[str, object]) -> None:
     body = calibrate(FutureRandParameters(1.0, 2), 8).to_json()
     with pytest.raises(ValueError, match="not a FutureRand law"):
-        FutureRandLaw.from_json(body | spoil)
+        FutureRandLaw.from_json(body | corrupt)
 
 
 @pytest.mark.parametrize("last_epoch", [0, -1, 2**63 + 1])

@@ -189,9 +189,9 @@ def test_a_device_sends_one_message_in_its_crowd() -> None:
     expected = alone.report(1, items, None, seeded_generator(2))
     np.testing.assert_array_equal(words[:, law.digits :], expected)
     present = np.array([True, False] * 3 + [True])
-    silent = values.copy()
-    silent[~present] = 999  # Ignored.
-    words = devices.report(2, silent, present, seeded_generator(3))
+    absent = values.copy()
+    absent[~present] = 999  # Ignored.
+    words = devices.report(2, absent, present, seeded_generator(3))
     assert law.crowds_of(words).tolist() == [0, 2, 1, 2]
     restored = CrowdDevices(
         law,

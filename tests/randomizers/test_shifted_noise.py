@@ -214,9 +214,9 @@ def test_noise_that_can_never_be_enough_is_refused() -> None:
         least_mean(1.0, 1e-6, lambda _: [ShiftedCells(PoissonNoise(1.0), 1, 1)], 1.0)
     with pytest.raises(ValueError, match="cells shifted by"):
         ShiftedCells(PoissonNoise(1.0), 0, 1)
-    for spoiled in (0.0, -1.0, math.inf, math.nan):
+    for corrupted in (0.0, -1.0, math.inf, math.nan):
         with pytest.raises(ValueError, match="expected a positive finite number"):
-            PoissonNoise(spoiled)
+            PoissonNoise(corrupted)
     with pytest.raises(ValueError, match="probability is 1"):
         BinomialNoise(5, 1.0)
 

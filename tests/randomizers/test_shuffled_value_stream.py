@@ -151,8 +151,8 @@ def test_changes_that_are_not_boosted_are_followed() -> None:
         steps(DYADIC, values)[:, 0], [384, -128 - 192, 128 - 48, 128 - 12]
     )
     present = np.array([[True], [False], [True], [True]])
-    silent = np.array([[0], [0], [1], [0]], np.int8)
-    np.testing.assert_array_equal(steps(DYADIC, silent, present)[:, 0], [-128, 0, 128, -128 - 256])
+    absent = np.array([[0], [0], [1], [0]], np.int8)
+    np.testing.assert_array_equal(steps(DYADIC, absent, present)[:, 0], [-128, 0, 128, -128 - 256])
 
 
 def test_the_first_value_of_a_newcomer_is_a_change_if_it_is_1() -> None:

@@ -326,35 +326,35 @@ def test_a_clock_is_what_the_worst_of_all_streams_comes_to(
 @pytest.mark.parametrize("passed_over", [1, 2, 5])
 def test_epochs_that_are_passed_over_are_as_if_everybody_were_silent(passed_over: int) -> None:
     law = calibrate(ValueStreamParameters(1.0, 2), 16)
-    silent, called = ValueStream(law), ValueStream(law)
+    absent, called = ValueStream(law), ValueStream(law)
     first, nobody = np.arange(200) % 2, np.zeros(200, np.bool_)
-    for devices in (silent, called):
+    for devices in (absent, called):
         devices.enroll(200, seeded_generator(1))
         devices.report(1, first, None, seeded_generator(2))
     for epoch in range(2, 2 + passed_over):
         called.report(epoch, 1 - first, nobody, seeded_generator(3))
     later = [
         devices.report(2 + passed_over, 1 - first, None, seeded_generator(4)).tolist()
-        for devices in (silent, called)
+        for devices in (absent, called)
     ]
     assert later[0] == later[1]
-    for name, array in silent.state_arrays().items():
+    for name, array in absent.state_arrays().items():
         assert np.array_equal(array, called.state_arrays()[name]), name
 
 
 def test_changes_that_are_known_of_silent_devices_are_followed_meanwhile() -> None:
     law = calibrate(ValueStreamParameters(1.0, 2), 170)
-    told, silent = Histories(law, 1), Histories(law, 1)
+    told, absent = Histories(law, 1), Histories(law, 1)
     nobody = np.zeros(1, np.bool_)
     rng = seeded_generator(1)
-    for devices, known in ((told, np.ones(1, np.bool_)), (silent, None)):
+    for devices, known in ((told, np.ones(1, np.bool_)), (absent, None)):
         devices.tell(1, np.zeros(1, np.int64), np.zeros(1, np.int16))
         devices.follow(2, np.ones(1, np.int64), nobody, rng, known)
         devices.tell(3, np.ones(1, np.int64), np.zeros(1, np.int16))
     assert told.state_arrays()["followed"][0] == law.boost * law.decay
-    assert silent.state_arrays()["followed"][0] == 0, "when it changed, nobody knows"
-    assert told.state_arrays()["changes"][0] == silent.state_arrays()["changes"][0] == 1
-    left = [devices.state_arrays()["left"][0] for devices in (told, silent)]
+    assert absent.state_arrays()["followed"][0] == 0, "when it changed, nobody knows"
+    assert told.state_arrays()["changes"][0] == absent.state_arrays()["changes"][0] == 1
+    left = [devices.state_arrays()["left"][0] for devices in (told, absent)]
     pulls = [0.5 + law.boost * law.decay, 0.5]
     assert [law.clock - 0.25 - pull**2 for pull in pulls] == pytest.approx(left)
 

@@ -26,7 +26,7 @@ from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.stages.estimation import Estimation
 from dpstream.pipeline.stages.stage_noise import StageNoise
 from dpstream.topics.frames import CodecError
-from dpstream.topics.manifests import Fate, Manifest, decode_manifest
+from dpstream.topics.manifests import Manifest, WindowStatus, decode_manifest
 from dpstream.topics.names import Role
 from dpstream.topics.partials import PartialPart, decode_partial, join_parts
 from dpstream.topics.records import DeadLetter
@@ -63,7 +63,7 @@ class Account:
     """Counts of a passed audit.
 
     Attributes:
-        fates: Number of epochs per window status.
+        windows_by_status: Number of epochs per window status.
         counted: Reports included in a partial.
         late: Reports whose producer was too late for the window.
         refused: Reports among the dead letters.
@@ -71,7 +71,7 @@ class Account:
     """
 
     epochs: int
-    fates: Mapping[Fate, int]
+    windows_by_status: Mapping[WindowStatus, int]
     counted: int
     late: int
     refused: int
@@ -133,11 +133,11 @@ class _Auditor:
             inside = self._inside(window, reports)
             self._check_heads(window.manifest, inside)
             payload = None
-            if window.manifest.fate is Fate.RELEASED:
+            if window.manifest.window_status is WindowStatus.RELEASED:
                 payload = self._payload(epoch, inside.values())
                 self._check_partial(epoch, inside, payload, partials.get(epoch, []))
             elif epoch in partials:
-                self._problem(epoch, f"is {window.manifest.fate}, and was aggregated")
+                self._problem(epoch, f"is {window.manifest.window_status}, and was aggregated")
             estimation.take_in(window.manifest, payload)
             if epoch in estimates:
                 self._check_estimate(window.manifest, estimation, estimates[epoch])
@@ -213,13 +213,16 @@ class _Auditor:
         if not sum(populations) <= manifest.population <= everybody:
             self._problem(manifest.epoch, f"population {manifest.population} of {everybody}")
         if contributors == 0:
-            fate = Fate.EMPTY
+            window_status = WindowStatus.EMPTY
         elif contributors < self.job.shuffle.minimum:
-            fate = Fate.TOO_SMALL
+            window_status = WindowStatus.SUPPRESSED
         else:
-            fate = Fate.RELEASED
-        if manifest.fate is not fate:
-            self._problem(manifest.epoch, f"is {manifest.fate}, {contributors} make it {fate}")
+            window_status = WindowStatus.RELEASED
+        if manifest.window_status is not window_status:
+            self._problem(
+                manifest.epoch,
+                f"is {manifest.window_status}, {contributors} make it {window_status}",
+            )
 
     def _payload(self, epoch: int, inside: Iterable[Reports]) -> bytes:
         """Return the counts of these reports and of the shuffler's dummies, or their noisy sum."""
@@ -283,7 +286,7 @@ class _Auditor:
         right = EstimateRecord(
             deployment=self.job.deployment,
             epoch=manifest.epoch,
-            fate=manifest.fate,
+            window_status=manifest.window_status,
             closed_at=manifest.timestamp,
             contributors=manifest.contributors,
             population=manifest.population,
@@ -327,17 +330,19 @@ class _Auditor:
                 if window is not None and any(
                     producer.enrollment == each.enrollment for producer in window.inside
                 ):
-                    fate = "counted"
+                    window_status = "counted"
                 else:
-                    fate = "refused" if (each.enrollment, epoch) in refused else "late"
-                where[fate] += made.messages
-                if each.punctual and fate != "counted":
-                    self._problem(epoch, f"{each.devices.name} is punctual, and was {fate}")
+                    window_status = "refused" if (each.enrollment, epoch) in refused else "late"
+                where[window_status] += made.messages
+                if each.punctual and window_status != "counted":
+                    self._problem(
+                        epoch, f"{each.devices.name} is punctual, and was {window_status}"
+                    )
                 if each.punctual and (each.enrollment, epoch) in refused:
                     self._problem(epoch, f"some of what {each.devices.name} sent was refused")
         return Account(
             epochs=len(windows),
-            fates=Counter(window.manifest.fate for window in windows.values()),
+            windows_by_status=Counter(window.manifest.window_status for window in windows.values()),
             counted=where["counted"],
             late=where["late"],
             refused=where["refused"],

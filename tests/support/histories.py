@@ -19,7 +19,7 @@ from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.stages.estimation import Estimation
 from dpstream.pipeline.stages.result_documents import ResultDocuments
 from dpstream.randomizers.dyadic import orders_due
-from dpstream.topics.manifests import Fate, Manifest
+from dpstream.topics.manifests import Manifest, WindowStatus
 from dpstream.topics.names import Role
 from dpstream.topics.partials import encode_partial, split_partial
 from dpstream.topics.records import Registration
@@ -69,7 +69,7 @@ def fill(
             populations[epoch // 50 % PRODUCERS] += 1
         present = int(rng.integers(sum(populations) * 9 // 10, sum(populations)))
         manifest = Manifest(
-            *identity, epoch, Fate.RELEASED, epoch - 1, epoch, 1, (True,) * PRODUCERS,
+            *identity, epoch, WindowStatus.RELEASED, epoch - 1, epoch, 1, (True,) * PRODUCERS,
             tuple(populations), present, sum(populations), NOW + 1_000 * epoch,
         )  # fmt: skip
         record = decisions.encode(manifest)
@@ -89,7 +89,7 @@ def fill(
             append(Append(Role.PARTIALS, 0, encode_partial(part)))
         estimation.take_in(manifest, window.to_bytes())
         estimate = EstimateRecord(
-            job.deployment, epoch, manifest.fate, manifest.timestamp, present,
+            job.deployment, epoch, manifest.window_status, manifest.timestamp, present,
             manifest.population, estimation.estimate(), job.guarantee_at(epoch, 1).to_json(),
             assumes_changes=job.assumes_changes,
         )  # fmt: skip

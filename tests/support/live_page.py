@@ -25,7 +25,7 @@ from dpstream.pipeline.serve.connections import Limits
 from dpstream.pipeline.serve.follower import BrokerAvailability, Reader
 from dpstream.pipeline.serve.server import Site, SiteSettings
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import Role
 from tests.support.memory_cluster import MemoryCluster
 
@@ -46,10 +46,10 @@ def publish(
     job: DeployedJob,
     epoch: int,
     estimate: Estimated | None,
-    fate: Fate = Fate.RELEASED,
+    window_status: WindowStatus = WindowStatus.RELEASED,
 ) -> EstimateRecord:
     record = EstimateRecord(
-        job.deployment, epoch, fate, NOW + 1_000 * epoch, 90, 100, estimate,
+        job.deployment, epoch, window_status, NOW + 1_000 * epoch, 90, 100, estimate,
         job.guarantee_at(epoch, job.first_epoch).to_json(), assumes_changes=job.assumes_changes,
     )  # fmt: skip
     cluster.append(job.topic(Role.ESTIMATES), record.to_bytes())

@@ -31,7 +31,7 @@ from dpstream.pipeline.kafka.workers.execution import Execution
 from dpstream.pipeline.kafka.workers.groups import Committed, group_name
 from dpstream.pipeline.kafka.workers.log_lines import LogLines
 from dpstream.pipeline.kafka.workers.metrics import WorkerSnapshot, metric_families
-from dpstream.pipeline.kafka.workers.observer import Observer, WindowTally
+from dpstream.pipeline.kafka.workers.observer import Observer, WindowCounters
 from dpstream.pipeline.kafka.workers.worker_facts import JobFacts, heartbeat
 from dpstream.pipeline.results.watched_estimates import WatchedEstimates
 from dpstream.pipeline.stages.environment import FinishedWindow
@@ -118,7 +118,7 @@ class Worker:
             for log in logs:
                 log.window(window)
 
-        windows = WindowTally(told, clock=lambda: 0.0, wall_clock=lambda: NOW / 1000)
+        windows = WindowCounters(told, clock=lambda: 0.0, wall_clock=lambda: NOW / 1000)
         self.folder.mkdir(parents=True)
         watched = WatchedEstimates(job)
         stage = _make_stage(

@@ -110,9 +110,9 @@ class LiveRun:
         epochs: int = 6,
         first: int = 1,
         small: Collection[int] = (),
-        silent: Collection[int] = (),
+        absent: Collection[int] = (),
     ) -> LiveRun:
-        """Run a job. In `small` epochs too few devices are present, in `silent` ones none."""
+        """Run a job. In `small` epochs too few devices are present, in `absent` ones none."""
         deployed = deploy_job(job, deployed_at=1_000, deployment=ORIGINAL)
         key = NoiseKey(bytes(KEY_BYTES)) if deployed.needs_noise_key else None
         if key is not None:
@@ -146,7 +146,7 @@ class LiveRun:
         rng = seeded_generator(1)
         slots = deployed.domain.slots
         for epoch in range(first, epochs + 1):
-            present = 0 if epoch in silent else 5 if epoch in small else USERS - epoch % 3
+            present = 0 if epoch in absent else 5 if epoch in small else USERS - epoch % 3
             values = rng.integers(0, deployed.domain.size, USERS, np.int8)
             chosen = [int(value) for value in values]
             held: list[Any] = [[value] * (value > 0) for value in chosen]

@@ -20,7 +20,7 @@ from tests.support import cells
 
 _PURPOSES = {"enroll": 1, "horizon": 2, "report": 3, "values": 4, "silence": 5}
 # Share of absent devices at an epoch, where the protocol allows absence.
-_SILENT = 0.1
+_ABSENT = 0.1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,7 +75,7 @@ class SeededDevices:
         """Return the presence of the devices, shape (count,)."""
         if job.protocol_entry.name.endswith(cells.NAME):
             return np.ones(self.count, np.bool_)
-        return self.generators("silence", epoch).random(self.count) >= _SILENT
+        return self.generators("silence", epoch).random(self.count) >= _ABSENT
 
     def reports(self, job: DeployedJob, epochs: Iterable[int]) -> Iterator[Reports]:
         horizon: int | None = None

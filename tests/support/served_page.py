@@ -21,7 +21,7 @@ from dpstream.pipeline.serve.connections import Limits
 from dpstream.pipeline.serve.follower import Reader
 from dpstream.pipeline.serve.server import Site, SiteSettings
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import JOBS_TOPIC, Role
 from tests.support.memory_cluster import MemoryCluster
 
@@ -110,7 +110,9 @@ class ServedPage:
             record = EstimateRecord(
                 deployment=job.deployment,
                 epoch=epoch,
-                fate=Fate.TOO_SMALL if estimate is None else Fate.RELEASED,
+                window_status=WindowStatus.SUPPRESSED
+                if estimate is None
+                else WindowStatus.RELEASED,
                 closed_at=FIRST_CLOSE + epoch * SECOND,
                 contributors=5 if estimate is None else 20_000,
                 population=20_000,

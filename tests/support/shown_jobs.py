@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dpstream.aggregators.crowd_estimates import WITHHELD, CrowdEstimate, CrowdEstimates
+from dpstream.aggregators.crowd_estimates import SUPPRESSED, CrowdEstimate, CrowdEstimates
 from dpstream.aggregators.estimate import GAP, Estimate
 from dpstream.aggregators.found_items import FoundItems
 from dpstream.aggregators.item_estimates import ItemEstimates
@@ -84,5 +84,5 @@ def crowds(*sizes_and_items: tuple[float, ...] | None) -> CrowdEstimates:
         None if each is None else CrowdEstimate(50, count(each[0]), items(*each[1:]))
         for each in sizes_and_items
     )
-    flags = (WITHHELD,) if None in found else ()
+    flags = (SUPPRESSED,) if None in found else ()
     return CrowdEstimates(found, 2, 80, 100, flags)

@@ -66,7 +66,7 @@ def deployed(
 def description_of(job: DeployedJob) -> bytes:
     told = job.signed_description
     assert told is not None
-    return json.dumps(told.told()).encode()
+    return json.dumps(told.encoded()).encode()
 
 
 def problem(status: int, kind: str, *, begins: object = None, **headers: str) -> ServerResponse:

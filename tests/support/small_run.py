@@ -51,10 +51,10 @@ def run_small_job(
     folder: Path,
     *,
     more: str = "",
-    silent: frozenset[int] = frozenset(),
+    absent: frozenset[int] = frozenset(),
     asked: str = FUTURE_RAND,
 ) -> SmallRun:
-    """Run the job. In `silent` epochs no device is present, though all producers close them."""
+    """Run the job. In `absent` epochs no device is present, though all producers close them."""
     job = deploy_job(
         parse_job(job_text(more=more, asked=asked)), deployed_at=1_000, deployment=bytes(16)
     )
@@ -65,7 +65,7 @@ def run_small_job(
     )
     producer.enroll(change_log.users)
     for epoch, values in enumerate(change_log.values_by_epoch(), 1):
-        if epoch not in silent:
+        if epoch not in absent:
             producer.report_all(epoch, values)
         producer.close(epoch)
         cluster.settle()

@@ -30,7 +30,7 @@ from dpstream.topics.loose_batches import (
     encode_loose_batch,
     encode_watermark,
 )
-from dpstream.topics.manifests import Fate, Manifest, decode_manifest, encode_manifest
+from dpstream.topics.manifests import Manifest, WindowStatus, decode_manifest, encode_manifest
 from dpstream.topics.partials import PartialPart, decode_partial, encode_partial
 from dpstream.topics.sealed_batches import SealedBatch, decode_sealed_batch, encode_sealed_batch
 from dpstream.topics.words import Words
@@ -100,7 +100,7 @@ def examples() -> dict[str, Any]:
             FINGERPRINT,
             DEPLOYMENT,
             epoch=7,
-            fate=Fate.TOO_SMALL,
+            window_status=WindowStatus.SUPPRESSED,
             first_offset=100,
             cut_offset=120,
             first_epoch=2,
@@ -125,7 +125,7 @@ def examples() -> dict[str, Any]:
             FINGERPRINT,
             DEPLOYMENT,
             epoch=7,
-            fate=Fate.RELEASED,
+            window_status=WindowStatus.RELEASED,
             first_offset=100,
             cut_offset=120,
             first_epoch=2,

@@ -59,8 +59,8 @@ def test_counts_take_as_much_room_however_large_they_are() -> None:
     sizes = set()
     for count in (1, 255, 256, 65_535):
         words = Words(np.array([[2]], np.uint8), np.array([count], np.uint32))
-        (piece,) = split_fixed(words, CountTable(0, 4, 2))
-        sizes.add(len(encode_batch(batch_of(*piece))))
+        (chunk,) = split_fixed(words, CountTable(0, 4, 2))
+        sizes.add(len(encode_batch(batch_of(*chunk))))
     assert len(sizes) == 1
 
 
@@ -72,8 +72,8 @@ def test_all_reports_arrive_and_their_number_and_values_do_not_show(
     words = Words.canonical(values) if canonical else Words(values)
     arrived: dict[tuple[int, ...], int] = {}
     sizes = []
-    for piece, room in split_fixed(words, size, payload_bytes):
-        record = encode_batch(batch_of(piece, room))
+    for chunk, room in split_fixed(words, size, payload_bytes):
+        record = encode_batch(batch_of(chunk, room))
         decoded = decode_batch(record)
         assert encode_batch(decoded) == record
         for row, count in counted(written_out(decoded.words)).items():
@@ -82,8 +82,8 @@ def test_all_reports_arrive_and_their_number_and_values_do_not_show(
     assert arrived == counted(values)
     nothing = Words(values[:0])
     without = [
-        len(encode_batch(batch_of(piece, room)))
-        for piece, room in split_fixed(nothing, size, payload_bytes)
+        len(encode_batch(batch_of(chunk, room)))
+        for chunk, room in split_fixed(nothing, size, payload_bytes)
     ]
     assert sizes == without
     assert sizes
@@ -93,8 +93,8 @@ def test_all_reports_arrive_and_their_number_and_values_do_not_show(
 def test_pieces_fit_the_target(most: int) -> None:
     for form in (WordForm(np.dtype("<u4"), distinct=900_000), WordForm(np.dtype("u1"), 40)):
         words = Words(np.zeros((0, form.width), form.dtype))
-        for piece, room in split_fixed(words, fixed_size(form, most)):
-            assert len(encode_batch(batch_of(piece, room))) <= RECORD_TARGET
+        for chunk, room in split_fixed(words, fixed_size(form, most)):
+            assert len(encode_batch(batch_of(chunk, room))) <= RECORD_TARGET
 
 
 def test_no_more_is_promised_than_a_producer_can_send() -> None:

@@ -23,7 +23,7 @@ from dpstream.topics.frames import (
     VersionError,
     kind_of,
 )
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.words import Words
 
 Forge = Callable[..., bytes]
@@ -219,7 +219,7 @@ def test_what_is_said_of_instances_alone_is_said_in_one_form(
             decode(forge(data[:-cut], (108, u4(25 - cut))))
     nobody = replace(
         manifest,
-        fate=Fate.EMPTY,
+        window_status=WindowStatus.EMPTY,
         producers=(False,),
         populations=(),
         drawings=(),
@@ -246,4 +246,4 @@ def test_a_manifest_does_not_contradict_itself(examples: dict[str, Any]) -> None
     with pytest.raises(CodecError, match=f"largest population is {2**32}"):
         replace(manifest, populations=(1, 2, 2**32))
     with pytest.raises(CodecError, match="a window with 25 contributors cannot be"):
-        replace(manifest, fate=Fate.EMPTY)
+        replace(manifest, window_status=WindowStatus.EMPTY)

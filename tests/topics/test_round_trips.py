@@ -23,8 +23,8 @@ from dpstream.topics.chunks import Chunk, decode_chunk, encode_chunk
 from dpstream.topics.frames import INTEGER_MAX, RECORD_CAP, U4_MAX, CodecError, OversizedError
 from dpstream.topics.manifests import (
     PRODUCERS_MAX,
-    Fate,
     Manifest,
+    WindowStatus,
     decode_manifest,
     encode_manifest,
 )
@@ -130,12 +130,14 @@ def manifests(draw: st.DrawFn) -> Manifest:
     named = instance > 1 or draw(st.booleans())
     drawing = st.binary(min_size=8, max_size=8)
     drawings = draw(st.lists(drawing, min_size=included, max_size=included)) if named else []
-    fates = [Fate.RELEASED, Fate.TOO_SMALL] if contributors else [Fate.EMPTY]
+    statuses = (
+        [WindowStatus.RELEASED, WindowStatus.SUPPRESSED] if contributors else [WindowStatus.EMPTY]
+    )
     return Manifest(
         draw(identities),
         draw(identities),
         epoch,
-        draw(st.sampled_from(fates)),
+        draw(st.sampled_from(statuses)),
         first_offset,
         draw(st.integers(first_offset, INTEGER_MAX)),
         draw(st.integers(1, epoch)),
@@ -159,7 +161,7 @@ def _crowded(producers: int) -> Manifest:
         fingerprint=bytes(16),
         deployment=bytes(16),
         epoch=1,
-        fate=Fate.RELEASED,
+        window_status=WindowStatus.RELEASED,
         first_offset=0,
         cut_offset=0,
         first_epoch=1,

@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 
 from dpstream.topics.frames import U4_MAX, CodecError
-from dpstream.topics.manifests import Fate, Manifest, decode_manifest, encode_manifest
+from dpstream.topics.manifests import Manifest, WindowStatus, decode_manifest, encode_manifest
 
 
 def manifest(populations: object, population: int) -> Manifest:
     inside = np.ones(len(populations), np.bool_)  # type: ignore[arg-type]
     return Manifest(
-        bytes(16), bytes(16), 1, Fate.RELEASED, 0, 1, 1, inside, populations, 1, population, 0,  # type: ignore[arg-type]
+        bytes(16), bytes(16), 1, WindowStatus.RELEASED,
+        0, 1, 1, inside, populations, 1, population, 0,  # type: ignore[arg-type]
     )  # fmt: skip
 
 

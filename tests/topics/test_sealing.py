@@ -173,8 +173,8 @@ def test_a_batch_of_another_job_or_epoch_is_not_taken_out_of_its_box(batch: Batc
 
 def test_full_batches_fit_their_records(batch: Batch) -> None:
     rows = np.zeros((9_000, 7), "<u8")
-    for piece in split_words(Words(rows), SEALED_PAYLOAD_TARGET):
-        assert len(seal_batch(replace(batch, words=piece), LOCK)) <= RECORD_TARGET
+    for chunk in split_words(Words(rows), SEALED_PAYLOAD_TARGET):
+        assert len(seal_batch(replace(batch, words=chunk), LOCK)) <= RECORD_TARGET
 
 
 @pytest.mark.parametrize(

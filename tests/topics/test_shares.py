@@ -123,12 +123,12 @@ def test_no_seed_and_no_id_serves_twice() -> None:
     seeds = {each[24:] for each in opened(rows, 0) if each is not None}
     names = {each[:16] for each in opened(rows, 0) if each is not None}
     differences = {each[24:] for each in opened(rows, 1) if each is not None}
-    assert len(seeds) == len(names) == len(differences) == form.pieces == 3
+    assert len(seeds) == len(names) == len(differences) == form.chunks == 3
     assert seeds | names == set(drawn)
 
 
 @pytest.mark.parametrize(
-    ("cells", "pieces", "piece_cells"),
+    ("cells", "chunks", "chunk_cells"),
     [
         (1, 1, 2),
         (2, 1, 2),
@@ -139,20 +139,20 @@ def test_no_seed_and_no_id_serves_twice() -> None:
     ],
 )
 def test_tables_are_cut_into_rows_that_fit_a_record(
-    cells: int, pieces: int, piece_cells: int
+    cells: int, chunks: int, chunk_cells: int
 ) -> None:
     form = ShareForm(cells)
-    assert (form.pieces, form.piece_cells) == (pieces, piece_cells)
-    assert form.row_form.report_bytes == 176 + 4 * piece_cells <= RECORD_TARGET - 128
+    assert (form.chunks, form.chunk_cells) == (chunks, chunk_cells)
+    assert form.row_form.report_bytes == 176 + 4 * chunk_cells <= RECORD_TARGET - 128
     table = np.arange(cells, dtype="<u4")
     assert (form.joined(form.cut(table)) == table).all()
 
 
 def test_counts_beyond_a_table_are_no_table() -> None:
-    pieces = SMALL.cut(np.zeros(3, "<u4"))
-    pieces[0, 3] = 1
+    chunks = SMALL.cut(np.zeros(3, "<u4"))
+    chunks[0, 3] = 1
     with pytest.raises(CodecError, match="counts exceed the 3 cells of a table"):
-        SMALL.joined(pieces)
+        SMALL.joined(chunks)
 
 
 @pytest.mark.parametrize("cells", [0, MOST_SHARED + 1])
@@ -199,17 +199,17 @@ def test_boxes_of_something_else_are_counted_and_left_out() -> None:
     header = bytes(16) + np.array([1, 1], "<u4").tobytes()
     total.add([None, b"", header + bytes(32), header + bytes(31)])
     assert (total.closed, total.seen, total.contributors) == (4, {}, [0])
-    assert not total.pieces.any()
+    assert not total.chunks.any()
 
 
 def test_a_sum_of_too_few_devices_is_not_handed_on() -> None:
     first, _ = added(SMALL, shared([1, 2, 3], contributors=4))
     assert first.of_fewer_than(5)
     assert not first.of_fewer_than(4)
-    found = PartialSum.from_bytes(SMALL, first.to_bytes(withheld=True))
-    assert (found.pieces, found.contributors, found.shares) == (None, (4,), 1)
+    found = PartialSum.from_bytes(SMALL, first.to_bytes(suppressed=True))
+    assert (found.chunks, found.contributors, found.shares) == (None, (4,), 1)
     with pytest.raises(CodecError, match="partial sum of 57 bytes; expected 56 or 72"):
-        PartialSum.from_bytes(SMALL, first.to_bytes(withheld=True) + b"\0")
+        PartialSum.from_bytes(SMALL, first.to_bytes(suppressed=True) + b"\0")
 
 
 class TestGolden:

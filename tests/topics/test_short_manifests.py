@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from dpstream.topics.frames import U4_MAX, CodecError
 from dpstream.topics.manifests import (
-    Fate,
     Manifest,
+    WindowStatus,
     decode_manifest,
     encode_manifest,
     is_short,
@@ -36,10 +36,19 @@ HEADER = 120
 def manifest(epoch: int, inside: NDArray[np.bool_], populations: NDArray[np.int64]) -> Manifest:
     counts = populations[inside].tolist()
     return Manifest(
-        FINGERPRINT, DEPLOYMENT, epoch, Fate.RELEASED if sum(counts) else Fate.EMPTY,
-        10 * epoch, 10 * epoch + 9, 1, tuple(inside.tolist()), tuple(counts), sum(counts),
-        int(populations.sum()), 1_700_000_000_000 + epoch,
-    )  # fmt: skip
+        FINGERPRINT,
+        DEPLOYMENT,
+        epoch,
+        WindowStatus.RELEASED if sum(counts) else WindowStatus.EMPTY,
+        10 * epoch,
+        10 * epoch + 9,
+        1,
+        tuple(inside.tolist()),
+        tuple(counts),
+        sum(counts),
+        int(populations.sum()),
+        1_700_000_000_000 + epoch,
+    )
 
 
 def reader() -> ManifestReader:
@@ -143,8 +152,8 @@ def test_a_reader_of_the_log_reads_what_was_said(said: list[Manifest]) -> None:
         assert len(record) <= len(encode_manifest(each))
         assert writer.decode(offset, record) == other.decode(offset, record) == each
         head = read_head(record)
-        told = head.epoch, head.fate, head.contributors, head.instance
-        assert told == (each.epoch, each.fate, each.contributors, 1)
+        told = head.epoch, head.window_status, head.contributors, head.instance
+        assert told == (each.epoch, each.window_status, each.contributors, 1)
         assert (head.fingerprint, head.deployment) == (FINGERPRINT, DEPLOYMENT)
         places = range(len(each.producers) + 9)
         assert [head.has(place) for place in places] == [*each.producers, *[False] * 9]

@@ -67,12 +67,12 @@ def test_pieces_fit_are_equal_and_lose_nothing(
     values: NDArray[np.unsignedinteger], canonical: bool, payload_bytes: int
 ) -> None:
     words = Words.canonical(values) if canonical else Words(values)
-    pieces = split_words(words, payload_bytes)
-    assert sum((_multiset(piece) for piece in pieces), Counter()) == _multiset(words)
-    assert np.array_equal(np.concatenate([piece.values for piece in pieces]), words.values)
-    assert all(piece.nbytes <= payload_bytes or piece.rows == 1 for piece in pieces)
-    assert len({piece.rows for piece in pieces[:-1]}) <= 1
-    assert all(0 < piece.rows <= pieces[0].rows for piece in pieces[1:])
+    chunks = split_words(words, payload_bytes)
+    assert sum((_multiset(chunk) for chunk in chunks), Counter()) == _multiset(words)
+    assert np.array_equal(np.concatenate([chunk.values for chunk in chunks]), words.values)
+    assert all(chunk.nbytes <= payload_bytes or chunk.rows == 1 for chunk in chunks)
+    assert len({chunk.rows for chunk in chunks[:-1]}) <= 1
+    assert all(0 < chunk.rows <= chunks[0].rows for chunk in chunks[1:])
 
 
 def test_a_count_that_no_record_holds_travels_in_layers() -> None:
@@ -81,15 +81,15 @@ def test_a_count_that_no_record_holds_travels_in_layers() -> None:
     assert words.messages == table.sum()
     with pytest.raises(CodecError, match="use split_words"):
         pack_words(words)
-    pieces = split_words(words)
-    assert [piece.counts.tolist() for piece in pieces if piece.counts is not None] == [
+    chunks = split_words(words)
+    assert [chunk.counts.tolist() for chunk in chunks if chunk.counts is not None] == [
         [3, U4_MAX, U4_MAX, U4_MAX],
         [U4_MAX, 1],
         [5],
     ]
-    for piece in pieces:
-        pack_words(piece)
-    assert sum((_multiset(piece) for piece in pieces), Counter()) == _multiset(words)
+    for chunk in chunks:
+        pack_words(chunk)
+    assert sum((_multiset(chunk) for chunk in chunks), Counter()) == _multiset(words)
 
 
 def test_messages_that_no_record_holds_travel_in_layers() -> None:
@@ -97,9 +97,9 @@ def test_messages_that_no_record_holds_travel_in_layers() -> None:
     words = Words.from_counts(table)
     with pytest.raises(CodecError, match=f"a record has at most {MESSAGES_CAP}"):
         pack_words(words)
-    pieces = split_words(words)
-    assert all(pack_words(piece)[0][-1] <= MESSAGES_CAP for piece in pieces)
-    assert sum((_multiset(piece) for piece in pieces), Counter()) == _multiset(words)
+    chunks = split_words(words)
+    assert all(pack_words(chunk)[0][-1] <= MESSAGES_CAP for chunk in chunks)
+    assert sum((_multiset(chunk) for chunk in chunks), Counter()) == _multiset(words)
 
 
 def test_more_than_a_record_is_refused_before_it_is_copied() -> None:

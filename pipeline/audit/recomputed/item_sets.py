@@ -77,7 +77,7 @@ def _compared(what: str, noise: CellNoiseLaw, cells: int, epsilon: float, delta:
     # Counts with and without a message are all known, or none exist below.
     seen = np.arange(low + 1 if low else 0, high + 1)
     before = np.where(seen > 0, weights[seen - 1], 0.0)
-    return _told(
+    return _distinguished(
         what, [(before, weights[seen])] * cells + [(weights[seen], before)] * cells, epsilon, delta
     )
 
@@ -92,7 +92,7 @@ def _probabilities(noise: CellNoiseLaw, counts: NDArray[np.int64]) -> NDArray[np
     return np.asarray(found, np.float64)
 
 
-def _told(
+def _distinguished(
     what: str,
     cells: Sequence[tuple[NDArray[np.float64], NDArray[np.float64]]],
     epsilon: float,
@@ -143,7 +143,7 @@ def _either_view(sets: Sequence[Words], mean: float, epsilon: float, delta: floa
         yield _less(what, *_views(sets, mean), epsilon, delta)
     absent, present = _labeled(sets, mean)
     cells = [(present, absent)] * 2 + [(absent, present)] * 2
-    yield _told(f"{what}, reported with their items", cells, epsilon, delta)
+    yield _distinguished(f"{what}, reported with their items", cells, epsilon, delta)
 
 
 def _labeled(sets: Sequence[Words], mean: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

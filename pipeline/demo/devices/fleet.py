@@ -92,7 +92,7 @@ _DAY: Final = 480.0
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class JobStatement:
     deployment: bytes
     fingerprint: bytes
     protocol: str
@@ -104,7 +104,7 @@ class Told:
     count: int
 
     @classmethod
-    def read(cls, description: dict[str, str]) -> Told:
+    def read(cls, description: dict[str, str]) -> JobStatement:
         """Parse a description's statement; only the visitor's own device verifies the signature."""
         body = json.loads(base64.b64decode(description["statement"]))
         epochs = body["epochs"]
@@ -136,10 +136,10 @@ class Fleet:
     cryptographic.
     """
 
-    def __init__(self, told: Told, count: int, seed: int) -> None:
-        self._told = told
+    def __init__(self, statement: JobStatement, count: int, seed: int) -> None:
+        self._statement = statement
         self._rng = cryptographic_generator()
-        self._devices = PROTOCOLS[told.protocol].randomizer(told.law)
+        self._devices = PROTOCOLS[statement.protocol].randomizer(statement.law)
         self._devices.enroll(count, self._rng)
         self._ids = [secrets.token_bytes(16) for _ in range(count)]
         self._enrolled = [False] * count
@@ -156,15 +156,15 @@ class Fleet:
 
     def draw(self, epoch: int, values: NDArray[np.int8]) -> list[tuple[int, bytes]]:
         """Return the number of each device and the body of its request, drawn once."""
-        told = self._told
+        statement = self._statement
         words = written_out(self._devices.report(epoch, values, None, self._rng))
         assert len(words) == len(self._ids)
         return [
             (
                 number,
                 encode_body(
-                    told.deployment,
-                    told.fingerprint,
+                    statement.deployment,
+                    statement.fingerprint,
                     epoch,
                     None,
                     [
@@ -172,7 +172,7 @@ class Fleet:
                             device,
                             secrets.token_bytes(16),
                             not self._enrolled[number],
-                            told.form.pack(words[number : number + 1]),
+                            statement.form.pack(words[number : number + 1]),
                         )
                     ],
                 ),
@@ -188,24 +188,26 @@ async def run(number: int, count: int, urls: Sequence[str]) -> None:
     connector = aiohttp.TCPConnector(limit=CONNECTIONS)
     timeout = aiohttp.ClientTimeout(total=10)
     async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
-        told = await _told(session, urls)
-        fleet = Fleet(told, count, number)
-        epoch = max(told.first, told.epoch_at(time.time()) + 1)
-        while epoch <= told.count:
-            await asyncio.sleep(max(0.0, told.begins(epoch) - time.time()))
-            values = fleet.values(told.begins(epoch) - told.begins(told.first))
-            outcomes = await _send(session, urls, told, fleet, epoch, fleet.draw(epoch, values))
+        statement = await _fetch_statement(session, urls)
+        fleet = Fleet(statement, count, number)
+        epoch = max(statement.first, statement.epoch_at(time.time()) + 1)
+        while epoch <= statement.count:
+            await asyncio.sleep(max(0.0, statement.begins(epoch) - time.time()))
+            values = fleet.values(statement.begins(epoch) - statement.begins(statement.first))
+            outcomes = await _send(
+                session, urls, statement, fleet, epoch, fleet.draw(epoch, values)
+            )
             line = {"epoch": epoch, "devices": count, "true": int(values.sum()), **outcomes}
             print(json.dumps(line), flush=True)
-            epoch = max(epoch + 1, told.epoch_at(time.time()))
+            epoch = max(epoch + 1, statement.epoch_at(time.time()))
 
 
-async def _told(session: aiohttp.ClientSession, urls: Sequence[str]) -> Told:
+async def _fetch_statement(session: aiohttp.ClientSession, urls: Sequence[str]) -> JobStatement:
     while True:
         try:
             async with session.get(f"{urls[0]}/v1/jobs/{NAME}") as answer:
                 if answer.status == 200:
-                    return Told.read(await answer.json(content_type=None))
+                    return JobStatement.read(await answer.json(content_type=None))
         except (aiohttp.ClientError, TimeoutError):
             pass
         await asyncio.sleep(_PAUSE)
@@ -214,13 +216,13 @@ async def _told(session: aiohttp.ClientSession, urls: Sequence[str]) -> Told:
 async def _send(
     session: aiohttp.ClientSession,
     urls: Sequence[str],
-    told: Told,
+    statement: JobStatement,
     fleet: Fleet,
     epoch: int,
     bodies: Sequence[tuple[int, bytes]],
 ) -> dict[str, int]:
     """Let every device send its report at a random time; return the number of each outcome."""
-    begins, length = told.begins(epoch), told.length / 1000
+    begins, length = statement.begins(epoch), statement.length / 1000
     moments = sorted(random.uniform(0, _LATEST) * length for _ in bodies)
     order = iter(list(zip(moments, random.sample(bodies, len(bodies)), strict=True)))
     outcomes: Counter[str] = Counter()

@@ -221,7 +221,7 @@ class _Demo:
 
     def _tell(self, begins: str, record: EstimateRecord) -> None:
         truth = self._truths.get(record.epoch)
-        said = have_it_on(record) or str(record.fate)
+        said = have_it_on(record) or str(record.window_status)
         true = "" if truth is None else f"; ground truth {truth.true:,}, unknown to all servers"
         self._say(f"{begins}: {record.contributors:,} devices reported; {said}{true}")
 

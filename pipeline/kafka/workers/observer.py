@@ -18,7 +18,7 @@ from dpstream.pipeline.kafka.workers.metrics import Lag, WorkerSnapshot
 from dpstream.pipeline.kafka.workers.worker_facts import PublishedNumbers
 from dpstream.pipeline.stages.environment import FinishedWindow, WindowListener, ignore_window
 from dpstream.pipeline.stages.stage import Stage
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 
 # Beyond this number of points, every second one is dropped, so that the history covers any time.
 _POINTS = 256
@@ -67,7 +67,7 @@ class EndHistory:
 
 
 @dataclass(slots=True)
-class WindowTally:
+class WindowCounters:
     """Count the finished windows of a stage, and pass them on to `listener`.
 
     `clock` is never set. `wall_clock`, in seconds since 1970, should be the broker's, which dates
@@ -77,14 +77,14 @@ class WindowTally:
     listener: WindowListener = ignore_window
     clock: Callable[[], float] = time.monotonic
     wall_clock: Callable[[], float] = time.time
-    fates: Counter[Fate] = field(default_factory=Counter)
+    windows_by_status: Counter[WindowStatus] = field(default_factory=Counter)
     last_epoch: int | None = None
     last_at: float | None = None
     seconds: float = 0.0
 
     def __call__(self, window: FinishedWindow) -> None:
         now = self.wall_clock()
-        self.fates[window.fate] += 1
+        self.windows_by_status[window.window_status] += 1
         self.last_epoch = max(window.epoch, self.last_epoch or window.epoch)
         self.last_at = now
         self.seconds += window.seconds(self.clock(), int(now * 1000))
@@ -101,7 +101,7 @@ class Observer:
     def __init__(
         self,
         blank: WorkerSnapshot,
-        windows: WindowTally,
+        windows: WindowCounters,
         estimates: Callable[[], PublishedNumbers | None] = lambda: None,
     ) -> None:
         self.snapshot = blank
@@ -140,7 +140,7 @@ class Observer:
             },
             heartbeat=stage.heartbeat(),
             estimates=self._estimates(),
-            windows=dict(windows.fates),
+            windows=dict(windows.windows_by_status),
             last_epoch=windows.last_epoch,
             last_window_at=windows.last_at,
             window_seconds=windows.seconds,

@@ -76,7 +76,7 @@ class Quiet:
         self._since = None
 
 
-def told_at_rest(**more: object) -> dict[str, object]:
+def idle_heartbeat(**more: object) -> dict[str, object]:
     return {"resting": True, "partitions": [], "busy": False, **more}
 
 

@@ -87,7 +87,7 @@ class TopicWatch:
         self._used = frozenset({role, Role.STATUS, *used})
         self._role = role
         self._bad_counts = self._bad_ends = 0
-        self._told: set[Role] = set()
+        self._logged: set[Role] = set()
 
     @property
     def partitions(self) -> int:
@@ -117,8 +117,8 @@ class TopicWatch:
                     f"topic {topic} has {found} partitions, but the job was deployed with "
                     f"{deployed}: the topic was deleted and recreated. {self._remedy}"
                 )
-            elif found > deployed and role not in self._told:
-                self._told.add(role)
+            elif found > deployed and role not in self._logged:
+                self._logged.add(role)
                 notices.append(
                     f"topic {topic} has {found} partitions, but the job was deployed with "
                     f"{deployed}: the others are not read, because epoch e belongs in "

@@ -46,9 +46,9 @@ from dpstream.pipeline.kafka.workers.kafka_log import KafkaLog
 from dpstream.pipeline.kafka.workers.log_lines import LogLines
 from dpstream.pipeline.kafka.workers.metrics import WorkerSnapshot, metrics_text, registry_of
 from dpstream.pipeline.kafka.workers.monitor import MonitorAddress, serve
-from dpstream.pipeline.kafka.workers.observer import Observer, WindowTally
+from dpstream.pipeline.kafka.workers.observer import Observer, WindowCounters
 from dpstream.pipeline.kafka.workers.patience import Outage
-from dpstream.pipeline.kafka.workers.resting import Quiet, Resting, RestNote, told_at_rest
+from dpstream.pipeline.kafka.workers.resting import Quiet, Resting, RestNote, idle_heartbeat
 from dpstream.pipeline.kafka.workers.timings import Timings
 from dpstream.pipeline.kafka.workers.topic_watch import GroupWatch, TopicWatch, UnassignedError
 from dpstream.pipeline.kafka.workers.watchdog import (
@@ -86,7 +86,7 @@ def run_worker(
     directory: Path,
     timings: Timings | None = None,
     lines: LogLines | None = None,
-    windows: WindowTally | None = None,
+    windows: WindowCounters | None = None,
     monitor: MonitorAddress | None = None,
     clock: BrokerClock | None = None,
     used: Collection[Role] = (),
@@ -122,7 +122,7 @@ def run_worker(
         resting=resting,
     )
     if monitor is not None:
-        process.watch(monitor, windows or WindowTally())
+        process.watch(monitor, windows or WindowCounters())
     try:
         with FolderLock(directory, f"worker {worker} of {job.name}"):
             return asyncio.run(process.run())
@@ -171,7 +171,7 @@ class _Process:
     clock_is_off: bool = False
     ended: asyncio.Future[None] = field(init=False)
 
-    def watch(self, monitor: MonitorAddress, windows: WindowTally) -> None:
+    def watch(self, monitor: MonitorAddress, windows: WindowCounters) -> None:
         self.monitor = monitor
         blank = WorkerSnapshot(
             self.job.name,
@@ -375,8 +375,8 @@ class _Process:
         if seconds is None or not self.execution.restored or not self._has_read(ends[role]):
             return None
         # Order by partition, not by answer.
-        told = {each: tuple(end for _, end in sorted(ends[each].items())) for each in roles}
-        return IdleCondition(told, seconds)
+        end_offsets = {each: tuple(end for _, end in sorted(ends[each].items())) for each in roles}
+        return IdleCondition(end_offsets, seconds)
 
     async def _tick(self) -> None:
         while True:
@@ -401,16 +401,16 @@ class _Process:
             await asyncio.sleep(self.timings.ends)
 
     async def _watch_topics(self) -> None:
-        told: tuple[str, ...] = ()
+        logged: tuple[str, ...] = ()
         group = GroupWatch(self.topics.partitions, self.timings.session)
         while True:
             await asyncio.sleep(self.timings.topics)
             await self._see_topics()
             group.see(await self._assigned(), time.monotonic())
             wrong = await self._topics_of_other_clocks()
-            if wrong and wrong != told:
+            if wrong and wrong != logged:
                 self.lines.warning(clock_problem(self.job.name, wrong))
-            told = wrong
+            logged = wrong
 
     async def _assigned(self) -> Collection[int] | None:
         if len(self.execution.positions) == self.topics.partitions:
@@ -506,8 +506,8 @@ class _Process:
         self.stopping = True
         with suppress(Exception):
             # Keep the count of finalized windows, which must survive the worker.
-            kept = {key: said for key, said in self.stage.heartbeat().items() if key == "decided"}
-            words = {"stopped": True, **kept} if self.rest is None else told_at_rest(**kept)
+            kept = {key: said for key, said in self.stage.heartbeat().items() if key == "finalized"}
+            words = {"stopped": True, **kept} if self.rest is None else idle_heartbeat(**kept)
             async with asyncio.timeout(_GOODBYE_SECONDS):
                 await self._say(words)
                 if self.rest is not None and self.resting is not None:

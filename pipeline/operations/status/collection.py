@@ -38,10 +38,10 @@ from dpstream.pipeline.operations.status.lags import ComparedClock, Lags
 from dpstream.pipeline.results.kinds.known_kinds import kind_of
 from dpstream.pipeline.stages.decision_log import DecisionLog
 from dpstream.pipeline.stages.estimate_records import EstimateRecord, FirstEstimates
-from dpstream.pipeline.stages.tallies import TalliedDecisions, Tally
+from dpstream.pipeline.stages.manifest_summaries import ManifestSummary, SummarizedDecisions
 from dpstream.pipeline.stages.topic_uses import hides_messages, stages_of
 from dpstream.topics.frames import CodecError
-from dpstream.topics.manifests import DECIDED_FATES, Fate
+from dpstream.topics.manifests import MANIFEST_STATUSES, WindowStatus
 from dpstream.topics.names import SUMS, Role
 from dpstream.topics.partials import decode_partial
 from dpstream.topics.short_manifests import base_of
@@ -105,9 +105,9 @@ class JobWatch:
         self._hidden = False
         self._refused: list[tuple[tuple[str, int, int], str]] = []
         self._roster = Roster(job)
-        self._decided = TalliedDecisions(job)
-        self._tally: Tally | None = None
-        self._silent: tuple[tuple[int, int], tuple[str, ...]] = (-1, -1), ()
+        self._decided = SummarizedDecisions(job)
+        self._summary: ManifestSummary | None = None
+        self._missing: tuple[tuple[int, int], tuple[str, ...]] = (-1, -1), ()
 
     def status(self, now: int, phase: Phase = Phase.RUNNING) -> JobStatus:
         """Return the status and issues of the job at `now`, in milliseconds since 1970.
@@ -152,12 +152,12 @@ class JobWatch:
             assumption=None if job.change_limit is None else str(job.change_limit),
             phase=phase,
             replay_of=None if job.replay_of is None else job.replay_of.job,
-            windows={f.value: known.windows[f.value] for f in DECIDED_FATES if known.counted},
+            windows={f.value: known.windows[f.value] for f in MANIFEST_STATUSES if known.counted},
             producers=len(self._roster) if job.devices is None else None,
-            silent=self._silent_producers(),
+            missing_producers=self._missing_producers(),
             redriven=len(letters.redriven),
             dismissed=len(letters.dismissed - letters.redriven),
-            withheld=self._withheld(),
+            suppressed=self._count_suppressed(),
             topics=tuple(self._changed_topics()),
             other_clocks=self._other_clocks,
             contradictions=tuple(contradictions(job, kept)),
@@ -217,14 +217,14 @@ class JobWatch:
 
     def _pass_over_manifests(self) -> None:
         """Read only the latest manifests; a worker reports how many precede them."""
-        known, tally = Role.MANIFESTS in self._positions, self._heartbeats.tally
-        told = tally is not None and tally != self._tally and not self._decided.counted
-        if not self._exists(Role.MANIFESTS) or (known and not told):
+        known, summary = Role.MANIFESTS in self._positions, self._heartbeats.summary
+        newer = summary is not None and summary != self._summary and not self._decided.counted
+        if not self._exists(Role.MANIFESTS) or (known and not newer):
             return
-        self._tally = tally
+        self._summary = summary
         topic, enough = self._job.topic(Role.MANIFESTS), self._decided.enough
         (end, *_) = self._cluster.end_offsets(topic)
-        for each in (tally,) if known or tally is None else (tally, None):
+        for each in (summary,) if known or summary is None else (summary, None):
             stop = end if each is None else each.offset
             if stop - enough <= self._job.start_offset(Role.MANIFESTS):
                 continue
@@ -262,12 +262,12 @@ class JobWatch:
         self._published = record
         self._headline = str(kind_of(self._job.domain).headline(self._job.domain, record))
 
-    def _silent_producers(self) -> tuple[str, ...]:
-        state, _ = self._silent
+    def _missing_producers(self) -> tuple[str, ...]:
+        state, _ = self._missing
         now = len(self._roster), self._positions.get(Role.MANIFESTS, 0)
         if state != now:
             following = self._decisions.decided.highest + 1
-            self._silent = (
+            self._missing = (
                 now,
                 tuple(
                     producer.name
@@ -276,12 +276,12 @@ class JobWatch:
                     and self._decisions.missed(producer.index, producer.first_epoch, following)
                 ),
             )
-        return self._silent[1]
+        return self._missing[1]
 
-    def _withheld(self) -> int:
+    def _count_suppressed(self) -> int:
         count, epoch = 0, self._decisions.decided.highest
         while (outcome := self._decisions.recent(epoch)) is not None:
-            if outcome.fate is Fate.RELEASED:
+            if outcome.window_status is WindowStatus.RELEASED:
                 break
             count, epoch = count + 1, epoch - 1
         return count
@@ -354,4 +354,4 @@ class JobWatch:
                 self._cluster.exists(name)
             if found != deployed:
                 added = self._cluster.end_offsets(name)[deployed:] if found else []
-                yield TopicStatus(name, found, deployed, stray=any(added))
+                yield TopicStatus(name, found, deployed, unexpected_records=any(added))

@@ -10,10 +10,10 @@ from dpstream.pipeline.jobs.job_phases import Phase
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 
 # Maximum age in seconds of the last heartbeat of a live worker.
-SILENCE = 10.0
+HEARTBEAT_TIMEOUT = 10.0
 
 # The same for an idle worker, whose idle heartbeat is sent every minute.
-RESTING_SILENCE = 180.0
+IDLE_HEARTBEAT_TIMEOUT = 180.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class WorkerStatus:
 
     @property
     def alive(self) -> bool:
-        return self.age <= (RESTING_SILENCE if self.resting else SILENCE)
+        return self.age <= (IDLE_HEARTBEAT_TIMEOUT if self.resting else HEARTBEAT_TIMEOUT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class CollectorStatus:
 
     @property
     def alive(self) -> bool:
-        return self.age <= SILENCE
+        return self.age <= HEARTBEAT_TIMEOUT
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +130,13 @@ class TopicStatus:
     Attributes:
         partitions: Current number of partitions; 0 if there is no such topic.
         deployed: Number of partitions at deployment.
-        stray: True if partitions beyond those contain records.
+        unexpected_records: True if partitions beyond those contain records.
     """
 
     name: str
     partitions: int
     deployed: int
-    stray: bool = False
+    unexpected_records: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,11 +155,11 @@ class JobStatus:
         assumption: Assumption of the headline's interval; None without one.
         phase: Phase that an operator requested.
         replay_of: For a replay, the original job.
-        windows: Number of finalized windows by fate; with a long history, empty until a worker
+        windows: Number of finalized windows by status; with a long history, empty until a worker
             reports it.
         producers: Number of registered producers; None if devices report for themselves.
-        silent: Missing producers, not waited for until they return.
-        withheld: Number of consecutive unreleased epochs, up to the last finalized one.
+        missing_producers: Missing producers, not waited for until they return.
+        suppressed: Number of consecutive unreleased epochs, up to the last finalized one.
         other_clocks: Names of topics that use the writers' clocks.
         contradictions: Sentences on stored data that contradicts itself.
         clock_ahead: Minimum seconds by which this machine's clock is ahead of the broker's;
@@ -182,10 +182,10 @@ class JobStatus:
     replay_of: str | None = None
     windows: Mapping[str, int] = field(default_factory=dict)
     producers: int | None = 0
-    silent: tuple[str, ...] = ()
+    missing_producers: tuple[str, ...] = ()
     redriven: int = 0
     dismissed: int = 0
-    withheld: int = 0
+    suppressed: int = 0
     topics: tuple[TopicStatus, ...] = ()
     other_clocks: tuple[str, ...] = ()
     contradictions: tuple[str, ...] = ()

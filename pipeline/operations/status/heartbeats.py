@@ -17,7 +17,7 @@ from dpstream.pipeline.operations.status.facts import (
     WorkerStatus,
 )
 from dpstream.pipeline.stages.device_decision import COLLECT
-from dpstream.pipeline.stages.tallies import Tally
+from dpstream.pipeline.stages.manifest_summaries import ManifestSummary
 
 # Age in seconds of the last heartbeat after which a worker is no longer listed.
 FORGOTTEN = 86_400.0
@@ -35,7 +35,7 @@ class Heartbeats:
         self._job = job
         self._deployment = job.deployment.hex()
         self._last: dict[bytes, list[_Beat]] = {}
-        self._tallies: dict[bytes, Tally] = {}
+        self._summaries: dict[bytes, ManifestSummary] = {}
         self.newest: int | None = None
 
     def apply(self, record: LogRecord) -> None:
@@ -47,10 +47,10 @@ class Heartbeats:
         own = isinstance(body, dict) and body.get("deployment") in (None, self._deployment)
         if not own or not record.key:
             return
-        tally = Tally.from_json(body.get("decided"))
-        if tally is not None:
+        summary = ManifestSummary.from_json(body.get("finalized"))
+        if summary is not None:
             # Also from the heartbeat of a stopped worker.
-            self._tallies[record.key] = tally
+            self._summaries[record.key] = summary
         if body.get("stopped"):
             self._last.pop(record.key, None)
         else:
@@ -60,9 +60,9 @@ class Heartbeats:
             ]
 
     @property
-    def tally(self) -> Tally | None:
+    def summary(self) -> ManifestSummary | None:
         """The most complete count of finalized windows reported by any shuffle worker."""
-        return max(self._tallies.values(), key=lambda tally: tally.offset, default=None)
+        return max(self._summaries.values(), key=lambda summary: summary.offset, default=None)
 
     def workers(self, now: int) -> Iterator[WorkerStatus]:
         """Yield all workers not stopped; `now` by the broker's clock, milliseconds since 1970."""

@@ -18,7 +18,7 @@ from dpstream.pipeline.operations.status.facts import (
 )
 from dpstream.pipeline.stages.decision_log import PATIENCE as EPOCHS_MISSED
 from dpstream.pipeline.stages.topic_uses import stages_of
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.records import Reason
 from dpstream.topics.topic_checks import clock_problem
 
@@ -58,14 +58,15 @@ def find_problems(job: DeployedJob, status: JobStatus) -> Iterator[str]:
             yield from _stage_problem(job, stage, lost=lost)
         if _collects(job) and not any(each.alive for each in status.collectors):
             yield "No collector is running, so devices cannot report. Start one: 'dpstream collect'"
-        if status.withheld >= EPOCHS_MISSED and job.replay_of is None:
+        if status.suppressed >= EPOCHS_MISSED and job.replay_of is None:
             see = (
                 "Check that the app reports, and what collectors reject"
                 if _collects(job)
                 else f"Check reporting: 'dpstream producers {job.name}'"
             )
             yield (
-                f"The last {status.withheld:,} epochs were suppressed: each had {_few(job)}. {see}"
+                f"The last {status.suppressed:,} epochs were suppressed: each had {_few(job)}. "
+                f"{see}"
             )
     published = status.published
     if published is not None and published.reason is not None:
@@ -136,12 +137,15 @@ def find_notes(job: DeployedJob, status: JobStatus) -> Iterator[str]:
             f"'{drain}dpstream undeploy {job.name}'"
         )
     published = status.published
-    silent = published is not None and published.fate in (Fate.EMPTY, Fate.TOO_SMALL)
-    if published is not None and silent and not status.finished:
-        who = "no devices" if published.fate is Fate.EMPTY else _few(job)
+    without_estimate = published is not None and published.window_status in (
+        WindowStatus.EMPTY,
+        WindowStatus.SUPPRESSED,
+    )
+    if published is not None and without_estimate and not status.finished:
+        who = "no devices" if published.window_status is WindowStatus.EMPTY else _few(job)
         yield f"No estimate for epoch {job.epochs.dated(published.epoch)}: {who} reported"
     for topic in status.topics:
-        if topic.partitions > topic.deployed and not topic.stray:
+        if topic.partitions > topic.deployed and not topic.unexpected_records:
             yield (
                 f"Topic {topic.name} has {topic.partitions} partitions; the job uses the first "
                 f"{topic.deployed}, the others stay empty"
@@ -172,10 +176,11 @@ def find_notes(job: DeployedJob, status: JobStatus) -> Iterator[str]:
             "from an earlier one of the same device and epoch; the first one counts. A device "
             "whose state was lost or copied draws again and loses more privacy than stated"
         )
-    if status.silent and not status.finished:
+    if status.missing_producers and not status.finished:
         yield (
             f"No longer waiting for producers that missed the last {EPOCHS_MISSED} epochs: "
-            f"{_listed(status.silent)}. To retire one: 'dpstream producers {job.name} --retire "
+            f"{_listed(status.missing_producers)}. To retire one: 'dpstream producers {job.name} "
+            "--retire "
             "NAME'"
         )
 
@@ -235,7 +240,7 @@ def _topic_problem(job: DeployedJob, topic: TopicStatus) -> Iterator[str]:
             f"{topic.deployed}: it was deleted and recreated; its data is lost. "
             f"{begin_anew(job.name)}"
         )
-    elif topic.stray:
+    elif topic.unexpected_records:
         yield (
             f"Another program writes to partitions of {topic.name} that were added after "
             f"deployment with {topic.deployed}; these records are not read. Epoch e belongs in "

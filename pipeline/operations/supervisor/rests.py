@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.broker_clock import own_milliseconds
 from dpstream.pipeline.kafka.cluster import Cluster
-from dpstream.pipeline.kafka.workers.resting import RestNote, told_at_rest
+from dpstream.pipeline.kafka.workers.resting import RestNote, idle_heartbeat
 from dpstream.pipeline.stages.idle_condition import IdleCondition, rest_before_all
 from dpstream.pipeline.state import worker_folder
 from dpstream.topics.names import Role
@@ -62,7 +62,7 @@ def first_rest(job: DeployedJob, stage: str, worker: str) -> RestingJob | None:
     rest = rest_before_all(job, stage)
     if rest is None:
         return None
-    words = told_at_rest(deployment=job.deployment.hex(), stage=stage, worker=worker)
+    words = idle_heartbeat(deployment=job.deployment.hex(), stage=stage, worker=worker)
     return RestingJob(job, rest, words, "", time.monotonic() + LONGEST_SECONDS)
 
 

@@ -244,10 +244,10 @@ class _Supervisor:
             if worker.process is None:
                 continue
             pulse = pulse_of(worker_folder(job, settings.stage, settings.name))
-            silent = worker.silent(pulse, now)
-            if silent > HUNG_SECONDS:
+            stalled = worker.stalled(pulse, now)
+            if stalled > HUNG_SECONDS:
                 self._lines.warning(
-                    job, f"no heartbeat from the worker for {silent:.0f} s: killing it"
+                    job, f"no heartbeat from the worker for {stalled:.0f} s: killing it"
                 )
                 worker.process.kill()
 
@@ -316,7 +316,7 @@ class _Supervisor:
         return "the job's record has changed" if task.phase.works else f"the job is {task.phase}"
 
     def _look(self) -> None:
-        resting, told = self._schedule.resting, self._rests.metrics()
+        resting, idle_metrics = self._schedule.resting, self._rests.metrics()
         workers = (self._workers.get(job, Worker(job)) for job in sorted(self._schedule.jobs))
         self._view = View(
             at=time.monotonic(),
@@ -326,7 +326,7 @@ class _Supervisor:
                     each.job,
                     each.port,
                     each.started_at,
-                    told.get(each.job, "") if each.job in resting else None,
+                    idle_metrics.get(each.job, "") if each.job in resting else None,
                     each.restarts,
                 )
                 for each in workers

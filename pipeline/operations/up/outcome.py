@@ -30,7 +30,7 @@ from dpstream.pipeline.results.smoothing import SmoothedHorizon, columns
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.values.numeric_values import relative_error_lines
 from dpstream.pipeline.values.value_domains import BOOLEAN, ValueDomain
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 
 NOT_PRIVATE = "demo: not private"
 """Label of the ground truth wherever it is shown."""
@@ -76,15 +76,22 @@ class Row:
     @property
     def notes(self) -> list[str]:
         name = self.headline.name if kind_of(self.domain).in_one.selects else ""
-        fate = [] if self.record.fate is Fate.RELEASED else [self.record.fate.value]
+        window_status = (
+            []
+            if self.record.window_status is WindowStatus.RELEASED
+            else [self.record.window_status.value]
+        )
         # Omit `outside`: the numbers shown with it are cut, so it would be read as a ground truth
         # outside the interval.
         flags = [flag for flag in self.estimate.flags if flag != OUTSIDE]
-        return [*fate, *([f"{name}, the largest"] if name else []), *flags]
+        return [*window_status, *([f"{name}, the largest"] if name else []), *flags]
 
     def to_json(self) -> dict[str, Any]:
         found, truth = self.record.estimate, None if self.truths is None else self.truths.tolist()
-        said: dict[str, Any] = {"epoch": self.epoch, "fate": self.record.fate.value}
+        said: dict[str, Any] = {
+            "epoch": self.epoch,
+            "window_status": self.record.window_status.value,
+        }
         if kind_of(self.domain).single:
             said |= {**self.estimate.to_json(), "estimate": self.estimate.value}
             truth = truth[0] if truth else None

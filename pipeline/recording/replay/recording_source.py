@@ -12,7 +12,7 @@ from dpstream.pipeline.recording.recording_index import RecordingFile, RecordKin
 from dpstream.pipeline.recording.recordings import Recording, RecordingError
 from dpstream.pipeline.recording.replay.sources import Stored, in_words
 from dpstream.pipeline.stages.epoch_sets import EpochSet
-from dpstream.topics.manifests import Fate, Manifest
+from dpstream.topics.manifests import Manifest, WindowStatus
 from dpstream.topics.names import Role
 from dpstream.topics.words import Words, pairs_are_smaller
 
@@ -39,7 +39,7 @@ class RecordingSource:
             )
         self._released = EpochSet()
         for manifest in self.manifests():
-            if manifest.fate is Fate.RELEASED:
+            if manifest.window_status is WindowStatus.RELEASED:
                 self._released.add(manifest.epoch)
         self._windows = recording.windows()
         self._reached = 0

@@ -9,7 +9,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.replays import ReplayError
 from dpstream.pipeline.recording.replay.sources import ReplaySource, Stored, in_words
 from dpstream.pipeline.values.times import iso
-from dpstream.topics.manifests import Fate, Manifest
+from dpstream.topics.manifests import Manifest, WindowStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class ReplayPlan:
         first: First epoch of the replay. Estimates of a protocol with memory depend on all epochs
             of their horizon, so it starts with a horizon.
         windows_from: First epoch whose window is aggregated again; earlier partials are copied.
-        withheld: Number of epochs that were not released, and are not released now.
+        suppressed: Number of epochs that were not released, and are not released now.
         stored: Amount of window data to read.
     """
 
@@ -48,7 +48,7 @@ class ReplayPlan:
     last: int
     windows: int
     copied: int
-    withheld: int
+    suppressed: int
     stored: Stored
 
     @property
@@ -64,7 +64,10 @@ class ReplayPlan:
             if manifest.epoch < self.first:
                 continue
             payload = None
-            if manifest.epoch < self.windows_from and manifest.fate is Fate.RELEASED:
+            if (
+                manifest.epoch < self.windows_from
+                and manifest.window_status is WindowStatus.RELEASED
+            ):
                 epoch, payload = next(payloads, (None, b""))
                 if epoch != manifest.epoch:
                     raise ReplayError(
@@ -90,7 +93,11 @@ def plan_replay(source: ReplaySource, wanted: Wanted) -> ReplayPlan:
     begins = 1
     for manifest in source.manifests():
         begins = manifest.first_epoch if not decided else begins
-        decided.append(_Decided(manifest.epoch, manifest.fate is Fate.RELEASED, manifest.timestamp))
+        decided.append(
+            _Decided(
+                manifest.epoch, manifest.window_status is WindowStatus.RELEASED, manifest.timestamp
+            )
+        )
     if not decided:
         raise ReplayError(f"no epoch is finalized in {source.place}: there is nothing to replay")
     start = _start(source, decided, wanted)
@@ -118,7 +125,7 @@ def plan_replay(source: ReplaySource, wanted: Wanted) -> ReplayPlan:
         last=last,
         windows=len(again),
         copied=len(copied),
-        withheld=len(chosen) - len(released),
+        suppressed=len(chosen) - len(released),
         stored=source.stored(again),
     )
 

@@ -5,7 +5,7 @@ import { Chart, widest } from "./chart.js";
 import { Curve } from "./curve.js";
 import { h, setText } from "./dom.js";
 import { epochWords } from "./dates.js";
-import { capital, count, told, valueOf } from "./format.js";
+import { capital, count, valueText, valueOf } from "./format.js";
 import { shape } from "./marks.js";
 import { NumbersTable, downloads, saveSeen } from "./numbers.js";
 import { savePicture } from "./picture.js";
@@ -317,7 +317,7 @@ export class CurvesCard {
         if (!words) return;
         const { published: { [point]: found }, population } = curve;
         const gap = !found || Number.isNaN(found[0]);
-        setText(words, gap ? "no estimate" : told(this.change ? "change" : panel.unit, format, ...found, population?.[point]));
+        setText(words, gap ? "no estimate" : valueText(this.change ? "change" : panel.unit, format, ...found, population?.[point]));
       });
       chart.markEpoch(epoch === null ? null : at);
       const longest = chart.curves.find((curve) => curve.epochs.includes(at));

@@ -43,9 +43,9 @@ export class Operators {
     const facts = [["Protocol", detail.protocol], ["Phase", phaseOf(detail) || detail.phase], ["Lag", seconds(detail.behind_seconds)], ["Deployment", detail.deployment], ["Deployed", moment(detail.deployed_at)],
       ["Replay of", detail.replay_of ?? "none"], ["Position", detail.position ?? "no epoch yet"], ["Domain", detail.domain.kind], ["Horizon", `${count(detail.horizon)} epochs`]];
     if (pipeline?.stages) {
-      facts.push(["Finalized windows", reasons(pipeline.decided ?? {}) || "unknown: no shuffle worker has reported yet"]);
+      facts.push(["Finalized windows", reasons(pipeline.finalized_windows ?? {}) || "unknown: no shuffle worker has reported yet"]);
       if (collectors) facts.push(["Collectors", `${count(collectors.filter((each) => each.alive).length)} up`], ["Invalid reports", count(pipeline.unusable_reports)]);
-      else if (known(pipeline.producers)) facts.push(["Producers", count(pipeline.producers)], ["Missing producers", pipeline.silent?.join(", ") || "none"]);
+      else if (known(pipeline.producers)) facts.push(["Producers", count(pipeline.producers)], ["Missing producers", pipeline.missing_producers?.join(", ") || "none"]);
       facts.push(["Late reports", count(pipeline.late_reports)]);
     }
     this.facts.replaceChildren(...facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));

@@ -70,8 +70,8 @@ export class Overview {
     this.#say("change", change?.number ?? "–", change?.words ?? (changes ? (last ? "not known yet" : "no estimate yet") : "no interval available"));
   }
 
-  #part({ told, people }) {
-    this.#say("part", count(told?.contributors), told ? `of ${count(told.population)} ${people}${this.short ? "" : `, ${told.name}`}` : "no estimate yet");
+  #part({ sentence_epoch, people }) {
+    this.#say("part", count(sentence_epoch?.contributors), sentence_epoch ? `of ${count(sentence_epoch.population)} ${people}${this.short ? "" : `, ${sentence_epoch.name}`}` : "no estimate yet");
   }
 
   #epochs(detail) {

@@ -38,7 +38,7 @@ MOST_TABULAR: Final = 1 << 20
 NEIGHBORS = "any two streams of a user's items, reported at the same epochs"
 
 # State of a device's last item.
-_KNOWN, _SILENT, _NEW = 0, 1, 2
+_KNOWN, _ABSENT, _NEW = 0, 1, 2
 
 
 class ItemStreamLaw(Protocol):
@@ -289,15 +289,15 @@ class ShuffledItemCounts(Devices[ItemStreamLaw]):
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the items that boosted changes reach and leave; update the state."""
         if epoch > self.epoch + 1:
-            self._seen[self._seen == _KNOWN] = _SILENT
+            self._seen[self._seen == _KNOWN] = _ABSENT
         here = np.ones(self.population, np.bool_) if present is None else present
         before, made = self._item[here].astype(np.int64), self._changes[here]
         changed = before != now
-        boosted = changed & (self._seen[here] != _SILENT) & (made < self.law.changes)
+        boosted = changed & (self._seen[here] != _ABSENT) & (made < self.law.changes)
         self._changes[here] = np.minimum(made + changed, self.law.changes + 1)
         self._item[here] = now
         self._seen[here] = _KNOWN
-        self._seen[~here] = _SILENT
+        self._seen[~here] = _ABSENT
         came, gone = now[boosted], before[boosted]
         return came[came > 0], gone[gone > 0]
 

@@ -219,9 +219,9 @@ class ShuffledValueStream(FollowingDevices[ShuffledValueStreamLaw]):
         words = [np.zeros(0, np.uint16)]
         for start in range(0, self.population, TOGETHER):
             devices = slice(start, start + TOGETHER)
-            told = None if present is None else present[devices]
-            self._take_in(devices, now[devices], told)
-            words.append(self._words(devices, now[devices], told, rng))
+            observed = None if present is None else present[devices]
+            self._take_in(devices, now[devices], observed)
+            words.append(self._words(devices, now[devices], observed, rng))
         return np.concatenate(words)[:, None]
 
     def _words(

@@ -163,8 +163,8 @@ def test_devices_without_their_dummies_are_convicted() -> None:
     without = noise_of_stage(case)
     assert without is not None
     law, randomizer = without.law, case.protocol.randomizer
-    silent = with_entry(case, randomizer=lambda _: randomizer(law))
-    assert draws(silent).convicted
+    absent = with_entry(case, randomizer=lambda _: randomizer(law))
+    assert draws(absent).convicted
 
 
 def released(case: Case, trials: int) -> Finding:

@@ -13,7 +13,7 @@ from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.deployed_jobs import find_deployed
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import Role
 from tests.support.commands import Commands
 from tests.support.memory_cluster import MemoryCluster
@@ -51,7 +51,14 @@ def test_published_estimates_are_asked_the_same(
     for epoch, values in enumerate([[10.0, 60.0, 30.0], [20.0, -5.0, 85.0]], start=1):
         estimate = ItemEstimates(np.array(values), 5.0, 9.8, 70, 100)
         published = EstimateRecord(
-            deployed.deployment, epoch, Fate.RELEASED, 0, 90, 100, estimate, {"epsilon": 8.0}
+            deployed.deployment,
+            epoch,
+            WindowStatus.RELEASED,
+            0,
+            90,
+            100,
+            estimate,
+            {"epsilon": 8.0},
         )
         cluster.append(deployed.topic(Role.ESTIMATES), published.to_bytes())
     said = dpstream("estimates", "modes", "--top", 1, "--norm-sub", "--json")

@@ -19,7 +19,7 @@ from dpstream.pipeline.jobs.listed_jobs import RECEIPT_KEY
 from dpstream.pipeline.ledger.chain import Chain
 from dpstream.pipeline.ledger.entries import Draft, EntryKind
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
-from dpstream.topics.manifests import Fate, Manifest, encode_manifest
+from dpstream.topics.manifests import Manifest, WindowStatus, encode_manifest
 from dpstream.topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role, TopicSettings
 from tests.support.commands import Commands
 from tests.support.memory_cluster import MemoryCluster
@@ -51,7 +51,7 @@ def snapshot(cluster: MemoryCluster) -> tuple[dict[Any, list[LogRecord]], dict[s
 def publish(cluster: MemoryCluster, epochs: int) -> None:
     job = deployed(cluster)
     for epoch in range(1, epochs + 1):
-        record = EstimateRecord(job.deployment, epoch, Fate.EMPTY, 5, 0, 0, None, {})
+        record = EstimateRecord(job.deployment, epoch, WindowStatus.EMPTY, 5, 0, 0, None, {})
         for _ in range(2):
             cluster.append(job.topic(Role.ESTIMATES), record.to_bytes())
 
@@ -154,7 +154,7 @@ def order_of_last_writes(cluster: MemoryCluster) -> list[str]:
 def decide(cluster: MemoryCluster, epoch: int) -> None:
     job = deployed(cluster)
     manifest = Manifest(
-        job.fingerprint, job.deployment, epoch, Fate.EMPTY, 0, 0, epoch, (), (), 0, 0, 5
+        job.fingerprint, job.deployment, epoch, WindowStatus.EMPTY, 0, 0, epoch, (), (), 0, 0, 5
     )
     cluster.append(job.topic(Role.MANIFESTS), encode_manifest(manifest))
 
@@ -279,7 +279,7 @@ def test_a_dry_run_writes_nothing_and_says_everything(
         "charged_by_others": 1.5,
         "remaining": 1.5,
     }
-    assert {topic["fate"] for topic in body["topics"]} == {"create"}
+    assert {topic["action"] for topic in body["topics"]} == {"create"}
     assert snapshot(cluster) == before
     assert not home.exists()
 

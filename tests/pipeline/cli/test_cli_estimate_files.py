@@ -9,9 +9,9 @@ import pytest
 from pyarrow import parquet
 
 from dpstream.aggregators.estimate import Estimate, Published
-from dpstream.pipeline.results.file_formats import PIECES
+from dpstream.pipeline.results.file_formats import CHUNKS
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import Role
 from tests.support.commands import Commands
 from tests.support.memory_cluster import use_memory_cluster
@@ -22,15 +22,17 @@ JOB = (
 )
 
 
-def record(epoch: int, estimate: Published | None, fate: Fate = Fate.RELEASED) -> EstimateRecord:
+def record(
+    epoch: int, estimate: Published | None, window_status: WindowStatus = WindowStatus.RELEASED
+) -> EstimateRecord:
     return EstimateRecord(
-        bytes(16), epoch, fate, 1_700_000_000_123, 90, 100, estimate, {"epsilon": 1.0}
+        bytes(16), epoch, window_status, 1_700_000_000_123, 90, 100, estimate, {"epsilon": 1.0}
     )
 
 
 RECORDS = [
     record(1, Estimate.around(40.5, 5.0, 9.8, 70, 100)),
-    record(2, None, Fate.TOO_SMALL),
+    record(2, None, WindowStatus.SUPPRESSED),
     record(3, Estimate.around(50.5, 5.0, 9.8, 70, 100)),
 ]
 
@@ -52,7 +54,7 @@ def estimates(
 
 def test_files_are_written_instead_of_printing(estimates: Commands, tmp_path: Path) -> None:
     printed = estimates("estimates", "weekly", "--format", "csv").output
-    for form in PIECES:
+    for form in CHUNKS:
         path = tmp_path / f"weekly.{form}"
         path.write_text("what was there before")
         said = estimates("estimates", "weekly", f"--{form}", path)
@@ -67,7 +69,7 @@ def test_files_are_written_instead_of_printing(estimates: Commands, tmp_path: Pa
     ]
 
 
-@pytest.mark.parametrize("form", PIECES)
+@pytest.mark.parametrize("form", CHUNKS)
 def test_a_full_disk_is_a_sentence(estimates: Commands, form: str) -> None:
     said = estimates("estimates", "weekly", f"--{form}", "/dev/full")
     assert (said.code, said.errors) == (1, "error: /dev/full: No space left on device\n")

@@ -19,7 +19,7 @@ from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.results.follow import EstimateReader
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from tests.support.small_run import EPOCHS, job_text
 
 JOB = deploy_job(parse_job(job_text()), deployed_at=0, deployment=bytes(16))
@@ -30,7 +30,7 @@ def record(epoch: int, estimate: Estimate | None = ESTIMATE, **changed: object) 
     plain = EstimateRecord(
         deployment=JOB.deployment,
         epoch=epoch,
-        fate=Fate.RELEASED,
+        window_status=WindowStatus.RELEASED,
         closed_at=1_700_000_000_123,
         contributors=28_000,
         population=28_785,

@@ -24,7 +24,7 @@ from dpstream.pipeline.ledger.spending import Spending
 from dpstream.pipeline.operations.deployments import deploy
 from dpstream.pipeline.recording.replay.on_cluster import begin_replay
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
-from dpstream.topics.manifests import Fate, Manifest, encode_manifest
+from dpstream.topics.manifests import Manifest, WindowStatus, encode_manifest
 from dpstream.topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role
 from tests.support.budgeted_jobs import job_about
 from tests.support.commands import Commands
@@ -38,19 +38,37 @@ def begin(cluster: MemoryCluster, name: str, budget: float | None = None) -> Dep
 
 
 def decide(cluster: MemoryCluster, job: DeployedJob, epoch: int, devices: int) -> None:
-    fate = Fate.RELEASED if devices >= 100 else Fate.TOO_SMALL if devices else Fate.EMPTY
+    window_status = (
+        WindowStatus.RELEASED
+        if devices >= 100
+        else WindowStatus.SUPPRESSED
+        if devices
+        else WindowStatus.EMPTY
+    )
     populations = (devices,) if devices else ()
     manifest = Manifest(
-        job.fingerprint, job.deployment, epoch, fate, 0, 0, 1, (True,) * len(populations),
-        populations, devices, devices, 5,
-    )  # fmt: skip
+        job.fingerprint,
+        job.deployment,
+        epoch,
+        window_status,
+        0,
+        0,
+        1,
+        (True,) * len(populations),
+        populations,
+        devices,
+        devices,
+        5,
+    )
     cluster.append(job.topic(Role.MANIFESTS), encode_manifest(manifest))
 
 
-def publish(cluster: MemoryCluster, job: DeployedJob, epoch: int, fate: Fate) -> None:
-    devices = 0 if fate is Fate.EMPTY else 200
+def publish(
+    cluster: MemoryCluster, job: DeployedJob, epoch: int, window_status: WindowStatus
+) -> None:
+    devices = 0 if window_status is WindowStatus.EMPTY else 200
     said = job.guarantee_at(epoch, 1).to_json()
-    record = EstimateRecord(job.deployment, epoch, fate, 5, devices, 200, None, said)
+    record = EstimateRecord(job.deployment, epoch, window_status, 5, devices, 200, None, said)
     cluster.append(job.topic(Role.ESTIMATES), record.to_bytes())
 
 
@@ -60,8 +78,14 @@ def test_the_ledger_says_what_was_charged_for_what_and_what_was_released(
     first = begin(cluster, "first", 2.5)
     for epoch, devices in enumerate((0, 20, 150, 180), 1):
         decide(cluster, first, epoch, devices)
-        fate = Fate.RELEASED if devices >= 100 else Fate.TOO_SMALL if devices else Fate.EMPTY
-        publish(cluster, first, epoch, fate)
+        window_status = (
+            WindowStatus.RELEASED
+            if devices >= 100
+            else WindowStatus.SUPPRESSED
+            if devices
+            else WindowStatus.EMPTY
+        )
+        publish(cluster, first, epoch, window_status)
     begin(cluster, "second")
     said = dpstream("ledger")
     assert said.code == 0, said.errors
@@ -69,12 +93,12 @@ def test_the_ledger_says_what_was_charged_for_what_and_what_was_released(
     name = first.deployment.hex()[:8]
     assert f"charge students 1 0 future_rand; job first, deployment {name}: deployed" in text
     assert "budget students 2.5 0 job first stated it" in text
-    assert f"first {name} 2 released, 1 too small, 1 empty 150 to 180 epsilon 1 for a" in text
+    assert f"first {name} 2 released, 1 suppressed, 1 empty 150 to 180 epsilon 1 for a" in text
     assert "added epsilon 2, delta 0, by 2 deployments" in text
     assert "budget epsilon 2.5; 0.5 remaining; job first stated it" in text
     body = dpstream("ledger", "first", "--json").json
     (charge,) = body["charges"]
-    assert charge["released"]["windows"] == {"released": 2, "too small": 1, "empty": 1}
+    assert charge["released"]["windows"] == {"released": 2, "suppressed": 1, "empty": 1}
     assert charge["released"]["contributors"] == [150, 180]
     assert charge["released"]["without_manifest"] == []
     assert body["populations"][0]["budget"]["epsilon"]["remaining"] == 0.5
@@ -278,7 +302,7 @@ def test_a_replay_stands_in_the_ledger_and_charges_nobody(
         cast(Cluster, cluster), first, replayed_job(first), deployment=b"r" * 16, now=5
     )
     decide(cluster, again, 1, 150)
-    publish(cluster, again, 1, Fate.RELEASED)
+    publish(cluster, again, 1, WindowStatus.RELEASED)
     body = dpstream("ledger", "--json").json
     assert [each["kind"] for each in body["entries"]] == ["charge", "replay"]
     assert [each["epsilon"] for each in body["charges"]] == [1]
@@ -293,16 +317,16 @@ def test_an_estimate_without_a_manifest_is_found(
 ) -> None:
     job = begin(cluster, "first")
     decide(cluster, job, 1, 150)
-    publish(cluster, job, 1, Fate.RELEASED)
+    publish(cluster, job, 1, WindowStatus.RELEASED)
     decide(cluster, job, 2, 20)
-    publish(cluster, job, 2, Fate.TOO_SMALL)
+    publish(cluster, job, 2, WindowStatus.SUPPRESSED)
     assert dpstream("ledger", "--verify").code == 0
     decide(cluster, job, 3, 20)
-    publish(cluster, job, 3, Fate.RELEASED)
-    publish(cluster, job, 4, Fate.EMPTY)
+    publish(cluster, job, 3, WindowStatus.RELEASED)
+    publish(cluster, job, 4, WindowStatus.EMPTY)
     said = dpstream("ledger", "--verify")
     assert said.code == 1
-    assert "epoch 3, at offset 2 of its topic, is published, and its manifest says too small" in (
+    assert "epoch 3, at offset 2 of its topic, is published, and its manifest says suppressed" in (
         said.output
     )
     assert "epoch 4, at offset 3 of its topic, has no manifest" in said.output

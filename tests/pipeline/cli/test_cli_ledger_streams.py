@@ -10,7 +10,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.operations.deployments import deploy
 from dpstream.randomizers.accounting.whole_streams import epsilon_of_streams
-from dpstream.topics.manifests import Fate, Manifest, encode_manifest
+from dpstream.topics.manifests import Manifest, WindowStatus, encode_manifest
 from dpstream.topics.names import Role
 from tests.support.budgeted_jobs import job_about
 from tests.support.commands import Commands
@@ -32,11 +32,11 @@ def decide(
     *,
     absent: int = 0,
     enrolled: Sequence[int] = ENROLLED,
-    fate: Fate = Fate.RELEASED,
+    window_status: WindowStatus = WindowStatus.RELEASED,
 ) -> None:
     populations = tuple(n for n, is_in in zip(enrolled, inside, strict=True) if is_in)
     manifest = Manifest(
-        job.fingerprint, job.deployment, epoch, fate, 0, 0, 1, tuple(inside),
+        job.fingerprint, job.deployment, epoch, window_status, 0, 0, 1, tuple(inside),
         populations, sum(populations) - absent, sum(enrolled), 5,
     )  # fmt: skip
     cluster.append(job.topic(Role.MANIFESTS), encode_manifest(manifest))

@@ -138,21 +138,21 @@ class TestSeveralEpochs:
         assert "sum of epochs 1 to 3: 3,000 of 3,000 users contributed" in said
         assert f"{composed['epsilon']:.6g} for these 3 epochs together" in said
 
-    def test_a_withheld_epoch_is_named_and_left_out(self, start: Start, dpstream: Commands) -> None:
+    def test_suppressed_epoch_is_named_and_left_out(self, start: Start, dpstream: Commands) -> None:
         run = start("count_min", "domain: [walk, bus, car]", minimum=100)
         run.report(1, MODES[:40])
         alone = dpstream("query", "sets", "--epoch", 1)
         assert (alone.code, alone.output) == (1, "")
-        withheld = "epoch 1 is suppressed (fewer than 100 devices): 40 contributors"
-        assert alone.errors == f"error: {withheld}\n"
-        assert dpstream("query", "sets").errors == f"error: {withheld}\n"
+        suppressed = "epoch 1 is suppressed (fewer than 100 devices): 40 contributors"
+        assert alone.errors == f"error: {suppressed}\n"
+        assert dpstream("query", "sets").errors == f"error: {suppressed}\n"
         run.report(2, MODES)
         body = dpstream("query", "sets", "--epochs", "1..2", "--json").json
         assert body["epochs"] == [2]
-        assert body["withheld"] == [
-            {"epoch": 1, "fate": "too small", "contributors": 40, "minimum": 100}
+        assert body["suppressed"] == [
+            {"epoch": 1, "window_status": "suppressed", "contributors": 40, "minimum": 100}
         ]
-        assert withheld in " ".join(dpstream("query", "sets", "--epochs", "1..2").output.split())
+        assert suppressed in " ".join(dpstream("query", "sets", "--epochs", "1..2").output.split())
         assert dpstream("query", "sets", "--json").json["epochs"] == [2]
 
 

@@ -69,17 +69,17 @@ def test_json_has_all_that_is_promised(dpstream: Commands, tmp_path: Path, proto
     assert body["recall"] is None
 
 
-def test_withheld_windows_have_no_accuracy(dpstream: Commands, tmp_path: Path) -> None:
+def test_suppressed_windows_have_no_accuracy(dpstream: Commands, tmp_path: Path) -> None:
     job = job_file(tmp_path, f"domain: {LABELS}", minimum=USERS + 1)
     changes = input_file(tmp_path, labels())
     arguments = ("simulate", job, "--input", changes, "--seed", 1)
     body = dpstream(*arguments, "--json").json
     for epoch in body["epochs"]:
-        assert epoch["fate"] == "too small"
+        assert epoch["window_status"] == "suppressed"
         assert epoch["estimates"] == []
         assert (epoch["mean_absolute_error"], epoch["predicted_error"]) == (None, None)
     assert (body["rmse"], body["mean_absolute_error"], body["coverage"]) == (None, None, None)
     said = dpstream(*arguments)
     assert said.code == 0
-    assert "too small" in said.output
+    assert "suppressed" in said.output
     assert "suppressed windows" in said.output

@@ -21,7 +21,7 @@ from dpstream.pipeline.kafka.workers.groups import Committed
 from dpstream.pipeline.operations.registrations import Registrations
 from dpstream.pipeline.operations.status.collection import JobWatch, gather_status
 from dpstream.pipeline.operations.status.facts import (
-    SILENCE,
+    HEARTBEAT_TIMEOUT,
     JobStatus,
     OpenWindowStatus,
     StageStatus,
@@ -30,7 +30,7 @@ from dpstream.pipeline.operations.status.facts import (
 )
 from dpstream.pipeline.operations.status.judging import PATIENCE, find_notes, find_problems
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
-from dpstream.topics.manifests import Fate, Manifest, encode_manifest
+from dpstream.topics.manifests import Manifest, WindowStatus, encode_manifest
 from dpstream.topics.names import Role
 from dpstream.topics.partials import encode_partial, split_partial
 from dpstream.topics.records import Farewell, Registration
@@ -65,7 +65,7 @@ def stages(**changed: StageStatus) -> tuple[StageStatus, ...]:
 
 
 def publication(epoch: int) -> EstimateRecord:
-    return EstimateRecord(bytes(16), epoch, Fate.EMPTY, NOW, 0, 0, None, {})
+    return EstimateRecord(bytes(16), epoch, WindowStatus.EMPTY, NOW, 0, 0, None, {})
 
 
 def status_of(found: tuple[StageStatus, ...], **more: Any) -> JobStatus:
@@ -85,10 +85,13 @@ def notes(**more: Any) -> list[str]:
 
 @pytest.mark.parametrize("stage", Route().stages)
 def test_a_stage_needs_a_live_worker(stage: str) -> None:
-    for workers in ((), (worker(stage, age=SILENCE + 0.1),)):
+    for workers in ((), (worker(stage, age=HEARTBEAT_TIMEOUT + 0.1),)):
         (problem,) = problems(stages(**{stage: StageStatus(stage, workers, 0, None)}))
         assert f"dpstream run {stage} small" in problem
-    one_gone = worker(stage, age=SILENCE + 0.1), worker(stage, worker="w2", age=SILENCE)
+    one_gone = (
+        worker(stage, age=HEARTBEAT_TIMEOUT + 0.1),
+        worker(stage, worker="w2", age=HEARTBEAT_TIMEOUT),
+    )
     assert problems(stages(**{stage: StageStatus(stage, one_gone, 0, None)})) == []
 
 
@@ -97,7 +100,7 @@ GONE = tuple(StageStatus(stage, (), 1_000, 10_000.0) for stage in Route().stages
 
 def test_a_finished_job_needs_no_workers() -> None:
     assert len(problems(GONE, published=publication(EPOCHS - 1))) == 3
-    assert problems(GONE, published=publication(EPOCHS), withheld=5) == []
+    assert problems(GONE, published=publication(EPOCHS), suppressed=5) == []
     ended = "'dpstream drain small' or 'dpstream undeploy small'"
     assert notes(published=publication(EPOCHS)) == [
         f"The last epoch is published; no workers are needed. To end the job: {ended}"
@@ -149,14 +152,14 @@ def test_stage_is_not_stuck_while_a_producer_is_ahead_of_time() -> None:
 
 
 def test_epochs_of_which_nothing_is_released_need_a_person() -> None:
-    assert problems(stages(), withheld=2) == []
-    (problem,) = problems(stages(), withheld=3)
+    assert problems(stages(), suppressed=2) == []
+    (problem,) = problems(stages(), suppressed=3)
     assert "The last 3 epochs were suppressed: each had fewer than 100 devices" in problem
 
 
 def test_topics_that_others_have_changed_are_said_with_what_to_do() -> None:
-    def of(partitions: int, *, stray: bool = False) -> tuple[list[str], list[str]]:
-        changed = (TopicStatus("small.reports", partitions, 2, stray),)
+    def of(partitions: int, *, unexpected_records: bool = False) -> tuple[list[str], list[str]]:
+        changed = (TopicStatus("small.reports", partitions, 2, unexpected_records),)
         return problems(stages(), topics=changed), notes(topics=changed)
 
     (gone,), _ = of(0)
@@ -167,8 +170,8 @@ def test_topics_that_others_have_changed_are_said_with_what_to_do() -> None:
     none, (more,) = of(4)
     assert none == []
     assert "has 4 partitions; the job uses the first 2" in more
-    (stray,), nothing = of(4, stray=True)
-    assert "poch e belongs in partition e mod 2" in stray
+    (unexpected_records,), nothing = of(4, unexpected_records=True)
+    assert "poch e belongs in partition e mod 2" in unexpected_records
     assert nothing == []
 
 
@@ -273,8 +276,8 @@ def test_a_worker_that_was_stopped_is_not_missed() -> None:
 def test_a_watch_goes_on_where_it_was(registered: Topics) -> None:
     watch = JobWatch(registered.cluster, JOB)
     first = watch.status(NOW)
-    assert (first.windows, first.producers, first.silent) == (
-        {"released": 4, "too small": 0, "empty": 0},
+    assert (first.windows, first.producers, first.missing_producers) == (
+        {"released": 4, "suppressed": 0, "empty": 0},
         3,
         ("b",),
     )
@@ -283,10 +286,14 @@ def test_a_watch_goes_on_where_it_was(registered: Topics) -> None:
     assert watch.status(NOW) == first
     assert registered.asked == []
 
-    for epoch, fate in ((5, Fate.EMPTY), (6, Fate.TOO_SMALL), (7, Fate.EMPTY)):
+    for epoch, window_status in (
+        (5, WindowStatus.EMPTY),
+        (6, WindowStatus.SUPPRESSED),
+        (7, WindowStatus.EMPTY),
+    ):
         decided = manifest(JOB, epoch, b=True, c=False)
-        devices = 0 if fate is Fate.EMPTY else 7
-        decided = replace(decided, fate=fate, contributors=devices)
+        devices = 0 if window_status is WindowStatus.EMPTY else 7
+        decided = replace(decided, window_status=window_status, contributors=devices)
         registered.add(Role.MANIFESTS, encode_manifest(decided))
     registered.add(Role.ESTIMATES, publication(4).to_bytes())
     registered.add(Role.ESTIMATES, publication(3).to_bytes())
@@ -300,8 +307,8 @@ def test_a_watch_goes_on_where_it_was(registered: Topics) -> None:
     )
     registered.add(Role.PARTIALS, encode_partial(part))
     then = watch.status(NOW)
-    assert then.windows == {"released": 4, "too small": 1, "empty": 2}
-    assert (then.withheld, then.silent) == (3, ())
+    assert then.windows == {"released": 4, "suppressed": 1, "empty": 2}
+    assert (then.suppressed, then.missing_producers) == (3, ())
     assert [stage.epoch for stage in then.stages] == [7, 9, 4]
     assert "The last 3 epochs were suppressed" in then.problems[-1]
     assert then == gather_status(registered.cluster, JOB, NOW)
@@ -386,7 +393,7 @@ def manifest(job: DeployedJob, epoch: int, *, b: bool, c: bool) -> Manifest:
     inside = (True, b, c)
     populations = tuple(100 + index for index in range(3) if inside[index])
     return Manifest(
-        job.fingerprint, job.deployment, epoch, Fate.RELEASED, 0, 1, 1, inside,
+        job.fingerprint, job.deployment, epoch, WindowStatus.RELEASED, 0, 1, 1, inside,
         populations, sum(populations), 303, NOW,
     )  # fmt: skip
 

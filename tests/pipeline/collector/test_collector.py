@@ -195,7 +195,7 @@ async def test_jobs_come_and_go(job: DeployedJob, key_file: Path) -> None:
     before = world.collector.served[0].gathering
     world.wanted(longer)
     assert world.collector.served[0].gathering is before
-    assert before.tally.acknowledged == 1
+    assert before.counters.acknowledged == 1
     world.wanted(longer, phase=Phase.DRAINED)
     assert (await client.report(body(again))).problem == "/problems/drained"
     world.wanted()
@@ -253,7 +253,7 @@ async def test_a_key_that_is_not_the_jobs_is_refused(job: DeployedJob, tmp_path:
     world.wanted(job)
     assert "not the collector key of job phones's deployment" in world.said.getvalue()
     assert not world.collector.served
-    assert world.collector.service.withheld == {"phones"}
+    assert world.collector.service.unserved == {"phones"}
     await world.collector.start()
     client = await world.client()
     for reply in (await client.report(body(job)), await client.ask("GET", "/v1/jobs/phones")):

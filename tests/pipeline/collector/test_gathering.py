@@ -63,7 +63,7 @@ async def test_bodies_that_come_together_are_written_together(job: DeployedJob) 
     assert topics.count(("phones.reports", job.topics.partition_of(1))) == 1
     assert topics.count(("phones.reports", job.topics.partition_of(2))) == 1
     assert world.rows() == 7
-    assert world.gathering.tally.acknowledged == world.gathering.tally.received == 7
+    assert world.gathering.counters.acknowledged == world.gathering.counters.received == 7
     assert world.room.waiting == 0
 
 
@@ -113,7 +113,7 @@ async def test_kafka_that_fails_is_told_of(job: DeployedJob) -> None:
     (answer,) = world.answers
     assert answer.status == 503
     assert ("Retry-After", "5") in answer.headers
-    assert world.gathering.tally.acknowledged == 0
+    assert world.gathering.counters.acknowledged == 0
     assert world.room.waiting == 0
 
 
@@ -163,7 +163,7 @@ async def test_an_epoch_that_was_closed_stays_closed(job: DeployedJob) -> None:
     answer = world.offer(body(job))
     assert answer is not None
     assert answer.reason == "late"
-    assert world.gathering.tally.refused == {"late": 1}
+    assert world.gathering.counters.refused == {"late": 1}
 
 
 @pytest.mark.parametrize("says", [True, False])
@@ -184,9 +184,9 @@ async def test_what_may_have_been_cut_is_late_though_it_was_acknowledged(
         assert world.statuses[-2:] == [status, 400]
     late = world.answers[2]
     assert late.reason == "late"
-    assert world.gathering.tally.acknowledged == 1
-    assert world.gathering.tally.epochs == {1: 1}
-    assert world.gathering.tally.refused == {"late": 2, "foreign": 3}
+    assert world.gathering.counters.acknowledged == 1
+    assert world.gathering.counters.epochs == {1: 1}
+    assert world.gathering.counters.refused == {"late": 2, "foreign": 3}
     assert world.room.waiting == 0
 
 

@@ -74,7 +74,7 @@ async def test_questions(job: DeployedJob) -> None:
         }
         assert job.signed_description is not None
         assert said["/v1/jobs"] == {"jobs": ["phones"]}
-        assert said["/v1/jobs/phones"] == job.signed_description.told()
+        assert said["/v1/jobs/phones"] == job.signed_description.encoded()
         assert said["/v1/jobs/phones/time"] == {"time": BEGIN + 1000, "epoch": 1}
         assert (await client.ask("GET", "/v1/jobs?x=1")).status == 200
         head = await client.ask("HEAD", "/v1/jobs")
@@ -126,7 +126,7 @@ async def test_refusals_are_problems(job: DeployedJob) -> None:
             assert b"unlisted" not in reply.body
         server.service.clock.note(BEGIN + DAY + LATE, 0.0)
         assert (await client.report(good)).problem == "/problems/late"
-        assert server.gathering.tally.refused == {
+        assert server.gathering.counters.refused == {
             "media_type": 1,
             "malformed": 1,
             "early": 1,

@@ -26,7 +26,7 @@ from dpstream.pipeline.demo.devices.fleet import (
     EPOCH_SECONDS,
     NAME,
     Fleet,
-    Told,
+    JobStatement,
     job_text,
 )
 from dpstream.pipeline.demo.devices.visitor_page import application
@@ -46,7 +46,7 @@ from dpstream.pipeline.jobs.job_files import load_job, parse_job
 from dpstream.pipeline.jobs.key_files import CollectorKey
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.topics.loose_batches import decode_enrollments, decode_loose_batch
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 
 KEY = CollectorKey(bytes(32))
 NOW = datetime(2026, 5, 1, 12, 0, 7, tzinfo=UTC)
@@ -61,18 +61,18 @@ def deployed() -> DeployedJob:
 def test_the_fleet_sends_what_a_collector_takes_and_enrolls_once() -> None:
     job = deployed()
     assert job.signed_description is not None
-    told = Told.read(job.signed_description.told())
-    assert (told.deployment, told.law) == (job.deployment, job.law)
-    assert told.epoch_at(NOW.timestamp()) == 1
-    assert told.begins(2) - told.begins(1) == EPOCH_SECONDS
-    fleet, intake, devices = Fleet(told, 50, seed=1), Intake(job, KEY), set()
+    statement = JobStatement.read(job.signed_description.encoded())
+    assert (statement.deployment, statement.law) == (job.deployment, job.law)
+    assert statement.epoch_at(NOW.timestamp()) == 1
+    assert statement.begins(2) - statement.begins(1) == EPOCH_SECONDS
+    fleet, intake, devices = Fleet(statement, 50, seed=1), Intake(job, KEY), set()
     for epoch in (1, 2, 3):
         values = fleet.values(150.0 * epoch)
         bodies = dict(fleet.draw(epoch, values))
         assert len({len(body) for body in bodies.values()}) == 1
         gate = intake.gate(bodies[0])
         assert isinstance(gate, IntakeRules)
-        assert gate.refusal(len(bodies[0]), int(1000 * told.begins(epoch)) + 1) is None
+        assert gate.refusal(len(bodies[0]), int(1000 * statement.begins(epoch)) + 1) is None
         taken = intake.take(gate, list(bodies.values()), [None] * 50)
         assert taken.refusals == [None] * 50
         (batch,) = map(decode_loose_batch, taken.batches)
@@ -149,7 +149,14 @@ def records(job: DeployedJob) -> list[EstimateRecord]:
 
     return [
         EstimateRecord(
-            job.deployment, epoch, Fate.RELEASED, 1 << 41, PEOPLE, PEOPLE, estimate(epoch), {}
+            job.deployment,
+            epoch,
+            WindowStatus.RELEASED,
+            1 << 41,
+            PEOPLE,
+            PEOPLE,
+            estimate(epoch),
+            {},
         )
         for epoch in range(1, WEEKS + 1)
     ]

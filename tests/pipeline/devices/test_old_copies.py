@@ -14,7 +14,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.operations.deployments import deploy
-from dpstream.topics.manifests import Fate, Manifest, encode_manifest
+from dpstream.topics.manifests import Manifest, WindowStatus, encode_manifest
 from dpstream.topics.names import Role
 from tests.support.memory_cluster import MemoryCluster
 from tests.support.small_run import job_text
@@ -55,7 +55,7 @@ def test_an_old_copy_is_refused_and_the_latest_state_goes_on(
     if decided:
         people = len(USERS)
         manifest = Manifest(
-            job.fingerprint, job.deployment, 2, Fate.RELEASED, 0, 2, 1, (True,), (people,),
+            job.fingerprint, job.deployment, 2, WindowStatus.RELEASED, 0, 2, 1, (True,), (people,),
             people, people, 5,
         )  # fmt: skip
         cluster.append(job.topic(Role.MANIFESTS), encode_manifest(manifest))

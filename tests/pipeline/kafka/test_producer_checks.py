@@ -21,7 +21,7 @@ from dpstream.pipeline.kafka.producer_checks import Place, check_registered, end
 from dpstream.pipeline.stages import decision_log
 from dpstream.pipeline.stages.decision_log import DecisionLog
 from dpstream.topics.batches import Punctuation, encode_punctuation
-from dpstream.topics.manifests import Fate, Manifest, encode_manifest
+from dpstream.topics.manifests import Manifest, WindowStatus, encode_manifest
 from dpstream.topics.names import Role
 from dpstream.topics.records import Registration
 from tests.support.memory_cluster import MemoryCluster
@@ -99,10 +99,20 @@ def decide(cluster: MemoryCluster, epoch: int, *inside: bool, first_epoch: int =
     devices = sum(inside)
     record = encode_manifest(
         Manifest(
-            JOB.fingerprint, JOB.deployment, epoch, Fate.RELEASED if devices else Fate.EMPTY, 0, 1,
-            first_epoch, inside, (1,) * devices, devices, devices, 0,
+            JOB.fingerprint,
+            JOB.deployment,
+            epoch,
+            WindowStatus.RELEASED if devices else WindowStatus.EMPTY,
+            0,
+            1,
+            first_epoch,
+            inside,
+            (1,) * devices,
+            devices,
+            devices,
+            0,
         )
-    )  # fmt: skip
+    )
     cluster.append(JOB.topic(Role.MANIFESTS), record)
     return record
 

@@ -23,7 +23,7 @@ from dpstream.pipeline.operations.deploy_plan import plan_deployment
 from dpstream.pipeline.planning.review import warnings_for
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.randomizers.randomness import seeded_generator
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import JOBS_TOPIC, Role
 from tests.conformance.cases import CASES, Case
 from tests.conformance.jobs import case_job_file
@@ -94,7 +94,7 @@ def test_numbers_of_items_are_as_long_as_they_may_become() -> None:
     values = np.full(3_000, -1000.0 * people + 0.1)
     found = ItemEstimates(values, 1e9 / 3, 1e9 / 7, 2**53, 2**53, ("gap",) * 5)
     said = job.guarantee.to_json()
-    record = EstimateRecord(bytes(16), 1, Fate.RELEASED, 2**42, people, people, found, said)
+    record = EstimateRecord(bytes(16), 1, WindowStatus.RELEASED, 2**42, people, people, found, said)
     size = len(record.to_bytes())
     assert size <= largest_records(job, people)[job.topic(Role.ESTIMATES)] < size + 10_000
 

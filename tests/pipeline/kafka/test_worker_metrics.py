@@ -22,7 +22,7 @@ from dpstream.pipeline.kafka.workers.execution import Execution, Log
 from dpstream.pipeline.kafka.workers.log_lines import LogLines
 from dpstream.pipeline.kafka.workers.metrics import WorkerSnapshot, metric_families, registry_of
 from dpstream.pipeline.kafka.workers.monitor import MonitorAddress, serve
-from dpstream.pipeline.kafka.workers.observer import EndHistory, Observer, WindowTally
+from dpstream.pipeline.kafka.workers.observer import EndHistory, Observer, WindowCounters
 from dpstream.pipeline.kafka.workers.timings import Timings
 from dpstream.pipeline.kafka.workers.watchdog import Health, Pulse, Watchdog, liveness, readiness
 from dpstream.pipeline.kafka.workers.worker_facts import JobFacts
@@ -66,11 +66,11 @@ class Watched:
         self.job = job
         self.world = World(job, folder, {"gateway": dict.fromkeys(EPOCHS, users)}, noise_key=KEY)
         self.lines = {stage: io.StringIO() for stage in STAGES}
-        self.tallies: dict[str, WindowTally] = {}
+        self.counters: dict[str, WindowCounters] = {}
         for stage, stream in self.lines.items():
             lines = LogLines("watched", stage, "w1", True, stream, self.clock, lambda: 1.7e9 + 5)
-            tally = WindowTally(lines.window, self.clock, lambda: 1.7e9 + 5)
-            self.world.listeners[stage] = self.tallies[stage] = tally
+            counters = WindowCounters(lines.window, self.clock, lambda: 1.7e9 + 5)
+            self.world.listeners[stage] = self.counters[stage] = counters
         for epoch in EPOCHS:
             self.world.close_epoch("gateway", epoch)
             self.world.settle()
@@ -103,7 +103,7 @@ class Watched:
             watched.next(EstimateRecord.from_bytes(value))
         publishes = stage == "publish"
         observer = Observer(
-            blank, self.tallies[stage], lambda: watched.latest if publishes else None
+            blank, self.counters[stage], lambda: watched.latest if publishes else None
         )
         observer.observe(0.0, execution, worker.stage, ends, broker_answers=True)
         return observer.snapshot
@@ -125,8 +125,8 @@ def values_of(families: Iterable[Metric]) -> dict[str, float]:
 def test_every_stage_counts_its_windows(tmp_path: Path, stage: str) -> None:
     watched = Watched(local_job(), tmp_path)
     found = values_of(metric_families(watched.snapshot(stage)))
-    assert found["dpstream_windows_total fate=released"] == len(EPOCHS)
-    assert found["dpstream_windows_total fate=too small"] == 0
+    assert found["dpstream_windows_total status=released"] == len(EPOCHS)
+    assert found["dpstream_windows_total status=suppressed"] == 0
     assert found["dpstream_last_epoch"] == max(EPOCHS)
     assert found["dpstream_last_window_timestamp_seconds"] == 1.7e9 + 5
     assert found["dpstream_worker_ready"] == 1
@@ -156,7 +156,7 @@ def test_labels_are_bounded_and_name_nobody(tmp_path: Path) -> None:
         "partition",
         "topic",
         "group",
-        "fate",
+        "status",
         "reason",
         "unit",
         "item",

@@ -16,7 +16,7 @@ from dpstream.pipeline.ledger.entries import GENESIS, Draft, EntryKind, hash_of,
 from dpstream.pipeline.ledger.spending import Presence, Spending
 from dpstream.pipeline.ledger.writing import Writing, writing
 from dpstream.topics.frames import CodecError
-from dpstream.topics.manifests import Fate, Manifest
+from dpstream.topics.manifests import Manifest, WindowStatus
 
 
 def charge(number: int, epsilon: float = 1.0) -> Charge:
@@ -277,7 +277,7 @@ def manifest(inside: Sequence[bool], populations: Sequence[int], contributors: i
         bytes(16),
         bytes(16),
         1,
-        Fate.RELEASED,
+        WindowStatus.RELEASED,
         first_offset=0,
         cut_offset=0,
         first_epoch=1,

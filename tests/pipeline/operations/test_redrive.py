@@ -14,7 +14,7 @@ from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.kafka.deployed_jobs import DeploymentError
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
 from dpstream.pipeline.operations.redrive import redrive
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import Role
 from dpstream.topics.redriven import Redriven
 from tests.support.late_registration import COUNTED, HALF, HIDDEN, Story
@@ -57,7 +57,7 @@ def test_a_producer_that_registers_late_is_in_after_all(story: Story, tmp_path: 
     for each in (undisturbed, story):
         manifests = each.world.manifests()
         assert {e: m.contributors for e, m in manifests.items()} == {1: 2 * HALF, 2: 2 * HALF}
-        assert {m.fate for m in manifests.values()} == {Fate.RELEASED}
+        assert {m.window_status for m in manifests.values()} == {WindowStatus.RELEASED}
     assert story.world.integers() == undisturbed.world.integers()
 
     again = story.redrive()
@@ -150,14 +150,14 @@ def foreign(story: Story) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "why"),
+    ("corrupt", "why"),
     [(damage, "unreadable: cannot be fixed"), (foreign, "deployment: cannot be fixed")],
 )
 def test_what_no_fix_cures_is_left(
-    counted: Story, spoil: Callable[[Story], None], why: str
+    counted: Story, corrupt: Callable[[Story], None], why: str
 ) -> None:
     counted.register()
-    spoil(counted)
+    corrupt(counted)
     counted.settle()
     done = counted.redrive()
     assert (done.fed_back, done.kept) == ({}, {why: 1})

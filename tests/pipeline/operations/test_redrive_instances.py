@@ -13,7 +13,7 @@ from dpstream.pipeline.actions import Append
 from dpstream.pipeline.stages.admission import decode_raw
 from dpstream.topics.batches import decode_punctuation, encode_punctuation
 from dpstream.topics.frames import RecordType, kind_of
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import Role
 from dpstream.topics.redriven import Redriven
 from tests.support.late_registration import COUNTED, HALF, HIDDEN, Story
@@ -49,7 +49,7 @@ def whole(story: Story, *epochs: int) -> None:
     assert {epoch: manifests[epoch].contributors for epoch in epochs} == dict.fromkeys(
         epochs, 2 * HALF
     )
-    assert all(manifests[epoch].fate is Fate.RELEASED for epoch in epochs)
+    assert all(manifests[epoch].window_status is WindowStatus.RELEASED for epoch in epochs)
 
 
 def test_a_producer_that_registers_late_is_in_with_all_its_parts(

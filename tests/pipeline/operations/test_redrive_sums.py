@@ -20,7 +20,7 @@ from dpstream.randomizers.shuffled_counts.shuffled_value_stream import (
     ShuffledValueStreamLaw,
 )
 from dpstream.topics.chunks import decode_chunk
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import Role
 from tests.support.late_registration import EPOCHS, HALF, Story
 
@@ -143,7 +143,7 @@ def test_a_sum_that_was_released_stays_the_same_word(story: Story, undisturbed: 
     assert released(story)[1] != released(undisturbed)[1]
 
 
-def test_a_withheld_epoch_is_never_released_whatever_is_fed_back(tmp_path: Path) -> None:
+def test_suppressed_epoch_is_never_released_whatever_is_fed_back(tmp_path: Path) -> None:
     story = Story(
         SUMMED.replace(f"minimum: {HALF}", f"minimum: {HALF + 1}"), tmp_path, noise_key=KEY
     )
@@ -151,7 +151,7 @@ def test_a_withheld_epoch_is_never_released_whatever_is_fed_back(tmp_path: Path)
     first = story.send(1)
     story.settle()
     story.settle(later=61.0)
-    assert story.world.manifests()[1].fate is Fate.TOO_SMALL
+    assert story.world.manifests()[1].window_status is WindowStatus.SUPPRESSED
     story.register()
     assert story.redrive().kept == {"epoch is already finalized": first}
     for partition in range(2):
@@ -159,5 +159,5 @@ def test_a_withheld_epoch_is_never_released_whatever_is_fed_back(tmp_path: Path)
             story.world.log.append(Append(Role.REPORTS, partition, value))
     story.settle(later=61.0)
     assert 1 not in released(story)
-    assert story.world.manifests()[1].fate is Fate.TOO_SMALL
+    assert story.world.manifests()[1].window_status is WindowStatus.SUPPRESSED
     story.world.shut()

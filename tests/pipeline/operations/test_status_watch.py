@@ -100,7 +100,7 @@ def status_of(problems: Sequence[str] = (), phase: Phase = Phase.RUNNING) -> Job
         dead_letters={"enrollment": 2},
         problems=tuple(problems),
         phase=phase,
-        windows={"released": 3, "too small": 1, "empty": 0},
+        windows={"released": 3, "suppressed": 1, "empty": 0},
         producers=3,
         redriven=7,
         notes=("something is good to know",),

@@ -14,7 +14,7 @@ from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.kafka.cluster import Cluster
-from dpstream.pipeline.kafka.workers.resting import NOTE, RestNote, told_at_rest
+from dpstream.pipeline.kafka.workers.resting import NOTE, RestNote, idle_heartbeat
 from dpstream.pipeline.operations.status.heartbeats import Heartbeats
 from dpstream.pipeline.operations.supervisor.rests import (
     RestingJob,
@@ -41,7 +41,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_note_counts_for_the_version_it_was_left_by(folder: Path) -> None:
     assert noted_rest(JOB, VERSION, "publish", "w") is None
-    RestNote(ENDS, VERSION.hex(), told_at_rest(stage="publish")).write(folder, "metrics 1")
+    RestNote(ENDS, VERSION.hex(), idle_heartbeat(stage="publish")).write(folder, "metrics 1")
     rest = noted_rest(JOB, VERSION, "publish", "w")
     assert rest is not None
     assert (rest.rest, rest.metrics, rest.words["resting"]) == (ENDS, "metrics 1", True)
@@ -166,7 +166,7 @@ def test_what_can_be_said_nowhere_holds_up_nobody() -> None:
 @pytest.mark.parametrize(("age", "alive"), [(100, True), (200, False)])
 def test_one_that_rests_is_alive_as_long_as_it_is_said(age: int, alive: bool) -> None:
     heartbeats = Heartbeats(JOB)
-    words = told_at_rest(deployment=JOB.deployment.hex(), stage="publish", worker="w")
+    words = idle_heartbeat(deployment=JOB.deployment.hex(), stage="publish", worker="w")
     record = LogRecord(0, json.dumps(words).encode(), 1000, b"publish/w")
     heartbeats.apply(record)
     (worker,) = heartbeats.workers(1000 + 1000 * age)

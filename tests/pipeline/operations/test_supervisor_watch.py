@@ -22,7 +22,7 @@ from dpstream.pipeline.operations.supervisor.watch import (
 SCRAPE = """\
 # HELP dpstream_windows_total Windows.
 # TYPE dpstream_windows_total counter
-dpstream_windows_total{{dpstream_job="{job}",stage="shuffle",fate="released"}} {value}
+dpstream_windows_total{{dpstream_job="{job}",stage="shuffle",status="released"}} {value}
 # HELP dpstream_process_open_fds Descriptors.
 # TYPE dpstream_process_open_fds gauge
 dpstream_process_open_fds 7.0

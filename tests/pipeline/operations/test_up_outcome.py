@@ -19,7 +19,7 @@ from dpstream.pipeline.operations.up.outcome import Outcome, Row, summary
 from dpstream.pipeline.operations.up.screen import Screen, ScreenState, line_of
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.randomizers.labeled_examples import packed_examples
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import Role
 from tests.support.small_run import EPOCHS, USERS, run_small_job
 
@@ -127,8 +127,10 @@ def test_a_job_that_learns_has_no_truth(tmp_path: Path) -> None:
     truths = CountedTruths(np.zeros((2, 0), np.int64))
     rows = []
     for epoch, estimate in ((1, None), (2, Estimate.around(96.25, 1.0, 1.96, 900, USERS))):
-        fate = Fate.RELEASED if estimate else Fate.TOO_SMALL
-        record = EstimateRecord(job.deployment, epoch, fate, epoch, 900, USERS, estimate, {})
+        window_status = WindowStatus.RELEASED if estimate else WindowStatus.SUPPRESSED
+        record = EstimateRecord(
+            job.deployment, epoch, window_status, epoch, 900, USERS, estimate, {}
+        )
         rows.append(Row.of(job, record, truths))
     outcome = Outcome(job, tuple(rows), USERS, seconds=2.5, truths=truths)
     files = _write(outcome, tmp_path, alone=True)

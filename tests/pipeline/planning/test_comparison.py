@@ -145,7 +145,7 @@ def test_fewer_honest_contributors_leave_less() -> None:
     assert seen.rests_on_them
 
 
-def test_too_few_are_withheld() -> None:
+def test_too_few_are_suppressed() -> None:
     job, law = counted()
     seen = outlook(job, law, 2_000, colluding=0.0, absent=0.51)
     assert (seen.present, seen.released, seen.epsilon) == (980, False, None)

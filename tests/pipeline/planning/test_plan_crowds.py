@@ -33,7 +33,7 @@ def job_of(**changes: Any) -> Job:
     return make_job({**JOB, **changes})
 
 
-def test_the_chance_of_being_withheld_is_that_of_the_table() -> None:
+def test_probability_of_suppression_is_that_of_the_table() -> None:
     counts = calibrate(0.7, 1e-4, 1)
     table = discrete_laplace_table(counts.ratio)
     masses = [(high - low) / 2**TABLE_BITS for low, high in pairwise((0, *table.bounds))]
@@ -56,8 +56,8 @@ def test_a_plan_says_what_is_lost_and_promised() -> None:
     assert equal.lost == law.counts.shift / 1000
     large, small = made.crowds.sizes[0], made.crowds.sizes[-1]
     assert large.rmse / small.rmse == pytest.approx((large.users / small.users) ** 0.5, rel=0.15)
-    assert large.withheld < 1e-9
-    assert small.withheld == pytest.approx(probability_below(law.counts, law.counts.shift - 50))
+    assert large.suppressed < 1e-9
+    assert small.suppressed == pytest.approx(probability_below(law.counts, law.counts.shift - 50))
     assert plan(make_job({key: JOB[key] for key in JOB if key != "crowds"})).crowds is None
     # A user who changes the crowd has messages in two windows: these are less accurate.
     assert law.contents.epsilon == 2
@@ -84,7 +84,7 @@ def test_errors_by_crowd_are_as_planned(tmp_path: Path) -> None:
     errors: dict[int, list[float]] = {}
     for record in done.records:
         assert record.estimate is not None
-        assert record.estimate.withheld == (11,)
+        assert record.estimate.suppressed == (11,)
         truth = done.truth[record.epoch]
         for number, estimate in record.estimate.of_items():
             errors.setdefault(number, []).append((estimate.value or 0) - int(truth[number - 1]))

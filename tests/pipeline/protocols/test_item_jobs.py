@@ -18,7 +18,7 @@ from dpstream.pipeline.jobs.job_files import load_job, parse_job
 from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.values.value_domains import BOOLEAN, CategoryDomain, ValueDomain
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from tests.support.set_jobs import job_text
 
 EPOCHS = 6
@@ -115,7 +115,9 @@ def test_the_truth_is_that_of_the_values(tmp_path: Path) -> None:
 
 def test_estimates_of_items_survive_their_record() -> None:
     estimate = ItemEstimates(np.array([1.25, -3.0]), 2.5, 4.9, 7, 100, ("gap",))
-    record = EstimateRecord(bytes(16), 3, Fate.RELEASED, 5, 90, 100, estimate, {"epsilon": 1})
+    record = EstimateRecord(
+        bytes(16), 3, WindowStatus.RELEASED, 5, 90, 100, estimate, {"epsilon": 1}
+    )
     read = EstimateRecord.from_bytes(record.to_bytes())
     assert read.to_bytes() == record.to_bytes()
     assert isinstance(read.estimate, ItemEstimates)
@@ -139,8 +141,10 @@ def record(epoch: int, job: DeployedJob, counts: dict[str, float] | None) -> Est
         numbers, _ = job.domain.parse(list(counts))
         values = np.array(list(counts.values()))
         estimate = FoundItems(numbers, values, 10.0, 19.6, 55.0, PEOPLE, PEOPLE)
-    fate = Fate.TOO_SMALL if estimate is None else Fate.RELEASED
-    return EstimateRecord(bytes(16), epoch, fate, 0, PEOPLE, PEOPLE, estimate, {"epsilon": 1.0})
+    window_status = WindowStatus.SUPPRESSED if estimate is None else WindowStatus.RELEASED
+    return EstimateRecord(
+        bytes(16), epoch, window_status, 0, PEOPLE, PEOPLE, estimate, {"epsilon": 1.0}
+    )
 
 
 @pytest.fixture

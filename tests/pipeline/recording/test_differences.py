@@ -27,7 +27,7 @@ from dpstream.pipeline.recording.differences import (
 from dpstream.pipeline.results.coverage import EpochResult
 from dpstream.pipeline.stages.epoch_log import EpochLog, LostEpochError
 from dpstream.randomizers.cell_codes.levels import Levels
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import Role
 from tests.support.commands import Commands
 from tests.support.memory_cluster import MemoryCluster
@@ -42,7 +42,7 @@ Deploy = Callable[..., Run]
 
 def result(estimate: Published | None = None, epoch: int = 1, **changed: Any) -> EpochResult:
     return replace(
-        EpochResult(epoch, Fate.RELEASED, 90, 100, b"counts", estimate),
+        EpochResult(epoch, WindowStatus.RELEASED, 90, 100, b"counts", estimate),
         **changed,
     )
 
@@ -69,7 +69,7 @@ def levels(*values: float) -> LevelEstimates:
         levels=Levels(4, (2, 2)),
         noise_variance=1.0,
         rooted=False,
-        silence=0.0,
+        absence_error=0.0,
     )
 
 
@@ -91,7 +91,12 @@ def test_equal_results_do_not_differ(published: Published | None) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("fate", Fate.EMPTY), ("contributors", 89), ("population", 101), ("counts", b"others")],
+    [
+        ("window_status", WindowStatus.EMPTY),
+        ("contributors", 89),
+        ("population", 101),
+        ("counts", b"others"),
+    ],
 )
 def test_every_integer_is_compared(name: str, value: Any) -> None:
     difference = compare(result(), result(**{name: value}))

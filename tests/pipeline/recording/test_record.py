@@ -34,7 +34,7 @@ from dpstream.pipeline.recording.recordings import (
     RecordKind,
 )
 from dpstream.topics.chunks import decode_chunk
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import JOBS_TOPIC, Role
 from dpstream.topics.words import Words
 from tests.support import cells
@@ -197,8 +197,13 @@ def test_everything_published_is_recorded(tmp_path: Path) -> None:
     recording = record(world, tmp_path / "kept")
     check_whole(world, tmp_path / "kept")
     check_cells(tmp_path / "kept")
-    fates = [row.fate for row in recording.manifests()]
-    assert fates == [Fate.RELEASED, Fate.RELEASED, Fate.TOO_SMALL, Fate.RELEASED]
+    statuses = [row.window_status for row in recording.manifests()]
+    assert statuses == [
+        WindowStatus.RELEASED,
+        WindowStatus.RELEASED,
+        WindowStatus.SUPPRESSED,
+        WindowStatus.RELEASED,
+    ]
     assert DeployedJob.from_bytes(recording.job_record) == world.job
 
 

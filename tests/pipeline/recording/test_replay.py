@@ -27,7 +27,7 @@ from dpstream.pipeline.recording.replay.writer import ReplayWriter
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.randomizers.labeled_examples import packed_examples
 from dpstream.topics.chunks import Chunk, decode_chunk, encode_chunk
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.models import ModelRecord
 from dpstream.topics.names import Role
 from dpstream.topics.shares import share_table
@@ -45,7 +45,7 @@ from tests.support.replays import (
 from tests.support.sealing import SHUFFLE_KEYS, ring, sealed_section, shares_section
 
 EPOCHS = 10
-SMALL, SILENT = {3, 6}, {5}
+SMALL, ABSENT = {3, 6}, {5}
 HORIZON = 4
 
 
@@ -64,13 +64,13 @@ def remembering(**changed: object) -> Job:
 
 @pytest.fixture(scope="module")
 def live() -> LiveRun:
-    return LiveRun.of(remembering(), epochs=EPOCHS, small=SMALL, silent=SILENT)
+    return LiveRun.of(remembering(), epochs=EPOCHS, small=SMALL, absent=ABSENT)
 
 
 @pytest.fixture(scope="module")
 def alone() -> LiveRun:
     job = example_job("count_min", PROTOCOLS["count_min"].examples[0])
-    return LiveRun.of(job, epochs=EPOCHS, small=SMALL, silent=SILENT)
+    return LiveRun.of(job, epochs=EPOCHS, small=SMALL, absent=ABSENT)
 
 
 @pytest.fixture(scope="module", params=["live", "alone"])
@@ -95,7 +95,7 @@ def test_every_protocol_gives_the_same_from_topics_and_from_a_recording(
     name: str, tmp_path: Path
 ) -> None:
     for number, example in enumerate(PROTOCOLS[name].examples):
-        run = LiveRun.of(example_job(name, example), epochs=5, small={2}, silent={4})
+        run = LiveRun.of(example_job(name, example), epochs=5, small={2}, absent={4})
         assert [len(run.results.estimates), len(run.results.integers)] == [5, 3]
         recorded = run.record(tmp_path / str(number))
         for source, partitions in ((run.source, 3), (recorded, 1)):
@@ -113,7 +113,7 @@ def test_sealed_windows_are_opened_again(tmp_path: Path) -> None:
         assert results == run.results
 
 
-def test_windows_in_shares_are_added_up_again_and_those_spoiled_stay_so(
+def test_windows_in_shares_are_added_up_again_and_corrupt_ones_stay_corrupt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     values = example_job("fragments", PROTOCOLS["fragments"].examples[0]).to_json()
@@ -126,7 +126,7 @@ def test_windows_in_shares_are_added_up_again_and_those_spoiled_stay_so(
     monkeypatch.setattr("dpstream.pipeline.devices.sealed_records.share_table", share)
     run = LiveRun.of(make_job({**values, "sealed": shares_section((1, 2))}))
     estimates = {e: EstimateRecord.from_bytes(v) for e, v in run.results.estimates.items()}
-    assert [each.fate is Fate.SPOILED for each in estimates.values()] == [
+    assert [each.window_status is WindowStatus.CORRUPT for each in estimates.values()] == [
         epoch == 3 for epoch in range(1, 7)
     ]
     path = tmp_path / "recording"
@@ -151,7 +151,7 @@ def test_what_is_left_of_crowds_is_replayed_and_nothing_more_is_deleted(
         topics={"partitions": 2},
         crowds={"by": "version", "values": ["1", "2"], "epsilon": 4, "delta": 0.1},
     )
-    run = LiveRun.of(job, epochs=5, small={2}, silent={4})
+    run = LiveRun.of(job, epochs=5, small={2}, absent={4})
     assert [len(run.results.estimates), len(run.results.integers)] == [5, 3]
     left = {chunk.epoch: chunk.words.messages for _, chunk in chunks_of(run.log, 2)}
     assert all(0 < messages < 100 for messages in left.values())
@@ -187,17 +187,26 @@ def test_a_replay_has_the_windows_of_the_original_in_canonical_order(order: str)
     assert all(ordered) == (order == "sorted")
 
 
-def test_nothing_is_closed_anew_and_nothing_withheld_is_released(run: LiveRun) -> None:
+def test_nothing_is_closed_again_and_nothing_suppressed_is_released(run: LiveRun) -> None:
     job, log, _ = replayed(run.source)
     originals, copies = list(manifests_of(run.job, run.log)), list(manifests_of(job, log))
-    assert {each.epoch for each in originals if each.fate is not Fate.RELEASED} == SMALL | SILENT
+    assert {
+        each.epoch for each in originals if each.window_status is not WindowStatus.RELEASED
+    } == SMALL | ABSENT
     assert len(copies) == EPOCHS
     for original, copy in zip(originals, copies, strict=True):
         assert (copy.deployment, copy.first_epoch) == (REPLAY, 1)
-        for name in ("epoch", "fate", "contributors", "population", "timestamp", "producers"):
+        for name in (
+            "epoch",
+            "window_status",
+            "contributors",
+            "population",
+            "timestamp",
+            "producers",
+        ):
             assert getattr(copy, name) == getattr(original, name)
     assert {chunk.epoch for _, chunk in chunks_of(log, job.topics.partitions)} == (
-        set(range(1, EPOCHS + 1)) - SMALL - SILENT
+        set(range(1, EPOCHS + 1)) - SMALL - ABSENT
     )
 
 
@@ -303,10 +312,10 @@ def test_a_replay_learns_the_same_models(tested: bool, tmp_path: Path) -> None:
     example = PROTOCOLS["ldp_sgd"].examples[0]
     example = replace(example, parameters=replace(example.parameters, test_set=test_set))
     job = example_job("ldp_sgd", example, epochs={"count": 5, "renew": True})
-    live = LiveRun.of(job, epochs=7, small={3}, silent={4})
+    live = LiveRun.of(job, epochs=7, small={3}, absent={4})
     expected = models(live.job, live.log)
     assert sorted(expected) == [1, 2, 3, 4, 5, 6, 7]
-    assert expected[2] == expected[3] == expected[4], "nothing was learned of what was withheld"
+    assert expected[2] == expected[3] == expected[4], "nothing was learned of what was suppressed"
     assert len(set(expected.values())) == 5
     for source in (live.source, live.record(tmp_path / "recording")):
         deployed, log, results = replayed(source)

@@ -33,7 +33,7 @@ HORIZON = {"count": 8}
 @pytest.fixture(scope="module", params=["future_rand", "count_min"])
 def run(request: pytest.FixtureRequest) -> LiveRun:
     job = example_job(request.param, PROTOCOLS[request.param].examples[-1], epochs=HORIZON)
-    return LiveRun.of(job, epochs=EPOCHS, small={2, 6}, silent={3})
+    return LiveRun.of(job, epochs=EPOCHS, small={2, 6}, absent={3})
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ from dpstream.pipeline.operations.status.facts import JobStatus
 from dpstream.pipeline.operations.status.judging import find_problems
 from dpstream.pipeline.recording.recording_tables import published_estimate
 from dpstream.pipeline.recording.recordings import Recording
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import Role
 from tests.pipeline.stages import test_instances as instances
 from tests.pipeline.stages import test_sealed_instances as sealed_instances
@@ -29,7 +29,7 @@ def test_recording_and_replay_have_all_parts_of_a_window(folder: Path) -> None:
         assert all(source.has_window(epoch) for epoch in (1, 2))
         assert source.window(1).values[:, 0].tolist() == list(range(instances.CELLS))
         job, log, results = replayed(source)
-        assert job.window_parts == 1
+        assert job.partial_window_count == 1
         assert results.integers == live.results.integers
         assert len(log.values(Role.SHUFFLED, 1)) == 1
 
@@ -51,11 +51,11 @@ def test_epoch_whose_shares_do_not_match_is_recorded_and_reported(
     shares.lying(monkeypatch, job, shares.broken(0, 1))
     world = run(shares.begun(job, folder))
     published = world.published()
-    assert published[1].fate is Fate.SPOILED
+    assert published[1].window_status is WindowStatus.CORRUPT
     status = JobStatus(job.name, "", 0, EPOCHS, published[1], (), {})
     (problem,) = find_problems(job, status)
     assert problem.startswith(
-        f"epoch 1 (2023-01-01 00:00) is spoiled: {published[1].reason}. Where shares do not open, "
+        f"epoch 1 (2023-01-01 00:00) is corrupt: {published[1].reason}. Where shares do not open, "
         "see "
     )
     LiveRun(job, world.log).record(folder / "recording")

@@ -20,7 +20,7 @@ from dpstream.pipeline.results.changes import (
 )
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.randomizers.value_stream import ValueStreamLaw
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from tests.aggregators.test_changes import change_errors
 from tests.support.new_jobs import new_job
 
@@ -41,7 +41,7 @@ ITEMS = deployed("projective_geometry", domain=["a", "b", "c"])
 
 def record(epoch: int, estimate: Published | None) -> EstimateRecord:
     return EstimateRecord(
-        bytes(16), epoch, Fate.RELEASED, epoch, PEOPLE, PEOPLE, estimate, {"epsilon": 1.0}
+        bytes(16), epoch, WindowStatus.RELEASED, epoch, PEOPLE, PEOPLE, estimate, {"epsilon": 1.0}
     )
 
 

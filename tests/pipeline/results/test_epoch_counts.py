@@ -31,7 +31,7 @@ from dpstream.pipeline.results.watched_estimates import WatchedEstimates
 from dpstream.pipeline.stages.epoch_log import EpochLog
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.values.boxes import QueryError
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from tests.support.memory_cluster import MemoryCluster
 from tests.support.set_jobs import Run, held_by, job_text, within
 
@@ -68,7 +68,7 @@ def test_an_epoch_is_read_without_keeping_the_others(start: Start) -> None:
     for epoch in range(1, 6):
         run.report(epoch, MODES if epoch != 3 else MODES[::-1])
     counts = run.driver.run(read_counts(run.job, 3))
-    assert (counts.epochs, counts.population, counts.withheld) == ((3,), USERS, ())
+    assert (counts.epochs, counts.population, counts.suppressed) == ((3,), USERS, ())
     assert isinstance(counts.counts, CellWindow)
     (bus,) = ask(counts, run.job.domain, Items((2,))).answers
     assert bus.standard_deviation is not None
@@ -120,7 +120,7 @@ def test_of_laws_that_differ_the_whole_horizon_is_charged() -> None:
     assert charged.epsilon == job.constants["stream_epsilon"] > composed(job, 2).epsilon
 
 
-def test_what_was_withheld_cannot_be_asked(start: Start) -> None:
+def test_suppressed_epochs_cannot_be_queried(start: Start) -> None:
     run = start()
     run.report(1, MODES[:40])
     (found,) = (counts_of(run.job, epoch) for epoch in EpochLog(run.job).read(run.driver.run))
@@ -144,7 +144,7 @@ def items_job(count: int) -> DeployedJob:
 
 
 def record(epoch: int, estimate: Published | None) -> EstimateRecord:
-    return EstimateRecord(bytes(16), epoch, Fate.RELEASED, 0, 90, 100, estimate, {})
+    return EstimateRecord(bytes(16), epoch, WindowStatus.RELEASED, 0, 90, 100, estimate, {})
 
 
 def count(value: float, *flags: str) -> Estimate:

@@ -23,7 +23,7 @@ from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.values.boxes import QueryError
 from dpstream.pipeline.values.numeric_values import NumericDomain
 from dpstream.pipeline.values.value_domains import BOOLEAN, CategoryDomain, ValueDomain
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from tests.support import shown_jobs
 from tests.support.shown_jobs import COUNT, HOURS, LEARNING, MODES, WORDS, numbers
 
@@ -46,7 +46,9 @@ def deployed(text: str) -> DeployedJob:
 
 
 def record(estimate: Published | None, epoch: int = 2) -> EstimateRecord:
-    return EstimateRecord(bytes(16), epoch, Fate.RELEASED, 0, 90, 100, estimate, {"epsilon": 1.0})
+    return EstimateRecord(
+        bytes(16), epoch, WindowStatus.RELEASED, 0, 90, 100, estimate, {"epsilon": 1.0}
+    )
 
 
 @pytest.mark.parametrize(("text", "estimate", "headline"), PUBLISHED)

@@ -22,11 +22,11 @@ from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.results import read
-from dpstream.pipeline.results.file_formats import PIECES, table_of
+from dpstream.pipeline.results.file_formats import CHUNKS, table_of
 from dpstream.pipeline.results.published_rows import PublishedRows
 from dpstream.pipeline.results.reading import ReadError
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import JOBS_TOPIC, Role
 from tests.support.memory_cluster import MemoryCluster
 
@@ -43,20 +43,30 @@ def job_of(text: str, epochs: str = WEEKS) -> DeployedJob:
     return deploy_job(parse_job(text + epochs), deployed_at=0, deployment=bytes(16))
 
 
-def record(epoch: int, estimate: Published | None, fate: Fate = Fate.RELEASED) -> EstimateRecord:
+def record(
+    epoch: int, estimate: Published | None, window_status: WindowStatus = WindowStatus.RELEASED
+) -> EstimateRecord:
     return EstimateRecord(
-        bytes(16), epoch, fate, 1_700_000_000_123, 90, 100, estimate, GUARANTEE, assumes_changes=4
+        bytes(16),
+        epoch,
+        window_status,
+        1_700_000_000_123,
+        90,
+        100,
+        estimate,
+        GUARANTEE,
+        assumes_changes=4,
     )
 
 
 COUNTS = [
     record(1, Estimate.around(40.5, 5.0, 9.8, 70, 100, ("gap", "few"))),
-    record(2, None, Fate.TOO_SMALL),
-    record(3, Estimate(None, None, None, None, 0, 100), Fate.EMPTY),
+    record(2, None, WindowStatus.SUPPRESSED),
+    record(3, Estimate(None, None, None, None, 0, 100), WindowStatus.EMPTY),
 ]
 MODES = [
     record(1, ItemEstimates(np.array([3.0, 2.0, 1.0]), 5.0, 9.8, 70, 100)),
-    record(2, None, Fate.TOO_SMALL),
+    record(2, None, WindowStatus.SUPPRESSED),
 ]
 
 
@@ -77,7 +87,7 @@ def test_csv_of_a_count_has_dates_and_nothing_where_there_is_no_number() -> None
         ("reports", "70"),
         ("population", "100"),
         ("contributors", "90"),
-        ("fate", "released"),
+        ("window_status", "released"),
         ("flags", "gap few"),
         ("assumes_changes", "4"),
         ("closed_at", "2023-11-14T22:13:20.123Z"),
@@ -85,8 +95,8 @@ def test_csv_of_a_count_has_dates_and_nothing_where_there_is_no_number() -> None
         ("delta", "1e-09"),
         ("privacy_unit", "stream"),
     ]
-    for row, epoch, fate in ((second, "2", "too small"), (third, "3", "empty")):
-        assert (row["epoch"], row["fate"], row["reports"]) == (epoch, fate, "0")
+    for row, epoch, window_status in ((second, "2", "suppressed"), (third, "3", "empty")):
+        assert (row["epoch"], row["window_status"], row["reports"]) == (epoch, window_status, "0")
         numbers = ("estimate", "standard_deviation", "low", "high", "flags")
         assert [row[name] for name in numbers] == [""] * 5
     assert second["begins"] == first["ends"]
@@ -115,7 +125,7 @@ def test_a_table_has_real_types() -> None:
         **dict.fromkeys(("epoch", "reports", "population", "contributors"), pyarrow.int64()),
         "assumes_changes": pyarrow.int64(),
         **dict.fromkeys(("begins", "ends"), pyarrow.timestamp("us", "UTC")),
-        **dict.fromkeys(("item", "fate", "privacy_unit"), text),
+        **dict.fromkeys(("item", "window_status", "privacy_unit"), text),
         **dict.fromkeys(
             ("estimate", "standard_deviation", "low", "high", "epsilon", "delta"), pyarrow.float64()
         ),
@@ -133,7 +143,7 @@ def test_a_table_has_real_types() -> None:
 @pytest.mark.parametrize("text", [COUNTING, ITEMS])
 def test_every_format_says_the_same(text: str) -> None:
     rows, records = PublishedRows.of(job_of(text)), COUNTS if text is COUNTING else MODES
-    written = {form: b"".join(pieces(rows, iter(records))) for form, pieces in PIECES.items()}
+    written = {form: b"".join(chunks(rows, iter(records))) for form, chunks in CHUNKS.items()}
     table = parquet.read_table(io.BytesIO(written["parquet"]))
     assert table.equals(table_of(rows, records))
     lines = [json.loads(line) for line in written["jsonl"].splitlines()]
@@ -153,9 +163,16 @@ JOB = deploy_job(
 )
 RECORDS = [
     EstimateRecord(
-        JOB.deployment, 1, Fate.RELEASED, 0, 90, 100, Estimate.around(40.0, 5, 9, 7, 100), {}
+        JOB.deployment,
+        1,
+        WindowStatus.RELEASED,
+        0,
+        90,
+        100,
+        Estimate.around(40.0, 5, 9, 7, 100),
+        {},
     ),
-    EstimateRecord(JOB.deployment, 2, Fate.TOO_SMALL, 0, 9, 100, None, {}),
+    EstimateRecord(JOB.deployment, 2, WindowStatus.SUPPRESSED, 0, 9, 100, None, {}),
 ]
 
 

@@ -22,7 +22,7 @@ from dpstream.pipeline.results.sentences import (
     epoch_sentence,
 )
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 
 COUNT = "name: count\nprotocol: future_rand\nparameters: {epsilon: 2, changes: 2}\n"
 FOLLOWED = "name: count\nprotocol: value_stream\nparameters: {epsilon: 1, changes: 2}\n"
@@ -43,11 +43,11 @@ def deployed(text: str) -> DeployedJob:
 def record(
     estimate: Published | None,
     epoch: int = 2,
-    fate: Fate = Fate.RELEASED,
+    window_status: WindowStatus = WindowStatus.RELEASED,
     closed_at: datetime = datetime(2013, 9, 1, tzinfo=UTC),
 ) -> EstimateRecord:
     moment = int(1000 * closed_at.timestamp())
-    return EstimateRecord(bytes(16), epoch, fate, moment, 20_000, 28_785, estimate, {})
+    return EstimateRecord(bytes(16), epoch, window_status, moment, 20_000, 28_785, estimate, {})
 
 
 def estimate(value: float, half: float, *flags: str) -> Estimate:
@@ -130,7 +130,9 @@ def test_titles_do_not_break_sentences(title: str, start: str) -> None:
 
 
 def test_suppressed_epochs_state_the_minimum() -> None:
-    told = str(epoch_sentence(deployed(COUNT + WEEKS), record(None, fate=Fate.TOO_SMALL)))
+    told = str(
+        epoch_sentence(deployed(COUNT + WEEKS), record(None, window_status=WindowStatus.SUPPRESSED))
+    )
     assert told == "No estimate for the week of June 3, 2013: fewer than 100 devices reported."
 
 

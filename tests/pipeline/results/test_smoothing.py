@@ -24,7 +24,7 @@ from dpstream.pipeline.results.smoothing import (
     smoothed_horizon,
 )
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from tests.support.small_run import (
     EPOCHS,
     generators,
@@ -102,7 +102,7 @@ def test_nothing_to_look_back_at_is_said(tmp_path: Path) -> None:
 RECORD = EstimateRecord(
     deployment=bytes(16),
     epoch=5,
-    fate=Fate.RELEASED,
+    window_status=WindowStatus.RELEASED,
     closed_at=0,
     contributors=180,
     population=200,
@@ -111,7 +111,7 @@ RECORD = EstimateRecord(
 )
 RECORDS = [
     RECORD,
-    replace(RECORD, epoch=6, fate=Fate.EMPTY, estimate=None),
+    replace(RECORD, epoch=6, window_status=WindowStatus.EMPTY, estimate=None),
     replace(RECORD, epoch=8),
 ]
 HORIZON = SmoothedHorizon(

@@ -25,7 +25,7 @@ from dpstream.pipeline.serve.connections import Limits
 from dpstream.pipeline.serve.follower import BrokerAvailability
 from dpstream.pipeline.serve.query_strings import LARGEST
 from dpstream.pipeline.serve.views import MOST_SERIES, NOT_PRIVATE
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import JOBS_TOPIC, Role
 from tests.support.commands import Commands
 from tests.support.live_page import LivePage, deploy_text, live_page, publish, run
@@ -45,7 +45,7 @@ def written() -> MemoryCluster:
     cluster = MemoryCluster()
     counted = deploy_text(cluster, COUNT, b"c" * 16)
     publish(cluster, counted, 1, count(10.0))
-    publish(cluster, counted, 2, None, Fate.TOO_SMALL)
+    publish(cluster, counted, 2, None, WindowStatus.SUPPRESSED)
     publish(cluster, counted, 3, gap(33.25))
     publish(cluster, counted, 4, count(-2.5))
     modes = deploy_text(cluster, MODES, b"m" * 16)
@@ -121,7 +121,7 @@ async def test_gaps_of_a_curve_are_null_and_nothing_else_is(cluster: MemoryClust
         rows = (await page.get("/api/jobs/count/estimates"))["estimates"]
         assert rows[2]["flags"] == ["gap"]
         assert rows[2]["estimate"]["value"] == 33.25
-        assert rows[1]["fate"] == "too small"
+        assert rows[1]["window_status"] == "suppressed"
         assert rows[1]["estimate"] is None
 
 
@@ -292,7 +292,7 @@ async def test_what_nobody_expected_is_a_sentence_and_a_line(
 
     async with live_page(cluster) as page:
         with monkeypatch.context() as patched:
-            patched.setattr("dpstream.pipeline.serve.downloads.Download.pieces", half_a_file)
+            patched.setattr("dpstream.pipeline.serve.downloads.Download.chunks", half_a_file)
             with pytest.raises(aiohttp.ClientPayloadError):
                 await page.body("/api/jobs/count/estimates?format=csv")
         monkeypatch.setattr(views, "details", broken)

@@ -21,7 +21,7 @@ from dpstream.pipeline.results.series import VALUE
 from dpstream.pipeline.serve.history import History, Point
 from dpstream.pipeline.serve.reduction import reduce_curve
 from dpstream.pipeline.values.value_domains import BOOLEAN
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from tests.support.shown_jobs import FRUIT, MODES, count, gap
 
 values = st.lists(
@@ -53,8 +53,10 @@ def test_a_reduced_curve_loses_no_peak_and_no_gap(known: list[float | None], col
         assert with_gap == set(reduction.columns[np.isnan(shown)].tolist())
 
 
-def point(epoch: int, estimate: Published | None, fate: Fate = Fate.RELEASED) -> Point:
-    return Point(b"", epoch, fate, 1_000 * epoch, 90, 100, estimate, {}, np.zeros((0, 3)))
+def point(
+    epoch: int, estimate: Published | None, window_status: WindowStatus = WindowStatus.RELEASED
+) -> Point:
+    return Point(b"", epoch, window_status, 1_000 * epoch, 90, 100, estimate, {}, np.zeros((0, 3)))
 
 
 def test_a_history_takes_every_epoch_once_and_in_order() -> None:
@@ -79,7 +81,7 @@ def test_columns_grow_with_the_history_and_gaps_are_none() -> None:
     assert np.isnan(column[99]).all()
     assert np.isnan(column).sum() == 3
     history.append(point(201, count(None)))
-    history.append(point(202, None, Fate.EMPTY))
+    history.append(point(202, None, WindowStatus.EMPTY))
     assert np.isnan(history.triples([VALUE])[0][200:]).all()
     assert history.triples([VALUE])[0][198].tolist() == pytest.approx([199, 189.2, 208.8])
 

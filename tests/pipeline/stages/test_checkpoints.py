@@ -22,7 +22,7 @@ from dpstream.pipeline.stages.decision_log import DecisionLog
 from dpstream.pipeline.stages.epoch_log import EpochLog, EpochPlace
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.topics.frames import CodecError
-from dpstream.topics.manifests import Fate, Manifest
+from dpstream.topics.manifests import Manifest, WindowStatus
 from dpstream.topics.names import Role
 from dpstream.topics.partials import encode_partial, split_partial
 from tests.pipeline.stages.test_restarts import ReadingDriver, publish
@@ -164,7 +164,7 @@ def test_a_checkpoint_that_is_wrong_changes_nothing(
     """The logs stay authoritative: they are read from the start of the horizon."""
     job, written = history
 
-    def spoil(records: list[LogRecord]) -> list[tuple[bytes, bytes | None]]:
+    def corrupt(records: list[LogRecord]) -> list[tuple[bytes, bytes | None]]:
         return [
             (
                 json.dumps(WRONG[kind](json.loads(record.value))).encode()
@@ -175,7 +175,7 @@ def test_a_checkpoint_that_is_wrong_changes_nothing(
             for record in records
         ]
 
-    log, driver = interrupted(written, job, spoil)
+    log, driver = interrupted(written, job, corrupt)
     assert estimates(log) == [each.value for each in written if each.role is Role.ESTIMATES]
     assert driver.records[Role.PARTIALS] >= EPOCHS, "it was believed"
 
@@ -189,22 +189,22 @@ def test_what_is_no_json_is_no_checkpoint(
     assert checkpoints.own_checkpoint(history[0], KEY, text) is None
 
 
-@pytest.mark.parametrize("spoiled", [2, 8])
+@pytest.mark.parametrize("corrupted", [2, 8])
 def test_the_latest_checkpoint_that_is_right_is_gone_on_from(
-    history: tuple[DeployedJob, list[Append]], spoiled: int
+    history: tuple[DeployedJob, list[Append]], corrupted: int
 ) -> None:
     job, written = history
 
-    def spoil(records: list[LogRecord]) -> list[tuple[bytes, bytes | None]]:
-        last = [record.offset for record in records if record.key == KEY][-spoiled:]
+    def corrupt(records: list[LogRecord]) -> list[tuple[bytes, bytes | None]]:
+        last = [record.offset for record in records if record.key == KEY][-corrupted:]
         return [
             (b'{"checkpoint":1}' if record.offset in last else record.value, record.key)
             for record in records
         ]
 
-    log, driver = interrupted(written, job, spoil)
+    log, driver = interrupted(written, job, corrupt)
     assert estimates(log) == [each.value for each in written if each.role is Role.ESTIMATES]
-    assert (driver.records[Role.PARTIALS] < EPOCHS - WRITTEN + 3 * INTERVAL) is (spoiled < 8)
+    assert (driver.records[Role.PARTIALS] < EPOCHS - WRITTEN + 3 * INTERVAL) is (corrupted < 8)
 
 
 def test_estimates_that_were_published_otherwise_are_no_ground_for_a_checkpoint(
@@ -212,7 +212,7 @@ def test_estimates_that_were_published_otherwise_are_no_ground_for_a_checkpoint(
 ) -> None:
     job, written = history
 
-    def spoil(records: list[LogRecord]) -> list[tuple[bytes, bytes | None]]:
+    def corrupt(records: list[LogRecord]) -> list[tuple[bytes, bytes | None]]:
         found = []
         for record in records:
             value = record.value
@@ -223,7 +223,7 @@ def test_estimates_that_were_published_otherwise_are_no_ground_for_a_checkpoint(
             found.append((value, record.key))
         return found
 
-    log, driver = interrupted(written, job, spoil)
+    log, driver = interrupted(written, job, corrupt)
     later = [each.value for each in written if each.role is Role.ESTIMATES][WRITTEN:]
     assert estimates(log)[WRITTEN:] == later
     assert driver.records[Role.PARTIALS] >= EPOCHS
@@ -239,7 +239,7 @@ def _many(job: DeployedJob, rng: np.random.Generator) -> list[Append]:
         populations[rng.integers(200)] += 1
         total = int(populations.sum())
         manifest = Manifest(
-            job.fingerprint, job.deployment, epoch, Fate.RELEASED, 0, 1, 1, (True,) * 200,
+            job.fingerprint, job.deployment, epoch, WindowStatus.RELEASED, 0, 1, 1, (True,) * 200,
             tuple(populations.tolist()), total, total, NOW,
         )  # fmt: skip
         record = decisions.encode(manifest)

@@ -13,7 +13,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.memory import MemoryLog, MemoryWorker
 from dpstream.pipeline.stages.attempts import chunks_of_attempt
 from dpstream.pipeline.stages.environment import Environment
-from dpstream.pipeline.stages.ordered_pieces import Pieces
+from dpstream.pipeline.stages.ordered_chunks import Chunks
 from dpstream.pipeline.stages.partial_log import PartialLog
 from dpstream.pipeline.stages.stage_builder import build_stage
 from dpstream.topics.names import Role
@@ -34,7 +34,7 @@ def chunks(job: DeployedJob, epoch: int, attempt: int = 1, total: int = 2) -> li
     words = [Words(np.full((5, 1), index % 2, np.uint8), None) for index in range(total)]
     return list(
         chunks_of_attempt(
-            job, Role.SHUFFLED, epoch, epoch - 1, attempt.to_bytes(16, "big"), Pieces.of(words)
+            job, Role.SHUFFLED, epoch, epoch - 1, attempt.to_bytes(16, "big"), Chunks.of(words)
         )
     )
 

@@ -16,7 +16,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog, SimulatedCluster
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.randomness import seeded_generator
-from dpstream.topics.manifests import Fate, decode_manifest, encode_manifest
+from dpstream.topics.manifests import WindowStatus, decode_manifest, encode_manifest
 from dpstream.topics.names import Role
 from tests.support import cells
 from tests.support.new_jobs import new_job
@@ -81,7 +81,7 @@ def test_however_the_records_of_two_copies_mix_every_report_counts_once(
             driver.crash(keep=True)
             cluster.settle()
         (manifest,) = map(decode_manifest, cluster.log.values(Role.MANIFESTS))
-        assert (manifest.fate, manifest.contributors) == (Fate.RELEASED, CELLS)
+        assert (manifest.window_status, manifest.contributors) == (WindowStatus.RELEASED, CELLS)
         (record,) = cluster.new_estimates()
         assert record.headline is not None
         assert (record.headline.low, record.headline.high) == (1.0, 1.0), order

@@ -24,7 +24,7 @@ from dpstream.randomizers.randomness import cryptographic_generator, seeded_gene
 from dpstream.randomizers.single_message import SingleMessageParameters
 from dpstream.randomizers.single_message.calibration import calibrate as calibrate_messages
 from dpstream.topics.chunks import decode_chunk
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import Role
 from dpstream.topics.words import Words, pack_words, split_words
 from tests.support.killed_worlds import check_writings_when_killed
@@ -232,14 +232,14 @@ def writings(world: World) -> dict[int, list[dict[int, Words]]]:
     for partition in (0, 1):
         for value in world.log.values(Role.SHUFFLED, partition):
             chunk = decode_chunk(value)
-            pieces = found[chunk.epoch, chunk.attempt]
-            pieces[chunk.index] = chunk.words
-            if len(pieces) == chunk.total:
+            chunks = found[chunk.epoch, chunk.attempt]
+            chunks[chunk.index] = chunk.words
+            if len(chunks) == chunk.total:
                 whole.add((chunk.epoch, chunk.attempt))
     attempts: dict[int, list[dict[int, Words]]] = defaultdict(list)
-    for place, pieces in found.items():
+    for place, chunks in found.items():
         if place in whole:
-            attempts[place[0]].append(pieces)
+            attempts[place[0]].append(chunks)
     return attempts
 
 
@@ -257,7 +257,7 @@ def check_writings(world: World) -> int:
 
 
 @pytest.mark.parametrize("order", ["sorted", "random"])
-def test_messages_are_deleted_once_and_small_crowds_withheld(folder: Path, order: str) -> None:
+def test_messages_are_deleted_once_and_small_crowds_suppressed(folder: Path, order: str) -> None:
     world = world_of(deployed(order=order), folder).run((1, 2))
     assert check_writings(world) == 2
     law = world.job.crowds_law
@@ -270,7 +270,7 @@ def test_messages_are_deleted_once_and_small_crowds_withheld(folder: Path, order
         assert (record.contributors, record.population) == (32, 32)
         assert record.estimate is not None
         assert record.estimate.reports == left[left >= MINIMUM].sum()
-        assert 1 + 2 * 3 in record.estimate.withheld, "a crowd of two"
+        assert 1 + 2 * 3 in record.estimate.suppressed, "a crowd of two"
     shown = [record.estimate.to_json() for record in world.published().values() if record.estimate]
     assert shown[0] != shown[1], "each epoch has noise of its own"
 
@@ -339,20 +339,22 @@ def test_noise_drawn_anew_would_be_noticed(folder: Path, monkeypatch: pytest.Mon
         check_all()
 
 
-def test_a_window_below_the_minimum_is_withheld_as_a_whole(folder: Path) -> None:
+def test_window_below_the_minimum_is_suppressed_as_a_whole(folder: Path) -> None:
     world = world_of(deployed(minimum=33), folder).run((1, 2))
-    assert [record.fate for record in world.published().values()] == [Fate.TOO_SMALL] * 2
+    assert [record.window_status for record in world.published().values()] == [
+        WindowStatus.SUPPRESSED
+    ] * 2
     assert not world.log.values(Role.SHUFFLED, 0) + world.log.values(Role.SHUFFLED, 1)
 
 
-def test_all_crowds_may_be_withheld(folder: Path) -> None:
+def test_all_crowds_may_be_suppressed(folder: Path) -> None:
     world = world_of(deployed(minimum=30), folder).run((1, 2))
     for record in world.published().values():
-        assert record.fate is Fate.RELEASED
+        assert record.window_status is WindowStatus.RELEASED
         assert record.estimate is not None
         assert record.headline is None
         assert len(record.estimate.numbers) == 0
-        assert record.estimate.withheld == (1, 4, 7)
+        assert record.estimate.suppressed == (1, 4, 7)
     assert all(not payload.strip(b"\0") for payload in world.integers().values())
 
 

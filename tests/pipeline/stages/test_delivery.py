@@ -23,7 +23,7 @@ from dpstream.topics.batches import (
     encode_punctuation,
 )
 from dpstream.topics.chunks import decode_chunk
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import Role
 from dpstream.topics.records import DeadLetter, Registration
 from dpstream.topics.words import Words, split_words
@@ -194,7 +194,7 @@ def test_half_a_window_is_read_again_by_the_next_aggregator(folder: Path) -> Non
 def expected_cells(world: World, epoch: int) -> np.ndarray:
     manifest = world.manifests()[epoch]
     counts = np.zeros(30, np.int64)
-    if manifest.fate is Fate.RELEASED:
+    if manifest.window_status is WindowStatus.RELEASED:
         for producer, inside in zip(world.roster(), manifest.producers, strict=False):
             if inside:
                 counts[list(world.values[producer.name][epoch].values())] = 1
@@ -206,7 +206,7 @@ def check_cells(world: World) -> None:
     assert sorted(records) == sorted(world.manifests())
     for epoch, record in records.items():
         np.testing.assert_array_equal(cell_counts(world, epoch), expected_cells(world, epoch))
-        assert record.fate is world.manifests()[epoch].fate
+        assert record.window_status is world.manifests()[epoch].window_status
         assert record.headline is not None
         assert record.headline.value == expected_cells(world, epoch).sum()
 
@@ -336,7 +336,7 @@ def test_too_few_contributors_are_never_released(folder: Path) -> None:
     world = World(deployed(*CELLS, minimum=31), folder, own_cells(30, EPOCHS))
     world = run(world)
     for record in world.published().values():
-        assert record.fate is Fate.TOO_SMALL
+        assert record.window_status is WindowStatus.SUPPRESSED
     assert not world.log.values(Role.SHUFFLED, 0)
     assert not world.log.values(Role.SHUFFLED, 1)
 
@@ -552,7 +552,7 @@ GARBAGE = (
     b"[]",
     b"7",
     b'{"version":1,"type":"registration"}',
-    b'{"version":1,"deployment":"00","epoch":Infinity,"fate":"empty","closed_at":0,'
+    b'{"version":1,"deployment":"00","epoch":Infinity,"window_status":"empty","closed_at":0,'
     b'"contributors":0,"population":0,"estimate":null,"guarantee":{}}',
 )
 

@@ -19,7 +19,7 @@ from dpstream.pipeline.stages.device_decision import Collectors
 from dpstream.randomizers.counted_words import written_out
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.loose_batches import LooseBatch, encode_loose_batch
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import Role
 from dpstream.topics.records import DeadLetter, Reason
 from dpstream.topics.sealing import key_id
@@ -94,7 +94,7 @@ def test_each_device_counts_once_however_often_its_report_arrives(
     assert world.integers() == undisturbed
     for epoch in (1, 2):
         manifest = world.manifests()[epoch]
-        assert manifest.fate is Fate.RELEASED
+        assert manifest.window_status is WindowStatus.RELEASED
         assert manifest.contributors == manifest.population == 30
         assert manifest.first_epoch == 1
         assert manifest.producers == (True,)
@@ -282,7 +282,9 @@ def test_epochs_without_a_report_are_empty_once_their_time_has_come() -> None:
     world.settle()
     world.at(4, GRACE + 3)
     world.settle()
-    assert {e: m.fate for e, m in world.manifests().items()} == dict.fromkeys((1, 2, 3), Fate.EMPTY)
+    assert {e: m.window_status for e, m in world.manifests().items()} == dict.fromkeys(
+        (1, 2, 3), WindowStatus.EMPTY
+    )
 
 
 def test_after_a_silence_longer_than_windows_run_ahead_reports_are_taken_again(
@@ -307,7 +309,7 @@ def test_too_few_devices_are_never_released() -> None:
     world.at(1, 10)
     world.collect(1, [*ones([1], enrolls=True)] * 50)
     finish(world, 1)
-    assert world.manifests()[1].fate is Fate.TOO_SMALL
+    assert world.manifests()[1].window_status is WindowStatus.SUPPRESSED
     assert world.manifests()[1].contributors == 1
     assert not world.log.values(Role.SHUFFLED, 1)
 

@@ -10,7 +10,7 @@ from dpstream.pipeline.actions import Append, LogRecord
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.jobs.roster import Roster
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import Role
 from dpstream.topics.records import Drain
 from tests.support import cells
@@ -71,7 +71,9 @@ def test_what_is_open_is_decided_without_grace_and_what_comes_later_is_waited_fo
 ) -> None:
     world = drained_run(World(job, folder, own_cells(30, 8)))
     assert contributors(world) == {1: 30, 2: 15, 3: 15, 4: 30}
-    assert {record.fate for record in world.published().values()} == {Fate.RELEASED}
+    assert {record.window_status for record in world.published().values()} == {
+        WindowStatus.RELEASED
+    }
 
 
 @pytest.mark.slow
@@ -151,7 +153,7 @@ def test_an_epoch_before_a_drained_one_is_decided_too(job: DeployedJob, folder: 
         world.shut()
 
 
-def test_too_few_are_withheld_by_a_drain_too(job: DeployedJob, folder: Path) -> None:
+def test_too_few_are_suppressed_by_a_drain_too(job: DeployedJob, folder: Path) -> None:
     few = own_cells(30, 8)
     few["north"][1] = {"north0": 0}
     world = World(job, folder, few)
@@ -159,7 +161,7 @@ def test_too_few_are_withheld_by_a_drain_too(job: DeployedJob, folder: Path) -> 
     world.close_epoch("north", 1)
     drain(world)
     world.settle()
-    assert world.published()[1].fate is Fate.TOO_SMALL
+    assert world.published()[1].window_status is WindowStatus.SUPPRESSED
     world.close_epoch("south", 1)
     world.settle()
     assert contributors(world) == {1: 1}

@@ -24,7 +24,13 @@ from dpstream.pipeline.stages.environment import Environment
 from dpstream.pipeline.stages.stage_builder import build_stage
 from dpstream.topics.batches import Batch, Punctuation, batch_id, encode_batch, encode_punctuation
 from dpstream.topics.chunks import decode_chunk
-from dpstream.topics.manifests import Fate, Manifest, decode_manifest, encode_manifest, is_short
+from dpstream.topics.manifests import (
+    Manifest,
+    WindowStatus,
+    decode_manifest,
+    encode_manifest,
+    is_short,
+)
 from dpstream.topics.names import Role
 from dpstream.topics.records import Registration
 from dpstream.topics.words import Words
@@ -161,7 +167,10 @@ def test_all_who_read_manifests_read_short_ones() -> None:
         assert each.populations == populations
     name = job.deployment.hex()
     found = releases_in(job.name, read(Role.MANIFESTS, 0), [], {name: EPOCHS})[name]
-    assert (found.fates, found.contributors) == ({Fate.RELEASED: EPOCHS}, (MANY_PRODUCERS,) * 2)
+    assert (found.windows_by_status, found.contributors) == (
+        {WindowStatus.RELEASED: EPOCHS},
+        (MANY_PRODUCERS,) * 2,
+    )
     (present,) = found.present.values()
     assert (present.windows, present.producers) == (EPOCHS, MANY_PRODUCERS)
     decisions = DecisionLog(job)
@@ -195,13 +204,21 @@ def manifest(rng: np.random.Generator, epoch: int, **changes: Any) -> bytes:
     if rng.random() < 0.02:
         inside[rng.integers(PRODUCERS)] = False
     populations = [int(number) for number in rng.integers(50, 60, sum(inside))]
-    fate = Fate.EMPTY if rng.random() < 0.05 else Fate.RELEASED
+    window_status = WindowStatus.EMPTY if rng.random() < 0.05 else WindowStatus.RELEASED
     values: dict[str, Any] = {
-        "fingerprint": JOB.fingerprint, "deployment": JOB.deployment, "epoch": epoch, "fate": fate,
-        "first_offset": 10 * epoch, "cut_offset": 10 * epoch + 5, "first_epoch": 3,
-        "producers": tuple(inside), "populations": tuple(populations),
-        "contributors": 0 if fate is Fate.EMPTY else 9, "population": 400, "timestamp": epoch,
-    }  # fmt: skip
+        "fingerprint": JOB.fingerprint,
+        "deployment": JOB.deployment,
+        "epoch": epoch,
+        "window_status": window_status,
+        "first_offset": 10 * epoch,
+        "cut_offset": 10 * epoch + 5,
+        "first_epoch": 3,
+        "producers": tuple(inside),
+        "populations": tuple(populations),
+        "contributors": 0 if window_status is WindowStatus.EMPTY else 9,
+        "population": 400,
+        "timestamp": epoch,
+    }
     return encode_manifest(Manifest(**(values | changes)))
 
 
@@ -257,7 +274,7 @@ class Known:
             outcome = log.recent(epoch)
             if outcome is not None:
                 outcomes[epoch] = (
-                    outcome.fate, outcome.first_offset, outcome.cut_offset, outcome.bits,
+                    outcome.window_status, outcome.first_offset, outcome.cut_offset, outcome.bits,
                 )  # fmt: skip
         return (
             self.shown,
@@ -275,20 +292,20 @@ def test_who_takes_another_partition_over_writes_what_was_decided_of_it_long_bef
     for record in history(1, 700):
         log.append(Append(Role.MANIFESTS, 0, record.value))
         known.log.apply(record)
-    owed = [
+    pending = [
         epoch
         for epoch in range(1, 700)
         if JOB.topics.partition_of(epoch) == 1
         and (outcome := known.log.recent(epoch)) is not None
-        and outcome.fate is Fate.RELEASED
+        and outcome.window_status is WindowStatus.RELEASED
         and outcome.first_offset >= behind
     ]
-    assert len(owed) > 5
+    assert len(pending) > 5
     log.committed.update({(Role.REPORTS, 0): 10 * DECIDED_EPOCHS, (Role.REPORTS, 1): behind})
     worker = MemoryWorker(shuffle_stage(JOB), log)
     for partition in (0, 1):
         worker.run(worker.assign(partition))
-    assert [decode_chunk(value).epoch for value in log.values(Role.SHUFFLED, 1)] == owed
+    assert [decode_chunk(value).epoch for value in log.values(Role.SHUFFLED, 1)] == pending
 
 
 WATCHED_EPOCHS, MOST, WANTED = 8, 6, 2

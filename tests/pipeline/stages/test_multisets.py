@@ -16,7 +16,7 @@ from dpstream.pipeline.actions import Action, Steps, Yield, carry_out
 from dpstream.pipeline.stages import multisets, sorted_runs
 from dpstream.pipeline.stages.boxes_of_windows import distinct
 from dpstream.pipeline.stages.multisets import WordMultiset
-from dpstream.pipeline.stages.ordered_pieces import Pieces
+from dpstream.pipeline.stages.ordered_chunks import Chunks
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.word_forms import WordForm
 from dpstream.topics.words import Words, pack_words, split_words
@@ -28,7 +28,7 @@ FORMS = [
 ]
 
 
-def tally(words: Words) -> Counter[tuple[int, ...]]:
+def counts_by_row(words: Words) -> Counter[tuple[int, ...]]:
     counts = np.ones(words.rows, int) if words.counts is None else words.counts
     found: Counter[tuple[int, ...]] = Counter()
     for row, count in zip(words.values.tolist(), counts.tolist(), strict=True):
@@ -36,14 +36,14 @@ def tally(words: Words) -> Counter[tuple[int, ...]]:
     return found
 
 
-def in_one_go(steps: Steps[Pieces]) -> Pieces:
+def in_one_go(steps: Steps[Chunks]) -> Chunks:
     def rest(action: Action) -> None:
         assert action == Yield()
 
     return carry_out(steps, rest)
 
 
-def assert_pieces(found: Pieces, expected: list[Words]) -> None:
+def assert_pieces(found: Chunks, expected: list[Words]) -> None:
     def told(words: Words) -> tuple[object, object]:
         return words.values.tolist(), None if words.counts is None else words.counts.tolist()
 
@@ -79,7 +79,7 @@ def test_holds_what_was_added_in_whatever_order(
 ) -> None:
     parts = data.draw(additions(form))
     shuffled = data.draw(st.permutations(parts))
-    expected: Counter[tuple[int, ...]] = sum((tally(part) for part in parts), Counter())
+    expected: Counter[tuple[int, ...]] = sum((counts_by_row(part) for part in parts), Counter())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(multisets, "_MEMORY_LIMIT", limit)
         patch.setattr(sorted_runs, "BLOCK_BYTES", limit)
@@ -100,17 +100,17 @@ def test_holds_what_was_added_in_whatever_order(
             assert_pieces(in_one_go(one.once(payload)), split_words(once, payload))
         assert one.messages == other.messages == expected.total()
         assert rest.messages == 0
-        pieces = in_one_go(one.permuted(seeded_generator(1), payload))
-        permuted = [*pieces.words]
-        assert len(permuted) == pieces.total
+        chunks = in_one_go(one.permuted(seeded_generator(1), payload))
+        permuted = [*chunks.words]
+        assert len(permuted) == chunks.total
         rows = np.concatenate([each.values for each in permuted])
-        assert tally(Words(rows)) == expected
+        assert counts_by_row(Words(rows)) == expected
         assert [each.rows for each in permuted] == [
             each.rows for each in split_words(Words(rows), payload)
         ]
         for multiset in (one, other, rest):
             multiset.close()
-    assert tally(released[0]) == expected
+    assert counts_by_row(released[0]) == expected
     one_piece, other_piece = (pack_words(split_words(words)[0]) for words in released)
     assert one_piece == other_piece
 

@@ -301,8 +301,8 @@ def estimates(
     last_epoch: int,
     *,
     epsilon: float = 12.0,
-    silent: Mapping[str, range] | None = None,
-    silence: float = 0.0,
+    absent: Mapping[str, range] | None = None,
+    absence: float = 0.0,
     withdrawn: Mapping[str, int] | None = None,
     enrolled: Mapping[str, int] | None = None,
     seed: int = 5,
@@ -310,12 +310,12 @@ def estimates(
     """Return published estimates when groups of `USERS` have values by epoch, index 0 unused.
 
     Args:
-        silent: Epochs at which a group is silent.
-        silence: Probability that a device is silent at an epoch.
+        absent: Epochs at which a group is silent.
+        absence: Probability that a device is silent at an epoch.
         withdrawn: Epoch before which a group leaves.
         enrolled: Epoch before which a group is enrolled, 1 by default.
     """
-    silent, withdrawn, enrolled = silent or {}, withdrawn or {}, enrolled or {}
+    absent, withdrawn, enrolled = absent or {}, withdrawn or {}, enrolled or {}
     renewing = deployed(
         parameters=parameters(epsilon), shuffle={"minimum": 10}, topics={"partitions": 1}
     )
@@ -333,10 +333,10 @@ def estimates(
             if epoch == withdrawn.get(group):
                 producer.withdraw(users[group])
             gone = epoch >= withdrawn.get(group, last_epoch + 1)
-            if epoch >= enrolled.get(group, 1) and epoch not in silent.get(group, ()) and not gone:
+            if epoch >= enrolled.get(group, 1) and epoch not in absent.get(group, ()) and not gone:
                 here = users[group]
-                if silence:
-                    drawn = attendance.random(USERS) >= silence
+                if absence:
+                    drawn = attendance.random(USERS) >= absence
                     here = [user for user, is_here in zip(here, drawn, strict=True) if is_here]
                 present.update(dict.fromkeys(here, int(by_epoch[epoch])))
         producer.report(epoch, present)
@@ -396,7 +396,7 @@ def test_the_withdrawn_are_as_silent_as_others() -> None:
     groups = {"a": zeros, "b": zeros, "x": ones, "y": ones, "z": ones}
     withdrawn, trials = {"x": 3, "y": 3, "z": 3}, 10
     runs = [
-        estimates(groups, HORIZON, silence=0.3, withdrawn=withdrawn, seed=seed)
+        estimates(groups, HORIZON, absence=0.3, withdrawn=withdrawn, seed=seed)
         for seed in range(trials)
     ]
     for epoch, of_epoch in enumerate(zip(*runs, strict=True), 1):
@@ -448,7 +448,7 @@ def test_a_single_0_before_silence_is_no_farewell() -> None:
     """Intervals that end later miss it: so 0 is to be sent to the end of the horizon."""
     always = np.ones(HORIZON + 1, np.int8)
     gone = np.array([0, 1, 1, 0, 0], np.int8)
-    records = estimates({"a": always, "b": gone}, HORIZON, silent={"b": range(4, HORIZON + 1)})
+    records = estimates({"a": always, "b": gone}, HORIZON, absent={"b": range(4, HORIZON + 1)})
     assert_near(records[:3], [2 * USERS, 2 * USERS, USERS])
     estimate = records[3].estimate
     assert isinstance(estimate, Estimate)

@@ -25,7 +25,7 @@ from dpstream.pipeline.stages.stage import Stage
 from dpstream.pipeline.stages.stage_builder import build_stage
 from dpstream.topics.chunks import decode_chunk
 from dpstream.topics.frames import CodecError
-from dpstream.topics.manifests import Fate, Manifest, decode_manifest, encode_manifest
+from dpstream.topics.manifests import Manifest, WindowStatus, decode_manifest, encode_manifest
 from dpstream.topics.names import Role
 from tests.support.histories import NOW, fill, history_job
 
@@ -219,17 +219,17 @@ def shuffle_stage(job: DeployedJob, attempts: Iterator[int]) -> Stage:
     )
 
 
-@pytest.mark.parametrize("owed", [None, 177, 180])
+@pytest.mark.parametrize("pending", [None, 177, 180])
 def test_what_was_decided_is_read_once_for_all_partitions_of_an_assignment(
-    history: tuple[DeployedJob, list[Append]], owed: int | None
+    history: tuple[DeployedJob, list[Append]], pending: int | None
 ) -> None:
     job, written = history
     log = log_of(written)
     for partition in range(job.topics.partitions):
         log.committed[Role.REPORTS, partition] = EPOCHS
-    if owed is not None:
+    if pending is not None:
         # Its first offset is the end of the committed epochs of its partition.
-        log.committed[Role.REPORTS, job.topics.partition_of(owed)] = owed - 1
+        log.committed[Role.REPORTS, job.topics.partition_of(pending)] = pending - 1
     driver = ReadingDriver(log)
     worker = MemoryWorker(shuffle_stage(job, count(1)), log, driver)
     for partition in range(job.topics.partitions):
@@ -239,8 +239,8 @@ def test_what_was_decided_is_read_once_for_all_partitions_of_an_assignment(
         for partition in range(job.topics.partitions)
         for value in log.values(Role.SHUFFLED, partition)
     ]
-    assert set(chunks) == (set() if owed is None else {owed})
-    again = owed is not None and job.topics.partition_of(owed) > 0
+    assert set(chunks) == (set() if pending is None else {pending})
+    again = pending is not None and job.topics.partition_of(pending) > 0
     # And the read for the partition that is written separately.
     assert driver.records[Role.MANIFESTS] // EPOCHS == (2 if again else 1)
 
@@ -285,7 +285,7 @@ def _manifests(job: DeployedJob, rng: np.random.Generator) -> Iterator[Manifest]
         yield replace(
             base,
             epoch=epoch,
-            fate=Fate.RELEASED if populations else Fate.EMPTY,
+            window_status=WindowStatus.RELEASED if populations else WindowStatus.EMPTY,
             producers=producers,
             populations=populations,
             contributors=min(1, sum(populations)),

@@ -99,7 +99,7 @@ class RestingWorkers:
 
 def told(world: World) -> dict[int, tuple[object, ...]]:
     return {
-        epoch: (record.fate, record.contributors, record.population)
+        epoch: (record.window_status, record.contributors, record.population)
         for epoch, record in world.published().items()
     }
 

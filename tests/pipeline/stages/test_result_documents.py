@@ -29,7 +29,7 @@ from dpstream.pipeline.stages.result_documents import (
     document_key,
 )
 from dpstream.topics.frames import CodecError
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import Role
 from tests.support.small_run import generators, job_text, write_changes
 
@@ -54,9 +54,11 @@ COUNT = deployed(
 )
 
 
-def record(estimate: Published | None, fate: Fate = Fate.RELEASED, **more: Any) -> EstimateRecord:
+def record(
+    estimate: Published | None, window_status: WindowStatus = WindowStatus.RELEASED, **more: Any
+) -> EstimateRecord:
     told = {"guarantee": GUARANTEE, **more}
-    return EstimateRecord(bytes(16), 2, fate, 1_700_000_000_123, 90, 100, estimate, **told)
+    return EstimateRecord(bytes(16), 2, window_status, 1_700_000_000_123, 90, 100, estimate, **told)
 
 
 def document(job: DeployedJob, each: EstimateRecord) -> dict[str, Any]:
@@ -84,7 +86,7 @@ def test_a_count_says_what_was_published_and_no_more() -> None:
         "begins": "2024-06-10T00:00:00Z",
         "ends": "2024-06-17T00:00:00Z",
         "closed_at": "2023-11-14T22:13:20.123Z",
-        "fate": "released",
+        "window_status": "released",
         "reason": None,
         "kind": "value",
         "measure": None,
@@ -100,15 +102,17 @@ def test_a_count_says_what_was_published_and_no_more() -> None:
         ],
         "quantiles": [],
         "found_above": None,
-        "withheld": [],
+        "suppressed": [],
     }
 
 
-@pytest.mark.parametrize("fate", [Fate.TOO_SMALL, Fate.EMPTY, Fate.SPOILED])
-def test_a_withheld_epoch_has_a_document_that_says_so(fate: Fate) -> None:
-    reason = "two sums are of other shares" if fate is Fate.SPOILED else None
-    body = document(COUNT, record(None, fate, reason=reason))
-    assert (body["fate"], body["reason"]) == (fate.value, reason)
+@pytest.mark.parametrize(
+    "window_status", [WindowStatus.SUPPRESSED, WindowStatus.EMPTY, WindowStatus.CORRUPT]
+)
+def test_suppressed_epoch_has_a_document_with_its_status(window_status: WindowStatus) -> None:
+    reason = "two sums are of other shares" if window_status is WindowStatus.CORRUPT else None
+    body = document(COUNT, record(None, window_status, reason=reason))
+    assert (body["window_status"], body["reason"]) == (window_status.value, reason)
     assert (body["published"], body["estimates"], body["reports"]) == (0, [], 0)
 
 
@@ -239,7 +243,14 @@ class TestDelivery:
         first, *_ = map(EstimateRecord.from_bytes, finished.values(Role.ESTIMATES))
         log = self.copy(finished)
         other = EstimateRecord(
-            first.deployment, 1, first.fate, 5, 4, 3, Estimate.around(0.5, 1.0, 2.0, 3, 4), {}
+            first.deployment,
+            1,
+            first.window_status,
+            5,
+            4,
+            3,
+            Estimate.around(0.5, 1.0, 2.0, 3, 4),
+            {},
         )
         log.append(Append(Role.ESTIMATES, 0, other.to_bytes()))
         MemoryDriver(log).run(PublishStage(job).assign(0, None, 0.0))

@@ -22,7 +22,7 @@ from dpstream.pipeline.stages.boxes_of_windows import BoxOpener, reports_in
 from dpstream.pipeline.stages.stage import Stage
 from dpstream.pipeline.stages.stage_builder import producer_admission
 from dpstream.topics.chunks import Chunk, decode_chunk, encode_chunk
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import Role
 from dpstream.topics.records import DeadLetter, Reason
 from dpstream.topics.sealed_words import pack_reports, seal_rows
@@ -252,7 +252,7 @@ def test_chaff_and_boxes_for_others_are_left_out_and_counted(folder: Path) -> No
         world.settle()
         world.shut()
         chaff.add(world.workers == {} and len(world.log.values(Role.SHUFFLED, 1)))
-        assert world.published()[1].fate is Fate.RELEASED
+        assert world.published()[1].window_status is WindowStatus.RELEASED
     assert len(sizes) == 1
     counts = [decode_chunk(value).words.rows for value in world.log.values(Role.SHUFFLED, 1)]
     shuffling = fragments.protocol_entry.shuffling

@@ -32,9 +32,9 @@ from dpstream.pipeline.stages.topic_uses import hides_messages, stages_of
 from dpstream.topics.batches import decode_batch
 from dpstream.topics.chunks import decode_chunk, encode_chunk
 from dpstream.topics.frames import RecordType, kind_of
-from dpstream.topics.manifests import Fate, Manifest
+from dpstream.topics.manifests import Manifest, WindowStatus
 from dpstream.topics.names import SUMS, Role
-from dpstream.topics.partials import decode_partial, spoiled_reason
+from dpstream.topics.partials import corruption_reason, decode_partial
 from dpstream.topics.shares import (
     MOST_ALIKE,
     MOST_SHARED,
@@ -147,7 +147,7 @@ def test_a_worker_that_wakes_up_after_its_successor_changes_nothing(
         first.step()
         world.settle()
         assert world.published()[1].to_bytes() == published
-        assert world.published()[1].fate is Fate.RELEASED
+        assert world.published()[1].window_status is WindowStatus.RELEASED
         world.shut()
         if done:
             return
@@ -166,7 +166,7 @@ def test_what_waits_for_the_other_party_is_behind_and_not_lost(folder: Path) -> 
     world.kill("aggregate")
     world.settle([PARTIES[1], "aggregate", "publish"])
     assert world.log.committed[place] == 1
-    assert world.published()[1].fate is Fate.RELEASED
+    assert world.published()[1].window_status is WindowStatus.RELEASED
     world.shut()
 
 
@@ -207,7 +207,7 @@ def _partials(job: DeployedJob) -> tuple[SimulatedCluster, list[bytes]]:
         producer.close(epoch)
         cluster.settle()
     producer.shut()
-    assert {record.fate for record in cluster.new_estimates()} == {Fate.RELEASED}
+    assert {record.window_status for record in cluster.new_estimates()} == {WindowStatus.RELEASED}
     payloads = [decode_partial(value).payload for value in cluster.log.values(Role.PARTIALS)]
     return cluster, payloads
 
@@ -226,7 +226,7 @@ def test_each_party_opens_its_own_shares_and_no_others(folder: Path) -> None:
     batches = [decode_batch(v) for v in world.log.values(Role.REPORTS, 1)[:-1]]
     world.shut()
     rows = np.concatenate([batch.words.values for batch in batches])
-    assert len(rows) == job.table_form.pieces == 5
+    assert len(rows) == job.table_form.chunks == 5
     for party in range(2):
         assert len(opened(job, rows, party, ring(KEYS))) == 5
         # Under the context of the other party the right key opens nothing.
@@ -295,7 +295,7 @@ def broken(*parties: int) -> Rows:
     ],
     ids=["no seed", "no difference", "neither", "a piece is missing"],
 )
-def test_a_window_whose_shares_do_not_match_is_withheld_and_no_other(
+def test_only_windows_whose_shares_do_not_match_are_suppressed(
     folder: Path, monkeypatch: pytest.MonkeyPatch, lie: Rows, reason: str
 ) -> None:
     job = deployed()
@@ -305,18 +305,18 @@ def test_a_window_whose_shares_do_not_match_is_withheld_and_no_other(
         world.close_epoch(name, 1)
         world.settle()
     said: Mapping[str, Any] = world.worker("aggregate").stage.heartbeat()
-    assert said["counts"]["windows spoiled"] == 1
+    assert said["counts"]["windows corrupt"] == 1
     run(world)
-    spoiled, right = world.published()[1], world.published()[2]
-    assert (spoiled.fate, spoiled.reason) == (Fate.SPOILED, reason)
-    assert EstimateRecord.from_bytes(spoiled.to_bytes()) == spoiled
-    assert spoiled.notes[0] == f"spoiled: {reason}"
-    assert spoiled.summary.reports == 0
-    assert right.fate is Fate.RELEASED
+    corruption, right = world.published()[1], world.published()[2]
+    assert (corruption.window_status, corruption.reason) == (WindowStatus.CORRUPT, reason)
+    assert EstimateRecord.from_bytes(corruption.to_bytes()) == corruption
+    assert corruption.notes[0] == f"corrupt: {reason}"
+    assert corruption.summary.reports == 0
+    assert right.window_status is WindowStatus.RELEASED
     assert right.headline is not None
     assert (right.headline.low, right.headline.high) == (1.0, 1.0)
     epochs = list(EpochLog(job).read(MemoryDriver(world.log).run))
-    assert [epoch.spoiled for epoch in epochs] == [reason, None]
+    assert [epoch.corruption for epoch in epochs] == [reason, None]
     assert epochs[0].counts is None
     assert epochs[1].counts == epochs[1].payload
 
@@ -332,7 +332,7 @@ def test_a_sum_that_may_have_wrapped_around_is_not_published(
         f"{CELLS - 1} equal reports: split the users among several jobs"
     )
     assert [each.reason for each in world.published().values()] == [reason] * EPOCHS
-    assert {each.fate for each in world.published().values()} == {Fate.SPOILED}
+    assert {each.window_status for each in world.published().values()} == {WindowStatus.CORRUPT}
     monkeypatch.setattr("dpstream.pipeline.stages.added_shares.MOST_ALIKE", CELLS)
     check(run(begun(deployed(), folder / "just as many")))
 
@@ -369,13 +369,13 @@ def test_a_stage_that_sees_pieces_of_tables_tells_of_devices(folder: Path) -> No
     world.shut()
 
 
-def test_of_a_spoiled_epoch_nobody_counts_as_heard() -> None:
+def test_corrupt_epoch_has_no_reports() -> None:
     job = deployed(protocol="future_rand", parameters={"epsilon": 1.0, "changes": 1})
     manifest = Manifest(
         fingerprint=job.fingerprint,
         deployment=job.deployment,
         epoch=1,
-        fate=Fate.RELEASED,
+        window_status=WindowStatus.RELEASED,
         first_offset=0,
         cut_offset=2,
         first_epoch=1,
@@ -435,7 +435,7 @@ def test_counts_that_the_protocol_does_not_have_spoil_a_window(
     monkeypatch.setattr("dpstream.topics.fixed_sizes.table_cells", lambda form: CELLS + 1)
     job = deployed()
     form = job.table_form
-    for table in (np.eye(1, CELLS + 1, CELLS), np.ones((1, form.pieces * form.piece_cells))):
+    for table in (np.eye(1, CELLS + 1, CELLS), np.ones((1, form.chunks * form.chunk_cells))):
 
         def share(sent: Counts, contributors: int, form: Any, locks: Any, draw: Any) -> WordArray:
             return share_table(table[0].astype("<u4"), contributors, form, locks, draw)  # noqa: B023
@@ -443,11 +443,11 @@ def test_counts_that_the_protocol_does_not_have_spoil_a_window(
         monkeypatch.setattr("dpstream.pipeline.devices.sealed_records.share_table", share)
         if table.size > CELLS + 1:
             monkeypatch.setattr(
-                ShareForm, "cut", lambda form, table: table.reshape(form.pieces, -1)
+                ShareForm, "cut", lambda form, table: table.reshape(form.chunks, -1)
             )
         world = run(begun(job, folder / str(table.size)))
         for record in world.published().values():
-            assert record.fate is Fate.SPOILED
+            assert record.window_status is WindowStatus.CORRUPT
             assert record.reason is not None
             assert record.reason.startswith(
                 "the sums of the shares are not valid counts of this job"
@@ -475,17 +475,17 @@ def test_a_stage_that_passes_on_too_few_shares_learns_no_sum(folder: Path) -> No
     world.log.append(Append(Role.SHUFFLED, 1, encode_chunk(forged)))
     world.settle()
     for each in sums(world, 1):
-        assert each.pieces is None
+        assert each.chunks is None
         assert set(each.contributors) == {CELLS // 2}
     record = world.published()[1]
-    assert record.fate is Fate.SPOILED
+    assert record.window_status is WindowStatus.CORRUPT
     assert record.summary.reports == 0
     # Nor if the stage claims that there were no more.
     manifest = replace(world.manifests()[1], contributors=CELLS // 2)
     first, second = (
         next(decode_partial(value).payload for value in world.log.values(role)) for role in SUMS
     )
-    reason = spoiled_reason(window_payload(job, manifest, (first, second)))
+    reason = corruption_reason(window_payload(job, manifest, (first, second)))
     assert reason == "shares are from fewer than 10 devices"
     world.shut()
 
@@ -514,10 +514,10 @@ def test_what_either_party_and_everybody_else_sees_is_uniform(
                 shown = np.frombuffer(b"".join(each[24:] for each in contents), "u1")
                 assert looks_uniform(shown)
         assert looks_uniform(np.frombuffer(rows.tobytes(), "u1"))
-    assert len(set(seeds)) == len(seeds) == 4 * form.pieces
+    assert len(set(seeds)) == len(seeds) == 4 * form.chunks
     for total in totals:
-        assert looks_uniform(total.pieces.view("u1"))
-    both = totals[0].pieces + totals[1].pieces
+        assert looks_uniform(total.chunks.view("u1"))
+    both = totals[0].chunks + totals[1].chunks
     assert (form.joined(both) == 1).all()
     assert not looks_uniform(both.view("u1"))
 

@@ -14,7 +14,7 @@ from dpstream.pipeline.stages.timeline import Timeline
 from dpstream.pipeline.stages.window_states import Event
 from dpstream.pipeline.stages.windows import Window
 from dpstream.topics.batches import Punctuation
-from dpstream.topics.manifests import Fate, Manifest, encode_manifest
+from dpstream.topics.manifests import Manifest, WindowStatus, encode_manifest
 from dpstream.topics.records import Drain, Farewell, Registration
 from tests.support.new_jobs import new_job
 
@@ -131,15 +131,21 @@ def test_what_the_log_says_goes_before_what_this_worker_would_decide() -> None:
 
 
 @pytest.mark.parametrize(
-    ("contributors", "fate"),
-    [(0, Fate.EMPTY), (MINIMUM - 1, Fate.TOO_SMALL), (MINIMUM, Fate.RELEASED)],
+    ("contributors", "window_status"),
+    [
+        (0, WindowStatus.EMPTY),
+        (MINIMUM - 1, WindowStatus.SUPPRESSED),
+        (MINIMUM, WindowStatus.RELEASED),
+    ],
 )
-def test_the_minimum_of_contributors_decides_the_fate(contributors: int, fate: Fate) -> None:
+def test_minimum_of_contributors_decides_the_window_status(
+    contributors: int, window_status: WindowStatus
+) -> None:
     worker = Worker()
     window = worker.window()
     worker.close(window, SOUTH, contributors, population=12)
     manifest = worker.decision.manifest(window, 7, 1234)
-    assert manifest.fate is fate
+    assert manifest.window_status is window_status
     assert (manifest.producers, manifest.populations) == ((False, True), (12,))
     assert (manifest.contributors, manifest.population) == (contributors, 12)
     assert (manifest.first_offset, manifest.cut_offset, manifest.timestamp) == (3, 7, 1234)
@@ -171,8 +177,8 @@ def test_an_epoch_without_a_record_is_due_before_a_decided_one_that_is_drained()
     window = worker.window(3)
     worker.close(window, NORTH)
     worker.append(worker.decision.manifest(window, 5, 0))
-    assert [*worker.decision.due_silent_epochs(PARTITION, 5, ())] == []
+    assert [*worker.decision.due_epochs_without_records(PARTITION, 5, ())] == []
     worker.read(Drain(DEPLOYMENT, PARTITION, 5))
-    assert [*worker.decision.due_silent_epochs(PARTITION, 5, ())] == [1]
-    assert [*worker.decision.due_silent_epochs(PARTITION, 5, (1,))] == []
-    assert [*worker.decision.due_silent_epochs(0, 5, ())] == []
+    assert [*worker.decision.due_epochs_without_records(PARTITION, 5, ())] == [1]
+    assert [*worker.decision.due_epochs_without_records(PARTITION, 5, (1,))] == []
+    assert [*worker.decision.due_epochs_without_records(0, 5, ())] == []

@@ -22,7 +22,7 @@ from dpstream.randomizers.dummies import PoissonDummies
 from dpstream.randomizers.noise_tables import poisson_table
 from dpstream.randomizers.randomness import cryptographic_generator
 from dpstream.topics.chunks import decode_chunk
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import Role
 from dpstream.topics.words import Words, pack_words, split_words
 from tests.support import noisy_cells
@@ -60,9 +60,9 @@ def dummies(job: DeployedJob, epoch: int) -> NDArray[np.int64]:
     return counts_of([StageNoise(job, KEY).dummies(epoch)])
 
 
-def counts_of(pieces: list[Words | None]) -> NDArray[np.int64]:
+def counts_of(chunks: list[Words | None]) -> NDArray[np.int64]:
     counts = np.zeros(CELLS, np.int64)
-    for words in pieces:
+    for words in chunks:
         assert words is not None
         np.add.at(counts, words.values[:, 0], 1 if words.counts is None else words.counts)
     return counts
@@ -73,8 +73,8 @@ def writings(world: World) -> dict[int, list[tuple[int, dict[int, Words]]]]:
     for partition in (0, 1):
         for value in world.log.values(Role.SHUFFLED, partition):
             chunk = decode_chunk(value)
-            pieces = found.setdefault((chunk.epoch, chunk.attempt), (chunk.total, {}))[1]
-            pieces[chunk.index] = chunk.words
+            chunks = found.setdefault((chunk.epoch, chunk.attempt), (chunk.total, {}))[1]
+            chunks[chunk.index] = chunk.words
     attempts: dict[int, list[tuple[int, dict[int, Words]]]] = defaultdict(list)
     for (epoch, _), attempt in found.items():
         attempts[epoch].append(attempt)
@@ -89,15 +89,15 @@ def check_noise(world: World) -> int:
         for producer, is_in in zip(world.roster(), inside, strict=False):
             if is_in:
                 expected[list(world.values[producer.name][epoch].values())] += 1
-        for total, pieces in attempts:
-            counts = counts_of(list(pieces.values()))
-            if len(pieces) == total:
+        for total, chunks in attempts:
+            counts = counts_of(list(chunks.values()))
+            if len(chunks) == total:
                 np.testing.assert_array_equal(counts, expected)
             assert (counts <= expected).all(), "what is left of a writing belongs to another noise"
             if world.job.shuffle.order == "sorted":
                 same = [other for other in attempts if other[0] == total]
                 assert len(same) == len(attempts)
-                for index, words in pieces.items():
+                for index, words in chunks.items():
                     for _, others in attempts:
                         assert index not in others or identical(words, others[index])
         written += len(attempts)
@@ -154,9 +154,11 @@ def test_noise_drawn_anew_would_be_noticed(folder: Path, monkeypatch: pytest.Mon
         check_noise(world)
 
 
-def test_a_window_below_the_minimum_is_withheld_with_its_dummies(folder: Path) -> None:
+def test_window_below_the_minimum_is_suppressed_with_its_dummies(folder: Path) -> None:
     world = world_of(deployed(minimum=CELLS + 1), folder).run((1, 2))
-    assert [record.fate for record in world.published().values()] == [Fate.TOO_SMALL] * 2
+    assert [record.window_status for record in world.published().values()] == [
+        WindowStatus.SUPPRESSED
+    ] * 2
     assert not world.log.values(Role.SHUFFLED, 0) + world.log.values(Role.SHUFFLED, 1)
 
 
@@ -165,8 +167,10 @@ def test_present_devices_are_the_contributors(folder: Path) -> None:
     absent = own_cells(CELLS, 2)
     del absent["south"][2][f"south{CELLS - 1}"]
     world.values = absent
-    fates = {epoch: record.fate for epoch, record in world.run((1, 2)).published().items()}
-    assert fates == {1: Fate.RELEASED, 2: Fate.TOO_SMALL}
+    statuses = {
+        epoch: record.window_status for epoch, record in world.run((1, 2)).published().items()
+    }
+    assert statuses == {1: WindowStatus.RELEASED, 2: WindowStatus.SUPPRESSED}
     assert world.manifests()[2].contributors == CELLS - 1
     assert world.manifests()[2].population == CELLS
     assert check_noise(world) == 1
@@ -192,11 +196,11 @@ def test_devices_that_have_nothing_to_say_are_contributors(folder: Path) -> None
     world = world_of_silent_devices(folder).run((1, 2))
     for epoch in (1, 2):
         manifest = world.manifests()[epoch]
-        assert (manifest.fate, manifest.contributors) == (Fate.RELEASED, CELLS)
-        ((_, pieces),) = writings(world)[epoch]
+        assert (manifest.window_status, manifest.contributors) == (WindowStatus.RELEASED, CELLS)
+        ((_, chunks),) = writings(world)[epoch]
         dummies = StageNoise(world.job, KEY).dummies(epoch)
         assert dummies is not None
-        assert sum(words.messages for words in pieces.values()) == dummies.messages > 0
+        assert sum(words.messages for words in chunks.values()) == dummies.messages > 0
 
 
 def test_heartbeats_count_devices_and_not_what_they_send(folder: Path) -> None:
@@ -217,11 +221,11 @@ def test_heartbeats_count_devices_and_not_what_they_send(folder: Path) -> None:
     ]
     for world.now in (61.0, 122.0):
         world.settle(["shuffle"])
-    assert world.manifests()[1].fate is Fate.TOO_SMALL
+    assert world.manifests()[1].window_status is WindowStatus.SUPPRESSED
     world.close_epoch("south", 1)
     world.settle(["shuffle"])
     counts = stage.heartbeat()["counts"]
-    assert counts == {"reports": half, "late_reports": half, "windows too small": 1}
+    assert counts == {"reports": half, "late_reports": half, "windows suppressed": 1}
     world.shut()
 
 

@@ -22,7 +22,7 @@ from dpstream.randomizers.shuffled_counts.shuffled_value_stream import (
     ShuffledValueStreamLaw,
 )
 from dpstream.topics.chunks import decode_chunk
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import Role
 from tests.support.killed_worlds import check_two_owners, check_writings_when_killed
 from tests.support.world import DEPLOYMENT, Accidents, World, world_job
@@ -78,7 +78,7 @@ def check_sums(world: World) -> int:
             released[chunk.epoch, chunk.attempt].append(chunk.words.values.tolist())
     for (epoch, _), sums in released.items():
         manifest = world.manifests()[epoch]
-        assert manifest.fate is Fate.RELEASED
+        assert manifest.window_status is WindowStatus.RELEASED
         total = sum(
             256 * value - 128
             for producer, is_in in zip(world.roster(), manifest.producers, strict=False)
@@ -149,20 +149,20 @@ def test_noise_drawn_anew_would_be_noticed(folder: Path, monkeypatch: pytest.Mon
         check_sums(world)
 
 
-def test_a_window_below_the_minimum_is_withheld_for_good(folder: Path) -> None:
+def test_window_below_the_minimum_is_suppressed_for_good(folder: Path) -> None:
     world = world_of(deployed(minimum=USERS), folder)
     world.close_epoch("north", 1)
     sent = world.log.values(Role.REPORTS, world.job.topics.partition_of(1))
     world.surviving("south", lambda: world.producer("south"))
     for world.now in (0.0, 61.0, 122.0):
         world.settle()
-    assert world.manifests()[1].fate is Fate.TOO_SMALL
+    assert world.manifests()[1].window_status is WindowStatus.SUPPRESSED
     world.close_epoch("south", 1)
     for value in sent:
         world.log.append(Append(Role.REPORTS, world.job.topics.partition_of(1), value))
     for world.now in (200.0, 261.0, 322.0):
         world.settle()
-    assert world.manifests()[1].fate is Fate.TOO_SMALL
+    assert world.manifests()[1].window_status is WindowStatus.SUPPRESSED
     assert check_sums(world) == 0
     assert world.published()[1].headline is None
     world.shut()

@@ -22,7 +22,7 @@ from dpstream.pipeline.stages.partial_log import PartialLog
 from dpstream.pipeline.stages.stage_builder import build_stage
 from dpstream.topics.batches import Punctuation, encode_punctuation
 from dpstream.topics.chunks import Chunk, decode_chunk, encode_chunk
-from dpstream.topics.manifests import Fate, Manifest, encode_manifest
+from dpstream.topics.manifests import Manifest, WindowStatus, encode_manifest
 from dpstream.topics.names import Role
 from dpstream.topics.partials import encode_partial, split_partial
 from dpstream.topics.records import DeadLetter, Drain, Farewell, Reason, Registration
@@ -127,8 +127,8 @@ def test_half_of_the_producers_are_no_majority(folder: Path) -> None:
     close(world, 5, "east")
     settle(world, 300)
     decided = world.manifests()
-    assert {epoch: decided[epoch].fate for epoch in (2, 3, 4)} == dict.fromkeys(
-        (2, 3, 4), Fate.EMPTY
+    assert {epoch: decided[epoch].window_status for epoch in (2, 3, 4)} == dict.fromkeys(
+        (2, 3, 4), WindowStatus.EMPTY
     )
     assert decided[5].producers.count(True) == 3
     world.shut()
@@ -166,10 +166,10 @@ def test_who_ends_all_the_others_gets_no_window_below_the_minimum(folder: Path) 
     close(world, 3)
     settle(world)
     decided = world.manifests()
-    assert [decided[epoch].fate for epoch in (1, 2, 3)] == [
-        Fate.RELEASED,
-        Fate.TOO_SMALL,
-        Fate.TOO_SMALL,
+    assert [decided[epoch].window_status for epoch in (1, 2, 3)] == [
+        WindowStatus.RELEASED,
+        WindowStatus.SUPPRESSED,
+        WindowStatus.SUPPRESSED,
     ]
     released = {
         decode_chunk(value).epoch
@@ -206,7 +206,7 @@ def test_windows_ahead_stay_bounded_in_memory_and_are_released_whole(
         settle(world)
         stage = world.worker("shuffle").stage
         windows = [w for p in stage._partitions.values() for w in p.windows.values()]  # type: ignore[attr-defined]
-        held.append(sum(window.held_bytes for window in windows))
+        held.append(sum(window.buffered_bytes for window in windows))
         assert len(windows) == epoch
     assert 0 < max(held) <= 40
     for epoch in range(1, 33):
@@ -305,7 +305,7 @@ def test_an_epoch_without_a_record_is_not_empty_before_its_end(folder: Path) -> 
     settle(world, 30 + 59, every=1.0)
     assert sorted(world.manifests()) == [2]
     settle(world, 3, every=1.0)
-    assert world.manifests()[1].fate is Fate.EMPTY
+    assert world.manifests()[1].window_status is WindowStatus.EMPTY
     world.shut()
 
 
@@ -317,7 +317,7 @@ def test_past_epochs_of_a_calendar_go_as_fast_as_they_come(folder: Path) -> None
     settle(world, 120)
     settle(world)
     assert sorted(world.published()) == [*range(1, 21)]
-    assert all(each.fate is Fate.RELEASED for each in world.manifests().values())
+    assert all(each.window_status is WindowStatus.RELEASED for each in world.manifests().values())
     world.shut()
 
 
@@ -384,7 +384,7 @@ def manifest(job: DeployedJob, epoch: int, first_epoch: int = 1) -> Manifest:
         fingerprint=job.fingerprint,
         deployment=job.deployment,
         epoch=epoch,
-        fate=Fate.EMPTY,
+        window_status=WindowStatus.EMPTY,
         first_offset=0,
         cut_offset=0,
         first_epoch=first_epoch,
@@ -445,7 +445,7 @@ def hostile_record(kind: str, job: DeployedJob, epoch: int, first: int) -> tuple
             )
             return Role.PARTIALS, encode_partial(partial)
         case _:
-            estimate = EstimateRecord(DEPLOYMENT, epoch, Fate.EMPTY, 0, 0, 0, None, {})
+            estimate = EstimateRecord(DEPLOYMENT, epoch, WindowStatus.EMPTY, 0, 0, 0, None, {})
             return Role.ESTIMATES, estimate.to_bytes()
 
 

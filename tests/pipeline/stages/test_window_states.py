@@ -15,7 +15,7 @@ from dpstream.pipeline.stages.window_states import (
     after_decision,
     next_state,
 )
-from dpstream.topics.manifests import DECIDED_FATES, Fate
+from dpstream.topics.manifests import MANIFEST_STATUSES, WindowStatus
 
 
 def reached_from(state: State) -> set[State]:
@@ -42,22 +42,25 @@ def test_an_open_window_can_be_decided_in_every_way(state: State) -> None:
     assert next_state(state, Event.SETTLED)[1] is Reaction.DECIDE
     assert next_state(state, Event.DRAINED)[1] is Reaction.DECIDE
     assert next_state(state, Event.COMPLETE)[1] is Reaction.DECIDE_IF_COMPLETE
-    assert next_state(state, Event.RELEASED) == (State.OWED, Reaction.WRITE)
-    for withheld in (Event.TOO_SMALL, Event.EMPTY):
-        assert next_state(state, withheld) == (State.WITHHELD, Reaction.NOTHING)
+    assert next_state(state, Event.RELEASED) == (State.PENDING, Reaction.WRITE)
+    for suppressed in (Event.SUPPRESSED, Event.EMPTY):
+        assert next_state(state, suppressed) == (State.SUPPRESSED, Reaction.NOTHING)
 
 
 def test_words_are_written_of_released_windows_alone() -> None:
-    assert {after_decision(fate) is Reaction.WRITE: fate for fate in DECIDED_FATES} == {
-        True: Fate.RELEASED,
-        False: Fate.EMPTY,
+    assert {
+        after_decision(window_status) is Reaction.WRITE: window_status
+        for window_status in MANIFEST_STATUSES
+    } == {
+        True: WindowStatus.RELEASED,
+        False: WindowStatus.EMPTY,
     }
     written = {
         (state, event)
         for state, event in product(State, Event)
         if TRANSITIONS[state].get(event, (None, None))[0] is State.WRITTEN
     }
-    assert written == {(State.OWED, Event.WORDS_WRITTEN)}
+    assert written == {(State.PENDING, Event.WORDS_WRITTEN)}
 
 
 def test_what_cannot_happen_is_refused() -> None:

@@ -186,8 +186,8 @@ def every(epochs: int, values: Callable[[int], Value]) -> Stream:
     return [(epoch, values(epoch)) for epoch in range(1, epochs + 1)]
 
 
-def without(stream: Stream, silent: Callable[[int], bool]) -> Stream:
-    return [(epoch, value) for epoch, value in stream if not silent(epoch)]
+def without(stream: Stream, absent: Callable[[int], bool]) -> Stream:
+    return [(epoch, value) for epoch, value in stream if not absent(epoch)]
 
 
 def of_booleans(epochs: int) -> list[Stream]:

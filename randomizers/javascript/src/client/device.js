@@ -68,7 +68,7 @@ export class Device {
 
   /** Return the terms of joining, as numbers and sentences, from the server's verified statement. */
   async terms() {
-    const told = await this.#told(await this.#signed());
+    const told = await this.#checkedStatement(await this.#signed());
     const document = await this.#document();
     steps.checkNewer(document, told);
     return termsOf(told, document.account, this.#limit);
@@ -85,7 +85,7 @@ export class Device {
       const { epochs, guarantee } = readStatement(member.statement);
       if (epochs.last === null || epochAt(epochs, this.#now()) <= epochs.last) return guarantee;
     }
-    const told = await this.#told(statement ?? (await this.#signed()));
+    const told = await this.#checkedStatement(statement ?? (await this.#signed()));
     const device = this.#read(16);
     const now = await this.#time(told.deployed);
     await this.#change((document) => steps.joined(document, told, device, this.#limit, now, again));
@@ -202,7 +202,7 @@ export class Device {
   }
 
   /** Parse a statement; throw unless it matches the app's options and the app supports it. @param {string} text */
-  async #told(text) {
+  async #checkedStatement(text) {
     const told = readStatement(text);
     if (told.job !== this.job || told.population !== this.#population) {
       throw new ClientError(

@@ -13,7 +13,7 @@ import { checkedItem } from './items.js';
 const MOST_CHANGES = 1 << 20;
 const MOST_BOOST = 1 << 16;
 /** Flags of the stored value: the device was absent since then, or is new. */
-const SILENT = 2;
+const ABSENT = 2;
 const NEW = 4;
 /** Time of the stored item: last epoch, before, never. */
 const KNOWN = 0;
@@ -84,10 +84,10 @@ export class ShuffledCounts extends Device {
   #boosted(epoch, now) {
     const { value, changes } = this.kept;
     let before = value[0];
-    if (epoch > this.epoch + 1 && before < SILENT) before |= SILENT;
+    if (epoch > this.epoch + 1 && before < ABSENT) before |= ABSENT;
     if (before === NEW) before = 0;
     const changed = (before & 1) !== now;
-    const boosted = changed && before < SILENT && changes[0] < this.changes;
+    const boosted = changed && before < ABSENT && changes[0] < this.changes;
     changes[0] = Math.min(changes[0] + Number(changed), this.changes + 1);
     value[0] = now;
     return boosted ? 2 * now - 1 : 0;

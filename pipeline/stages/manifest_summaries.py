@@ -1,9 +1,9 @@
 """Counts of a deployment's decided windows, as published by shuffler workers.
 
-A tally covers all manifests before an offset of their log, and names the last of them by its
-checksum. A reader that starts some way before that offset can verify that the tally is of this log.
-It then knows as much as after reading everything. Without a tally, the end of the log gives the
-same, except for the number of windows decided before it.
+A summary covers all manifests before an offset of their log, and names the last of them by its
+checksum. A reader that starts some way before that offset can verify that the summary is of this
+log. It then knows as much as after reading everything. Without a summary, the end of the log gives
+the same, except for the number of windows decided before it.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_range import EPOCHS_AHEAD
 from dpstream.pipeline.stages.decision_log import Decision, DecisionLog, Decisions
 from dpstream.topics.frames import CodecError
-from dpstream.topics.manifests import DECIDED_FATES, read_head
+from dpstream.topics.manifests import MANIFEST_STATUSES, read_head
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class ManifestSummary:
     """Number of windows, by status, decided by the manifests before an offset of their log.
 
     `checksum` is the CRC-32C of the record right before the offset.
@@ -49,14 +49,17 @@ class Tally:
     def from_json(cls, body: Any) -> Self | None:
         """Decode the result of `to_json`, or return None for other content."""
         try:
-            windows = {fate.value: int(body["windows"].get(fate, 0)) for fate in DECIDED_FATES}
-            tally = cls(int(body["offset"]), int(body["checksum"]), windows)
+            windows = {
+                window_status.value: int(body["windows"].get(window_status, 0))
+                for window_status in MANIFEST_STATUSES
+            }
+            summary = cls(int(body["offset"]), int(body["checksum"]), windows)
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
             return None
-        return tally if min(tally.offset, *windows.values()) >= 0 else None
+        return summary if min(summary.offset, *windows.values()) >= 0 else None
 
 
-class TalliedDecisions:
+class SummarizedDecisions:
     """`DecisionLog` with the number of decided windows by status.
 
     Attributes:
@@ -77,10 +80,13 @@ class TalliedDecisions:
     @property
     def enough(self) -> int:
         """Number of records before an offset that suffice to know all decisions up to it."""
-        return 4 * EPOCHS_AHEAD * self._job.window_parts
+        return 4 * EPOCHS_AHEAD * self._job.partial_window_count
 
     def begin(
-        self, records: Sequence[LogRecord], earlier: Iterable[LogRecord], tally: Tally | None
+        self,
+        records: Sequence[LogRecord],
+        earlier: Iterable[LogRecord],
+        summary: ManifestSummary | None,
     ) -> bool:
         """Start near the end of the log, or return False without any effect if that is not enough.
 
@@ -88,10 +94,10 @@ class TalliedDecisions:
         a decided epoch is twice as far beyond another, all epochs before the middle are decided.
 
         `records` are `enough` of the log, and `earlier` the manifests to which these refer; see
-        `dpstream.topics.short_manifests`. `tally` is up to the last record, and must be of this
+        `dpstream.topics.short_manifests`. `summary` is up to the last record, and must be of this
         log. None leaves the number of windows decided earlier unknown.
         """
-        if not records or (tally is not None and not tally.ends_with(records[-1])):
+        if not records or (summary is not None and not summary.ends_with(records[-1])):
             return False
         first = self._first(records)
         if first is None:
@@ -105,9 +111,9 @@ class TalliedDecisions:
         if later.decided.highest <= first + 2 * EPOCHS_AHEAD:
             self.windows = before
             return False
-        self.log, self.counted = later, tally is not None
-        if tally is not None:
-            self.windows = Counter(tally.windows)
+        self.log, self.counted = later, summary is not None
+        if summary is not None:
+            self.windows = Counter(summary.windows)
         return True
 
     def _first(self, records: Sequence[LogRecord]) -> int | None:
@@ -120,8 +126,8 @@ class TalliedDecisions:
         return None
 
     def _note(self, decision: Decision) -> None:
-        self.windows[decision.manifest.fate.value] += 1
+        self.windows[decision.manifest.window_status.value] += 1
 
     def _note_all(self, decisions: Decisions) -> None:
-        for fate, windows in Counter(decisions.rows.fates.tolist()).items():
-            self.windows[DECIDED_FATES[fate].value] += windows
+        for window_status, windows in Counter(decisions.rows.statuses.tolist()).items():
+            self.windows[MANIFEST_STATUSES[window_status].value] += windows

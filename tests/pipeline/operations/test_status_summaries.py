@@ -16,11 +16,11 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.operations.status.collection import JobWatch
 from dpstream.pipeline.operations.status.facts import JobStatus
-from dpstream.pipeline.stages.tallies import TalliedDecisions, Tally
+from dpstream.pipeline.stages.manifest_summaries import ManifestSummary, SummarizedDecisions
 from dpstream.topics.manifests import (
-    DECIDED_FATES,
-    Fate,
+    MANIFEST_STATUSES,
     Manifest,
+    WindowStatus,
     decode_manifest,
     encode_manifest,
 )
@@ -35,7 +35,7 @@ EPOCHS, AHEAD = 160, 6
 def little_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reduce the epochs windows may be ahead, so that a short history acts as a long one."""
     monkeypatch.setattr("dpstream.pipeline.stages.decision_log.EPOCHS_AHEAD", AHEAD)
-    monkeypatch.setattr("dpstream.pipeline.stages.tallies.EPOCHS_AHEAD", AHEAD)
+    monkeypatch.setattr("dpstream.pipeline.stages.manifest_summaries.EPOCHS_AHEAD", AHEAD)
 
 
 @pytest.fixture(scope="module")
@@ -68,27 +68,31 @@ def _released(base: Manifest, epoch: int) -> Manifest:
 
 def _too_small(base: Manifest, epoch: int) -> Manifest:
     return replace(
-        base, epoch=epoch, fate=Fate.TOO_SMALL, contributors=1, producers=(True, False, False),
+        base,
+        epoch=epoch,
+        window_status=WindowStatus.SUPPRESSED,
+        contributors=1,
+        producers=(True, False, False),
         populations=base.populations[:1],
-    )  # fmt: skip
+    )
 
 
-def tally_at(job: DeployedJob, records: list[LogRecord], offset: int) -> Tally:
-    known = TalliedDecisions(job)
+def summary_at(job: DeployedJob, records: list[LogRecord], offset: int) -> ManifestSummary:
+    known = SummarizedDecisions(job)
     known.apply_all(records[:offset])
-    return Tally.after(offset, records[offset - 1].value, known.windows)
+    return ManifestSummary.after(offset, records[offset - 1].value, known.windows)
 
 
-def test_whoever_believes_a_tally_knows_what_the_whole_log_says(job: DeployedJob) -> None:
+def test_summary_gives_the_same_as_the_whole_log(job: DeployedJob) -> None:
     believed = 0
     for seed in range(3):
         records = list(decided(job, seed))
-        whole = TalliedDecisions(job)
+        whole = SummarizedDecisions(job)
         whole.apply_all(records)
         for offset in range(1, len(records) + 1, 7):
-            tally, found = tally_at(job, records, offset), TalliedDecisions(job)
-            begin, uncounted = offset - found.enough, TalliedDecisions(job)
-            if begin <= 0 or not found.begin(records[begin:offset], (), tally):
+            summary, found = summary_at(job, records, offset), SummarizedDecisions(job)
+            begin, uncounted = offset - found.enough, SummarizedDecisions(job)
+            if begin <= 0 or not found.begin(records[begin:offset], (), summary):
                 assert found.windows.total() == 0
                 continue
             believed += 1
@@ -103,31 +107,35 @@ def test_whoever_believes_a_tally_knows_what_the_whole_log_says(job: DeployedJob
     assert believed > 30
 
 
-def _known(decisions: TalliedDecisions) -> list[object]:
+def _known(decisions: SummarizedDecisions) -> list[object]:
     log, following = decisions.log, decisions.log.decided.highest + 1
     outcomes = [log.recent(following - each) for each in range(1, AHEAD + 1)]
     missed = [log.missed(index, 1, following) for index in range(3)]
-    return [following, [each and (each.fate, each.cut_offset) for each in outcomes], missed]
+    return [
+        following,
+        [each and (each.window_status, each.cut_offset) for each in outcomes],
+        missed,
+    ]
 
 
-def test_a_tally_is_not_believed_where_an_epoch_may_still_be_open(job: DeployedJob) -> None:
+def test_summary_is_rejected_where_an_epoch_may_still_be_open(job: DeployedJob) -> None:
     in_order = sorted(decided(job, 1), key=lambda record: decode_manifest(record.value).epoch)
     ours = {decode_manifest(e.value).epoch: e.value for e in in_order if b"f" * 16 not in e.value}
     # Epoch 95 is pending while another one is repeated.
     values = [ours[epoch] for epoch in range(1, 95)] + 5 * AHEAD * [ours[96]]
     records = [LogRecord(offset, value) for offset, value in enumerate(values)]
-    tally, found = tally_at(job, records, len(records)), TalliedDecisions(job)
+    summary, found = summary_at(job, records, len(records)), SummarizedDecisions(job)
     near = records[-found.enough :]
-    for told in (tally, None):
+    for told in (summary, None):
         assert not found.begin(near, (), told)
     found.apply_all([*records, LogRecord(len(records), ours[95])])
     assert found.windows.total() == 96
 
 
 @pytest.mark.parametrize("kind", ["stale", "other log", "torn", "too far", "nothing near it"])
-def test_a_tally_of_something_else_is_thrown_away(job: DeployedJob, kind: str) -> None:
+def test_summary_of_another_log_is_rejected(job: DeployedJob, kind: str) -> None:
     records = list(decided(job, 1))
-    tally, found = tally_at(job, records, 100), TalliedDecisions(job)
+    summary, found = summary_at(job, records, 100), SummarizedDecisions(job)
     near = records[100 - found.enough : 100]
     match kind:
         case "stale":  # of the log as it was before its end was rewritten
@@ -136,12 +144,12 @@ def test_a_tally_of_something_else_is_thrown_away(job: DeployedJob, kind: str) -
             other = list(decided(job, 2))
             near = other[100 - found.enough : 100]
         case "torn":
-            tally = replace(tally, checksum=tally.checksum ^ 1)
+            summary = replace(summary, checksum=summary.checksum ^ 1)
         case "too far":
             near = near[:-1]
         case "nothing near it":
             near = []
-    assert not found.begin(near, (), tally)
+    assert not found.begin(near, (), summary)
     assert found.windows.total() == 0
     found.apply_all(records)
     assert found.windows.total() == EPOCHS
@@ -166,23 +174,31 @@ def _cluster(job: DeployedJob, records: list[LogRecord]) -> CountingCluster:
     return cluster
 
 
-def _tell(cluster: MemoryCluster, job: DeployedJob, tally: Tally, *, stopped: bool = False) -> None:
+def _tell(
+    cluster: MemoryCluster, job: DeployedJob, summary: ManifestSummary, *, stopped: bool = False
+) -> None:
     beat = {
-        "deployment": job.deployment.hex(), "stage": "shuffle", "worker": "w",
-        "partitions": [0], "records_per_second": 0.0, "windows": [], "counts": {},
-        "decided": tally.to_json(), **({"stopped": True} if stopped else {}),
-    }  # fmt: skip
+        "deployment": job.deployment.hex(),
+        "stage": "shuffle",
+        "worker": "w",
+        "partitions": [0],
+        "records_per_second": 0.0,
+        "windows": [],
+        "counts": {},
+        "finalized": summary.to_json(),
+        **({"stopped": True} if stopped else {}),
+    }
     cluster.append(job.topic(Role.STATUS), json.dumps(beat).encode(), b"shuffle/w")
 
 
 def _seen(status: JobStatus) -> list[object]:
-    return [status.silent, status.withheld, status.stages[0].epoch]
+    return [status.missing_producers, status.suppressed, status.stages[0].epoch]
 
 
 @pytest.mark.parametrize("stopped", [False, True])
 def test_status_reads_only_the_end_of_what_was_decided(job: DeployedJob, stopped: bool) -> None:
     records = list(decided(job, 3))
-    whole = TalliedDecisions(job)
+    whole = SummarizedDecisions(job)
     whole.apply_all(records)
     cluster = _cluster(job, records)
     watch = JobWatch(cast(Cluster, cluster), job)
@@ -190,11 +206,14 @@ def test_status_reads_only_the_end_of_what_was_decided(job: DeployedJob, stopped
     assert cluster.manifests == 4 * AHEAD
     assert untold.windows == {}
     assert any("not counted" in str(line) for line in status_lines(untold, NOW))
-    _tell(cluster, job, tally_at(job, records, 120), stopped=stopped)
+    _tell(cluster, job, summary_at(job, records, 120), stopped=stopped)
     told = watch.status(NOW)
     end = len(records) - 120 + 4 * AHEAD
     assert cluster.manifests == 4 * AHEAD + end
-    assert told.windows == {fate.value: whole.windows[fate.value] for fate in DECIDED_FATES}
+    assert told.windows == {
+        window_status.value: whole.windows[window_status.value]
+        for window_status in MANIFEST_STATUSES
+    }
     assert _seen(untold) == _seen(told)
     assert told.stages[0].epoch == EPOCHS
     assert watch.status(NOW).windows == told.windows

@@ -14,52 +14,52 @@ from dpstream.topics.words import (
     largest_count,
     layers,
     pairs_are_smaller,
-    rows_of_a_piece,
+    rows_per_chunk,
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Pieces:
+class Chunks:
     """Contents of a window's chunks: their number, at least 1, and an iterator of messages."""
 
     total: int
     words: Iterator[Words]
 
     @classmethod
-    def of(cls, pieces: Sequence[Words]) -> Pieces:
-        return cls(len(pieces), iter(pieces))
+    def of(cls, chunks: Sequence[Words]) -> Chunks:
+        return cls(len(chunks), iter(chunks))
 
 
-def ordered_pieces(
+def ordered_chunks(
     distinct: Callable[[], Iterator[Words]],
     messages: int,
     row_bytes: int,
     payload_bytes: int = PAYLOAD_TARGET,
-) -> Steps[Pieces]:
+) -> Steps[Chunks]:
     """Cut the canonical encoding of a multiset into the chunks that `split_words` makes.
 
     The multiset is read twice: its encoding and number of chunks, which every chunk states, follow
     from its number of distinct rows. `distinct` yields these in increasing order with counts, in
     blocks. `messages` is the number of rows, at least 1.
     """
-    rows = rows_of_a_piece(row_bytes, payload_bytes, counted=True)
+    rows = rows_per_chunk(row_bytes, payload_bytes, counted=True)
     found, frequent = 0, []
     for block in distinct():
         found += block.rows
         if not pairs_are_smaller(row_bytes, found, messages):
-            rows = rows_of_a_piece(row_bytes, payload_bytes)
-            return Pieces(-(-messages // rows), recut(written_out(distinct(), rows), rows))
+            rows = rows_per_chunk(row_bytes, payload_bytes)
+            return Chunks(-(-messages // rows), recut(written_out(distinct(), rows), rows))
         often = block.occurrences > largest_count(rows, rows)
         frequent.append(Words(block.values[often], block.occurrences[often]))
         yield Yield()
     largest = largest_count(found, rows)
-    further = list(_further_pieces(frequent, largest, rows))
-    return Pieces(-(-found // rows) + len(further), _counted(distinct(), largest, rows, further))
+    further = list(_further_chunks(frequent, largest, rows))
+    return Chunks(-(-found // rows) + len(further), _counted(distinct(), largest, rows, further))
 
 
-def pieces_once(
+def distinct_chunks(
     distinct: Callable[[], Iterator[Words]], row_bytes: int, payload_bytes: int = PAYLOAD_TARGET
-) -> Steps[Pieces]:
+) -> Steps[Chunks]:
     """Cut the distinct rows of a multiset into the chunks that `split_words` makes.
 
     `distinct` yields at least one row, in increasing order, in blocks.
@@ -68,11 +68,11 @@ def pieces_once(
     for block in distinct():
         found += block.rows
         yield Yield()
-    rows = rows_of_a_piece(row_bytes, payload_bytes)
-    return Pieces(-(-found // rows), recut((Words(block.values) for block in distinct()), rows))
+    rows = rows_per_chunk(row_bytes, payload_bytes)
+    return Chunks(-(-found // rows), recut((Words(block.values) for block in distinct()), rows))
 
 
-def _further_pieces(frequent: Iterable[Words], largest: int, rows: int) -> Iterator[Words]:
+def _further_chunks(frequent: Iterable[Words], largest: int, rows: int) -> Iterator[Words]:
     """Yield chunks for the remaining occurrences of rows too frequent for one chunk's counts."""
     words = _joined(list(frequent))
     for number, layer in enumerate(layers(words, largest)):
@@ -101,19 +101,19 @@ def written_out(counted: Iterable[Words], most: int) -> Iterator[Words]:
 
 def recut(blocks: Iterable[Words], rows: int) -> Iterator[Words]:
     """Yield the same rows, `rows` at a time; the last block has the remainder."""
-    held: list[Words] = []
+    buffered: list[Words] = []
     count = 0
     for block in blocks:
-        held.append(block)
+        buffered.append(block)
         count += block.rows
         if count >= rows:
-            whole = _joined(held)
+            whole = _joined(buffered)
             for start in range(0, count - rows + 1, rows):
                 yield _rows(whole, start, start + rows)
             count %= rows
-            held = [_rows(whole, whole.rows - count, whole.rows)]
+            buffered = [_rows(whole, whole.rows - count, whole.rows)]
     if count:
-        yield _joined(held)
+        yield _joined(buffered)
 
 
 def _rows(words: Words, start: int, stop: int) -> Words:
