@@ -128,4 +128,4 @@ class KeptErrors:
 def deviation_of(published: Published) -> float | None:
     """Return the standard error of the counts of an epoch, or None if unknown."""
     headline = published.headline
-    return None if headline is None else headline.standard_deviation
+    return None if headline is None else headline.standard_error

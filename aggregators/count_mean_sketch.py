@@ -24,15 +24,15 @@ from numpy.typing import NDArray
 from dpstream.aggregators.cell_window import FOUND
 from dpstream.aggregators.counts import added_up
 from dpstream.aggregators.estimate import Attendance
-from dpstream.aggregators.found_items import FoundItems
+from dpstream.aggregators.heavy_hitters import HeavyHitters
 from dpstream.aggregators.item_counts import item_estimates
 from dpstream.aggregators.item_estimates import ItemEstimates
-from dpstream.aggregators.word_aggregator import WordAggregator
+from dpstream.aggregators.message_aggregator import MessageAggregator
 from dpstream.randomizers.fragments.count_mean_sketch import CountMeanSketchLaw
 from dpstream.randomizers.item_domains import MOST_PUBLISHED
 
 
-class CountMeanSketchAggregator(WordAggregator[CountMeanSketchLaw]):
+class CountMeanSketchAggregator(MessageAggregator[CountMeanSketchLaw]):
     """Count the messages of each bucket of each row, for every epoch."""
 
     ordered: ClassVar[bool] = False
@@ -40,7 +40,7 @@ class CountMeanSketchAggregator(WordAggregator[CountMeanSketchLaw]):
     def _words(self, epoch: int) -> int:
         return self.law.words
 
-    def estimate(self, epoch: int, attendance: Attendance) -> ItemEstimates | FoundItems | None:
+    def estimate(self, epoch: int, attendance: Attendance) -> ItemEstimates | HeavyHitters | None:
         """Estimate the users with each item at an epoch; return None for a suppressed window.
 
         A domain too large to publish gets its top items only. The standard error is that of a rare

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dpstream.aggregators.cell_window import CellWindow
 from dpstream.aggregators.epoch_tables import EpochTables
 from dpstream.aggregators.estimate import Attendance
-from dpstream.aggregators.found_items import FoundItems
+from dpstream.aggregators.heavy_hitters import HeavyHitters
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.aggregators.law_aggregator import check_form
 from dpstream.randomizers.cell_codes.grid import Grid
@@ -39,7 +39,7 @@ class CountMinAggregator:
         """True if the cells are those of a tree, which supports ranges and quantiles."""
         return isinstance(self.law.code, Levels | KeptNodes | Grid)
 
-    def check_words(self, epoch: int, words: NDArray[np.uint32]) -> None:
+    def check_messages(self, epoch: int, words: NDArray[np.uint32]) -> None:
         """Raise `ValueError` unless messages are uint32, shape (messages, 1), and name cells."""
         check_form(epoch, self.law.last_epoch, words, np.uint32)
         if len(words) and int(words.max()) >= self.law.code.cells:
@@ -52,7 +52,7 @@ class CountMinAggregator:
         self, epoch: int, words: NDArray[np.uint32], counts: NDArray[np.unsignedinteger] | None
     ) -> None:
         """Count messages, shape (messages, 1), with multiplicities `counts`; None for 1 each."""
-        self.check_words(epoch, words)
+        self.check_messages(epoch, words)
         self.state.add(epoch, words, counts)
 
     def merge(self, other: Self) -> None:
@@ -71,7 +71,7 @@ class CountMinAggregator:
         aggregator.state = EpochTables.from_bytes(law.code.cells, law.last_epoch, data)
         return aggregator
 
-    def estimate(self, epoch: int, attendance: Attendance) -> ItemEstimates | FoundItems | None:
+    def estimate(self, epoch: int, attendance: Attendance) -> ItemEstimates | HeavyHitters | None:
         """Estimate the users with each item, or the top items; return None if suppressed."""
         window = self.window([epoch], attendance)
         return None if window is None else window.published

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.counts import CountedWindow, EstimatedCounts
 from dpstream.aggregators.estimate import Estimate
-from dpstream.aggregators.found_items import FoundItems
+from dpstream.aggregators.heavy_hitters import HeavyHitters
 from dpstream.aggregators.item_estimates import ItemEstimates
 
 SUPPRESSED: Final = "crowds-suppressed"
@@ -30,8 +30,8 @@ class CrowdEstimate:
 
     def plus(self, later: CrowdEstimate) -> CrowdEstimate:
         numbers = [self.size.value, later.size.value]
-        deviations = [self.size.standard_deviation, later.size.standard_deviation]
-        halves = [(each.high or 0.0) - (each.value or 0.0) for each in (self.size, later.size)]
+        deviations = [self.size.standard_error, later.size.standard_error]
+        halves = [(each.ci95_high or 0.0) - (each.value or 0.0) for each in (self.size, later.size)]
         size = Estimate.around(
             math.fsum(number or 0.0 for number in numbers),
             math.hypot(*(deviation or 0.0 for deviation in deviations)),
@@ -81,13 +81,13 @@ class CrowdEstimates(EstimatedCounts, CountedWindow):
         return tuple(1 + place * per_crowd for place in places if self.crowds[place] is None)
 
     @property
-    def standard_deviation(self) -> float | None:  # type: ignore[override]
+    def standard_error(self) -> float | None:  # type: ignore[override]
         """The largest standard error of an item."""
-        deviations = (each.items.standard_deviation for each in self.released.values())
+        deviations = (each.items.standard_error for each in self.released.values())
         return max(deviations, default=None)
 
     @property
-    def found_above(self) -> float | None:  # type: ignore[override]
+    def detection_threshold(self) -> float | None:  # type: ignore[override]
         """None if all crowds are released, else the population: suppressed crowds are unknown."""
         return float(self.population) if self.suppressed else None
 
@@ -131,11 +131,11 @@ class CrowdEstimates(EstimatedCounts, CountedWindow):
             if found is not None:
                 yield number, found.items.item(item - 1) if item else found.size
 
-    def top(self, count: int) -> FoundItems:
+    def top(self, count: int) -> HeavyHitters:
         """Return the largest item estimates, without crowd sizes, with their widest interval."""
         return self.top_of(range(1, 1 + len(self.crowds) * (self.items + 1)), count)
 
-    def top_of(self, numbers: range, count: int) -> FoundItems:
+    def top_of(self, numbers: range, count: int) -> HeavyHitters:
         per_crowd = self.items + 1
         places = (self.numbers - 1) // per_crowd
         items = (self.numbers - 1) % per_crowd > 0
@@ -148,12 +148,12 @@ class CrowdEstimates(EstimatedCounts, CountedWindow):
         above = float(self.population)
         if len(order) and not self.suppressed:
             above = float(values[order[-1]]) + half_width
-        return FoundItems(
+        return HeavyHitters(
             items=found[order],
             values=values[order],
-            standard_deviation=max((each.standard_deviation for each in shown), default=0.0),
+            standard_error=max((each.standard_error for each in shown), default=0.0),
             half_width=half_width,
-            found_above=above,
+            detection_threshold=above,
             reports=self.reports,
             population=self.population,
             flags=self.flags,

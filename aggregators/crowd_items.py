@@ -29,7 +29,7 @@ _OUTSIDE: Final = 0.05
 class Contents(Protocol):
     """Aggregator of the messages of one crowd."""
 
-    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None: ...
+    def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None: ...
 
     def add(
         self,
@@ -60,16 +60,16 @@ class CrowdsAggregator(LawAggregator[CrowdsLaw], Generic[ContentsT]):
         self._left = EpochTables(law.crowds)
         self._contents: dict[int, ContentsT] = {}
 
-    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
+    def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
         """Raise `ValueError` unless words can be messages of the epoch; crowd 0 means none."""
-        law, form = self.law, self.law.word_form
+        law, form = self.law, self.law.message_format
         check_form(epoch, law.last_epoch, words, form.dtype, form.width)
         largest = int(law.crowds_of(words).max(initial=0))
         if largest > law.crowds:
             raise ValueError(
                 f"crowd {largest} at epoch {epoch} is out of range: there are {law.crowds:,} crowds"
             )
-        self._checks.check_words(epoch, words[:, law.digits :])
+        self._checks.check_messages(epoch, words[:, law.digits :])
 
     def _count(
         self,
@@ -175,7 +175,7 @@ def size_of_crowd(counts: CrowdCounts, left: int, contributors: int, population:
 
     >>> law = CrowdCounts((2797128963144291325, 4611686018427387904), 30, 1e-6)
     >>> size = size_of_crowd(law, 970, 5000, 5000)
-    >>> size.value, round(size.standard_deviation, 2), size.low, size.high
+    >>> size.value, round(size.standard_error, 2), size.ci95_low, size.ci95_high
     (1000.0, 2.8, 994.0, 1006.0)
     """
     scale = population / contributors
@@ -204,12 +204,12 @@ def with_size_unknown(items: ItemEstimates, size: Estimate) -> ItemEstimates:
     too small.
     """
     assert size.value is not None
-    assert size.standard_deviation is not None
-    assert size.high is not None
+    assert size.standard_error is not None
+    assert size.ci95_high is not None
     share = min(1.0, max(0.0, float(items.values.max()) / size.value))
-    half_width = share * (size.high - size.value)
+    half_width = share * (size.ci95_high - size.value)
     return replace(
         items,
-        standard_deviation=math.hypot(items.standard_deviation, share * size.standard_deviation),
+        standard_error=math.hypot(items.standard_error, share * size.standard_error),
         half_width=math.hypot(items.half_width, half_width),
     )

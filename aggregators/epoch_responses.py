@@ -36,7 +36,7 @@ class EpochResponsesAggregator(LawAggregator[ResponseLaw]):
         super().__init__(law)
         self._counts: dict[int, NDArray[np.int64]] = {}
 
-    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
+    def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
         check_form(epoch, self.law.last_epoch, words, np.uint8)
         if words.size and int(words.max()) > 1:
             raise ValueError(f"word {words.max()} at epoch {epoch}; expected 0 or 1")

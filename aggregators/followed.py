@@ -191,7 +191,7 @@ class BoostedLaw(Protocol):
     def last_epoch(self) -> int: ...
 
     @property
-    def changes(self) -> int:
+    def max_changes(self) -> int:
         """Number of changes of a device that are boosted, k."""
         ...
 
@@ -313,7 +313,7 @@ class FollowedCounts(LawAggregator[LawT], Generic[LawT]):
         shrunk = random_walk(counts, variances, largest, boost=self.law.boost, decay=self.law.decay)
         return SmoothedEstimates(
             values=values[:, None],
-            standard_deviations=deviations,
+            standard_errors=deviations,
             half_widths=NORMAL_95 * deviations,
             gaps=gaps,
             population=population,
@@ -338,7 +338,7 @@ class FollowedCounts(LawAggregator[LawT], Generic[LawT]):
     def _changes_used(self) -> bool:
         """True if users made at least half of their changes and the horizon allows more."""
         law = self.law
-        return law.changes < law.last_epoch and 2 * self._use.changes >= law.changes
+        return law.max_changes < law.last_epoch and 2 * self._use.changes >= law.max_changes
 
     def _forget(self, epoch: int) -> None:
         """Restart from scratch if the reports of a followed epoch have changed."""

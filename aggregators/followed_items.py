@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.estimate import Attendance
 from dpstream.aggregators.item_estimates import ItemEstimates
-from dpstream.aggregators.word_aggregator import WordAggregator
+from dpstream.aggregators.message_aggregator import MessageAggregator
 from dpstream.randomizers.shuffled_counts.shuffled_item_counts import ItemStreamLaw
 
 LawType = TypeVar("LawType", bound=ItemStreamLaw)
@@ -41,7 +41,7 @@ class FollowedEpoch:
     released: bool = False
 
 
-class FollowedItems(WordAggregator[LawType], Generic[LawType, EstimateType]):
+class FollowedItems(MessageAggregator[LawType], Generic[LawType, EstimateType]):
     """Count messages; the state is independent of input order, splits and merges."""
 
     def __init__(self, law: LawType) -> None:

@@ -44,9 +44,9 @@ class FragmentsAggregator(ItemCountsAggregator[FragmentsLaw]):
 
     may_be_silent = True
 
-    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
+    def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
         law = self.law
-        check_form(epoch, law.last_epoch, words, law.word_form.dtype)
+        check_form(epoch, law.last_epoch, words, law.message_format.dtype)
         if len(words) and int(words.max()) >= law.words:
             raise ValueError(
                 f"word {words.max()} at epoch {epoch}; expected a number below {law.words}"

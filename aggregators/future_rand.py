@@ -48,7 +48,7 @@ class FutureRandAggregator(LawAggregator[FutureRandLaw]):
 
     >>> from dpstream.randomizers.future_rand.calibration import calibrate
     >>> from dpstream.randomizers.future_rand import FutureRandParameters
-    >>> law = calibrate(FutureRandParameters(epsilon=1.0, changes=1), last_epoch=2)
+    >>> law = calibrate(FutureRandParameters(epsilon=1.0, max_changes=1), last_epoch=2)
     >>> aggregator = FutureRandAggregator(law)
     >>> aggregator.add(1, np.array([[1], [0], [1]], np.uint8), None)
     >>> aggregator.tree.node(order=0, index=1)
@@ -61,7 +61,7 @@ class FutureRandAggregator(LawAggregator[FutureRandLaw]):
         self._prefixes = Prefixes(self._own_of_all, 1, combine=self._combine)
         self.tree = DyadicTree(law.horizon, cells=4)
 
-    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
+    def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
         """Raise `ValueError` unless words are uint8, shape (reports, 1), and name intervals due."""
         check_form(epoch, self.law.horizon, words, np.uint8)
         due = orders_due(epoch)

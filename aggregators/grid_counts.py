@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.counts import Counts
 from dpstream.aggregators.estimate import NORMAL_95, Estimate
-from dpstream.aggregators.found_items import FoundItems
+from dpstream.aggregators.heavy_hitters import HeavyHitters
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.aggregators.quantiles import quantile
 from dpstream.aggregators.range_estimates import Quantile
@@ -37,7 +37,7 @@ class GridCounts(Counts):
     >>> cells = np.array([100, 40, 60, 10, 30, 60, 0]) + 50
     >>> counts = GridCounts.from_cells(kept, cells, 50.0, 50.0, contributors=100)
     >>> found = counts.range(1, 3)
-    >>> round(found.value, 1), round(found.standard_deviation, 1)
+    >>> round(found.value, 1), round(found.standard_error, 1)
     (90.0, 7.6)
 
     Attributes:
@@ -111,7 +111,7 @@ class GridCounts(Counts):
 
     def quantile(self, share: float) -> Quantile:
         estimate = quantile(self, share)
-        return Quantile(estimate.value, estimate.low, estimate.high + 1)
+        return Quantile(estimate.value, estimate.ci95_low, estimate.ci95_high + 1)
 
     def of_items(self, items: Sequence[int] | None = None) -> Iterator[tuple[int, Estimate]]:
         """Return estimates of single values, or of points in the order of the grid."""
@@ -119,7 +119,7 @@ class GridCounts(Counts):
             starts = [int(each) for each in np.unravel_index(item - 1, self.values.shape)]
             yield item, self.box(starts, [each + 1 for each in starts])
 
-    def top(self, count: int) -> FoundItems:
+    def top(self, count: int) -> HeavyHitters:
         return self._leaves.top(count)
 
     def listed(self, most: int | None = None) -> ItemEstimates | None:

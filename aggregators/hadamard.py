@@ -29,9 +29,9 @@ class HadamardAggregator(ItemCountsAggregator[HadamardLaw]):
     [1.33, 0.0]
     """
 
-    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
+    def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
         law = self.law
-        form = law.word_form
+        form = law.message_format
         check_form(epoch, law.last_epoch, words, form.dtype, form.width)
         if words.size and int(words.max()) >= law.columns:
             raise ValueError(

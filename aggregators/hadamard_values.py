@@ -28,7 +28,7 @@ from dpstream.aggregators.hadamard_matches import walsh_hadamard
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.aggregators.law_aggregator import LawAggregator, check_form
 from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
-from dpstream.randomizers.value_stream.hadamard_values import LETTER_BITS, HadamardValuesLaw
+from dpstream.randomizers.value_stream.hadamard_values import SYMBOL_BITS, HadamardValuesLaw
 from dpstream.randomizers.value_stream.lattice import FIRST, LAST, STEP, ZERO
 
 _COUNT_CAP = 2**40
@@ -57,15 +57,15 @@ class HadamardValuesAggregator(LawAggregator[HadamardValuesLaw]):
         self._path = _Path(law)
         self._attendance: Attendance | None = None
 
-    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
+    def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
         check_form(epoch, self.law.last_epoch, words, np.uint32)
-        row, letter = words[:, 0] >> LETTER_BITS, words[:, 0] & ((1 << LETTER_BITS) - 1)
-        wrong = (row >= self.law.rows) | (letter < FIRST) | (letter > LAST)
+        row, symbol = words[:, 0] >> SYMBOL_BITS, words[:, 0] & ((1 << SYMBOL_BITS) - 1)
+        wrong = (row >= self.law.rows) | (symbol < FIRST) | (symbol > LAST)
         if wrong.any():
             place = wrong.argmax()
             raise ValueError(
                 f"word {words[place, 0]} at epoch {epoch}: row {row[place]} and symbol "
-                f"{letter[place]} are out of range; expected rows 0 to {self.law.rows - 1} and "
+                f"{symbol[place]} are out of range; expected rows 0 to {self.law.rows - 1} and "
                 f"symbols {FIRST} to {LAST}"
             )
 
@@ -76,10 +76,10 @@ class HadamardValuesAggregator(LawAggregator[HadamardValuesLaw]):
         counts: NDArray[np.unsignedinteger] | None,
     ) -> None:
         times = np.ones(len(words), np.int64) if counts is None else counts.astype(np.int64)
-        letters = (words[:, 0] & ((1 << LETTER_BITS) - 1)).astype(np.int64) - ZERO
+        symbols = (words[:, 0] & ((1 << SYMBOL_BITS) - 1)).astype(np.int64) - ZERO
         sums = np.zeros(1 + self.law.rows, np.int64)
         sums[0] = times.sum()
-        np.add.at(sums, 1 + (words[:, 0] >> LETTER_BITS).astype(np.intp), letters * times)
+        np.add.at(sums, 1 + (words[:, 0] >> SYMBOL_BITS).astype(np.intp), symbols * times)
         self._add(epoch, sums)
 
     def sums(self, epoch: int) -> NDArray[np.int64]:
@@ -113,8 +113,8 @@ class HadamardValuesAggregator(LawAggregator[HadamardValuesLaw]):
                 )
             reports = int(sums[0])
             within = np.clip(sums[1:], -_MOST * _COUNT_CAP, _MOST * _COUNT_CAP)
-            letters = float(np.abs(within).sum(dtype=np.float64))
-            if not 1 <= reports <= _COUNT_CAP or letters > _MOST * reports:
+            symbols = float(np.abs(within).sum(dtype=np.float64))
+            if not 1 <= reports <= _COUNT_CAP or symbols > _MOST * reports:
                 raise ValueError(f"no {reports} symbols of epoch {epoch} have these sums")
             aggregator._sums[epoch] = sums
             before = epoch
@@ -148,11 +148,11 @@ class HadamardValuesAggregator(LawAggregator[HadamardValuesLaw]):
                 # Any count up to the population is possible.
                 deviations[epoch - 1] = population[epoch - 1]
                 continue
-            values[epoch - 1], deviations[epoch - 1] = found.values, found.standard_deviation
+            values[epoch - 1], deviations[epoch - 1] = found.values, found.standard_error
             gaps[epoch - 1] = GAP in found.flags
         return SmoothedEstimates(
             values=values,
-            standard_deviations=deviations,
+            standard_errors=deviations,
             half_widths=NORMAL_95 * deviations,
             gaps=gaps,
             population=population,
@@ -183,7 +183,7 @@ class _Path:
         if not self._reports:
             self.followed = self.followed.without_reports(law.decay)
             return
-        scale = population / self._reports * math.sqrt(law.clock) / law.gain
+        scale = population / self._reports * math.sqrt(law.squared_norm_budget) / law.gain
         self._chance = population**2 / self._reports
         received = np.asarray(2 * scale * STEP * sums[1:], np.float64)
         value = self.followed.next_value(law.boost, law.decay, received)
@@ -198,7 +198,7 @@ class _Path:
         deviation = math.sqrt(self.followed.variance + self._chance)
         return ItemEstimates(
             values=walsh_hadamard(self.followed.value)[1 : 1 + self._law.items],
-            standard_deviation=deviation,
+            standard_error=deviation,
             half_width=NORMAL_95 * deviation,
             reports=self._reports,
             population=population,

@@ -15,7 +15,7 @@ from dpstream.aggregators.cell_window import FOUND
 from dpstream.aggregators.counts import added_up
 from dpstream.aggregators.epoch_tables import TableAggregator
 from dpstream.aggregators.estimate import NORMAL_95, Attendance
-from dpstream.aggregators.found_items import FoundItems
+from dpstream.aggregators.heavy_hitters import HeavyHitters
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.randomizers.item_domains import MOST_PUBLISHED
 
@@ -70,7 +70,7 @@ class ItemCountsAggregator(TableAggregator[LawT]):
     ) -> None:
         self._tables.add_table(epoch, self._matches(words, counts))
 
-    def estimate(self, epoch: int, attendance: Attendance) -> ItemEstimates | FoundItems | None:
+    def estimate(self, epoch: int, attendance: Attendance) -> ItemEstimates | HeavyHitters | None:
         """Estimate the users with each item at an epoch; return None for a suppressed window.
 
         A domain too large to publish gets its top items only. The standard error is the largest of
@@ -140,7 +140,7 @@ def item_estimates(
     deviation = math.sqrt(scale**2 * noise + sampling)
     return ItemEstimates(
         values=scale * counts,
-        standard_deviation=deviation,
+        standard_error=deviation,
         half_width=NORMAL_95 * deviation,
         reports=reports,
         population=population,

@@ -18,7 +18,7 @@ class LawAggregator(ABC, Generic[LawT]):
         self.law = law
 
     @abstractmethod
-    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
+    def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
         """Raise `ValueError` if words of shape (n, width) are invalid for an epoch."""
 
     @abstractmethod
@@ -43,9 +43,9 @@ class LawAggregator(ABC, Generic[LawT]):
         """Count words of shape (n, width), as devices report or the shuffler releases them.
 
         `counts`, unsigned, shape (n,), are multiplicities; None for 1 each. A `ValueError` from
-        `check_words` leaves the state unchanged.
+        `check_messages` leaves the state unchanged.
         """
-        self.check_words(epoch, words)
+        self.check_messages(epoch, words)
         if len(words):
             self._count(epoch, words, counts)
 

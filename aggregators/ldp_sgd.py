@@ -76,9 +76,9 @@ class LdpSgdAggregator(LawAggregator[LdpSgdLaw]):
     def _start_over(self) -> None:
         self._learned, self._model = 0, np.zeros(self.law.dimensions)
 
-    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
+    def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
         law = self.law
-        check_form(epoch, law.last_epoch, words, law.word_form.dtype, law.word_form.width)
+        check_form(epoch, law.last_epoch, words, law.message_format.dtype, law.message_format.width)
         if not len(words):
             return
         largest = (1 << (law.seed_bits - 8 * (law.seed_bytes - 1))) - 1

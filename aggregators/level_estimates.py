@@ -24,7 +24,7 @@ class LevelEstimates(OrderedEstimates):
     >>> levels = Levels(4, (2, 2))
     >>> found = LevelEstimates.of_levels(levels, np.array([10.0, 30.0, 60.0, 0.0]), 50.0)
     >>> middle = found.range(1, 3)
-    >>> middle.value, round(middle.standard_deviation, 1), found.quantile(0.4).value
+    >>> middle.value, round(middle.standard_error, 1), found.quantile(0.4).value
     (90.0, 7.6, 2.0)
 
     Attributes:
@@ -75,7 +75,7 @@ class LevelEstimates(OrderedEstimates):
         """Create estimates of ranges from values alone, each with independent noise."""
         return cls(
             found.values,
-            found.standard_deviation,
+            found.standard_error,
             found.half_width,
             *found.about,
             levels=Levels(len(found.values), (max(2, len(found.values)),)),

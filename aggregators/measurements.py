@@ -62,8 +62,8 @@ class MeasurementsAggregator(ItemCountsAggregator[MeasurementsLaw]):
         measurements = self.law.matrix.measurements
         return 1 + (measurements if self.law.odds is None else 2 * measurements)
 
-    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
-        form, noise = self.law.word_form, self.law.noise
+    def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
+        form, noise = self.law.message_format, self.law.noise
         check_form(epoch, self.law.last_epoch, words, form.dtype, form.width)
         most = 2 * self.law.matrix.measurements if noise is None else 2 * noise.most + 1
         if words.size and int(words.max()) >= most:

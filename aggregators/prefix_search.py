@@ -21,16 +21,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.aggregators.estimate import NORMAL_95
-from dpstream.aggregators.found_items import FoundItems
+from dpstream.aggregators.heavy_hitters import HeavyHitters
 from dpstream.randomizers.cell_codes.prefixes import PrefixCells
 
 MOST_CANDIDATES: Final = 1 << 22
 """Maximum number of prefixes examined per level."""
 
-# Noise hides an item above `FoundItems.found_above` with this probability at most. Where counts are
-# nearly equal, an item may also be mistaken for another one that shares a cell with each of
-# several. The counts of these in their other cells then remain unexplained, and `found_above` is
-# larger.
+# Noise hides an item above `HeavyHitters.detection_threshold` with this probability at most. Where
+# counts arenearly equal, an item may also be mistaken for another one that shares a cell with each
+# ofseveral. The counts of these in their other cells then remain unexplained, and
+# `detection_threshold` islarger.
 _HIDDEN_BY_NOISE: Final = 0.01
 _FALSE_CANDIDATES: Final = 0.05
 _FALSE_PREFIXES: Final = 8.0
@@ -91,7 +91,7 @@ def heavy_items(
     width: int | None = None,
     possible: Possible | None = None,
     held_variance: float = 0.0,
-) -> FoundItems:
+) -> HeavyHitters:
     """Find the top items.
 
     Args:
@@ -172,7 +172,7 @@ def _candidates(
 
 def _listed(
     cells: _Cells, candidates: Numbers, cuts: list[float], contributors: int, top: int
-) -> FoundItems:
+) -> HeavyHitters:
     """Accept candidates one by one, then estimate the accepted ones."""
     code = cells.code
     last = code.messages - 1
@@ -205,11 +205,11 @@ def _listed(
     by_level = zip(cells.counts, buckets, strict=True)
     unexplained = np.max([level[cell] - np.median(level) for level, cell in by_level], axis=0)
     others = np.delete(np.minimum(highest + shortfall, unexplained + cells.noise), accepted)
-    found_above = float(others.max(initial=cut + shortfall))
+    detection_threshold = float(others.max(initial=cut + shortfall))
     if not accepted:
         deviation = cells.with_users(cells.deviation)
         none = np.zeros(0, np.int64), np.zeros(0), deviation, NORMAL_95 * deviation
-        return FoundItems(*none, found_above, contributors, contributors)
+        return HeavyHitters(*none, detection_threshold, contributors, contributors)
 
     own = buckets[:, accepted]
     background, measured = _measured(cells, own[last])
@@ -220,11 +220,13 @@ def _listed(
     values = np.minimum(counts[last] - background, most)
     order = np.argsort(-values, kind="stable")
     if len(order) > top:
-        found_above = max(found_above, float(values[order[top]]) + shortfall)
+        detection_threshold = max(detection_threshold, float(values[order[top]]) + shortfall)
     first = order[:top]
     errors = deviation, NORMAL_95 * deviation
     items = candidates[accepted][first] + 1
-    return FoundItems(items, values[first], *errors, found_above, contributors, contributors)
+    return HeavyHitters(
+        items, values[first], *errors, detection_threshold, contributors, contributors
+    )
 
 
 def _left(cells: _Cells, buckets: Numbers) -> Array:

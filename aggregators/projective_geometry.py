@@ -20,7 +20,7 @@ from dpstream.aggregators.cell_window import FOUND, CellWindow
 from dpstream.aggregators.counts import CountedWindow, added_up
 from dpstream.aggregators.epoch_tables import TableAggregator
 from dpstream.aggregators.estimate import Attendance
-from dpstream.aggregators.found_items import FoundItems
+from dpstream.aggregators.heavy_hitters import HeavyHitters
 from dpstream.aggregators.hyperplane_sums import hyperplane_sums
 from dpstream.aggregators.item_counts import item_estimates, spoken_for_variance
 from dpstream.aggregators.item_estimates import ItemEstimates
@@ -46,9 +46,9 @@ class ProjectiveGeometryAggregator(TableAggregator[ProjectiveGeometryLaw]):
     def cells(self) -> int:
         return self.law.words
 
-    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
+    def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
         law = self.law
-        check_form(epoch, law.last_epoch, words, law.word_form.dtype)
+        check_form(epoch, law.last_epoch, words, law.message_format.dtype)
         if len(words) and int(words.max()) >= self._tables.cells:
             raise ValueError(
                 f"word {words.max()} at epoch {epoch}; expected a number below {self._tables.cells}"
@@ -62,7 +62,7 @@ class ProjectiveGeometryAggregator(TableAggregator[ProjectiveGeometryLaw]):
     ) -> None:
         self._tables.add(epoch, words, counts)
 
-    def estimate(self, epoch: int, attendance: Attendance) -> ItemEstimates | FoundItems | None:
+    def estimate(self, epoch: int, attendance: Attendance) -> ItemEstimates | HeavyHitters | None:
         """Estimate items, or top items, with their largest standard error; None without reports."""
         found = self._of(epoch, attendance)
         if isinstance(found, CellWindow):

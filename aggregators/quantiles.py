@@ -29,14 +29,14 @@ class ValueQuantile:
     Attributes:
         share: Of all values.
         value: Zero-based.
-        low: Smallest value in the 95 % interval.
-        high: Largest value in the 95 % interval.
+        ci95_low: Smallest value in the 95 % interval.
+        ci95_high: Largest value in the 95 % interval.
     """
 
     share: float
     value: int
-    low: int
-    high: int
+    ci95_low: int
+    ci95_high: int
 
 
 def quantile(counts: GridCounts, share: float) -> ValueQuantile:
@@ -54,7 +54,7 @@ def quantile(counts: GridCounts, share: float) -> ValueQuantile:
     >>> cells = np.array([1000, 400, 600, 100, 300, 600, 0]) + 50
     >>> window = GridCounts.from_cells(Levels(4, (2, 2)), cells, 50.0, 50.0, contributors=1000)
     >>> quantile(window, 0.3)
-    ValueQuantile(share=0.3, value=1, low=1, high=1)
+    ValueQuantile(share=0.3, value=1, ci95_low=1, ci95_high=1)
     """
     if not 0 < share < 1:
         raise ValueError(f"quantile {share}; expected a number between 0 and 1")

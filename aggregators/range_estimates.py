@@ -147,10 +147,10 @@ class Quantile:
 
     Attributes:
         value: Its estimate.
-        low: Lower end of the 95 % interval, where a bucket starts.
-        high: Upper end, where a bucket ends.
+        ci95_low: Lower end of the 95 % interval, where a bucket starts.
+        ci95_high: Upper end, where a bucket ends.
     """
 
     value: float
-    low: int
-    high: int
+    ci95_low: int
+    ci95_high: int

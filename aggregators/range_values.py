@@ -45,7 +45,7 @@ class RangeValuesAggregator(LawAggregator[RangeValuesLaw]):
         super().__init__(law)
         self.levels = [HadamardValuesAggregator(level) for level in law.levels]
 
-    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
+    def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
         check_form(epoch, self.law.last_epoch, words, np.uint32)
         drawn = np.flatnonzero([0, *self.law.level_weights])
         wrong = ~np.isin(words[:, 0] >> LEVEL_SHIFT, drawn)
@@ -56,7 +56,7 @@ class RangeValuesAggregator(LawAggregator[RangeValuesLaw]):
                 f"{', '.join(map(str, drawn))}"
             )
         for level, _, part in self._by_level(words):
-            level.check_words(epoch, part)
+            level.check_messages(epoch, part)
 
     def _count(
         self,
@@ -114,7 +114,7 @@ class RangeValuesAggregator(LawAggregator[RangeValuesLaw]):
         deviation = math.sqrt(float(range_variances(variances, 0, 1)))
         return RangeEstimates(
             values=values,
-            standard_deviation=deviation,
+            standard_error=deviation,
             half_width=NORMAL_95 * deviation,
             reports=sum(
                 level.reports
@@ -147,7 +147,7 @@ class RangeValuesAggregator(LawAggregator[RangeValuesLaw]):
         deviations = np.sqrt(range_variances(variances, 0, 1))
         return SmoothedEstimates(
             values=over_the_tree([level.values for level in nodes]),
-            standard_deviations=deviations,
+            standard_errors=deviations,
             half_widths=NORMAL_95 * deviations,
             gaps=gaps[-1],
             population=population,

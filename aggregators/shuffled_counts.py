@@ -51,7 +51,7 @@ class ShuffledCountsAggregator(LawAggregator[ShuffledCountsLaw]):
         self._attendance: Attendance | None = None
         self._resumed = 0
 
-    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
+    def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
         check_form(epoch, self.law.last_epoch, words, np.uint8)
         if words.any():
             raise ValueError(f"word {words.max()} at epoch {epoch}; expected 0")

@@ -19,13 +19,13 @@ from dpstream.aggregators.bucket_counts import bucket_counts
 from dpstream.aggregators.estimate import GAP, NORMAL_95
 from dpstream.aggregators.followed_items import FollowedEpoch, FollowedItems, averaged_noise
 from dpstream.aggregators.item_estimates import ItemEstimates
-from dpstream.aggregators.word_counts import WordCounts
+from dpstream.aggregators.message_counts import MessageCounts
 from dpstream.randomizers.affine_hashes import AffineHashes
 from dpstream.randomizers.shuffled_counts.shuffled_item_counts import ShuffledItemCountsLaw
 
 
 def counts_of_kind(
-    received: WordCounts, kind: int, hashes: AffineHashes, items: int, dummies: float
+    received: MessageCounts, kind: int, hashes: AffineHashes, items: int, dummies: float
 ) -> tuple[NDArray[np.float64], float]:
     """Estimate every item's count, float64, shape (items,), from messages of one kind.
 
@@ -67,7 +67,7 @@ class ShuffledItemCountsAggregator(FollowedItems[ShuffledItemCountsLaw, ItemEsti
         deviation = math.hypot(math.sqrt(found.variance), found.absence_error)
         return ItemEstimates(
             values=found.values,
-            standard_deviation=deviation,
+            standard_error=deviation,
             half_width=NORMAL_95 * deviation,
             reports=self._received.of(found.epoch).messages,
             population=population,

@@ -35,7 +35,7 @@ class ShuffledValueStreamAggregator(FollowedCounts[ShuffledValueStreamLaw]):
 
     >>> from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
     >>> from dpstream.randomizers.shuffled_counts.shuffled_value_stream.calibration import calibrate
-    >>> asked = ShuffledCountsParameters(1, 1e-6, changes=4, dummies="shuffle")
+    >>> asked = ShuffledCountsParameters(1, 1e-6, max_changes=4, dummies="shuffle")
     >>> aggregator = ShuffledValueStreamAggregator(calibrate(asked, 170, 100))
     >>> aggregator.add(1, np.array([[2**62 + 512]], np.uint64), None)
     >>> aggregator.sums(1)  # windows, and their sum in steps of 1/256
@@ -46,7 +46,7 @@ class ShuffledValueStreamAggregator(FollowedCounts[ShuffledValueStreamLaw]):
         super().__init__(law)
         self._sums: dict[int, tuple[int, int]] = {}
 
-    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
+    def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
         check_form(epoch, self.law.last_epoch, words, np.uint64)
         least, most = SUM_ZERO - MOST_SUM, SUM_ZERO + MOST_SUM
         if words.size and not least <= int(words.min()) <= int(words.max()) <= most:

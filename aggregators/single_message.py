@@ -31,9 +31,9 @@ class SingleMessageAggregator(ItemCountsAggregator[SingleMessageLaw]):
     [4.0, 0.0]
     """
 
-    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
+    def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
         law = self.law
-        form = law.word_form
+        form = law.message_format
         check_form(epoch, law.last_epoch, words, form.dtype, form.width)
         largest = (1 << (law.items - 8 * (form.width - 1))) - 1 if law.bits else law.items
         if len(words) and int(words[:, -1].max()) > largest:

@@ -253,9 +253,9 @@ def _show(
     suppressed = sum(one.trial.suppressed for one in finished)
     if suppressed:
         pairs.append(("suppressed windows", f"{suppressed:,}: fewer devices than shuffle.minimum"))
-    most_frozen = max((line.frozen for line in lines), default=0.0)
-    if most_frozen:
-        pairs.append(("users that dropped changes", f"at most {most_frozen:.1%}"))
+    most_exhausted = max((line.exhausted for line in lines), default=0.0)
+    if most_exhausted:
+        pairs.append(("users that dropped changes", f"at most {most_exhausted:.1%}"))
     pairs += [("written" if place == 0 else "", str(path)) for place, path in enumerate(files)]
     say_pairs(pairs)
 

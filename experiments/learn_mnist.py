@@ -30,7 +30,7 @@ from dpstream.aggregators.ldp_sgd import accuracy, losses
 from dpstream.pipeline.plots import INSTALL, PlotError, tidy
 from dpstream.pipeline.protocols.protocol import LearningAggregator, LearningDevices
 from dpstream.pipeline.protocols.registry import PROTOCOLS
-from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.guarantee import Guarantee
 from dpstream.randomizers.labeled_examples import FEATURE_UNIT
 from dpstream.randomizers.randomness import seeded_generator

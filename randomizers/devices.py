@@ -13,7 +13,7 @@ from typing import Any, Generic, Self, TypeVar
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.counted_messages import CountedMessages
 from dpstream.randomizers.guarantee import Guarantee
 
 LawT = TypeVar("LawT")
@@ -62,7 +62,7 @@ class Devices(ABC, Generic[LawT]):
         return 0.0
 
     @property
-    def frozen(self) -> int:
+    def exhausted(self) -> int:
         """Number of devices that dropped a change after exhausting their change budget."""
         return 0
 
@@ -73,7 +73,7 @@ class Devices(ABC, Generic[LawT]):
         values: NDArray[Any],
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
-    ) -> NDArray[Any] | CountedWords:
+    ) -> NDArray[Any] | CountedMessages:
         """Randomize one epoch of values and return the reports due.
 
         Args:

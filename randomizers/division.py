@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.randomizers.counted_words import CountedWords, Reports
+from dpstream.randomizers.counted_messages import CountedMessages, Reports
 
 MOST_INSTANCES: Final = 4
 
@@ -74,14 +74,14 @@ def chances_of_one_instance(reports: int, instances: int) -> Sequence[Fraction]:
 
 
 def _divided(reports: Reports, instances: int, rng: np.random.Generator) -> list[Reports]:
-    if isinstance(reports, CountedWords):
+    if isinstance(reports, CountedMessages):
         return _divided_counts(reports, instances, rng)
     labels = rng.integers(0, instances, len(reports), np.uint8)
     return [reports[labels == label] for label in range(instances)]
 
 
 def _divided_counts(
-    reports: CountedWords, instances: int, rng: np.random.Generator
+    reports: CountedMessages, instances: int, rng: np.random.Generator
 ) -> list[Reports]:
     """Draw a label for every message of a count, in integers, one block at a time."""
     rows = len(reports.counts)
@@ -100,10 +100,10 @@ def _divided_counts(
     return [_counted(reports, tables[:, label]) for label in range(instances)]
 
 
-def _counted(reports: CountedWords, counts: NDArray[np.int64]) -> CountedWords:
+def _counted(reports: CountedMessages, counts: NDArray[np.int64]) -> CountedMessages:
     there = counts > 0
-    return CountedWords(reports.values[there], counts[there].astype(reports.counts.dtype))
+    return CountedMessages(reports.values[there], counts[there].astype(reports.counts.dtype))
 
 
 def _messages(reports: Reports) -> int:
-    return reports.messages if isinstance(reports, CountedWords) else len(reports)
+    return reports.messages if isinstance(reports, CountedMessages) else len(reports)

@@ -24,10 +24,12 @@ def orders_due(epoch: int) -> int:
     return (epoch & -epoch).bit_length()
 
 
-def check_signs(epsilon: float, changes: int, estimator: str) -> None:
+def check_signs(epsilon: float, max_changes: int, estimator: str) -> None:
     check_epsilon(epsilon)
-    if type(changes) is not int or not 1 <= changes <= MAX_SIGNS:
-        raise ValueError(f"changes is {changes!r}; expected a whole number from 1 to {MAX_SIGNS}")
+    if type(max_changes) is not int or not 1 <= max_changes <= MAX_SIGNS:
+        raise ValueError(
+            f"max_changes is {max_changes!r}; expected a whole number from 1 to {MAX_SIGNS}"
+        )
     if estimator not in ("tree", "prefix"):
         raise ValueError(f"estimator is {estimator!r}; expected 'tree' or 'prefix'")
 

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.randomizers.byte_generator import ReadBytes, byte_randomness
-from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.devices import Devices
 
 
@@ -71,7 +71,7 @@ _KINDS: Final[Mapping[str, tuple[_DeviceKind, ...]]] = {
             "shuffled_counts.shuffled_value_stream",
             "ShuffledValueStreamLaw",
             "ShuffledValueStream",
-            "clock",
+            "squared_norm_budget",
         ),
         _DeviceKind(
             "shuffled_counts.shuffled_item_counts",

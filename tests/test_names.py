@@ -47,10 +47,10 @@ SMALL: Final = {
     "randomizers/change_kernel.py": "devices, aggregators and calibrations share it",
     "randomizers/client/amounts.py": "the client checks amounts without numpy",
     "randomizers/client/device_errors.py": "every module of the client raises them",
-    "randomizers/counted_words.py": "devices, producers and checks share it",
+    "randomizers/counted_messages.py": "devices, producers and checks share it",
     "randomizers/given_values.py": "all randomizers check values by it",
     "randomizers/value_tree.py": "randomizer and aggregator share the tree",
-    "topics/word_forms.py": "devices need the form of reports, and no codec",
+    "topics/message_formats.py": "devices need the form of reports, and no codec",
 }
 """Modules under `FEWEST_LINES`, each with the reason that it is separate."""
 

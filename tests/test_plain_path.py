@@ -49,7 +49,7 @@ def functions_of_a_report() -> tuple[set[tuple[str, str]], set[str]]:
 
     Comprehensions and lambdas belong to their enclosing function.
     """
-    keys = {"epsilon": 4, "changes": 4}
+    keys = {"epsilon": 4, "max_changes": 4}
     settings = {"protocol": "value_stream", "parameters": keys, "shuffle": {"minimum": 10}}
     job = deploy_job(make_job({"name": "plain", "epochs": {"count": 8}, **settings}), deployed_at=0)
     known = set(sys.modules)

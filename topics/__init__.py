@@ -23,7 +23,7 @@ aggregators.
 
 Batches, punctuation, manifests, chunks, partials and the records of collectors are binary: a fixed
 little-endian header with a common beginning and end (`dpstream.topics.frames`), then a payload.
-Batches and chunks carry reports as opaque words (`dpstream.topics.words`). Models have a binary
+Batches and chunks carry reports as opaque words (`dpstream.topics.messages`). Models have a binary
 format of their own. A dead letter is the rejected record, with Kafka headers that state the reason.
 The other records are JSON. `dpstream.topics.names` has names and settings of the topics.
 
@@ -35,7 +35,7 @@ record allowed. A batch, for instance:
 
 >>> import numpy as np
 >>> from dpstream.topics.batches import Batch, decode_batch, encode_batch
->>> from dpstream.topics.words import Words
+>>> from dpstream.topics.messages import Words
 >>> reports = np.array([[3], [1], [3]], np.uint8)
 >>> batch = Batch(bytes(16), bytes(16), bytes(16), bytes(16), epoch=1, words=Words(reports))
 >>> record = encode_batch(batch)

@@ -171,7 +171,7 @@ class ContentForm:
 
     Attributes:
         slots: Maximum number of messages of a device at an epoch.
-        width: Words of a message, as in `dpstream.topics.word_forms.WordForm`.
+        width: Words of a message, as in `dpstream.topics.message_formats.MessageFormat`.
         word_bytes: 1, 2, 4 or 8.
     """
 

@@ -2,7 +2,7 @@
 
 If devices rely on the shuffler to hide their messages, the number of messages is secret too. So a
 producer always sends enough bytes for the maximum number, in one of two encodings in addition to
-those of `dpstream.topics.words`:
+those of `dpstream.topics.messages`:
 
 * slots: the rows, one after the other, then zeros up to the number of slots.
 * table: the first word of the table (u8), then the multiplicity of that and each following word,
@@ -21,8 +21,8 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from dpstream.topics.frames import PAYLOAD_TARGET, U4_MAX, CodecError
-from dpstream.topics.word_forms import WordForm
-from dpstream.topics.words import WORD_TYPES, Words, check_word_fields
+from dpstream.topics.message_formats import MessageFormat
+from dpstream.topics.messages import WORD_TYPES, Messages, check_message_fields
 
 SLOTS_ENCODING: Final = 2
 TABLE_ENCODING: Final = 3
@@ -56,7 +56,7 @@ class CountTable:
 FixedSize: TypeAlias = Slots | CountTable
 
 
-def fixed_size(form: WordForm, most: int) -> FixedSize:
+def fixed_size(form: MessageFormat, most: int) -> FixedSize:
     """Return the smaller encoding of up to `most` reports, at most 2^32 - 1.
 
     >>> fixed_size(WordForm(np.dtype("<u4"), distinct=100), 20)
@@ -77,7 +77,7 @@ def fixed_size(form: WordForm, most: int) -> FixedSize:
     return Slots(most)
 
 
-def table_cells(form: WordForm) -> int | None:
+def table_cells(form: MessageFormat) -> int | None:
     """Return the number of cells of a table of all words, or None if there are too many.
 
     >>> table_cells(WordForm(np.dtype("<u4"), distinct=100)), table_cells(WordForm(np.dtype("<u4")))
@@ -89,8 +89,8 @@ def table_cells(form: WordForm) -> int | None:
 
 
 def split_fixed(
-    words: Words, size: FixedSize, payload_bytes: int = PAYLOAD_TARGET
-) -> Iterator[tuple[Words, FixedSize]]:
+    words: Messages, size: FixedSize, payload_bytes: int = PAYLOAD_TARGET
+) -> Iterator[tuple[Messages, FixedSize]]:
     """Cut words into at least one chunk that fits a record, with the size of each.
 
     The number and sizes of the chunks depend only on `size` and the width of a row.
@@ -105,10 +105,12 @@ def split_fixed(
         values = np.repeat(values, words.counts.astype(np.intp), axis=0)
     rows = max(1, payload_bytes // (words.width * values.itemsize))
     for start in range(0, max(size.rows, 1), rows):
-        yield Words(values[start : start + rows]), Slots(min(rows, size.rows - start))
+        yield Messages(values[start : start + rows]), Slots(min(rows, size.rows - start))
 
 
-def _cut_table(words: Words, size: CountTable, cells: int) -> Iterator[tuple[Words, CountTable]]:
+def _cut_table(
+    words: Messages, size: CountTable, cells: int
+) -> Iterator[tuple[Messages, CountTable]]:
     values, counts = words.values[:, 0], words.counts
     if counts is None:
         values, occurring = np.unique(values, return_counts=True)
@@ -119,15 +121,15 @@ def _cut_table(words: Words, size: CountTable, cells: int) -> Iterator[tuple[Wor
     for first in range(size.first, end, cells):
         part = replace(size, first=first, cells=min(cells, end - first))
         low, high = np.searchsorted(values, [first, first + part.cells]).tolist()
-        yield Words(values[low:high, None], counts[low:high]), part
+        yield Messages(values[low:high, None], counts[low:high]), part
 
 
-def pack_sized(words: Words, size: FixedSize) -> tuple[tuple[int, ...], bytes]:
-    """Return header fields (`dpstream.topics.words.WORDS_FIELDS`) and payload."""
+def pack_sized(words: Messages, size: FixedSize) -> tuple[tuple[int, ...], bytes]:
+    """Return header fields (`dpstream.topics.messages.MESSAGES_FIELDS`) and payload."""
     return _packed_slots(words, size) if isinstance(size, Slots) else _packed_table(words, size)
 
 
-def _packed_slots(words: Words, size: Slots) -> tuple[tuple[int, ...], bytes]:
+def _packed_slots(words: Messages, size: Slots) -> tuple[tuple[int, ...], bytes]:
     if words.counts is not None or words.rows > size.rows:
         raise CodecError(f"{words.rows} rows of messages do not fit {size.rows} plain slots")
     itemsize, width, rows = words.values.itemsize, words.width, words.rows
@@ -135,7 +137,7 @@ def _packed_slots(words: Words, size: Slots) -> tuple[tuple[int, ...], bytes]:
     return (SLOTS_ENCODING, itemsize, width, rows, rows), words.values.tobytes() + filler
 
 
-def _packed_table(words: Words, size: CountTable) -> tuple[tuple[int, ...], bytes]:
+def _packed_table(words: Messages, size: CountTable) -> tuple[tuple[int, ...], bytes]:
     dtype = _COUNT_TYPES.get(size.count_bytes)
     if dtype is None or words.counts is None or words.width != 1:
         raise CodecError(f"messages of width {words.width} cannot be written to a table of {size}")
@@ -153,7 +155,7 @@ def _packed_table(words: Words, size: CountTable) -> tuple[tuple[int, ...], byte
 
 def unpack_sized(
     data: bytes, start: int, encoding: int, word_bytes: int, width: int, rows: int, messages: int
-) -> tuple[Words, FixedSize]:
+) -> tuple[Messages, FixedSize]:
     """Return the words whose payload is `data[start:]`, and their fixed size.
 
     Raises:
@@ -164,7 +166,7 @@ def unpack_sized(
             f"messages have unknown encoding {encoding}; expected 0 (plain), 1 (pairs), 2 (slots) "
             "or 3 (table)"
         )
-    check_word_fields(word_bytes, width, messages)
+    check_message_fields(word_bytes, width, messages)
     if encoding == SLOTS_ENCODING:
         return _slots(data, start, word_bytes, width, rows, messages)
     return _table(data, start, word_bytes, width, rows, messages)
@@ -172,7 +174,7 @@ def unpack_sized(
 
 def _slots(
     data: bytes, start: int, word_bytes: int, width: int, rows: int, messages: int
-) -> tuple[Words, Slots]:
+) -> tuple[Messages, Slots]:
     row_bytes, found = width * word_bytes, len(data) - start
     slots, rest = divmod(found, row_bytes)
     if rest or rows > slots:
@@ -185,12 +187,12 @@ def _slots(
     end = start + rows * row_bytes
     if data.count(0, end) != len(data) - end:
         raise CodecError("unused slots are not zero")
-    return Words(np.ndarray((rows, width), WORD_TYPES[word_bytes], data, start)), Slots(slots)
+    return Messages(np.ndarray((rows, width), WORD_TYPES[word_bytes], data, start)), Slots(slots)
 
 
 def _table(
     data: bytes, start: int, word_bytes: int, width: int, cells: int, messages: int
-) -> tuple[Words, CountTable]:
+) -> tuple[Messages, CountTable]:
     length = len(data) - start - _FIRST_TYPE.itemsize
     count_bytes = length // cells if cells else 0
     if width != 1 or count_bytes not in _COUNT_TYPES or length != cells * count_bytes:
@@ -207,7 +209,7 @@ def _table(
     counts = np.frombuffer(data, _COUNT_TYPES[count_bytes], cells, len(data) - length)
     present = np.flatnonzero(counts)
     values = (present + first).astype(WORD_TYPES[word_bytes])[:, None]
-    words = Words(values, counts[present].astype(np.dtype("<u4")))
+    words = Messages(values, counts[present].astype(np.dtype("<u4")))
     if words.messages != messages:
         raise CodecError(f"payload has {words.messages} messages; the header states {messages}")
     return words, CountTable(first, cells, count_bytes)

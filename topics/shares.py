@@ -25,9 +25,9 @@ from cryptography.hazmat.primitives.ciphers.modes import CTR
 from numpy.typing import NDArray
 
 from dpstream.topics.frames import PAYLOAD_TARGET, U4_MAX, CodecError, check_range
+from dpstream.topics.message_formats import MessageFormat
+from dpstream.topics.messages import MessageArray
 from dpstream.topics.sealing import BOX_BYTES, Lock, seal
-from dpstream.topics.word_forms import WordForm
-from dpstream.topics.words import WordArray
 
 Counts = NDArray[np.uint32]
 
@@ -76,10 +76,10 @@ class ShareForm:
         return 2 * even
 
     @property
-    def row_form(self) -> WordForm:
+    def row_form(self) -> MessageFormat:
         """Format of chunks in a topic."""
         size = _AROUND_COUNTS + self.chunk_cells * _COUNT.itemsize
-        return WordForm(_WORD, size // _WORD.itemsize)
+        return MessageFormat(_WORD, size // _WORD.itemsize)
 
     def cut(self, table: Counts) -> NDArray[np.uint32]:
         """Cut a table, shape (cells,), into chunks: shape (chunks, chunk_cells)."""
@@ -111,7 +111,7 @@ def share_table(
     form: ShareForm,
     locks: tuple[Lock, Lock],
     secret_bytes: Callable[[int], bytes],
-) -> WordArray:
+) -> MessageArray:
     """Split a table into shares for two parties: a sorted row of ciphertexts for every chunk.
 
     Args:
@@ -131,7 +131,7 @@ def share_table(
     return np.frombuffer(b"".join(sorted(boxes)), _WORD).reshape(len(boxes), form.row_form.width)
 
 
-def boxes_of(rows: WordArray, party: int) -> list[bytes]:
+def boxes_of(rows: MessageArray, party: int) -> list[bytes]:
     """Return the ciphertexts in rows for a party, 0 or 1."""
     part = slice(0, _FIRST_BOX) if party == 0 else slice(_FIRST_BOX, None)
     return [row.tobytes()[part] for row in rows]
@@ -238,7 +238,9 @@ def joined_sums(first: PartialSum, second: PartialSum, form: ShareForm) -> Count
     return form.joined(first.chunks + second.chunks)
 
 
-def table_of(values: WordArray, counts: NDArray[np.unsignedinteger] | None, cells: int) -> Counts:
+def table_of(
+    values: MessageArray, counts: NDArray[np.unsignedinteger] | None, cells: int
+) -> Counts:
     """Count words of width 1, (n, 1), in a table, shape (cells,).
 
     Raises:

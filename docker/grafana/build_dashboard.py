@@ -195,11 +195,11 @@ PANELS = (
                 "{{dpstream_job}} {{item}}",
             ),
             (
-                f"max by (dpstream_job, item) (dpstream_estimate_low{{{_JOB}}})",
+                f"max by (dpstream_job, item) (dpstream_estimate_ci95_low{{{_JOB}}})",
                 "{{dpstream_job}} {{item}}: low",
             ),
             (
-                f"max by (dpstream_job, item) (dpstream_estimate_high{{{_JOB}}})",
+                f"max by (dpstream_job, item) (dpstream_estimate_ci95_high{{{_JOB}}})",
                 "{{dpstream_job}} {{item}}: high",
             ),
         ),
@@ -216,11 +216,11 @@ PANELS = (
                 "{{dpstream_job}} {{item}}",
             ),
             (
-                f"max by (dpstream_job, item) (dpstream_estimate_change_low{{{_JOB}}})",
+                f"max by (dpstream_job, item) (dpstream_estimate_change_ci95_low{{{_JOB}}})",
                 "{{dpstream_job}} {{item}}: low",
             ),
             (
-                f"max by (dpstream_job, item) (dpstream_estimate_change_high{{{_JOB}}})",
+                f"max by (dpstream_job, item) (dpstream_estimate_change_ci95_high{{{_JOB}}})",
                 "{{dpstream_job}} {{item}}: high",
             ),
         ),

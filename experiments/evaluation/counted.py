@@ -19,7 +19,7 @@ from dpstream.pipeline.results.epoch_counts import counts_of, window_of
 from dpstream.pipeline.simulation.item_accuracy import messages_sent
 from dpstream.pipeline.stages.epoch_log import EpochLog
 from dpstream.pipeline.stages.stage_builder import producer_admission
-from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.counted_messages import CountedMessages
 from experiments.evaluation.images import NumberedUsers
 from experiments.evaluation.unnamed_producer import (
     MOST_TOPIC_BYTES,
@@ -116,7 +116,7 @@ def _added_up(
     devices, aggregator = job.randomizer(), job.aggregator()
     devices.enroll(len(values), generators("enroll", 0))
     reports = devices.report(1, values, None, generators("report", 1))
-    if isinstance(reports, CountedWords):
+    if isinstance(reports, CountedMessages):
         aggregator.add(1, reports.values, reports.counts)
         messages = int(reports.counts.sum())
     else:

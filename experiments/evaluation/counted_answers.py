@@ -68,13 +68,13 @@ def ask(
     epoch: CountedEpoch,
     planned: float | None,
     rng: np.random.Generator,
-    most_held: int | None = None,
+    top_items: int | None = None,
     curator: Mapping[str, float] | None = None,
 ) -> Mapping[str, Answered]:
     """Return the answers of an epoch by kind of query; empty if its window was suppressed.
 
     `planned` is the RMSE of a single item, as `plan` predicts it. If the maximum number of users
-    with an item is known (`most_held`), there are more kinds: the estimates of all items, clipped
+    with an item is known (`top_items`), there are more kinds: the estimates of all items, clipped
     to what is possible. They are compared with zeros, and with true counts plus a curator's normal
     noise; `curator` has its standard deviations by the names of the answers.
     """
@@ -89,14 +89,14 @@ def ask(
     listed = counts.listed()
     if listed is not None:
         answers = _items(listed.intervals, epoch.truth, planned, rng)
-        if most_held is None:
+        if top_items is None:
             return answers
         true = epoch.truth.astype(np.float64)
         alone = {ZEROS: np.zeros(len(true))} | {
             name: true + rng.normal(0.0, deviation, len(true))
             for name, deviation in (curator or {}).items()
         }
-        return {**answers, **_clipped({CLIPPED: listed.intervals[0], **alone}, true, most_held)}
+        return {**answers, **_clipped({CLIPPED: listed.intervals[0], **alone}, true, top_items)}
     largest = counts.top(FOUND)
     truth = epoch.truth[largest.items - 1].astype(np.float64)
     return {FOUND_ITEMS: Answered(Series(*largest.intervals), truth, planned)}
@@ -147,7 +147,7 @@ def _boxes(grid: GridCounts, truth: Truth, rng: np.random.Generator) -> Answered
         ends = [np.sort(rng.choice(size + 1, 2, replace=False)).tolist() for size in sizes]
         estimates.append(grid.box(*zip(*ends, strict=True)))
         true.append(float(points[tuple(slice(*each) for each in ends)].sum()))
-    deviations = np.array([estimate.standard_deviation for estimate in estimates], np.float64)
+    deviations = np.array([estimate.standard_error for estimate in estimates], np.float64)
     return Answered(
         Series(*np.array(list(_intervals(estimates)), np.float64).T),
         np.array(true),
@@ -157,7 +157,7 @@ def _boxes(grid: GridCounts, truth: Truth, rng: np.random.Generator) -> Answered
 
 def _intervals(estimates: list[Estimate]) -> Iterator[tuple[float | None, ...]]:
     for estimate in estimates:
-        yield estimate.value, estimate.low, estimate.high
+        yield estimate.value, estimate.ci95_low, estimate.ci95_high
 
 
 def _quantiles(grid: GridCounts, truth: Truth) -> Answered:
@@ -169,7 +169,9 @@ def _quantiles(grid: GridCounts, truth: Truth) -> Answered:
     below = np.insert(np.cumsum(truth), 0, 0).astype(np.float64)
     wanted = np.array(SHARES) * below[-1]
     quantiles = [quantile(grid, share) for share in SHARES]
-    first, last = (np.array([getattr(each, end) for each in quantiles]) for end in ("low", "high"))
+    first, last = (
+        np.array([getattr(each, end) for each in quantiles]) for end in ("ci95_low", "ci95_high")
+    )
     values = np.array([each.value for each in quantiles])
     ranks = np.clip(wanted, below[values], below[values + 1])
     return Answered(Series(ranks, below[first], below[last + 1]), wanted, None)

@@ -30,12 +30,12 @@ class ChangeLogFile:
     """A change log, an item log or an image (PGM) in a file, plain or packed.
 
     Attributes:
-        most_held: Maximum number of users with an item at an epoch, if public.
+        top_items: Maximum number of users with an item at an epoch, if public.
         form: Format of the rows.
     """
 
     path: str
-    most_held: int | None = None
+    top_items: int | None = None
     form: InputForm = field(default=AS_IT_IS, hash=False)
 
     @property
@@ -78,7 +78,7 @@ class ChangeLogFile:
             contents = {"sha256": hashlib.file_digest(file, "sha256").hexdigest()}
         return {
             **contents,
-            **({} if self.most_held is None else {"most_held": self.most_held}),
+            **({} if self.top_items is None else {"top_items": self.top_items}),
             **({} if self.form == AS_IT_IS else {"input": self.form.model_dump(mode="json")}),
         }
 

@@ -195,12 +195,12 @@ class SelectionSets(DrawnItems):
 
     kind: ClassVar[str] = "selection"
 
-    def most_held(self, job: DeployedJob) -> int:
+    def top_items(self, job: DeployedJob) -> int:
         """Return the index, from 0, of the item of all users; others have under 90 % of them."""
         return int(self._generator().integers(job.domain.size - 1))
 
     def chance(self, job: DeployedJob, deviation: float) -> float:
-        """Return the probability that the estimate of `most_held` is the largest.
+        """Return the probability that the estimate of `top_items` is the largest.
 
         All estimates are taken as normal with this deviation of the noise. The number of users who
         name an item also varies from draw to draw.

@@ -7,7 +7,7 @@ An experiment file is YAML::
       - {change_log: logins.csv.gz, epochs: {count: 170}}
       - synthetic: {users: [10000, 100000], epochs: 256}
     jobs:
-      - {protocol: future_rand, parameters: {epsilon: [1, 2, 4], changes: 4}}
+      - {protocol: future_rand, parameters: {epsilon: [1, 2, 4], max_changes: 4}}
     seeds: 20
 
 Instead of a change log or synthetic changes, data may be items drawn over the domain of each job:
@@ -93,8 +93,8 @@ class Case:
         return getattr(self.job.parameters, "epsilon", None)
 
     @property
-    def changes(self) -> int | None:
-        return getattr(self.job.parameters, "changes", None)
+    def max_changes(self) -> int | None:
+        return getattr(self.job.parameters, "max_changes", None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ def parse_experiment(text: str, source: str = "experiment", folder: Path = Path(
     >>> experiment = parse_experiment('''
     ... name: accuracy
     ... data: [{synthetic: {users: 1000, epochs: [16, 64]}}]
-    ... jobs: [{protocol: future_rand, parameters: {epsilon: [1, 2, 4], changes: 2}}]
+    ... jobs: [{protocol: future_rand, parameters: {epsilon: [1, 2, 4], max_changes: 2}}]
     ... seeds: 5
     ... ''')
     >>> len(experiment.cases), experiment.cases[-1].source
@@ -228,7 +228,7 @@ def _inputs(data: Data, folder: Path) -> Iterator[tuple[dict[str, Any], list[Sou
     """Yield the epochs of a job and its inputs; 0 changes means as many as the job follows."""
     if data.change_log is not None and data.epochs is not None:
         path = str(folder / data.change_log)
-        file = ChangeLogFile(path, data.most_held, data.input or AS_IT_IS)
+        file = ChangeLogFile(path, data.top_items, data.input or AS_IT_IS)
         yield data.epochs.model_dump(mode="json"), [file]
     elif data.drawn is not None:
         for source in data.drawn.sources():
@@ -246,7 +246,7 @@ def _inputs(data: Data, folder: Path) -> Iterator[tuple[dict[str, Any], list[Sou
 
 
 def _followed(job: DeployedJob) -> int:
-    changes = getattr(job.parameters, "changes", None)
+    changes = getattr(job.parameters, "max_changes", None)
     if changes is None:
         raise JobError(
             [

@@ -223,7 +223,7 @@ def _draw_distribution(
     for share in SHARES:
         found = quantile(grid, share)
         middle, low, high = (
-            lowest + width * (each + 0.5) for each in (found.value, found.low, found.high)
+            lowest + width * (each + 0.5) for each in (found.value, found.ci95_low, found.ci95_high)
         )
         true = lowest + width * (np.searchsorted(truth, share * truth[-1]) - 0.5)
         upper.errorbar(

@@ -32,7 +32,7 @@ CSV_COLUMNS = (
     *("experiment", "data", "label", "protocol", "parameters"),
     *("epsilon", "epsilon_stream", "delta", "n", "d", "k", "seed", "estimate"),
     *(field.name for field in fields(Accuracy)),
-    *("frozen", "messages", "selected"),
+    *("exhausted", "messages", "selected"),
 )
 
 
@@ -57,9 +57,9 @@ def write_csv(experiment: str, finished: Sequence[Finished], path: Path) -> None
             "delta": trial.delta,
             "n": trial.users,
             "d": case.job.epochs.count,
-            "k": case.changes,
+            "k": case.max_changes,
             "seed": one.seed,
-            "frozen": trial.frozen,
+            "exhausted": trial.exhausted,
             "messages": trial.messages,
             "selected": None if trial.selected is None else int(trial.selected),
         }
@@ -105,7 +105,7 @@ class Line:
     max_error: float
     bias: float
     coverage: float | None
-    frozen: float
+    exhausted: float
     messages: float | None = None
     predicted_messages: float | None = None
     selected: float | None = None
@@ -123,7 +123,7 @@ class Line:
             "parameters": shortened(case.parameters),
             "epsilon": case.epsilon,
             "epochs": case.job.epochs.count,
-            "changes": case.changes,
+            "max_changes": case.max_changes,
             **values,
         }
 
@@ -177,7 +177,7 @@ def _lines(finished: Sequence[Finished]) -> Iterator[Line]:
             max_error=max(one.max_error for one in found),
             bias=float(np.mean([one.bias for one in found])),
             coverage=float(np.mean(coverages)) if coverages else None,
-            frozen=float(np.mean([trial.frozen for trial in trials])),
+            exhausted=float(np.mean([trial.exhausted for trial in trials])),
             messages=_mean(trial.messages for trial in trials),
             predicted_messages=_predicted_messages(case),
             selected=_mean(trial.selected for trial in trials),
@@ -249,11 +249,13 @@ def _told_by_label(name: str, every: Sequence[dict[str, Any]]) -> bool:
 def _identity(line: Line) -> dict[str, Any]:
     case = line.case
     others = {
-        key: value for key, value in case.parameters.items() if key not in ("epsilon", "changes")
+        key: value
+        for key, value in case.parameters.items()
+        if key not in ("epsilon", "max_changes")
     }
     numbers = {
         "epsilon": case.epsilon,
-        "k": case.changes,
+        "k": case.max_changes,
         "n": line.users,
         "d": case.job.epochs.count,
     }

@@ -111,7 +111,7 @@ class Data(Section):
         default=(),
         description="the meaning of the values, a text for each coordinate, for pictures",
     )
-    most_held: int | None = Field(
+    top_items: int | None = Field(
         default=None,
         ge=1,
         description="the maximum number of users that can have an item at an epoch, if that is "
@@ -131,8 +131,8 @@ class Data(Section):
         given = (self.change_log, self.synthetic, self.zipf, self.selection)
         if sum(each is not None for each in given) != 1:
             raise ValueError("give one of change_log, synthetic, zipf and selection")
-        if self.change_log is None and self.most_held is not None:
-            raise ValueError("most_held applies only to items of a change_log: remove it")
+        if self.change_log is None and self.top_items is not None:
+            raise ValueError("top_items applies only to items of a change_log: remove it")
         if (self.change_log is None) != (self.epochs is None):
             raise ValueError("epochs require a change_log: give both, or neither")
         if self.change_log is None and self.input is not None:

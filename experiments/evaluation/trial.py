@@ -57,7 +57,7 @@ class Trial:
     """Result of a trial.
 
     Attributes:
-        frozen: Share of users that had to drop a change.
+        exhausted: Share of users that had to drop a change.
         suppressed: Number of epochs whose window was suppressed.
         epsilon_stream: Exact loss of a user's whole stream; None if only single values have a
             guarantee.
@@ -68,7 +68,7 @@ class Trial:
     """
 
     users: int
-    frozen: float
+    exhausted: float
     suppressed: int
     epsilon_stream: float | None
     delta: float
@@ -116,21 +116,21 @@ def run_trial(job: bytes, source: Source, seed: int) -> Trial:
     log, users = inputs.log, len(inputs.log.users)
     messages = selected = None
     if isinstance(log, ItemLog):
-        most_held = source.most_held if isinstance(source, ChangeLogFile) else None
+        top_items = source.top_items if isinstance(source, ChangeLogFile) else None
         epochs = counted_epochs(inputs.job, log, seed)
         planned = predicted_online(inputs.job, users)
         if isinstance(source, DrawnItems):
             epochs, planned = _of_drawn(inputs.job, source, epochs, planned)
-        accuracies = _of_sets(inputs.job, planned, epochs, seed, most_held)
+        accuracies = _of_sets(inputs.job, planned, epochs, seed, top_items)
         if isinstance(source, DrawnItems):
             accuracies = {name: accuracies[name] for name in (ALL_ITEMS,) if name in accuracies}
         suppressed = sum(epoch.counts is None for epoch in epochs)
         messages = sum(epoch.messages for epoch in epochs) / (users * len(epochs))
         selected = _selected(inputs.job, source, epochs[-1])
-        frozen = 0
+        exhausted = 0
     else:
         simulation = simulate(inputs.job, log, seed, smooth=True)
-        accuracies, frozen = _of_epochs(simulation, inputs.predicted), simulation.frozen
+        accuracies, exhausted = _of_epochs(simulation, inputs.predicted), simulation.exhausted
         suppressed = sum(
             record.window_status is not WindowStatus.RELEASED for record in simulation.records
         )
@@ -141,7 +141,7 @@ def run_trial(job: bytes, source: Source, seed: int) -> Trial:
     guarantee = inputs.job.guarantee
     return Trial(
         users=users,
-        frozen=frozen / users,
+        exhausted=exhausted / users,
         suppressed=suppressed,
         epsilon_stream=(
             guarantee.epsilon if guarantee.unit == "stream" else guarantee.stream_epsilon
@@ -157,7 +157,7 @@ def _selected(job: DeployedJob, source: Source, epoch: CountedEpoch) -> bool | N
     if not isinstance(source, SelectionSets) or epoch.counts is None:
         return None
     listed = epoch.counts.estimates.listed()
-    return None if listed is None else int(listed.values.argmax()) == source.most_held(job)
+    return None if listed is None else int(listed.values.argmax()) == source.top_items(job)
 
 
 def _of_epochs(
@@ -186,13 +186,13 @@ def _of_sets(
     planned: float | None,
     epochs: Sequence[CountedEpoch],
     seed: int,
-    most_held: int | None,
+    top_items: int | None,
 ) -> Mapping[str, Accuracy]:
     curator = _curator(job)
     rng = np.random.default_rng(seed)
     answers: dict[str, list[Answered]] = {}
     for epoch in epochs:
-        for name, answered in ask(epoch, planned, rng, most_held, curator).items():
+        for name, answered in ask(epoch, planned, rng, top_items, curator).items():
             answers.setdefault(name, []).append(answered)
     return {name: _together(each) for name, each in answers.items()}
 

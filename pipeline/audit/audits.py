@@ -60,7 +60,7 @@ class Finding:
 FALSE_ALARM = 1e-9
 """Maximum probability that a whole audit fails a correct program."""
 
-Coins: TypeAlias = np.random.Generator
+Randomness: TypeAlias = np.random.Generator
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Attack:
     subject: str
     name: str
     draws: int
-    run: Callable[[Coins, float], Iterable[Finding]]
+    run: Callable[[Randomness, float], Iterable[Finding]]
     seconds: float = 0.2
 
 
@@ -117,6 +117,6 @@ def run_attacks(
     findings: list[Finding] = []
     for number, attack in enumerate(attacks):
         on_attack(attack)
-        coins = cryptographic_generator() if seed is None else seeded_generator(seed, number)
-        findings += attack.run(coins, FALSE_ALARM / max(drawn, 1))
+        randomness = cryptographic_generator() if seed is None else seeded_generator(seed, number)
+        findings += attack.run(randomness, FALSE_ALARM / max(drawn, 1))
     return Audit(tuple(findings), drawn)

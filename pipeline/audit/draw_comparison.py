@@ -24,8 +24,8 @@ from dpstream.pipeline.conformance.cases import (
     Report,
     Stream,
     View,
-    reports_in_words,
-    values_in_words,
+    show_reports,
+    show_values,
 )
 from dpstream.pipeline.conformance.checks import spread, window_seen
 
@@ -92,7 +92,7 @@ def _compared(case: Case, stream: Stream, seen: Counter[View], false_alarm: floa
     for view, times in seen.items():
         if view not in law:
             return (
-                f"sends {reports_in_words(view)} for {values_in_words(stream)}, {times} of "
+                f"sends {show_reports(view)} for {show_values(stream)}, {times} of "
                 f"{windows:,} times; its mechanism never does"
             )
     views = list(law)
@@ -100,7 +100,7 @@ def _compared(case: Case, stream: Stream, seen: Counter[View], false_alarm: floa
     unlikely = _unlikely([seen[view] for view in views], shares, windows, false_alarm / 2)
     if unlikely is not None:
         view = views[unlikely]
-        return _finding(reports_in_words(view), stream, seen[view], windows, shares[unlikely])
+        return _finding(show_reports(view), stream, seen[view], windows, shares[unlikely])
     return _one_by_one(
         stream, dict(zip(views, shares.tolist(), strict=True)), seen, false_alarm / 2
     )
@@ -148,7 +148,7 @@ def _unlikely(
 
 def _finding(sent: str, stream: Stream, times: int, windows: int, share: float) -> str:
     return (
-        f"sends {sent} for {values_in_words(stream)} {times:,} of {windows:,} times; its "
+        f"sends {sent} for {show_values(stream)} {times:,} of {windows:,} times; its "
         f"mechanism, {share * windows:,.1f} times"
     )
 
@@ -171,7 +171,7 @@ def _together(
                 most[report] = max(most[report], times)
         if unlawful := sent.keys() - means.keys():
             return (
-                f"sends {unlawful.pop()} at epoch {epoch} for {values_in_words(stream)}; its "
+                f"sends {unlawful.pop()} at epoch {epoch} for {show_values(stream)}; its "
                 "mechanism never does"
             )
         bound = math.log(2 * max(1, len(means)) * case.last_epoch / false_alarm)
@@ -181,7 +181,7 @@ def _together(
             if off**2 > 2 * bound * (variance + most[report] * off / 3) and off > 1e-6:
                 return (
                     f"sends {report} at epoch {epoch} {sent.get(report, 0):,} times for "
-                    f"{devices:,} devices with {values_in_words(stream)}; its mechanism, "
+                    f"{devices:,} devices with {show_values(stream)}; its mechanism, "
                     f"{devices * mean:,.0f} times"
                 )
     return ""

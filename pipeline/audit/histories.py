@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from dpstream.pipeline.audit.hockey_stick import Reports, Sight, Sights
 from dpstream.pipeline.conformance.cases import Stream
-from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.devices import Devices
 
 
@@ -17,7 +17,7 @@ def draw_histories(
     devices: Devices[Any],
     stream: Stream,
     trials: int,
-    coins: np.random.Generator,
+    randomness: np.random.Generator,
     *,
     one_each: bool,
 ) -> Sights | None:
@@ -27,12 +27,12 @@ def draw_histories(
     report in a single epoch; identity is then irrelevant, as there is nothing to link the report
     with. Returns one trial per device; None if reports do not identify their device.
     """
-    devices.enroll(trials, coins)
+    devices.enroll(trials, randomness)
     tables: list[tuple[Reports, ...]] = []
     codes = np.zeros((trials, len(stream)), np.intp)
     for index, value in enumerate(stream):
         due = np.arange(trials) if one_each and len(stream) == 1 else devices.due(index + 1)
-        words = written_out(devices.report(index + 1, np.array([value] * trials), None, coins))
+        words = written_out(devices.report(index + 1, np.array([value] * trials), None, randomness))
         if due is None or len(due) != len(words):
             return None
         distinct, which = np.unique(words, axis=0, return_inverse=True)
@@ -42,11 +42,11 @@ def draw_histories(
     return Sights(tuple(tables), codes)
 
 
-def draw_alone(devices: Devices[Any], stream: Stream, coins: np.random.Generator) -> Sight:
+def draw_alone(devices: Devices[Any], stream: Stream, randomness: np.random.Generator) -> Sight:
     """Draw the reports of one device with these values, by epoch."""
-    devices.enroll(1, coins)
+    devices.enroll(1, randomness)
     return tuple(
-        _reports(written_out(devices.report(epoch, np.array([value]), None, coins)))
+        _reports(written_out(devices.report(epoch, np.array([value]), None, randomness)))
         for epoch, value in enumerate(stream, 1)
     )
 

@@ -42,7 +42,7 @@ Sight: TypeAlias = tuple[Reports, ...]
 Seen = TypeVar("Seen")
 
 # Maximum number of words with a weight of their own in scores: the most frequent ones.
-_MOST_WORDS = 256
+_MOST_MESSAGES = 256
 _MOST_THRESHOLDS = 500
 
 
@@ -264,13 +264,13 @@ def _by_epoch(one: Sights, other: Sights) -> Score:
 
 def _by_words(one: Sights, other: Sights) -> Score:
     """Score by a weighted sum of word counts; weights reflect how well a word distinguishes."""
-    sums = _WordSums.of(one), _WordSums.of(other)
+    sums = _MessageSums.of(one), _MessageSums.of(other)
     often = {
         word: sum(each.first.get(word, 0.0) for each in sums)
         for word in sums[0].first.keys() | sums[1].first.keys()
     }
     # The number of words at an epoch is always included.
-    frequent = nlargest(_MOST_WORDS, (word for word in often if word[1]), key=often.__getitem__)
+    frequent = nlargest(_MOST_MESSAGES, (word for word in often if word[1]), key=often.__getitem__)
     looked_at = [*frequent, *(word for word in often if not word[1])]
     weights = {word: _weight(*(each.moments(word) for each in sums)) for word in looked_at}
 
@@ -283,22 +283,22 @@ def _by_words(one: Sights, other: Sights) -> Score:
     return _added_up(value)
 
 
-_Word: TypeAlias = tuple[int, tuple[int, ...]]
+_Message: TypeAlias = tuple[int, tuple[int, ...]]
 """Epoch and a word observed there."""
 
 
 @dataclass(frozen=True, slots=True)
-class _WordSums:
+class _MessageSums:
     """Sums and sums of squares of word counts over trials; the word () counts all words."""
 
     trials: int
-    first: dict[_Word, float]
-    second: dict[_Word, float]
+    first: dict[_Message, float]
+    second: dict[_Message, float]
 
     @classmethod
-    def of(cls, sights: Sights) -> _WordSums:
-        first: defaultdict[_Word, float] = defaultdict(float)
-        second: defaultdict[_Word, float] = defaultdict(float)
+    def of(cls, sights: Sights) -> _MessageSums:
+        first: defaultdict[_Message, float] = defaultdict(float)
+        second: defaultdict[_Message, float] = defaultdict(float)
         for epoch in range(len(sights.tables)):
             for seen, often in sights.times(epoch):
                 for word, times in (*seen, ((), sum(times for _, times in seen))):
@@ -306,7 +306,7 @@ class _WordSums:
                     second[epoch, word] += often * times**2
         return cls(sights.trials, dict(first), dict(second))
 
-    def moments(self, word: _Word) -> tuple[float, float]:
+    def moments(self, word: _Message) -> tuple[float, float]:
         mean = self.first.get(word, 0.0) / max(self.trials, 1)
         return mean, self.second.get(word, 0.0) / max(self.trials, 1) - mean**2
 

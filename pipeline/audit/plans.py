@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from typing import Any, Final
 
-from dpstream.pipeline.audit.audits import Attack, AuditOutcome, Coins, Finding
+from dpstream.pipeline.audit.audits import Attack, AuditOutcome, Finding, Randomness
 from dpstream.pipeline.audit.draw_comparison import compare_draws
 from dpstream.pipeline.audit.exact import enumerate_losses
 from dpstream.pipeline.audit.recomputed.cells import shifted_cells
@@ -100,13 +100,13 @@ _RECOMPUTED: dict[str, Callable[[], Iterator[Finding]]] = {
 
 def attacks_on_accounting() -> list[Attack]:
     return [
-        Attack(SUBJECT, name, 0, partial(_without_coins, recompute))
+        Attack(SUBJECT, name, 0, partial(_without_randomness, recompute))
         for name, recompute in _RECOMPUTED.items()
     ]
 
 
-def _without_coins(
-    recompute: Callable[[], Iterator[Finding]], coins: Coins, share: float
+def _without_randomness(
+    recompute: Callable[[], Iterator[Finding]], randomness: Randomness, share: float
 ) -> Iterator[Finding]:
     return recompute()
 
@@ -175,7 +175,7 @@ WINDOWS = "released windows", "published history"
 # Duration of one epoch, to weight attacks in the progress display.
 _SECONDS_OF_A_WINDOW, _SECONDS_OF_A_REPORT = 1.5e-3, 1e-6
 # Maximum number of words in all trials of local reports together.
-_MOST_WORDS = 4_000_000
+_MOST_MESSAGES = 4_000_000
 # A loss for which missing noise shows in a few windows.
 _SMALL_EPSILON = 0.4
 
@@ -248,7 +248,7 @@ def attacks_on_deployed(deployed: DeployedJob, effort: Effort) -> list[Attack]:
         deployed.name,
         "deployed mechanism",
         0,
-        lambda coins, share: attack_law(deployed, calibrated),
+        lambda randomness, share: attack_law(deployed, calibrated),
     )
     return [law, *_attacks_on_job(job, with_constants_of(deployed, calibrated), effort)]
 
@@ -279,14 +279,14 @@ def small_case(job: Job) -> Case | None:
 def _exact(case: Case) -> Attack:
     seconds = 3.0 if str(case) in LONG_TO_ENUMERATE else 0.2
     return Attack(
-        str(case), "likelihood ratios", 0, lambda coins, share: enumerate_losses(case), seconds
+        str(case), "likelihood ratios", 0, lambda randomness, share: enumerate_losses(case), seconds
     )
 
 
 def _draws(case: Case, effort: Effort) -> Iterator[Attack]:
-    def compared(coins: Coins, share: float) -> Iterator[Finding]:
+    def compared(randomness: Randomness, share: float) -> Iterator[Finding]:
         yield compare_draws(
-            case, coins, windows=effort.windows, together=effort.together, false_alarm=share
+            case, randomness, windows=effort.windows, together=effort.together, false_alarm=share
         )
 
     if case.protocol.stage_sum(case.law) is None:
@@ -328,7 +328,7 @@ def _samples(subject: str, job: DeployedJob, effort: Effort) -> Iterator[Attack]
     entry = job.protocol_entry
     if entry.shuffling is None and not entry.stage_adds_noise(job.law):
         history = DeviceHistory(job)
-        most = _MOST_WORDS // (entry.word_form(job.law).width * history.epochs)
+        most = _MOST_MESSAGES // (entry.message_format(job.law).width * history.epochs)
         trials = effort.together if history.together else effort.trials
         alone = replace(effort, trials=min(trials, max(most, effort.windows)))
         yield _sample(subject, ("local reports",), job, history, alone)

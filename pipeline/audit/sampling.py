@@ -108,12 +108,12 @@ class Sample:
     trials: int
     searched: bool = True
 
-    def run(self, coins: np.random.Generator, false_alarm: float) -> Iterator[Finding]:
+    def run(self, randomness: np.random.Generator, false_alarm: float) -> Iterator[Finding]:
         """Search, then judge; each attack fails a satisfied claim with at most this probability."""
-        one, other, guesses = self._worst(coins, false_alarm)
+        one, other, guesses = self._worst(randomness, false_alarm)
         trials = 2 * self.trials
-        ones = int(coins.binomial(trials, 0.5))
-        fresh = self._drawn(one, ones, coins), self._drawn(other, trials - ones, coins)
+        ones = int(randomness.binomial(trials, 0.5))
+        fresh = self._drawn(one, ones, randomness), self._drawn(other, trials - ones, randomness)
         for attack, seen, guess, *sights in zip(
             self.attacks, self.target.seen, guesses, *fresh, strict=True
         ):
@@ -132,11 +132,13 @@ class Sample:
                 reason=self._reason(observed, one, other) if convicted else "",
             )
 
-    def _drawn(self, stream: Stream, trials: int, coins: np.random.Generator) -> tuple[Sights, ...]:
-        return self.target.sights(stream, trials, coins)
+    def _drawn(
+        self, stream: Stream, trials: int, randomness: np.random.Generator
+    ) -> tuple[Sights, ...]:
+        return self.target.sights(stream, trials, randomness)
 
     def _worst(
-        self, coins: np.random.Generator, false_alarm: float
+        self, randomness: np.random.Generator, false_alarm: float
     ) -> tuple[Stream, Stream, list[Guess]]:
         """Return the neighbors with the largest bound on training trials, and the guesses.
 
@@ -152,7 +154,7 @@ class Sample:
         for kept, share, least in rounds:
             trials = max(round(self.trials * share), min(least, self.trials))
             streams = dict.fromkeys(stream for pair in pairs for stream in pair)
-            sights = {stream: self._drawn(stream, trials, coins) for stream in streams}
+            sights = {stream: self._drawn(stream, trials, randomness) for stream in streams}
             alarm = false_alarm if kept == 1 else _SEARCHING
             chosen = [
                 (

@@ -40,7 +40,9 @@ class Target(Protocol):
     @property
     def epochs(self) -> int: ...
 
-    def sights(self, stream: Stream, trials: int, coins: np.random.Generator) -> tuple[Sights, ...]:
+    def sights(
+        self, stream: Stream, trials: int, randomness: np.random.Generator
+    ) -> tuple[Sights, ...]:
         """Return each observer's view of `trials` users with this stream, each in its own trial."""
         ...
 
@@ -67,16 +69,20 @@ class DeviceHistory:
     def _one_each(self) -> bool:
         return self.job.epochs.count == 1 and self.job.protocol_entry.shuffling is None
 
-    def sights(self, stream: Stream, trials: int, coins: np.random.Generator) -> tuple[Sights, ...]:
+    def sights(
+        self, stream: Stream, trials: int, randomness: np.random.Generator
+    ) -> tuple[Sights, ...]:
         if self.together:
             parts = [
-                draw_histories(self.job.randomizer(), stream, count, coins, one_each=self._one_each)
+                draw_histories(
+                    self.job.randomizer(), stream, count, randomness, one_each=self._one_each
+                )
                 for count in _chunks(trials, _TOGETHER)
             ]
             reported = [part for part in parts if part is not None]
             if len(reported) == len(parts):
                 return (Sights.joined(reported),)
-        found = [draw_alone(self.job.randomizer(), stream, coins) for _ in range(trials)]
+        found = [draw_alone(self.job.randomizer(), stream, randomness) for _ in range(trials)]
         return (Sights.of(found),)
 
 
@@ -115,18 +121,22 @@ class Windows:
         of = f"of {self.job.shuffle.minimum:,} devices, {_epochs(self.epochs)}"
         return f"released windows {of}", f"what is published {of}"
 
-    def sights(self, stream: Stream, trials: int, coins: np.random.Generator) -> tuple[Sights, ...]:
+    def sights(
+        self, stream: Stream, trials: int, randomness: np.random.Generator
+    ) -> tuple[Sights, ...]:
         at_once = max(1, _AT_ONCE // len(stream)) if self._renews else 1
         found = [
-            each for count in _chunks(trials, at_once) for each in self._run(stream, count, coins)
+            each
+            for count in _chunks(trials, at_once)
+            for each in self._run(stream, count, randomness)
         ]
         return tuple(Sights.of([sights[index] for sights in found]) for index in range(2))
 
     def _run(
-        self, stream: Stream, trials: int, coins: np.random.Generator
+        self, stream: Stream, trials: int, randomness: np.random.Generator
     ) -> Iterator[tuple[Sight, Sight]]:
         def generators(purpose: str, number: int) -> np.random.Generator:
-            return coins
+            return randomness
 
         epochs = self.job.epochs.model_copy(update={"renew": True})
         job = self.job.model_copy(update={"epochs": epochs}) if self._renews else self.job
@@ -137,7 +147,7 @@ class Windows:
             name="attacked",
             transport=MemoryDriver(cluster.log),
             generators=generators,
-            identifiers=lambda: coins.bytes(16),
+            identifiers=lambda: randomness.bytes(16),
         )
         users = max(self.job.shuffle.minimum, 1)
         producer.enroll([str(user) for user in range(users)])

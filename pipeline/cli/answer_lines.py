@@ -88,10 +88,10 @@ class AnswerTable:
         question, width, truth = self.query.question, self.query.domain.width, answer.truth
         if question.in_values:
             shown = [_in_values(answer.value, width)]
-            shown += [edge_text(end, width) for end in (answer.low, answer.high)]
+            shown += [edge_text(end, width) for end in (answer.ci95_low, answer.ci95_high)]
             truths = [_in_values(truth, width)]
         else:
-            estimate = answer.value, answer.standard_deviation, answer.low, answer.high
+            estimate = answer.value, answer.standard_error, answer.ci95_low, answer.ci95_high
             shown = [number(each) for each in estimate]
             truths = [number(None if truth is None else round(truth))]
         return [
@@ -179,7 +179,7 @@ def printed_lines(
 def record_json(job: DeployedJob, record: EstimateRecord) -> dict[str, Any]:
     """Return a record as in the topic, with the labels of found items."""
     body, estimate = record.to_json(), record.estimate
-    if estimate is not None and estimate.found_above is not None:
+    if estimate is not None and estimate.detection_threshold is not None:
         body["estimate"]["labels"] = job.domain.labels(estimate.numbers)
     return body
 

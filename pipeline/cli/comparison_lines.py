@@ -18,7 +18,9 @@ def show_protocols(made: Plan) -> None:
     columns: dict[str, Callable[[int], object]] = {
         "": lambda at: f"{at + 1}{'*' if expected[at].planned else ''}",
         "protocol": lambda at: expected[at].protocol,
-        ">changes": lambda at: "all" if expected[at].changes is None else expected[at].changes,
+        ">changes": lambda at: (
+            "all" if expected[at].max_changes is None else expected[at].max_changes
+        ),
         ">error": lambda at: expected[at].rmse,
         ">sent": lambda at: expected[at].messages_per_user,
     }

@@ -114,7 +114,7 @@ def _to_json(jobs: Sequence[DeployedJob], found: Sequence[Difference]) -> dict[s
                 "only_in": None if each.only is None else jobs[each.only].name,
                 "integers": each.integers,
                 "estimates_differ": each.estimates,
-                "standard_deviations": each.deviations,
+                "standard_errors": each.deviations,
                 "item": _label(jobs[0].domain, each.item) or None,
                 "unmatched_items": each.unmatched,
             }

@@ -39,7 +39,7 @@ def draw_plan(made: Plan) -> Figure:
     figure = new_figure(10, 4.5)
     axes = figure.add_subplot()
     epochs = [epoch.epoch for epoch in made.epochs]
-    online = [epoch.standard_deviation for epoch in made.epochs]
+    online = [epoch.standard_error for epoch in made.epochs]
     axes.plot(epochs, online, color=_BLUE, linewidth=1.6, label="estimate")
     smoothed = [epoch.smoothed for epoch in made.epochs if epoch.smoothed is not None]
     if smoothed:
@@ -92,7 +92,7 @@ def plan(
         typer.Option(
             metavar="FILE",
             help="CSV changes,share or changes,users: weighs noise against users that exceed "
-            "parameters.changes.",
+            "parameters.max_changes.",
         ),
     ] = None,
     changes_from: Annotated[

@@ -55,8 +55,8 @@ def show_plan(made: Plan) -> None:
         _show_changes(made)
     if made.comparison or made.alternatives:
         show_protocols(made)
-    if made.one_liar is not None:
-        _show_liars(made.one_liar)
+    if made.poisoning_bound is not None:
+        _show_poisoning_bound(made.poisoning_bound)
     _show_traffic(made)
     if made.constants:
         say("\nconstants", "bold")
@@ -70,7 +70,7 @@ def show_plan(made: Plan) -> None:
 
 
 def _show_epochs(made: Plan) -> None:
-    deviations = [epoch.standard_deviation for epoch in made.epochs]
+    deviations = [epoch.standard_error for epoch in made.epochs]
     say_pairs(
         [
             (f"epochs 1 to {len(deviations):,}", _sparkline(deviations, _PLOT_WIDTH)),
@@ -79,7 +79,7 @@ def _show_epochs(made: Plan) -> None:
     )
 
 
-def _show_liars(one: float) -> None:
+def _show_poisoning_bound(one: float) -> None:
     say(
         "\neffect of malicious devices on an estimate, if they lie in every epoch: about at most",
         "bold",
@@ -142,7 +142,7 @@ def _accuracy(made: Plan) -> Iterator[tuple[str, str]]:
     if made.gradient_error is not None:
         yield "noise in the gradient of a step", f"{made.gradient_error:.0f}% of clip"
         return
-    worst = max(made.epochs, key=lambda epoch: epoch.standard_deviation)
+    worst = max(made.epochs, key=lambda epoch: epoch.standard_error)
     if made.cells is not None and made.predicted_error is not None:
         yield "counted", made.cells
         alone = f"; {number(made.noise_error)} from noise alone"
@@ -158,7 +158,7 @@ def _accuracy(made: Plan) -> Iterator[tuple[str, str]]:
         return
     yield (
         f"worst, in epoch {worst.epoch:,}" + (f" ({worst.begins})" if worst.begins else ""),
-        f"± {_share(half_width(worst.standard_deviation), made.users)}",
+        f"± {_share(half_width(worst.standard_error), made.users)}",
     )
     published = ""
     if made.published_bound is not None:
@@ -172,14 +172,14 @@ def _accuracy(made: Plan) -> Iterator[tuple[str, str]]:
 
 
 def _show_changes(made: Plan) -> None:
-    say("\nerror by parameters.changes, including frozen users", "bold")
+    say("\nerror by parameters.max_changes, including exhausted users", "bold")
     say_table(
         {
-            ">changes": "changes",
+            ">changes": "max_changes",
             ">noise": "noise",
             ">freezing bias": "bias",
             ">together": lambda choice: _share(choice.rmse, made.users),
-            ">users frozen": lambda choice: f"{choice.frozen:.2%}",
+            ">users exhausted": lambda choice: f"{choice.exhausted:.2%}",
             "": lambda choice: "best" if choice.best else "",
         },
         made.changes,
@@ -222,9 +222,9 @@ def _most_users(made: Plan) -> str:
     return f"up to {plural(most, 'user')}: the error grows with them"
 
 
-def half_width(standard_deviation: float) -> float:
+def half_width(standard_error: float) -> float:
     """Return the half width of a 95 % interval."""
-    return NORMAL_95 * standard_deviation
+    return NORMAL_95 * standard_error
 
 
 def _share(error: float, users: int) -> str:

@@ -33,7 +33,7 @@ def say_produced(
                 "strangers": strangers,
                 "closed_before": begun,
                 "closed_epoch": producer.closed_epoch,
-                "frozen": producer.frozen,
+                "exhausted": producer.exhausted,
             }
         )
     elif producer.closed_epoch == begun:
@@ -46,11 +46,12 @@ def say_produced(
         say(f"{plural(len(producer.users), 'user')}, {epochs}: drawn and sent")
     if strangers and not as_json:
         say(f"{strangers_said(strangers)}. To enroll them, add them to the user list (--users)")
-    if producer.frozen and producer.job.change_limit is not None and not as_json:
+    if producer.exhausted and producer.job.change_limit is not None and not as_json:
         say(
-            f"{plural(producer.frozen, 'device')} frozen: they changed more often than the job "
+            f"{plural(producer.exhausted, 'device')} exhausted: they changed more often than the "
+            "job "
             "follows. This number stays on this machine. To follow more changes, deploy a job "
-            "with more parameters.changes"
+            "with more parameters.max_changes"
         )
 
 

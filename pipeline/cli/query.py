@@ -43,7 +43,7 @@ from dpstream.pipeline.results.questions import Answers, Query
 Answered: TypeAlias = "Iterable[tuple[EpochCounts, Answers | None]]"
 """Epochs with their answers, or None if none of them was released."""
 
-_COLUMNS = ("estimate", "standard_deviation", "low", "high")
+_COLUMNS = ("estimate", "standard_error", "ci95_low", "ci95_high")
 
 
 def query(

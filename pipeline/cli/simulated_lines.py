@@ -36,7 +36,7 @@ from dpstream.pipeline.simulation.simulated_job import (
 from dpstream.pipeline.simulation.trials import accuracy
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.values.numeric_values import relative_error_lines
-from dpstream.randomizers.row_errors import MOST_HELD, OTHERS
+from dpstream.randomizers.row_errors import OTHERS, TOP_ITEMS
 from dpstream.topics.manifests import WindowStatus
 
 _ROWS_SHOWN = 24
@@ -157,8 +157,8 @@ def _summary(simulations: Sequence[Simulation], log: ValueLog) -> Iterator[tuple
         yield "intervals that contain the truth", f"{covered:.1%}; {expected}"
         by_epoch = chain.from_iterable(each.covered_by_epoch() for each in simulations)
         yield from coverage_lines(first.job, coverage_over_time(by_epoch), log)
-    if first.frozen and first.job.change_limit is not None:
-        yield "devices that dropped changes", f"{first.frozen:,} ({first.frozen / users:.1%})"
+    if first.exhausted and first.job.change_limit is not None:
+        yield "devices that dropped changes", f"{first.exhausted:,} ({first.exhausted / users:.1%})"
     suppressed = sum(record.window_status is not WindowStatus.RELEASED for record in first.records)
     if suppressed:
         minimum = first.job.shuffle.minimum
@@ -172,7 +172,7 @@ def _item_summary(simulations: Sequence[Simulation], users: int) -> Iterator[tup
     mean = mean_accuracy([each.accuracies for each in simulations])
     if mean.mean_absolute_error is None:
         return
-    yield "scope", f"the {MOST_HELD} most frequent items and {OTHERS} others, in every epoch"
+    yield "scope", f"the {TOP_ITEMS} most frequent items and {OTHERS} others, in every epoch"
     share = f"{mean.mean_absolute_error / users:.2%}"
     predicted = number(mean.predicted_error)
     yield (

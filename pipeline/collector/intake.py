@@ -22,7 +22,7 @@ from dpstream.pipeline.jobs.job_phases import Phase
 from dpstream.pipeline.jobs.job_range import epoch_problem
 from dpstream.pipeline.jobs.key_files import CollectorKey, WrongKeyError
 from dpstream.pipeline.jobs.listed_jobs import ListedJobs
-from dpstream.pipeline.stages.admission import WordCheck
+from dpstream.pipeline.stages.admission import MessageCheck
 from dpstream.topics.envelopes import (
     ENVELOPE_OVERHEAD,
     HEADER_BYTES,
@@ -133,7 +133,7 @@ class Intake:
         times = times_of(self.job)
         assert times is not None
         self.times = times
-        self._check = WordCheck(self.job)
+        self._check = MessageCheck(self.job)
         self._form = self.job.content_form
         self._late = round(self.job.late * 1000)
 
@@ -266,7 +266,7 @@ class Intake:
         """
         begin, end = ends[first], ends[last]
         words = slots[begin:end][in_use[begin:end]]
-        if not len(words) or self._check.word_problem(epoch, words) is None:
+        if not len(words) or self._check.message_problem(epoch, words) is None:
             return
         if last - first == 1:
             yield first

@@ -22,8 +22,8 @@ from dpstream.pipeline.conformance.cases import (
     Report,
     Stream,
     View,
-    reports_in_words,
-    values_in_words,
+    show_reports,
+    show_values,
 )
 from dpstream.pipeline.conformance.divergences import (
     divergence,
@@ -38,7 +38,7 @@ from dpstream.pipeline.conformance.running import (
     merging_equals_adding,
     restored_devices_go_on,
 )
-from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.guarantee import Guarantee
 
 Check: TypeAlias = Callable[[Case], None]
@@ -85,7 +85,7 @@ def laws_survive_json(case: Case) -> None:
 
 def reports_have_the_form_that_is_stated(case: Case) -> None:
     """Check that reports have the declared width and dtype."""
-    form = case.word_form
+    form = case.message_format
     for epoch, words in enumerate(case.send(case.mixed_values(200), case.generator(1)), 1):
         found = f"{words.dtype} of shape {words.shape}"
         if words.dtype != form.dtype or words.ndim != 2 or words.shape[1] != form.width:
@@ -119,7 +119,7 @@ def the_exact_law_adds_up(case: Case) -> None:
         total = sum(views.values(), Fraction())
         if total != 1 or min(views.values()) <= 0:
             raise DoesNotConformError(
-                f"has an exact law whose probabilities for {values_in_words(stream)} sum to "
+                f"has an exact law whose probabilities for {show_values(stream)} sum to "
                 f"{total} or are not all positive; expected the possible observations only, with "
                 "sum 1"
             )
@@ -159,7 +159,7 @@ def devices_draw_by_the_exact_law(case: Case) -> None:
         for view, often in seen.items():
             if view not in law:
                 raise DoesNotConformError(
-                    f"sends reports {reports_in_words(view)} for {values_in_words(stream)}, "
+                    f"sends reports {show_reports(view)} for {show_values(stream)}, "
                     f"{often} of {WINDOWS:,} times; its exact law never sends this"
                 )
         shares = np.array([float(probability) for probability in law.values()])
@@ -170,7 +170,7 @@ def devices_draw_by_the_exact_law(case: Case) -> None:
         for view, count, share, wrong in zip(law, times, shares, unlikely, strict=True):
             if wrong:
                 raise DoesNotConformError(
-                    f"sends reports {reports_in_words(view)} for {values_in_words(stream)} "
+                    f"sends reports {show_reports(view)} for {show_values(stream)} "
                     f"{count:,} of {WINDOWS:,} times; expected {share * WINDOWS:,.0f} by its "
                     "exact law"
                 )
@@ -196,17 +196,17 @@ def _check_many(case: Case, stream: Stream, number: int) -> None:
             off = abs(sent.get(report, 0) - expected)
             if expected >= ENOUGH and 2 * stats.norm.sf(off / max(deviation, 1.0)) < FALSE_ALARM:
                 raise DoesNotConformError(
-                    f"sends reports {reports_in_words(((report,),))} at epoch {epoch} "
+                    f"sends reports {show_reports(((report,),))} at epoch {epoch} "
                     f"{sent.get(report, 0):,} times for {TOGETHER:,} devices with "
-                    f"{values_in_words(stream)}; expected {expected:,.0f} by its exact law"
+                    f"{show_values(stream)}; expected {expected:,.0f} by its exact law"
                 )
 
 
-def words_are_accepted_where_they_can_be_sent(case: Case) -> None:
+def messages_are_accepted_where_they_can_be_sent(case: Case) -> None:
     """Check that an aggregator accepts all possible reports and rejects an impossible one."""
     if case.protocol.stage_sum(case.law) is not None:
         return
-    aggregator, form = case.aggregator(), case.word_form
+    aggregator, form = case.aggregator(), case.message_format
     largest = int(np.iinfo(form.dtype).max)
     for epoch in range(1, case.last_epoch + 1):
         sent = {
@@ -215,7 +215,7 @@ def words_are_accepted_where_they_can_be_sent(case: Case) -> None:
         for report in sent:
             if not _accepted(aggregator, epoch, np.array([report], form.dtype)):
                 raise DoesNotConformError(
-                    f"sends reports {reports_in_words(((report,),))} at epoch {epoch}, which its "
+                    f"sends reports {show_reports(((report,),))} at epoch {epoch}, which its "
                     "aggregator rejects"
                 )
         impossible = (largest,) * form.width
@@ -223,7 +223,7 @@ def words_are_accepted_where_they_can_be_sent(case: Case) -> None:
             aggregator, epoch, np.array([impossible], form.dtype)
         ):
             raise DoesNotConformError(
-                f"never sends reports {reports_in_words(((impossible,),))}, but its aggregator "
+                f"never sends reports {show_reports(((impossible,),))}, but its aggregator "
                 f"accepts them at epoch {epoch}"
             )
 
@@ -237,7 +237,7 @@ CHECKS: tuple[Check, ...] = (
     neighbors_are_as_alike_as_stated,
     exact_guarantees_are_attained,
     devices_draw_by_the_exact_law,
-    words_are_accepted_where_they_can_be_sent,
+    messages_are_accepted_where_they_can_be_sent,
     restored_devices_go_on,
     absent_devices_say_nothing,
     merging_equals_adding,
@@ -260,8 +260,8 @@ def _check_loss(case: Case, guarantee: Guarantee, epsilon: float, unit: str) -> 
         if spent > delta:
             also = "" if not guarantee.delta else f" with delta {guarantee.delta:g}"
             raise DoesNotConformError(
-                f"states epsilon {epsilon:g}{also} for {unit}, but {values_in_words(one)} can be "
-                f"distinguished from {values_in_words(other)} "
+                f"states epsilon {epsilon:g}{also} for {unit}, but {show_values(one)} can be "
+                f"distinguished from {show_values(other)} "
                 f"{_by(case, one, other, float(spent), guarantee.delta)}"
             )
 
@@ -296,7 +296,7 @@ def window_seen(case: Case, stream: Stream, rng: np.random.Generator) -> View:
 
 def _accepted(aggregator: Any, epoch: int, words: Any) -> bool:
     try:
-        aggregator.check_words(epoch, words)
+        aggregator.check_messages(epoch, words)
     except ValueError:
         return False
     return True

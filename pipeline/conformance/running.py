@@ -12,7 +12,7 @@ from scipy import stats
 from dpstream.aggregators.estimate import Attendance, Estimate, Published
 from dpstream.pipeline.conformance.cases import FALSE_ALARM, Case
 from dpstream.pipeline.errors import DpstreamError
-from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.counted_messages import written_out
 
 DEVICES = 300
 RUNS, ESTIMATED = 300, 600
@@ -108,7 +108,7 @@ def estimates_hold_the_truth(case: Case) -> None:
             if estimate is None:
                 raise DoesNotConformError(f"has no estimate of epoch {epoch} of its horizon")
             errors = values_of(estimate) - truth[epoch - 1]
-            off[run, epoch - 1] = errors / estimate.standard_deviation
+            off[run, epoch - 1] = errors / estimate.standard_error
     means = off.mean(axis=0)
     if (2 * stats.norm.sf(np.abs(means) * math.sqrt(RUNS)) < FALSE_ALARM).any():
         raise DoesNotConformError(

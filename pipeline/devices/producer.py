@@ -28,7 +28,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_times import times_of
 from dpstream.pipeline.protocols.protocol import LearningDevices
 from dpstream.pipeline.state import FolderLock
-from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.counted_messages import CountedMessages
 from dpstream.randomizers.devices import Devices
 from dpstream.randomizers.randomness import cryptographic_generator
 from dpstream.topics.batches import (
@@ -191,9 +191,9 @@ class Producer:
         return tuple(self._positions)
 
     @property
-    def frozen(self) -> int:
+    def exhausted(self) -> int:
         """Number of devices that dropped a change in this horizon: their budget was exhausted."""
-        return self._randomizer.frozen
+        return self._randomizer.exhausted
 
     def enroll(self, users: Sequence[str]) -> None:
         """Enroll devices: each draws, once per horizon, the randomness its privacy relies on.
@@ -350,7 +350,7 @@ class Producer:
     def _put(
         self,
         epoch: int,
-        reports: NDArray[np.unsignedinteger] | CountedWords,
+        reports: NDArray[np.unsignedinteger] | CountedMessages,
         most: int | None,
         generator: np.random.Generator,
     ) -> None:

@@ -29,8 +29,8 @@ from dpstream.pipeline.protocols.change_limits import ChangeLimit
 from dpstream.pipeline.protocols.protocol import Aggregator, Exposure, Law, StageDummies, StageSum
 from dpstream.randomizers.devices import Devices
 from dpstream.randomizers.guarantee import Guarantee
+from dpstream.topics.message_formats import MessageFormat
 from dpstream.topics.names import Role
-from dpstream.topics.word_forms import WordForm
 
 if TYPE_CHECKING:
     from dpstream.pipeline.jobs.locks import Locks
@@ -168,7 +168,7 @@ class DeployedJob(Job):
 
     @property
     def assumes_changes(self) -> int | None:
-        return None if self.change_limit is None else self.change_limit.changes
+        return None if self.change_limit is None else self.change_limit.max_changes
 
     @cached_property
     def stage_dummies(self) -> StageDummies | None:
@@ -199,15 +199,15 @@ class DeployedJob(Job):
         return self.protocol_entry.shuffling is not None or self.shared
 
     @cached_property
-    def word_form(self) -> WordForm:
-        return self.protocol_entry.word_form(self.law)
+    def message_format(self) -> MessageFormat:
+        return self.protocol_entry.message_format(self.law)
 
     @cached_property
     def content_form(self) -> ContentForm:
         """Format of a device's report, if devices report for themselves."""
         from dpstream.topics.envelopes import ContentForm
 
-        form, shuffling = self.word_form, self.protocol_entry.shuffling
+        form, shuffling = self.message_format, self.protocol_entry.shuffling
         slots = 1
         if shuffling is not None:
             # The most is due where the most intervals end: at powers of two.
@@ -235,17 +235,17 @@ class DeployedJob(Job):
     def table_form(self) -> ShareForm:
         return self.share_form(self.law)
 
-    def form_of(self, role: Role) -> WordForm:
+    def form_of(self, role: Role) -> MessageFormat:
         """Return the message format in a topic: plain, sealed, or as released by the shuffler."""
         if self.stage_sum is not None and role is Role.SHUFFLED:
             return self.stage_sum.form
         if self.sealed is None:
-            return self.word_form
+            return self.message_format
         if self.shared:
             return self.table_form.row_form
-        from dpstream.topics.sealed_words import sealed_form
+        from dpstream.topics.sealed_messages import sealed_form
 
-        return sealed_form(self.word_form, len(self.locks.parties_after(role)))
+        return sealed_form(self.message_format, len(self.locks.parties_after(role)))
 
     @property
     def locks(self) -> Locks:

@@ -4,7 +4,7 @@ A job file is YAML. Four keys are required::
 
     name: weekly-students
     protocol: future_rand
-    parameters: {epsilon: 4, changes: 4}
+    parameters: {epsilon: 4, max_changes: 4}
     epochs: {count: 170}
 
 Field descriptions, here and in the sections (`epochs`, `job_sections`, `shuffle`, `sealed` and
@@ -255,7 +255,7 @@ class Job(Wording):
     ) -> str:
         """Describe the position of an epoch; last and first epoch default to the job's.
 
-        >>> weekly = {"epsilon": 1, "changes": 2}
+        >>> weekly = {"epsilon": 1, "max_changes": 2}
         >>> make_job({"name": "a", "protocol": "future_rand", "parameters": weekly,
         ...           "epochs": {"count": 170, "renew": True}}).position_of(300)
         'epoch 300 (horizon 2)'
@@ -412,7 +412,7 @@ class Job(Wording):
         from dpstream.topics.fixed_sizes import table_cells
         from dpstream.topics.shares import MOST_ALIKE, MOST_SHARED, ShareForm
 
-        cells = table_cells(self.protocol_entry.word_form(law))
+        cells = table_cells(self.protocol_entry.message_format(law))
         if cells is None or cells > MOST_SHARED:
             different = "too many" if cells is None else f"{cells:,}"
             raise JobError(
@@ -461,7 +461,7 @@ def parse_job(text: str, source: str = "job", folder: Path = Path()) -> Job:
     >>> job = parse_job('''
     ... name: students
     ... protocol: future_rand
-    ... parameters: {epsilon: 4, changes: 4}
+    ... parameters: {epsilon: 4, max_changes: 4}
     ... epochs: {count: 170, start: 2013-10-01, length: P1W}
     ... ''')
     >>> job.last_epoch, job.shuffle.minimum, str(job.epochs.length)

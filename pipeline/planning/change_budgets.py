@@ -35,21 +35,21 @@ _MOST_USERS = 2**53
 
 @dataclass(frozen=True, slots=True)
 class ChangesChoice:
-    """Expected errors with a budget of `changes`.
+    """Expected errors with a budget of `max_changes`.
 
     Attributes:
         noise: RMSE without exhausted users, in users.
         bias: Root mean square of the expected error from exhausted users, in users.
         rmse: RMSE of both together, in users.
-        frozen: Share of the users with more changes.
+        exhausted: Share of the users with more changes.
         best: Whether no other budget has a smaller `rmse`.
     """
 
-    changes: int
+    max_changes: int
     noise: float
     bias: float
     rmse: float
-    frozen: float
+    exhausted: float
     best: bool = False
 
 
@@ -130,7 +130,7 @@ def weigh_changes(job: Job, users: int, shares: NDArray[np.float64]) -> tuple[Ch
     model = FreezingModel(shares, last_epoch)
     choices: list[ChangesChoice] = []
     least = math.inf
-    present = getattr(job.parameters, "changes", None)
+    present = getattr(job.parameters, "max_changes", None)
     for changes in budgets_to_try(len(shares) - 1, present):
         if least < math.inf and choices[-1].noise >= least and changes != present:
             continue
@@ -145,13 +145,13 @@ def _choice(
 ) -> ChangesChoice:
     forecast = _forecast(job, changes)
     bias = users * forecast.freezing_bias(model)
-    variances = np.square(forecast.standard_deviations(users))
+    variances = np.square(forecast.standard_errors(users))
     return ChangesChoice(
-        changes=changes,
+        max_changes=changes,
         noise=math.sqrt(float(variances.mean())),
         bias=math.sqrt(float(np.square(bias).mean())),
         rmse=math.sqrt(float((variances + np.square(bias)).mean())),
-        frozen=float(shares[changes + 1 :].sum()),
+        exhausted=float(shares[changes + 1 :].sum()),
     )
 
 
@@ -168,8 +168,8 @@ def _forecast(job: Job, changes: int) -> FreezingForecast:
             ]
         )
     made: Forecast | None = None
-    if protocol.planning is not None and hasattr(job.parameters, "changes"):
-        parameters: Any = replace(job.parameters, changes=changes)
+    if protocol.planning is not None and hasattr(job.parameters, "max_changes"):
+        parameters: Any = replace(job.parameters, max_changes=changes)
         law = protocol.calibrate(parameters, job.epochs.count, job.shuffle.minimum)
         made = protocol.planning.forecast(law, parameters, job.epochs.count)
     if not isinstance(made, FreezingForecast):

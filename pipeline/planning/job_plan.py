@@ -21,7 +21,6 @@ from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.planning.change_budgets import ChangesChoice, weigh_changes
 from dpstream.pipeline.planning.crowd_sizes import CrowdsPlan, plan_crowds
-from dpstream.pipeline.planning.influence import influence_of_one
 from dpstream.pipeline.planning.outlook import (
     HonestContributors,
     Outlook,
@@ -30,6 +29,7 @@ from dpstream.pipeline.planning.outlook import (
 )
 from dpstream.pipeline.planning.parties import PartyGuarantee, party_guarantees
 from dpstream.pipeline.planning.plan_alternatives import Alternative, alternatives
+from dpstream.pipeline.planning.poisoning import poisoning_bound
 from dpstream.pipeline.planning.recommendation import (
     Compared,
     Recommendation,
@@ -57,7 +57,7 @@ from dpstream.pipeline.results.expected_errors import (
 from dpstream.randomizers.division import room_of_part
 from dpstream.randomizers.guarantee import Guarantee
 from dpstream.randomizers.search import least_integer
-from dpstream.topics.sealed_words import sealed_form
+from dpstream.topics.sealed_messages import sealed_form
 
 DEFAULT_USERS = 10_000
 
@@ -73,14 +73,14 @@ class ExpectedEpoch:
     """Prediction for one epoch.
 
     Attributes:
-        standard_deviation: Standard error of its estimate, in users.
+        standard_error: Standard error of its estimate, in users.
         smoothed: Standard error of its smoothed estimate after the horizon, in users; None if the
             protocol has none.
         begins: Start; None without a calendar, or if each horizon has an epoch of its number.
     """
 
     epoch: int
-    standard_deviation: float
+    standard_error: float
     reports: float
     smoothed: float | None = None
     begins: str | None = None
@@ -147,7 +147,7 @@ class Plan:
         assumption: Maximum changes per user that intervals assume, in words, and when a typical
             user's run out; None if intervals hold for any stream.
         changes: Predictions for other change budgets, given shares of users by number of changes.
-        one_liar: If devices report for themselves and it was requested, `influence_of_one`.
+        one_liar: If devices report for themselves and it was requested, `poisoning_bound`.
         caveats: Effects that the prediction omits.
         warnings: Obstacles to running this job, or others with the same users, or to its
             publishing.
@@ -185,7 +185,7 @@ class Plan:
     assumption: str | None
     changes: tuple[ChangesChoice, ...]
     constants: tuple[dict[str, int | float], ...]
-    one_liar: float | None
+    poisoning_bound: float | None
     caveats: tuple[str, ...]
     warnings: tuple[str, ...]
 
@@ -226,7 +226,7 @@ def plan(
     >>> expected = plan(parse_job('''
     ... name: weeks
     ... protocol: future_rand
-    ... parameters: {epsilon: 1, changes: 4}
+    ... parameters: {epsilon: 1, max_changes: 4}
     ... epochs: {count: 256}
     ... '''))
     >>> round(expected.rmse / 100, 1), expected.guarantee.unit
@@ -243,7 +243,7 @@ def plan(
     crowds = protocol.crowds(law)
     # Devices added by parties contribute noise, too.
     senders = users + job.added_by_all(law)
-    deviations = forecast.standard_deviations(senders)
+    deviations = forecast.standard_errors(senders)
     bounded = forecast if isinstance(forecast, BoundedForecast) else None
     reports = (forecast.reports_per_user * users).tolist()
     reports_per_user = float(forecast.reports_per_user.sum())
@@ -304,7 +304,7 @@ def plan(
         assumption=_assumption(job, law, changes),
         changes=weighed,
         constants=tuple(dict(row) for row in forecast.constants),
-        one_liar=_one_liar(job) if compared else None,
+        poisoning_bound=_poisoning_bound(job) if compared else None,
         caveats=(
             *forecast.caveats,
             *(forecast.found_caveats(users) if isinstance(forecast, SearchedForecast) else ()),
@@ -325,21 +325,21 @@ def _assumption(job: Job, law: Law, shares: NDArray[np.float64] | None) -> str |
     if limit is None:
         return None
     if shares is None:
-        pace = max(1, epochs // max(1, limit.changes))
+        pace = max(1, epochs // max(1, limit.max_changes))
         return (
             f"{limit}. They last for all {epochs:,} epochs if a user changes every {pace:,} "
             "epochs, and for half of them if a user changes twice as often"
         )
     typical = int(np.searchsorted(np.cumsum(shares), 0.5))
-    if typical <= limit.changes:
+    if typical <= limit.max_changes:
         return f"{limit}. A typical user makes {typical:,}, and these last for all epochs"
     # Changes at uniformly random epochs.
-    last = math.ceil(epochs * limit.changes / (typical + 1))
+    last = math.ceil(epochs * limit.max_changes / (typical + 1))
     return f"{limit}. A typical user makes {typical:,}: they are exhausted by epoch {last:,}"
 
 
-def _one_liar(job: Job) -> float | None:
-    return None if job.devices is None else influence_of_one(deploy_job(job, deployed_at=0))
+def _poisoning_bound(job: Job) -> float | None:
+    return None if job.devices is None else poisoning_bound(deploy_job(job, deployed_at=0))
 
 
 def _beginnings(job: Job) -> Iterator[str | None]:
@@ -396,17 +396,17 @@ def _fresh_budget(job: Job) -> FreshBudget | None:
 def _smoothed(forecast: Forecast, users: int) -> NDArray[np.float64] | None:
     if not isinstance(forecast, SmoothedForecast):
         return None
-    return forecast.smoothed_standard_deviations(users)
+    return forecast.smoothed_standard_errors(users)
 
 
 def _bytes_per_user(job: Job, law: Law, users: int, reports_per_user: float) -> float:
     protocol = job.protocol_entry
     if job.sealed is None:
-        return reports_per_user * protocol.word_form(law).report_bytes
+        return reports_per_user * protocol.message_format(law).report_bytes
     if job.shared:
         form = job.share_form(law)
         return job.epochs.count * form.chunks * form.row_form.report_bytes / users
-    boxed = sealed_form(protocol.word_form(law), 1 + len(job.route.hops)).report_bytes
+    boxed = sealed_form(protocol.message_format(law), 1 + len(job.route.hops)).report_bytes
     if protocol.shuffling is None:
         return reports_per_user * boxed
     epochs, instances = range(1, job.epochs.count + 1), job.shuffle.instances

@@ -124,7 +124,7 @@ class _Parties:
         self._job, self._law, self._entry = job, law, job.protocol_entry
         self._central = job.guarantee_of(law)
         shuffling = self._entry.shuffling
-        self._apart = self._central if shuffling is None else shuffling.kept_apart(law)
+        self._apart = self._central if shuffling is None else shuffling.without_shuffling(law)
         self._epochs = job.epochs.count
 
     def all(self) -> Iterator[PartyGuarantee]:

@@ -127,7 +127,7 @@ def _compared(job: Job, candidate: Candidate, users: int) -> Compared:
     expected = expected_of(job, candidate, users)
     guarantee = entry.randomizer(law).guarantee
     epsilon, delta = whole_loss(guarantee, epochs)
-    apart = guarantee if entry.shuffling is None else entry.shuffling.kept_apart(law)
+    apart = guarantee if entry.shuffling is None else entry.shuffling.without_shuffling(law)
     local = None if apart is None else whole_loss(apart, epochs)[0]
     if job.central is not None and entry.loss_of_streams:
         epsilon, delta = job.central.epsilon, job.central.delta
@@ -136,7 +136,7 @@ def _compared(job: Job, candidate: Candidate, users: int) -> Compared:
         central_epsilon=epsilon,
         central_delta=delta,
         local_epsilon=local,
-        bytes_per_user=expected.messages_per_user * entry.word_form(law).report_bytes,
+        bytes_per_user=expected.messages_per_user * entry.message_format(law).report_bytes,
         cpu_seconds=cpu_seconds(entry, law, parameters, epochs),
     )
 

@@ -18,7 +18,7 @@ LARGE_EPSILON = 10.0
 # A guarantee that relies on such a small part of the users wastes accuracy.
 _SMALL_PART = 10
 # Share of exhausted users above which a warning appears.
-_FROZEN = 0.05
+_EXHAUSTED = 0.05
 
 
 def warnings_for(
@@ -125,13 +125,14 @@ def _of_losses(job: Job, law: Law, users: int) -> Iterator[str]:
 
 
 def _of_changes(job: Job, weighed: Sequence[ChangesChoice]) -> Iterator[str]:
-    present = getattr(job.parameters, "changes", None)
-    own = next((each for each in weighed if each.changes == present), None)
+    present = getattr(job.parameters, "max_changes", None)
+    own = next((each for each in weighed if each.max_changes == present), None)
     best = next((each for each in weighed if each.best), None)
-    if own is None or best is None or own.best or own.frozen <= _FROZEN:
+    if own is None or best is None or own.best or own.exhausted <= _EXHAUSTED:
         return
     yield (
-        f"{own.frozen:.0%} of the users change more often than parameters.changes, {present}, "
-        f"covers. With {best.changes} the RMSE would be {best.rmse:,.0f} users instead of "
-        f"{own.rmse:,.0f}"
+        f"{own.exhausted:.0%} of the users change more often than parameters.max_changes, "
+        f"{present}, "
+        f"covers. With {best.max_changes} the RMSE would be {best.rmse:,.0f} users "
+        f"instead of {own.rmse:,.0f}"
     )

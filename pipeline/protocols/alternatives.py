@@ -48,7 +48,7 @@ def _of_booleans(
     last_epoch: int,
 ) -> Iterator[Alternative]:
     """Yield protocols without trust, then those trusting the shuffler to shuffle or add noise."""
-    yield from _untrusting(asked.epsilon, asked.changes, last_epoch)
+    yield from _untrusting(asked.epsilon, asked.max_changes, last_epoch)
     for dummies in ("poisson", "shuffle"):
         yield (
             "shuffled_counts",
@@ -56,16 +56,16 @@ def _of_booleans(
                 ShuffledCountsParameters,
                 asked.epsilon,
                 DELTA,
-                changes=asked.changes,
+                max_changes=asked.max_changes,
                 dummies=dummies,
             ),
         )
 
 
-def _untrusting(epsilon: float, changes: int, last_epoch: int) -> Iterator[Alternative]:
+def _untrusting(epsilon: float, max_changes: int, last_epoch: int) -> Iterator[Alternative]:
     """Yield protocols without trust; with few epochs it may be better to pay for each of them."""
-    yield "value_stream", partial(ValueStreamParameters, epsilon, changes)
-    yield "future_rand", partial(FutureRandParameters, epsilon, changes)
+    yield "value_stream", partial(ValueStreamParameters, epsilon, max_changes)
+    yield "future_rand", partial(FutureRandParameters, epsilon, max_changes)
     if last_epoch <= FEW_EPOCHS:
         yield "split_budget", partial(SplitBudgetParameters, epsilon)
 
@@ -92,7 +92,7 @@ def _of_sets(asked: _SetsAsked, last_epoch: int) -> Iterator[Alternative]:
 @alternatives.register
 def _of_items(asked: HadamardValuesParameters, last_epoch: int) -> Iterator[Alternative]:
     """Yield the protocol that trusts the shuffler; for few epochs also one paying for each."""
-    yield from _trusting_with_values(asked.epsilon, asked.changes, asked.domain)
+    yield from _trusting_with_values(asked.epsilon, asked.max_changes, asked.domain)
     if last_epoch <= FEW_EPOCHS:
         yield (
             "projective_geometry",
@@ -103,7 +103,7 @@ def _of_items(asked: HadamardValuesParameters, last_epoch: int) -> Iterator[Alte
 @alternatives.register
 def _of_numbers(asked: RangeValuesParameters, last_epoch: int) -> Iterator[Alternative]:
     buckets = Numbers(asked.low, asked.high, asked.buckets)
-    yield from _trusting_with_values(asked.epsilon, asked.changes, buckets)
+    yield from _trusting_with_values(asked.epsilon, asked.max_changes, buckets)
 
 
 @alternatives.register
@@ -118,28 +118,31 @@ def _of_shuffled_counts(asked: ShuffledCountsParameters, last_epoch: int) -> Ite
         # The number of messages determines how well items can be distinguished.
         limit = asked.messages_per_user
         shared |= {"domain": asked.domain, "cells": asked.cells, "messages_per_user": limit}
-    changes = asked.changes or min(last_epoch, MAX_SIGNS)
-    if asked.changes is not None:
-        yield "shuffled_counts", partial(ShuffledCountsParameters, changes=changes, **shared)
+    max_changes = asked.max_changes or min(last_epoch, MAX_SIGNS)
+    if asked.max_changes is not None:
+        yield (
+            "shuffled_counts",
+            partial(ShuffledCountsParameters, max_changes=max_changes, **shared),
+        )
     yield "shuffled_counts", partial(ShuffledCountsParameters, **shared)
     domain = asked.domain
     if domain is None:
-        yield from _untrusting(asked.epsilon, changes, last_epoch)
+        yield from _untrusting(asked.epsilon, max_changes, last_epoch)
     elif isinstance(domain, Numbers):
-        numbers = asked.epsilon, changes, domain.low, domain.high, domain.buckets
+        numbers = asked.epsilon, max_changes, domain.low, domain.high, domain.buckets
         yield "range_values", partial(RangeValuesParameters, *numbers)
     elif not isinstance(domain, Bits):
         # There the first item of a user does not count as a change.
-        items = asked.epsilon, changes - 1, domain
+        items = asked.epsilon, max_changes - 1, domain
         yield "hadamard_values", partial(HadamardValuesParameters, *items)
 
 
 def _trusting_with_values(
-    epsilon: float, changes: int, domain: tuple[str, ...] | Numbers
+    epsilon: float, max_changes: int, domain: tuple[str, ...] | Numbers
 ) -> Iterator[Alternative]:
     """Yield the protocol of items or numbers in which the shuffler adds the noise.
 
-    Devices would have to send too much of it. `changes` are those followed after a user's first
+    Devices would have to send too much of it. `max_changes` are those followed after a user's first
     value, which counts as one more there.
     """
     yield (
@@ -148,7 +151,7 @@ def _trusting_with_values(
             ShuffledCountsParameters,
             epsilon,
             DELTA,
-            changes=changes + 1,
+            max_changes=max_changes + 1,
             dummies="shuffle",
             domain=domain,
             cells=None if isinstance(domain, Numbers) else "count_min",

@@ -20,7 +20,7 @@ from dpstream.pipeline.protocols.protocol import (
     Example,
     Planning,
     Protocol,
-    fixed_words,
+    fixed_format,
 )
 from dpstream.randomizers.baselines import (
     BunParameters,
@@ -54,7 +54,7 @@ class EpochResponsesForecast:
             {"epochs": law.last_epoch, "c_gap": law.c_gap, **(constants or {})},
         )
 
-    def standard_deviations(self, users: int) -> NDArray[np.float64]:
+    def standard_errors(self, users: int) -> NDArray[np.float64]:
         variance = response_variance(self._law, users)
         return np.full(len(self.reports_per_user), math.sqrt(variance))
 
@@ -112,7 +112,7 @@ SPLIT_BUDGET = Protocol(
     parameters=SplitBudgetParameters,
     law=lambda asked: SplitBudgetLaw,
     calibrate=_CALIBRATE,
-    word_form=fixed_words(SplitBudget),
+    message_format=fixed_format(SplitBudget),
     randomizer=SplitBudget,
     aggregation=Aggregation.of(EpochResponsesAggregator),
     planning=Planning.of(
@@ -129,7 +129,7 @@ MEMOIZED_RESPONSE = Protocol(
     parameters=MemoizedResponseParameters,
     law=lambda asked: MemoizedResponseLaw,
     calibrate=_CALIBRATE,
-    word_form=fixed_words(MemoizedResponse),
+    message_format=fixed_format(MemoizedResponse),
     randomizer=MemoizedResponse,
     aggregation=Aggregation.of(EpochResponsesAggregator),
     planning=Planning.of(MemoizedResponseForecast),

@@ -26,15 +26,17 @@ class ChangeLimit:
         first_is_free: True if a user's first item or number does not count as a change.
     """
 
-    changes: int
+    max_changes: int
     later: Literal["delayed", "lost"]
     first_is_free: bool = False
 
     def __str__(self) -> str:
-        plural = "change" if self.changes == 1 else "changes"
+        plural = "change" if self.max_changes == 1 else "changes"
         free = " after the first value" if self.first_is_free else ""
         later = "appear with a delay" if self.later == "delayed" else "are not counted"
-        return f"assumes at most {self.changes:,} {plural} per user{free}; later changes {later}"
+        return (
+            f"assumes at most {self.max_changes:,} {plural} per user{free}; later changes {later}"
+        )
 
     @property
     def warning(self) -> str:
@@ -46,24 +48,25 @@ average, so those who change most have probably exhausted the allowed 4 changes,
 changes appear late. Privacy is not affected
         """
         since = "appear late" if self.later == "delayed" else "are missing"
-        half = "once" if self.changes == 2 else f"{self.changes / 2:g} times"
+        half = "once" if self.max_changes == 2 else f"{self.max_changes / 2:g} times"
         return (
             "the true number may be outside its 95 % interval: users have changed at least "
             f"{half} on average, so those who change most have probably exhausted the allowed "
-            f"{self.changes:,} changes, and their later changes {since}. Privacy is not affected"
+            f"{self.max_changes:,} changes, and their later changes {since}. Privacy is not "
+            "affected"
         )
 
     @property
     def remedy(self) -> str:
         """Advice for operators."""
         return (
-            "deploy the job again, with a larger parameters.changes (intervals get wider) or with "
-            "fewer epochs and renew: true (each horizon costs epsilon again)"
+            "deploy the job again, with a larger parameters.max_changes (intervals get wider) or "
+            "with fewer epochs and renew: true (each horizon costs epsilon again)"
         )
 
 
 def change_limit(
-    changes: int,
+    max_changes: int,
     epochs: int,
     later: Literal["delayed", "lost"],
     *,
@@ -71,6 +74,6 @@ def change_limit(
     boost: float = 1.0,
 ) -> ChangeLimit | None:
     """Return the limit, or None if `epochs` rule out more changes or no change is boosted."""
-    if not boost or epochs <= changes + first_is_free:
+    if not boost or epochs <= max_changes + first_is_free:
         return None
-    return ChangeLimit(changes, later, first_is_free)
+    return ChangeLimit(max_changes, later, first_is_free)

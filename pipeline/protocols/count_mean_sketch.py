@@ -73,7 +73,7 @@ PROTOCOL = Protocol(
     shuffling=Shuffling(
         late("fragments.count_mean_sketch", "epsilon_with"),
         distinct_reports=True,
-        kept_apart=lambda law: CountMeanSketch(law).kept_apart,
+        without_shuffling=lambda law: CountMeanSketch(law).without_shuffling,
     ),
     planning=Planning.of(CountMeanSketchForecast),
     values=lambda asked: SetDomain(asked.domain, 1),

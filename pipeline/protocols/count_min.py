@@ -25,7 +25,7 @@ from dpstream.randomizers.count_min import CountMin, CountMinLaw, CountMinParame
 from dpstream.randomizers.count_min.one_sided import allowance
 from dpstream.randomizers.item_domains import domain_size
 from dpstream.randomizers.row_errors import ZIPF_EXPONENT, error_samples, normal_errors
-from dpstream.topics.word_forms import WordForm
+from dpstream.topics.message_formats import MessageFormat
 
 _NO_OTHERS = np.zeros(1)
 _ONE_SIDED = "one-sided"
@@ -191,7 +191,7 @@ PROTOCOL = Protocol(
     parameters=CountMinParameters,
     law=lambda asked: CountMinLaw,
     calibrate=late_calibration("count_min", sized=True),
-    word_form=lambda law: WordForm(CountMin.word_dtype, distinct=law.code.cells),
+    message_format=lambda law: MessageFormat(CountMin.word_dtype, distinct=law.code.cells),
     randomizer=CountMin,
     aggregation=Aggregation(
         lambda law, asked: CountMinAggregator(law, asked.estimator),

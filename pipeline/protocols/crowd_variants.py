@@ -49,14 +49,14 @@ class CrowdsForecast:
             *contents.caveats,
         )
 
-    def standard_deviations(self, users: int) -> NDArray[np.float64]:
+    def standard_errors(self, users: int) -> NDArray[np.float64]:
         """Return those of a rare item, so that the size of the crowd adds nothing."""
         return self.of_crowd(max(1, users // self._law.crowds))
 
     def of_crowd(self, users: int) -> NDArray[np.float64]:
         """Return the standard errors of an item in a crowd of `users` users."""
         left = max(1, users - self._law.counts.shift)
-        found: NDArray[np.float64] = self._contents.standard_deviations(left) * (users / left)
+        found: NDArray[np.float64] = self._contents.standard_errors(left) * (users / left)
         return found
 
 
@@ -80,8 +80,8 @@ def in_crowds(
         contents = shuffling.epsilon_with(law.contents, honest, _WINDOWS)
         return sum_rounded_up(contents, law.counts.epsilon) if math.isfinite(contents) else contents
 
-    def kept_apart(law: CrowdsLaw) -> Guarantee | None:
-        contents = shuffling.kept_apart(law.contents)
+    def without_shuffling(law: CrowdsLaw) -> Guarantee | None:
+        contents = shuffling.without_shuffling(law.contents)
         if contents is None:
             return None
         held = contents.neighbors.partition(";")[0]
@@ -109,10 +109,12 @@ def in_crowds(
         entry,
         law=lambda asked: CrowdsLawReader(entry.law(asked).from_json),
         calibrate=calibrate,
-        word_form=lambda law: law.word_form,
+        message_format=lambda law: law.message_format,
         randomizer=lambda law: CrowdDevices(law, entry.randomizer(law.contents)),
         aggregation=Aggregation(aggregator, aggregator_from_bytes),
-        shuffling=Shuffling(epsilon_with, kept_apart=kept_apart, crowds=lambda law: law),
+        shuffling=Shuffling(
+            epsilon_with, without_shuffling=without_shuffling, crowds=lambda law: law
+        ),
         planning=None if planning is None else Planning(forecast),
         values=lambda asked: CrowdDomain(entry.values(asked), column, labels),
         examples=(),

@@ -22,7 +22,7 @@ from dpstream.pipeline.protocols.protocol import (
     Example,
     Planning,
     Protocol,
-    fixed_words,
+    fixed_format,
 )
 from dpstream.randomizers.baselines import IndependentResponseParameters
 from dpstream.randomizers.dyadic import FutureRandLaw
@@ -45,7 +45,7 @@ class FutureRandForecast:
                 "order": order,
                 "epochs": 1 << order,
                 "probability": law.order_probabilities[order],
-                "changes": composed.k,
+                "max_changes": composed.k,
                 "c_gap": law.c_gaps[order],
                 "epsilon": composed.loss,
             }
@@ -56,10 +56,10 @@ class FutureRandForecast:
             "missed changes bias the estimates and are not in the predicted errors",
         )
 
-    def standard_deviations(self, users: int) -> NDArray[np.float64]:
+    def standard_errors(self, users: int) -> NDArray[np.float64]:
         return np.sqrt(users * self._unit_variances)
 
-    def smoothed_standard_deviations(self, users: int) -> NDArray[np.float64]:
+    def smoothed_standard_errors(self, users: int) -> NDArray[np.float64]:
         last_epoch = len(self._unit_variances)
         return np.sqrt(users * predicted_smoothed_variances(self._law, last_epoch))
 
@@ -90,12 +90,12 @@ def dyadic_protocol(
         parameters=parameters,
         law=lambda asked: FutureRandLaw,
         calibrate=calibrate,
-        word_form=fixed_words(FutureRand),
+        message_format=fixed_format(FutureRand),
         randomizer=FutureRand,
         aggregation=Aggregation(
             lambda law, asked: FutureRandAggregator(law, asked.estimator),
             lambda law, asked, data: FutureRandAggregator.from_bytes(law, data, asked.estimator),
-            change_limit=lambda law, asked, epochs: change_limit(asked.changes, epochs, "lost"),
+            change_limit=lambda law, asked, epochs: change_limit(asked.max_changes, epochs, "lost"),
         ),
         planning=Planning(
             lambda law, asked, last_epoch: FutureRandForecast(law, last_epoch, asked.estimator),

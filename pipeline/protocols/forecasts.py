@@ -35,7 +35,7 @@ class Forecast(typing.Protocol):
         """Calibrated constants as table rows, by column."""
         ...
 
-    def standard_deviations(self, users: int) -> NDArray[np.float64]:
+    def standard_errors(self, users: int) -> NDArray[np.float64]:
         """Return the standard errors of the estimates, in users, shape (epochs,)."""
         ...
 
@@ -66,7 +66,7 @@ class DyadicForecast(Forecast, typing.Protocol):
 class SmoothedForecast(Forecast, typing.Protocol):
     """Forecast of a protocol whose estimates can be smoothed over the whole horizon."""
 
-    def smoothed_standard_deviations(self, users: int) -> NDArray[np.float64]:
+    def smoothed_standard_errors(self, users: int) -> NDArray[np.float64]:
         """Return the standard errors of the smoothed estimates, in users, shape (epochs,)."""
         ...
 

@@ -159,7 +159,7 @@ PROTOCOL = Protocol(
     shuffling=Shuffling(
         late("fragments", "epsilon_with"),
         distinct_reports=True,
-        kept_apart=lambda law: Fragments(law).kept_apart,
+        without_shuffling=lambda law: Fragments(law).without_shuffling,
     ),
     planning=Planning.of(FragmentsForecast, exposure=_exposure),
     values=lambda asked: SetDomain(asked.domain, asked.items),

@@ -25,7 +25,7 @@ class HadamardForecast(PerEpochForecast):
     ) -> None:
         super().__init__(last_epoch, law.items, law.slots, held)
         self._law = law
-        form = law.word_form
+        form = law.message_format
         self.cells = f"tuples of {law.rows} columns of a Hadamard matrix of size {law.columns:,}"
         self.reports_per_user = np.full(last_epoch, law.slots + law.blanket)
         self.constants: tuple[Mapping[str, int | float], ...] = (

@@ -10,7 +10,7 @@ from dpstream.pipeline.protocols.protocol import (
     Example,
     Planning,
     Protocol,
-    fixed_words,
+    fixed_format,
 )
 from dpstream.pipeline.values.value_domains import CategoryDomain
 from dpstream.randomizers.value_stream.hadamard_values import (
@@ -24,12 +24,12 @@ PROTOCOL = Protocol(
     parameters=HadamardValuesParameters,
     law=lambda asked: HadamardValuesLaw,
     calibrate=late_calibration("value_stream.hadamard_values"),
-    word_form=fixed_words(HadamardValues),
+    message_format=fixed_format(HadamardValues),
     randomizer=HadamardValues,
     aggregation=Aggregation.of(
         HadamardValuesAggregator,
         change_limit=lambda law, asked, epochs: change_limit(
-            asked.changes, epochs, "delayed", first_is_free=True, boost=law.booleans.boost
+            asked.max_changes, epochs, "delayed", first_is_free=True, boost=law.booleans.boost
         ),
     ),
     planning=Planning.of(late_plan("followed_forecasts", "HadamardValuesForecast")),

@@ -46,7 +46,7 @@ class LdpSgdForecast:
             f"{law.local_epsilon(law.reports * law.participations):.4g} in all",
         )
 
-    def standard_deviations(self, users: int) -> NDArray[np.float64]:
+    def standard_errors(self, users: int) -> NDArray[np.float64]:
         """Return deviations of a gradient noise's length, in percent of clip, shape (epochs,)."""
         reports = max(1.0, users * self._law.reports / self._law.groups)
         return np.full(self._last_epoch, 100 * length_deviation(self._law, reports))
@@ -60,7 +60,7 @@ PROTOCOL = Protocol(
     randomizer=LdpSgd,
     aggregation=Aggregation(LdpSgdAggregator, LdpSgdAggregator.from_bytes),
     shuffling=Shuffling(
-        late("ldp_sgd", "epsilon_with"), kept_apart=lambda law: LdpSgd(law).kept_apart
+        late("ldp_sgd", "epsilon_with"), without_shuffling=lambda law: LdpSgd(law).without_shuffling
     ),
     planning=Planning.of(LdpSgdForecast),
     values=lambda asked: ExampleDomain(

@@ -52,7 +52,7 @@ class MeasurementsForecast(PerEpochForecast):
                 "measurements": matrix.measurements,
                 "of_an_item": matrix.filled,
                 "noise": math.sqrt(sum_variance(self._law, 1)),
-                "bytes_per_user": self._law.word_form.report_bytes,
+                "bytes_per_user": self._law.message_format.report_bytes,
             },
         )
         self.caveats = (comparison(epsilon), *_of_removal(self._law), *caveats)

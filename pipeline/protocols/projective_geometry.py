@@ -51,7 +51,7 @@ class ProjectiveGeometryForecast(PerEpochForecast):
                 "points_of_an_item": space.hyperplane,
                 "own": kept,
                 "other": other,
-                "bytes_per_user": law.word_form.report_bytes,
+                "bytes_per_user": law.message_format.report_bytes,
             },
         )
         several = (

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from dpstream.aggregators.estimate import Attendance, Published
 from dpstream.pipeline.protocols.change_limits import ChangeLimit
 from dpstream.pipeline.values.value_domains import BOOLEAN, ValueDomain
-from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.counted_messages import CountedMessages
 from dpstream.randomizers.devices import Devices
 from dpstream.randomizers.guarantee import Guarantee
-from dpstream.topics.word_forms import WordForm
+from dpstream.topics.message_formats import MessageFormat
 
 if TYPE_CHECKING:
     from dpstream.aggregators.change_errors import ChangeErrors
@@ -48,7 +48,7 @@ class PerEpochLaw(Law, typing.Protocol):
 class Aggregator(typing.Protocol):
     """Mergeable integer state and its estimates."""
 
-    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
+    def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
         """Raise `ValueError` if messages of shape (n, width) cannot be released of the epoch."""
         ...
 
@@ -94,7 +94,7 @@ class ResumableAggregator(Aggregator, typing.Protocol):
 DELTA: Final = 1e-6
 """Delta of protocols that trust the shuffler, compared with a job that declares none."""
 
-StageDummies: TypeAlias = Callable[[int, np.random.Generator], CountedWords]
+StageDummies: TypeAlias = Callable[[int, np.random.Generator], CountedMessages]
 """Function from an epoch of the horizon and its own randomness to a released window's dummies.
 
 For the same generator it draws the same on every worker: it uses integers only and has no state.
@@ -116,8 +116,8 @@ class StageSum:
             every worker.
     """
 
-    form: WordForm
-    check_words: Callable[[int, NDArray[np.unsignedinteger]], None]
+    form: MessageFormat
+    check_messages: Callable[[int, NDArray[np.unsignedinteger]], None]
     release: Callable[
         [
             NDArray[np.unsignedinteger],
@@ -249,7 +249,7 @@ class Shuffling:
         epoch, present
     )
     distinct_reports: bool = False
-    kept_apart: Callable[[Any], Guarantee | None] = lambda law: None
+    without_shuffling: Callable[[Any], Guarantee | None] = lambda law: None
     stage_dummies: Callable[[Any], StageDummies | None] = lambda law: None
     stage_sum: Callable[[Any], StageSum | None] = lambda law: None
     one_message: bool = False
@@ -328,7 +328,7 @@ class Protocol:
     aggregation: Aggregation
     shuffling: Shuffling | None = None
     planning: Planning | None = None
-    word_form: Callable[[Any], WordForm] = lambda law: law.word_form
+    message_format: Callable[[Any], MessageFormat] = lambda law: law.message_format
     values: Callable[[Any], ValueDomain] = lambda parameters: BOOLEAN
     per_epoch: bool = False
     loss_of_streams: bool = False
@@ -367,7 +367,7 @@ class Protocol:
         return self.stage_dummies(law) is not None or self.stage_sum(law) is not None
 
 
-def fixed_words(devices: type[Any]) -> Callable[[Any], WordForm]:
+def fixed_format(devices: type[Any]) -> Callable[[Any], MessageFormat]:
     """Return the message format of a class of devices, the same for all its laws."""
-    form = WordForm(devices.word_dtype, devices.width)
+    form = MessageFormat(devices.word_dtype, devices.width)
     return lambda law: form

@@ -17,7 +17,7 @@ from dpstream.pipeline.protocols.protocol import (
     Example,
     Planning,
     Protocol,
-    fixed_words,
+    fixed_format,
 )
 from dpstream.pipeline.values.numeric_values import NumericDomain
 from dpstream.randomizers.value_stream.range_values import (
@@ -37,8 +37,8 @@ class RangeValuesForecast:
         forecasts = [HadamardValuesForecast(level, last_epoch) for level in law.levels]
         probabilities = np.array(law.level_probabilities)
         self.reports_per_user = probabilities @ [each.reports_per_user for each in forecasts]
-        online = np.array([each.standard_deviations(1) for each in forecasts])
-        smoothed = np.array([each.smoothed_standard_deviations(1) for each in forecasts])
+        online = np.array([each.standard_errors(1) for each in forecasts])
+        smoothed = np.array([each.smoothed_standard_errors(1) for each in forecasts])
         with np.errstate(divide="ignore"):
             self._level_variances = np.square(online) / probabilities[:, None]
             self._smoothed_level_variances = np.square(smoothed) / probabilities[:, None]
@@ -47,7 +47,7 @@ class RangeValuesForecast:
                 "level": number,
                 "nodes": level.items,
                 "probability": probability,
-                "boosted": level.booleans.changes,
+                "boosted": level.booleans.max_changes,
                 "boost": level.booleans.boost,
                 "decay": level.booleans.decay,
                 "noise": level.booleans.probability_of_noise,
@@ -60,15 +60,17 @@ class RangeValuesForecast:
         last = law.levels[-1]
         self.caveats = (
             *self._bucket_caveats(parameters.low, parameters.high, parameters.buckets),
-            flips_caveat(last.changes, last.booleans.changes, last.unboosted_share, "bucket"),
+            flips_caveat(
+                last.max_changes, last.booleans.max_changes, last.unboosted_share, "bucket"
+            ),
             "a flip that is not boosted appears gradually, which biases the estimates and is not "
             "in the predicted errors",
         )
 
-    def standard_deviations(self, users: int) -> NDArray[np.float64]:
+    def standard_errors(self, users: int) -> NDArray[np.float64]:
         return np.sqrt(users * range_variances(self._level_variances, 0, 1))
 
-    def smoothed_standard_deviations(self, users: int) -> NDArray[np.float64]:
+    def smoothed_standard_errors(self, users: int) -> NDArray[np.float64]:
         return np.sqrt(users * range_variances(self._smoothed_level_variances, 0, 1))
 
     def range_deviations(self, users: int, start: int, end: int) -> NDArray[np.float64]:
@@ -101,12 +103,12 @@ PROTOCOL = Protocol(
     parameters=RangeValuesParameters,
     law=lambda asked: RangeValuesLaw,
     calibrate=late_calibration("value_stream.range_values"),
-    word_form=fixed_words(RangeValues),
+    message_format=fixed_format(RangeValues),
     randomizer=RangeValues,
     aggregation=Aggregation.of(
         RangeValuesAggregator,
         change_limit=lambda law, asked, epochs: change_limit(
-            asked.changes,
+            asked.max_changes,
             epochs,
             "delayed",
             first_is_free=True,

@@ -151,12 +151,12 @@ def _stage_dummies(law: Any) -> StageDummies | None:
 def _stage_sum(law: Any) -> StageSum | None:
     if _kind_of(law) is not _SUMS:
         return None
-    return StageSum(law.sum_form, law.check_words, law.noisy_sum)
+    return StageSum(law.sum_form, law.check_messages, law.noisy_sum)
 
 
 def _change_limit(law: Any, asked: Any, epochs: int) -> ChangeLimit | None:
     # Without a boost every epoch has its own reports, and the value may change at will.
-    return change_limit(law.changes, epochs, "delayed", boost=law.boost)
+    return change_limit(law.max_changes, epochs, "delayed", boost=law.boost)
 
 
 def _values(domain: StreamDomain | None) -> ValueDomain:

@@ -37,7 +37,7 @@ class ShuffledCountsForecast:
         self.constants: tuple[Mapping[str, int | float], ...] = (
             {
                 "epochs": law.last_epoch,
-                "changes": law.changes,
+                "max_changes": law.max_changes,
                 "boost": law.boost,
                 **_noise_columns(law.noise),
             },
@@ -49,13 +49,13 @@ class ShuffledCountsForecast:
             *_noise_caveats(law.noise),
         )
 
-    def standard_deviations(self, users: int) -> NDArray[np.float64]:
+    def standard_errors(self, users: int) -> NDArray[np.float64]:
         return counts_deviations(self._law, self._last_epoch, users)
 
     def freezing_bias(self, model: FreezingModel) -> NDArray[np.float64]:
         boost, biases, bias = self._law.boost, [], 0.0
         # Sum by epoch of the changes that are not boosted.
-        for unboosted in np.diff(model.missed(order=0, signs=self._law.changes)).tolist():
+        for unboosted in np.diff(model.missed(order=0, signs=self._law.max_changes)).tolist():
             bias = boost * (bias - unboosted) / (boost + 1)
             biases.append(bias)
         return np.array(biases)
@@ -71,7 +71,7 @@ class ShuffledItemCountsForecast:
         self.constants: tuple[Mapping[str, int | float], ...] = (
             {
                 "epochs": law.last_epoch,
-                "changes": law.changes,
+                "max_changes": law.max_changes,
                 "boost": law.boost,
                 "buckets": law.buckets,
                 "collisions": law.hashes.overlap,
@@ -87,7 +87,7 @@ class ShuffledItemCountsForecast:
             *_noise_caveats(law.held),
         )
 
-    def standard_deviations(self, users: int) -> NDArray[np.float64]:
+    def standard_errors(self, users: int) -> NDArray[np.float64]:
         return item_deviations(self._law, self._last_epoch, users)
 
 
@@ -120,7 +120,7 @@ class ShuffledLevelCountsForecast:
             *_noise_caveats(law.held),
         )
 
-    def standard_deviations(self, users: int) -> NDArray[np.float64]:
+    def standard_errors(self, users: int) -> NDArray[np.float64]:
         return level_deviations(self._law, self._last_epoch, users)
 
     def _of_ranges(self) -> float:
@@ -134,20 +134,20 @@ class ShuffledValueStreamForecast(FollowedForecast):
     """Forecast for one noisy sum per epoch."""
 
     def __init__(self, law: ShuffledValueStreamLaw, last_epoch: int) -> None:
-        super().__init__(Kernel(law.boost, law.decay), law.changes, last_epoch)
+        super().__init__(Kernel(law.boost, law.decay), law.max_changes, last_epoch)
         self._law = law
         self.constants: tuple[Mapping[str, int | float], ...] = (
             {
                 "epochs": law.last_epoch,
-                "changes": law.changes,
+                "max_changes": law.max_changes,
                 "boost": law.boost,
                 "decay": law.decay,
-                "clock": law.clock / STEPS**2,
+                "squared_norm_budget": law.squared_norm_budget / STEPS**2,
                 "deviation": law.deviation / STEPS,
             },
         )
 
-    def standard_deviations(self, users: int) -> NDArray[np.float64]:
+    def standard_errors(self, users: int) -> NDArray[np.float64]:
         return stream_deviations(self._law, self._last_epoch, users)
 
 
@@ -161,7 +161,7 @@ def _boost_caveats(
         "epochs later"
     )
     return (
-        f"only the first {law.changes} changes of a user are boosted, and none on a suppressed "
+        f"only the first {law.max_changes} changes of a user are boosted, and none on a suppressed "
         f"epoch or after an epoch at which the user was absent: {kept}, which biases the "
         "estimates and is not in the predicted errors",
     )

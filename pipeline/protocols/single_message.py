@@ -41,7 +41,7 @@ class SingleMessageForecast(PerEpochForecast):
                 "local_epsilon": law.local_epsilon,
                 "kept": kept,
                 "false": other,
-                "bytes_per_user": law.word_form.report_bytes,
+                "bytes_per_user": law.message_format.report_bytes,
             },
         )
         self.caveats = (
@@ -67,7 +67,7 @@ PROTOCOL = Protocol(
     aggregation=Aggregation.of(SingleMessageAggregator),
     shuffling=Shuffling(
         late("single_message", "epsilon_with"),
-        kept_apart=lambda law: SingleMessage(law).kept_apart,
+        without_shuffling=lambda law: SingleMessage(law).without_shuffling,
         one_message=True,
     ),
     planning=Planning.of(SingleMessageForecast),

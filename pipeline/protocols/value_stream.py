@@ -13,7 +13,7 @@ from dpstream.pipeline.protocols.protocol import (
     Example,
     Planning,
     Protocol,
-    fixed_words,
+    fixed_format,
 )
 from dpstream.randomizers.change_kernel import Kernel
 from dpstream.randomizers.value_stream import ValueStream, ValueStreamLaw, ValueStreamParameters
@@ -28,13 +28,13 @@ PROTOCOL = Protocol(
     parameters=ValueStreamParameters,
     law=lambda asked: ValueStreamLaw,
     calibrate=late_calibration("value_stream"),
-    word_form=fixed_words(ValueStream),
+    message_format=fixed_format(ValueStream),
     randomizer=ValueStream,
     aggregation=Aggregation.of(
         ValueStreamAggregator,
         changes=_changes,
         change_limit=lambda law, asked, epochs: change_limit(
-            asked.changes, epochs, "delayed", boost=law.boost
+            asked.max_changes, epochs, "delayed", boost=law.boost
         ),
     ),
     planning=Planning.of(late_plan("followed_forecasts", "ValueStreamForecast")),

@@ -119,7 +119,7 @@ def _largest(
     both, here, there = np.intersect1d(items, others, assume_unique=True, return_indices=True)
     unmatched = len(items) + len(others) - 2 * len(both)
     deviations = [
-        each.standard_deviation or 0.0 for each in (one, other) if each is not None and len(both)
+        each.standard_error or 0.0 for each in (one, other) if each is not None and len(both)
     ]
     if not deviations:
         return None, None, unmatched

@@ -26,8 +26,8 @@ from dpstream.pipeline.recording.recordings import (
 from dpstream.pipeline.stages.stage_builder import adder
 from dpstream.topics.frames import CodecError
 from dpstream.topics.manifests import Manifest, WindowStatus
+from dpstream.topics.messages import split_messages
 from dpstream.topics.names import Role
-from dpstream.topics.words import split_words
 
 Tell = Callable[[str], None]
 
@@ -193,7 +193,7 @@ def _windows(
         payload = next((row.payload for row in partials if row.epoch == epoch), None)
         manifest = next(each for each in manifests if each.epoch == epoch)
         try:
-            added = add_up(manifest, split_words(words))
+            added = add_up(manifest, split_messages(words))
         except ValueError as error:
             yield f"window of epoch {epoch}: {error}"
             continue

@@ -32,8 +32,8 @@ from dpstream.pipeline.results.released_windows import WindowIndex
 from dpstream.pipeline.stages.epoch_log import DecidedEpoch, EpochLog
 from dpstream.pipeline.state import LOCK_FILE
 from dpstream.topics.manifests import WindowStatus
+from dpstream.topics.messages import Messages
 from dpstream.topics.names import Role
-from dpstream.topics.words import Words
 
 _COMMIT_SECONDS = 10.0
 _LOOK_SECONDS = 5.0
@@ -184,7 +184,7 @@ class Recorder:
         self._found = None
         return RecordedEpoch(found.manifest, window, found.payload, recorded_estimate(published))
 
-    def _window(self, epoch: int) -> Steps[Words | None]:
+    def _window(self, epoch: int) -> Steps[Messages | None]:
         if not (yield from self._windows.find(epoch)):
             return None
         return (yield from self._windows.read(epoch))

@@ -26,13 +26,13 @@ from dpstream.pipeline.recording.recording_index import (
     with_missing,
 )
 from dpstream.pipeline.recording.recording_tables import (
+    MessageColumn,
     RecordedEstimate,
     RecordedPartial,
-    WordColumn,
 )
 from dpstream.pipeline.whole_files import naming
 from dpstream.topics.manifests import Manifest
-from dpstream.topics.words import Words
+from dpstream.topics.messages import Messages
 
 _FILE_BYTES = 64 << 20
 _SMALL_BYTES = 4 << 20
@@ -49,7 +49,7 @@ class RecordedEpoch:
     """
 
     manifest: Manifest
-    window: Words | None
+    window: Messages | None
     partial: bytes | None
     estimate: RecordedEstimate
 
@@ -68,7 +68,7 @@ class RecordingWriter:
     def __init__(self, folder: RecordingFolder, index: RecordingIndex) -> None:
         self.index = index
         self._folder = folder
-        self._words = WordColumn(np.dtype(f"<u{index.word_bytes}"), index.word_width)
+        self._words = MessageColumn(np.dtype(f"<u{index.word_bytes}"), index.word_width)
         self._open: dict[RecordKind, TableFile] = {}
         self._epochs: list[int] = []
         self._missing = index.missing

@@ -41,9 +41,9 @@ from dpstream.pipeline.recording.recording_index import (
     RecordKind,
 )
 from dpstream.pipeline.recording.recording_tables import (
+    MessageColumn,
     RecordedEstimate,
     RecordedPartial,
-    WordColumn,
     estimates_of,
     manifests_of,
     partials_of,
@@ -53,7 +53,7 @@ from dpstream.pipeline.recording.recording_tables import (
 from dpstream.pipeline.recording.recording_writer import RecordedEpoch, RecordingWriter
 from dpstream.topics.frames import CodecError
 from dpstream.topics.manifests import Manifest, WindowStatus
-from dpstream.topics.words import Words
+from dpstream.topics.messages import Messages
 
 __all__ = [
     "INDEX_FILE",
@@ -85,7 +85,7 @@ class Recording:
     def __init__(self, path: Path, index: RecordingIndex) -> None:
         self.path = path
         self.index = index
-        self._words = WordColumn(np.dtype(f"<u{index.word_bytes}"), index.word_width)
+        self._words = MessageColumn(np.dtype(f"<u{index.word_bytes}"), index.word_width)
 
     @classmethod
     def open(cls, path: Path) -> Self:
@@ -126,7 +126,7 @@ class Recording:
             if row.epoch >= from_epoch:
                 yield row
 
-    def windows(self, from_epoch: int = 1) -> Iterator[tuple[int, Words]]:
+    def windows(self, from_epoch: int = 1) -> Iterator[tuple[int, Messages]]:
         """Yield every recorded released window: epoch, distinct reports, uint64 counts."""
         found = self._windows(from_epoch)
         held = next(found, None)
@@ -139,7 +139,7 @@ class Recording:
                 held = next(found, None)
             else:
                 empty = np.empty((0, self._words.width), self._words.dtype)
-                yield epoch, Words(empty, np.empty(0, np.uint64))
+                yield epoch, Messages(empty, np.empty(0, np.uint64))
         if held is not None:
             raise RecordingError(
                 f"{self.path} contains a window of epoch {held[0]}, but no manifest"
@@ -174,7 +174,7 @@ class Recording:
         if digest.hexdigest() != file.sha256:
             raise RecordingError(f"{path} was modified: its checksum does not match")
 
-    def _windows(self, from_epoch: int) -> Iterator[tuple[int, Words]]:
+    def _windows(self, from_epoch: int) -> Iterator[tuple[int, Messages]]:
         def chunks(table: Any) -> Iterator[tuple[int, Any, Any]]:
             return windows_of(table, self._words)
 
@@ -189,7 +189,7 @@ class Recording:
                 values = np.concatenate([chunk[1] for chunk in found])
                 counts = np.concatenate([chunk[2] for chunk in found])
             try:
-                yield epoch, Words(values, counts)
+                yield epoch, Messages(values, counts)
             except CodecError as error:
                 raise RecordingError(f"{self.path}: window of epoch {epoch}: {error}") from None
 

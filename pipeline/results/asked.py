@@ -148,7 +148,7 @@ def ask(window: EpochCounts, domain: ValueDomain, question: Question) -> Answers
     >>> cells = CellWindow(HashedRows.histogram(3), np.array([40.0, 90, 55]), 25.0, 185, 185)
     >>> window = EpochCounts(1, 1, (1,), (), 185, 185, cells)
     >>> found = ask(window, SetDomain(("red", "green", "blue"), slots=1), Top(2))
-    >>> [(answer.name, answer.value, answer.standard_deviation) for answer in found.answers]
+    >>> [(answer.name, answer.value, answer.standard_error) for answer in found.answers]
     [('green', 90.0, 5.0), ('blue', 55.0, 5.0)]
 
     Raises:

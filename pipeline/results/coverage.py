@@ -109,7 +109,7 @@ def used_up(log: ChangeLog, limit: ChangeLimit, horizon: int) -> NDArray[np.int6
         order = np.argsort(users, kind="stable")
         users, epochs = users[order], epochs[order].astype(np.int64)
         place = np.arange(len(users)) - np.searchsorted(users, users)
-        found.append(epochs[place == limit.changes + limit.first_is_free])
+        found.append(epochs[place == limit.max_changes + limit.first_is_free])
     return np.sort(np.concatenate([np.zeros(0, np.int64), *found]))
 
 
@@ -159,5 +159,5 @@ def coverage_lines(
             "  exceeded",
             f"by {share:.1%} of the users, the first from {named(int(epochs[0]))} on, half of them "
             f"by {named(half)}: intervals do not cover later values of these users. To cover them, "
-            "increase parameters.changes",
+            "increase parameters.max_changes",
         )

@@ -94,7 +94,7 @@ def curves_of(
     for at, answers in enumerate(found):
         for answer in answers:
             curve = places[answer.name]
-            columns[curve, :3, at] = answer.value, answer.low, answer.high
+            columns[curve, :3, at] = answer.value, answer.ci95_low, answer.ci95_high
             if answer.truth is not None:
                 columns[curve, 3, at] = answer.truth
     return [

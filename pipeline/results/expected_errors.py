@@ -58,7 +58,7 @@ def forecast_of(job: Job, law: Law, held: NDArray[np.float64] | None = None) -> 
 
 
 def rmse_of(forecast: Forecast, users: int) -> float:
-    return root_mean_square(forecast.standard_deviations(users))
+    return root_mean_square(forecast.standard_errors(users))
 
 
 def root_mean_square(deviations: NDArray[np.float64]) -> float:

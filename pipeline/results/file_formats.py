@@ -92,7 +92,7 @@ def table_schema(rows: PublishedRows) -> pyarrow.Schema:
     types: dict[str, Any] = {
         **dict.fromkeys(("epoch", "reports", "population", "contributors"), whole),
         "assumes_changes": whole,
-        **dict.fromkeys(("begins", "ends"), begin),
+        **dict.fromkeys(("start", "end"), begin),
         **dict.fromkeys((rows.name_column or "", "label", "window_status", "privacy_unit"), text),
         **dict.fromkeys(("title", "unit"), text),
         "flags": pyarrow.list_(pyarrow.string()),

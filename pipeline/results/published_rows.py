@@ -65,10 +65,10 @@ class PublishedRows:
     @cached_property
     def columns(self) -> tuple[str, ...]:
         return (
-            *("epoch", "begins", "ends"),
+            *("epoch", "start", "end"),
             *(() if self.name_column is None else (self.name_column,)),
             *(("label",) if self._labeled else ()),
-            *(self.value, "standard_deviation", "low", "high"),
+            *(self.value, "standard_error", "ci95_low", "ci95_high"),
             *(("norm_sub",) if self.query.norm_sub else ()),
             *("reports", "population", "contributors", "window_status", "flags", "assumes_changes"),
             "closed_at",
@@ -80,7 +80,7 @@ class PublishedRows:
     def rows(self, record: EstimateRecord) -> Iterator[tuple[Cell, ...]]:
         """Yield the rows of an epoch, in the order of `columns`.
 
-        Times are datetimes with a zone: `begins` and `ends` in that of the job, None without a
+        Times are datetimes with a zone: `start` and `end` in that of the job, None without a
         calendar; `closed_at` is when the window was finalized.
         """
         begins, ends = self.spans.span(record.epoch)
@@ -129,7 +129,7 @@ class PublishedRows:
         if answer is None:
             yield from (None,) * (5 if self.query.norm_sub else 4)
             return
-        yield from (answer.value, answer.standard_deviation, answer.low, answer.high)
+        yield from (answer.value, answer.standard_error, answer.ci95_low, answer.ci95_high)
         if self.query.norm_sub:
             yield answer.norm_sub
 

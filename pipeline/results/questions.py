@@ -35,17 +35,18 @@ class Answer:
 
     Attributes:
         name: Item, range or share of the quantile.
-        value: Estimate, in users; for a quantile, a value. `low` and `high` end its 95 % interval.
-        standard_deviation: Standard error; None for quantiles.
+        value: Estimate, in users; for a quantile, a value.
+        ci95_low, ci95_high: Ends of its 95 % interval.
+        standard_error: Standard error; None for quantiles.
         norm_sub: Estimate after Norm-Sub, if requested.
         item: Number of the item, from 1; 0 for other answers.
     """
 
     name: str
     value: float
-    standard_deviation: float | None
-    low: float
-    high: float
+    standard_error: float | None
+    ci95_low: float
+    ci95_high: float
     norm_sub: float | None = None
     truth: float | None = None
     item: int = 0
@@ -53,9 +54,9 @@ class Answer:
     @classmethod
     def of(cls, name: str, estimate: Estimate, item: int = 0) -> Answer:
         assert estimate.value is not None
-        assert estimate.low is not None
-        assert estimate.high is not None
-        numbers = estimate.value, estimate.standard_deviation, estimate.low, estimate.high
+        assert estimate.ci95_low is not None
+        assert estimate.ci95_high is not None
+        numbers = estimate.value, estimate.standard_error, estimate.ci95_low, estimate.ci95_high
         return cls(name, *numbers, item=item)
 
     def to_json(self) -> dict[str, Any]:
@@ -63,9 +64,9 @@ class Answer:
         body = {
             "name": self.name,
             "estimate": self.value,
-            "standard_deviation": self.standard_deviation,
-            "low": self.low,
-            "high": self.high,
+            "standard_error": self.standard_error,
+            "ci95_low": self.ci95_low,
+            "ci95_high": self.ci95_high,
         }
         more = {"norm_sub": self.norm_sub, "truth": self.truth}
         return body | {name: value for name, value in more.items() if value is not None}
@@ -77,8 +78,8 @@ class Answers:
 
     Attributes:
         answers: In the requested order, or the largest first.
-        found_above: With `Top`, items of more users are included with probability 95 % each; None
-            if all items are.
+        detection_threshold: With `Top`, items of more users are included with probability 95 %
+            each; Noneif all items are.
         bucket_width: With `Quantiles` of bucket resolution, the width of a bucket.
         suppressed: Suppressed crowds.
     """
@@ -86,7 +87,7 @@ class Answers:
     question: Question
     answers: tuple[Answer, ...]
     estimator: str
-    found_above: float | None = None
+    detection_threshold: float | None = None
     bucket_width: float | None = None
     suppressed: tuple[str, ...] = ()
 
@@ -94,9 +95,9 @@ class Answers:
     def notes(self) -> tuple[str, ...]:
         """Further notes for readers, in sentences."""
         notes = []
-        if self.found_above is not None:
+        if self.detection_threshold is not None:
             notes.append(
-                f"an item of more than {self.found_above:,.0f} users is listed with a "
+                f"an item of more than {self.detection_threshold:,.0f} users is listed with a "
                 "probability of 95 %; selecting the largest items biases their estimates upward"
             )
         if self.bucket_width is not None:
@@ -117,7 +118,7 @@ class Answers:
             "estimator": self.estimator,
         }
         more = {
-            "found_above": self.found_above,
+            "detection_threshold": self.detection_threshold,
             "bucket_width": self.bucket_width,
             "suppressed_crowds": list(self.suppressed) or None,
         }
@@ -239,8 +240,10 @@ class Top(Question):
             largest, items = counts.top_of(self.numbers, self.count), len(self.numbers) - 1
         answers, suppressed = _labeled(domain, largest.of_items()), _suppressed(domain, counts)
         # Suppressed crowds are reported instead.
-        above = None if len(answers) == items or suppressed else largest.found_above
-        return Answers(self, answers, counts.method, found_above=above, suppressed=suppressed)
+        above = None if len(answers) == items or suppressed else largest.detection_threshold
+        return Answers(
+            self, answers, counts.method, detection_threshold=above, suppressed=suppressed
+        )
 
     def names(self, domain: ValueDomain) -> list[str]:
         return Items().names(domain)
@@ -300,7 +303,9 @@ class Quantiles(Question):
         answers = []
         for share, name in zip(self.shares, self.names(domain), strict=True):
             estimate = counts.quantile(share)
-            value, low, high = domain.quantile(estimate.value, estimate.low, estimate.high)
+            value, low, high = domain.quantile(
+                estimate.value, estimate.ci95_low, estimate.ci95_high
+            )
             answers.append(Answer(name, float(value), None, float(low), float(high)))
         return Answers(self, tuple(answers), counts.method, bucket_width=domain.step)
 
@@ -355,7 +360,7 @@ class Query:
             answers = self.question.ask(estimate, self.domain).answers
         except NoValuesError:
             return ()
-        if self.norm_sub and estimate.found_above is None:
+        if self.norm_sub and estimate.detection_threshold is None:
             fitted = norm_sub(estimate.intervals[0], estimate.population)
             beside = self._beside(answers, estimate, fitted)
             answers = tuple(replace(each, norm_sub=value) for each, value in beside)

@@ -14,10 +14,10 @@ from dpstream.pipeline.stages.admission import Refusal
 from dpstream.pipeline.stages.attempts import Attempt, Attempts, read_chunk
 from dpstream.pipeline.stages.boxes_of_windows import distinct
 from dpstream.pipeline.stages.environment import Scratch, temporary_file
-from dpstream.pipeline.stages.multisets import WordMultiset
+from dpstream.pipeline.stages.multisets import MessageMultiset
 from dpstream.topics.chunks import Chunk
+from dpstream.topics.messages import Messages
 from dpstream.topics.names import Role
-from dpstream.topics.words import Words
 
 
 @dataclass(slots=True)
@@ -110,9 +110,9 @@ class WindowIndex:
                 return False
         return True
 
-    def read(self, epoch: int, scratch: Scratch = temporary_file) -> Steps[Words | None]:
+    def read(self, epoch: int, scratch: Scratch = temporary_file) -> Steps[Messages | None]:
         """Return the window of an epoch in canonical order; None if part of it has been deleted."""
-        words = WordMultiset(self._job.form_of(Role.SHUFFLED), scratch)
+        words = MessageMultiset(self._job.form_of(Role.SHUFFLED), scratch)
         try:
             if not (yield from self._collect(epoch, words)):
                 return None
@@ -122,7 +122,7 @@ class WindowIndex:
         # A ciphertext in the parts of several instances is a copy, and counts once.
         return ordered if self._job.sealed is None else distinct(ordered)
 
-    def _collect(self, epoch: int, words: WordMultiset) -> Steps[bool]:
+    def _collect(self, epoch: int, words: MessageMultiset) -> Steps[bool]:
         place = self.places[epoch]
         attempts = Attempts(lambda: words, lambda found, chunk: found.add(chunk.words))
         whole: set[bytes] = set()
@@ -154,7 +154,7 @@ class WindowIndex:
         if self._job.sealed is not None:
             return chunk
         try:
-            self._checks.check_words(self._job.epochs.local(chunk.epoch), chunk.words.values)
+            self._checks.check_messages(self._job.epochs.local(chunk.epoch), chunk.words.values)
         except ValueError:
             return None
         return chunk

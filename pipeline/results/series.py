@@ -106,7 +106,7 @@ def truth_of(
     items = np.arange(1, len(truth) + 1)
     if series.share:
         return domain.true_quantile(items, truth, series.share)
-    if estimate is not None and estimate.found_above is not None:
+    if estimate is not None and estimate.detection_threshold is not None:
         items = estimate.numbers
     (places,) = np.nonzero(items == series.item)
     return float(truth[places[0]]) if places.size else None

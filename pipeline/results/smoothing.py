@@ -175,7 +175,7 @@ def epoch_json(record: EstimateRecord, horizon: SmoothedHorizon | None) -> dict[
     if horizon is not None and index is not None:
         smoothed = {
             **_values_json(by_name["smoothed"]),
-            "standard_deviation": float(horizon.estimates.standard_deviations[index]),
+            "standard_error": float(horizon.estimates.standard_errors[index]),
             "flags": [GAP] if horizon.estimates.gaps[index] else [],
         }
     return {
@@ -188,4 +188,4 @@ def _values_json(intervals: Array) -> dict[str, Any]:
     if intervals.shape[1] > 1:
         return {"items": np.round(intervals[0], 1).tolist()}
     value, low, high = intervals[:, 0].tolist()
-    return {"estimate": value} | ({} if np.isnan(low) else {"low": low, "high": high})
+    return {"estimate": value} | ({} if np.isnan(low) else {"ci95_low": low, "ci95_high": high})

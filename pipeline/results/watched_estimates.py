@@ -72,4 +72,4 @@ def _numbers(
 def _interval(answer: Answer, record: EstimateRecord | None) -> tuple[float, float] | None:
     # No coverage is claimed for results that lack an input.
     gap = record is None or GAP in record.flags
-    return None if gap else (answer.low, answer.high)
+    return None if gap else (answer.ci95_low, answer.ci95_high)

@@ -18,13 +18,13 @@ high; ``/estimates`` has what was published of them.
     for jobs that learn), "domain": {"kind": "value"|"items"|"numbers"|"found", "items": [label,
     ...] or null, "crowds": [label, ...] if there are any, "measure": the published measure, if a
     model is learned}, "first_epoch" (stored here), "last_epoch", "closed_at", "window_status",
-    "flags", "headline" (text), "estimate": {"value", "low", "high"} or null, "title", "description"
-    (or null), "people" (noun for the users), "period" ("week", or "epoch"), "calendar": {"zone",
-    "days" (whether epochs are whole days there), "seconds" (whether times have them)} or null,
-    "sentence": [text, number, text, ...] (for readers; parts at odd positions are emphasized),
-    "sentence_epoch": {"epoch", "name", "contributors", "population"} or null (the epoch that the
-    sentence describes: the last complete one), "assumption" (a sentence on the changes per user
-    that intervals assume, or null), "warning" (if reports show that users may have made more
+    "flags", "headline" (text), "estimate": {"value", "ci95_low", "ci95_high"} or null, "title",
+    "description"(or null), "people" (noun for the users), "period" ("week", or "epoch"),
+    "calendar": {"zone","days" (whether epochs are whole days there), "seconds" (whether times have
+    them)} or null,"sentence": [text, number, text, ...] (for readers; parts at odd positions are
+    emphasized),"sentence_epoch": {"epoch", "name", "contributors", "population"} or null (the epoch
+    that thesentence describes: the last complete one), "assumption" (a sentence on the changes per
+    userthat intervals assume, or null), "warning" (if reports show that users may have made more
     changes, or null), "change": {"number", "words"} or null (since the previous epoch, with its own
     interval), "problems": [sentence, ...], "behind_seconds" (age of the oldest waiting record, in
     the stage where it is highest; 0 if nothing waits, null if unknown), "loss": {"epsilon",
@@ -53,33 +53,33 @@ high; ``/estimates`` has what was published of them.
 
 ``GET /api/recent?epochs=N``
     ``{"jobs": {J: {"id", "label", "unit", "epochs": [...], "begins": [...] or null, "value": [...],
-    "low": [...], "high": [...], "population": [...] or null}}}``: the latest N epochs (100, at most
-    1,000) of one series of every job with an estimate: the value, the largest item by its mean, or
-    the median.
+    "ci95_low": [...], "ci95_high": [...], "population": [...] or null}}}``: the latest N epochs
+    (100, at most1,000) of one series of every job with an estimate: the value, the largest item by
+    its mean, orthe median.
 
 ``GET /api/jobs/J/curve?series=ID,ID&from=&to=&columns=N&change=N``
     ``{"job", "from", "to", "last_epoch", "reduced": bool, "truth_note", "series": [{"id", "label",
     "unit", "epochs": [...], "begins": [...] (milliseconds, or null without a calendar), "value":
-    [...], "low": [...], "high": [...], "own_low": [...], "own_high": [...], "population": [...]
-    (upper limit for display, or null), "simultaneous_low": [...] or null, "simultaneous_high",
-    "smoothed": [...] or null, "smoothed_low", "smoothed_high", "truth": [...] or null}]}``: at most
-    12 series, chosen automatically if none is named. With N columns (default 1,000, 16 to 4,096)
-    and more than 2N epochs, every column keeps the epochs of its smallest and largest value, with
-    the band of the whole column, and the first epoch of a gap; ``own_low`` and ``own_high`` are
-    those of the epoch itself. Request again with ``from`` and ``to`` for more detail. With
-    ``change``, numbers and ground truth are changes since N epochs earlier, with their own
-    intervals, starting at the first epoch with such a predecessor.
+    [...], "ci95_low": [...], "ci95_high": [...], "own_ci95_low": [...], "own_ci95_high": [...],
+    "population": [...](upper limit for display, or null), "simultaneous_low": [...] or null,
+    "simultaneous_high","smoothed": [...] or null, "smoothed_ci95_low", "smoothed_ci95_high",
+    "truth": [...] or null}]}``: at most12 series, chosen automatically if none is named. With N
+    columns (default 1,000, 16 to 4,096)and more than 2N epochs, every column keeps the epochs of
+    its smallest and largest value, withthe band of the whole column, and the first epoch of a gap;
+    ``own_ci95_low`` and ``own_ci95_high`` arethose of the epoch itself. Request again with ``from``
+    and ``to`` for more detail. With``change``, numbers and ground truth are changes since N epochs
+    earlier, with their ownintervals, starting at the first epoch with such a predecessor.
 
 ``GET /api/jobs/J/top?epoch=E&count=N``
     ``{"epoch", "window_status", "flags", "population", "name", "kind": "item", "items": [{"id",
-    "label", "value", "low", "high", "truth", "places": [first, last] or null (possible ranks among
-    all items)}], "simultaneous_half_width" or null, "found_above" or null, "notes": [...]}``: the
-    largest items of an epoch, by default 10 (at most 100) of the last one. For numbers: the
-    buckets, in order.
+    "label", "value", "ci95_low", "ci95_high", "truth", "places": [first, last] or null (possible
+    ranks amongall items)}], "simultaneous_half_width" or null, "detection_threshold" or null,
+    "notes": [...]}``: thelargest items of an epoch, by default 10 (at most 100) of the last one.
+    For numbers: thebuckets, in order.
 
 ``GET /api/jobs/J/quantiles?epoch=E``
     ``{"epoch", "window_status", "flags", "population", "name", "quantiles": [{"id", "share",
-    "value", "low", "high", "truth"}]}``, for numbers only.
+    "value", "ci95_low", "ci95_high", "truth"}]}``, for numbers only.
 
 ``GET /api/jobs/J/sparklines?count=N``
     ``{"last_epoch", "population", "columns", "series": [{"id", "label", "unit", "last": [value,

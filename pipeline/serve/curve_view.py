@@ -68,10 +68,10 @@ def _curve(
         "epochs": epochs[kept].tolist(),
         "begins": _begins(state, epochs[kept]),
         "value": json_numbers(triples[kept, 0]),
-        "low": json_numbers(envelope(reduction, epochs, triples[:, 1], columns, np.fmin)),
-        "high": json_numbers(envelope(reduction, epochs, triples[:, 2], columns, np.fmax)),
-        "own_low": json_numbers(triples[kept, 1]),
-        "own_high": json_numbers(triples[kept, 2]),
+        "ci95_low": json_numbers(envelope(reduction, epochs, triples[:, 1], columns, np.fmin)),
+        "ci95_high": json_numbers(envelope(reduction, epochs, triples[:, 2], columns, np.fmax)),
+        "own_ci95_low": json_numbers(triples[kept, 1]),
+        "own_ci95_high": json_numbers(triples[kept, 2]),
         "population": _populations(state, series, part, kept),
     }
     simultaneous = None if state.change else Simultaneous.of(state.job)
@@ -82,7 +82,7 @@ def _curve(
             if ends is None
             else json_numbers(envelope(reduction, epochs, ends[place], columns, pick))
         )
-    for place, name in enumerate(("smoothed", "smoothed_low", "smoothed_high")):
+    for place, name in enumerate(("smoothed", "smoothed_ci95_low", "smoothed_ci95_high")):
         body[name] = None if smoothed is None else json_numbers(smoothed[kept, place])
     body["truth"] = None if true is None else json_numbers(true[kept])
     return body
@@ -145,8 +145,8 @@ def recent(state: JobState, count: int) -> dict[str, Any] | None:
         "epochs": history.epochs(part).tolist(),
         "begins": _begins(state, history.epochs(part)),
         "value": json_numbers(value),
-        "low": json_numbers(low),
-        "high": json_numbers(high),
+        "ci95_low": json_numbers(low),
+        "ci95_high": json_numbers(high),
         "population": _populations(state, series, part),
     }
 

@@ -101,7 +101,7 @@ class Download:
             body["series"] = {each.id: triple for each, triple in triples_json(point, self.series)}
         else:
             body["estimate"] = None if record.estimate is None else record.estimate.to_json()
-            if record.estimate is not None and record.estimate.found_above is not None:
+            if record.estimate is not None and record.estimate.detection_threshold is not None:
                 body["labels"] = self.job.domain.labels(record.estimate.numbers)
         if self.truths is not None:
             found = self.truths.known(point.epoch, point.estimate)

@@ -190,7 +190,11 @@ def _headline(state: JobState, point: Point) -> dict[str, Any]:
     headline = state.history.kind.headline(state.job.domain, point)
     value = None
     if headline.value is not None:
-        value = {"value": headline.value, "low": headline.low, "high": headline.high}
+        value = {
+            "value": headline.value,
+            "ci95_low": headline.ci95_low,
+            "ci95_high": headline.ci95_high,
+        }
     points = state.history.points[state.history.part(None, point.epoch)][-LOOKED_BACK:]
     hero = hero_of(state.job, points)
     assert isinstance(hero, Point)
@@ -342,7 +346,7 @@ def top(state: JobState, point: Point, count: int) -> dict[str, Any]:
     series: tuple[Series, ...] = ()
     if estimate is not None and known(estimate):
         series = kind.largest(state.job.domain, estimate, count)
-        above = estimate.found_above
+        above = estimate.detection_threshold
         if not kind.quantiles:
             simultaneous = estimate.simultaneous_half_width
             places = kind.ranks(state.job, point)
@@ -365,7 +369,7 @@ def top(state: JobState, point: Point, count: int) -> dict[str, Any]:
             },
         ),
         "simultaneous_half_width": simultaneous,
-        "found_above": above,
+        "detection_threshold": above,
         "notes": notes,
     }
 
@@ -388,7 +392,12 @@ def _answers(
     rows = []
     for each, triple in triples_json(point, series):
         value, low, high = triple or (None, None, None)
-        numbers = {"value": value, "low": low, "high": high, "truth": truth(state, point, each)}
+        numbers = {
+            "value": value,
+            "ci95_low": low,
+            "ci95_high": high,
+            "truth": truth(state, point, each),
+        }
         rows.append({"id": each.id, **about(each), **numbers})
     return rows
 

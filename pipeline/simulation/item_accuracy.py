@@ -28,7 +28,7 @@ from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.stages.stage_builder import producer_admission
 from dpstream.pipeline.values.item_sums import ItemSums
 from dpstream.pipeline.values.value_domains import ValueDomain
-from dpstream.randomizers.row_errors import MOST_HELD, OTHERS, clipped_errors, normal_errors
+from dpstream.randomizers.row_errors import OTHERS, TOP_ITEMS, clipped_errors, normal_errors
 from dpstream.topics.batches import Batch
 
 
@@ -110,7 +110,7 @@ def accuracy_of(
     answered = ask(window, domain, Items(tuple(items.tolist()))).answers
     # Suppressed crowds have no answer.
     truth = held.of(np.array([each.item for each in answered], np.int64))
-    numbers = np.array([(each.value, each.low, each.high) for each in answered])
+    numbers = np.array([(each.value, each.ci95_low, each.ci95_high) for each in answered])
     values, lows, highs = numbers.reshape(-1, 3).T
     answers = ask(window, domain, question)
     truths = question.truths(answers.answers, held, domain)
@@ -134,7 +134,7 @@ def accuracy_of(
 
 def items_to_compare(held: ItemSums, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """Return up to 100 most frequent items and up to 400 random others."""
-    most = held.most(MOST_HELD)
+    most = held.most(TOP_ITEMS)
     if size <= len(most) + OTHERS:
         others = np.setdiff1d(np.arange(1, size + 1), most)
     else:
@@ -150,11 +150,11 @@ def _error_sample(window: EpochCounts, found: Sequence[Answer]) -> NDArray[np.fl
     errors = None if window.counts is None else window.counts.estimates.error_sample
     if errors is not None:
         return errors
-    return normal_errors(float(np.mean([each.standard_deviation or 0.0 for each in found])))
+    return normal_errors(float(np.mean([each.standard_error or 0.0 for each in found])))
 
 
 def _recall(found: Published | None, held: ItemSums) -> float | None:
-    if found is None or found.found_above is None:
+    if found is None or found.detection_threshold is None:
         return None
     most = held.most(FOUND)
     return float(np.isin(most, found.numbers).mean()) if len(most) else None

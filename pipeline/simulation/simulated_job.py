@@ -37,7 +37,7 @@ class Simulation:
         truth: int64, 0 at index 0. Devices with value 1, shape (epochs + 1,); in a domain of items,
             devices with each, shape (epochs + 1, items). Shape (epochs + 1, 0) for a learned model,
             or if epochs are independent and not all items are published.
-        frozen: Number of devices that dropped a change; the maximum over horizons.
+        exhausted: Number of devices that dropped a change; the maximum over horizons.
         smoothed: Smoothed horizons by number from 0, if requested and supported by the protocol.
         accuracies: Accuracy by epoch, if epochs are independent.
     """
@@ -45,7 +45,7 @@ class Simulation:
     job: DeployedJob
     records: tuple[EstimateRecord, ...]
     truth: NDArray[np.int64]
-    frozen: int
+    exhausted: int
     smoothed: Mapping[int, SmoothedHorizon] = field(default_factory=dict)
     accuracies: Mapping[int, ItemAccuracy] = field(default_factory=dict)
 
@@ -138,9 +138,9 @@ class Simulation:
             "epoch": record.epoch,
             "window_status": record.window_status.value,
             "estimate": one.value,
-            "standard_deviation": one.standard_deviation,
-            "low": one.low,
-            "high": one.high,
+            "standard_error": one.standard_error,
+            "ci95_low": one.ci95_low,
+            "ci95_high": one.ci95_high,
             "truth": int(self.truth[record.epoch]) if self.truth.ndim == 1 else None,
             "reports": one.reports,
             "population": record.population,
@@ -205,12 +205,12 @@ def simulate(
         else None
     )
     records: list[EstimateRecord] = []
-    frozen = 0
+    exhausted = 0
     for epoch, values in enumerate(change_log.values_by_epoch(), 1):
         producer.report_all(epoch, values)
         producer.close(epoch)
         if epoch % job.epochs.count == 0 or epoch == change_log.last_epoch:
-            frozen = max(frozen, producer.frozen)
+            exhausted = max(exhausted, producer.exhausted)
         if comparison is not None:
             comparison.count_messages(epoch)
         cluster.settle()
@@ -229,4 +229,4 @@ def simulate(
         steps = smoothed_horizons(job, records[-1].epoch)
         smoothed = MemoryDriver(cluster.log).run(steps)
     accuracies = {} if comparison is None else comparison.accuracies
-    return Simulation(job, tuple(records), truth, frozen, smoothed, accuracies)
+    return Simulation(job, tuple(records), truth, exhausted, smoothed, accuracies)

@@ -47,9 +47,9 @@ def accuracy(query: Query, simulations: Sequence[Simulation]) -> Accuracy | None
         return None
     truths = np.array([answer.truth for answer in answers], np.float64)
     values = np.array([answer.value for answer in answers])
-    lows, highs = np.array([(answer.low, answer.high) for answer in answers]).T
+    lows, highs = np.array([(answer.ci95_low, answer.ci95_high) for answer in answers]).T
     variances = [
-        answer.standard_deviation**2 for answer in answers if answer.standard_deviation is not None
+        answer.standard_error**2 for answer in answers if answer.standard_error is not None
     ]
     return Accuracy(
         rmse=float(np.sqrt(np.square(values - truths).mean())),
@@ -166,4 +166,4 @@ def _run_trial(
 ]:
     deployed = DeployedJob.from_bytes(job)
     done = simulate(deployed, change_log, seed, smooth=smooth, question=question)
-    return done.records, done.truth, done.frozen, done.smoothed, done.accuracies
+    return done.records, done.truth, done.exhausted, done.smoothed, done.accuracies

@@ -13,12 +13,12 @@ from dpstream.pipeline.protocols.protocol import Aggregator
 from dpstream.pipeline.stages.added_devices import AddedDevices
 from dpstream.pipeline.stages.boxes_of_windows import IncreasingBoxes, ReportReader
 from dpstream.pipeline.stages.environment import Scratch
-from dpstream.pipeline.stages.multisets import WordMultiset
+from dpstream.pipeline.stages.multisets import MessageMultiset
 from dpstream.pipeline.stages.partial_log import append_partial
 from dpstream.pipeline.stages.window_transform import WindowTransform, merged
 from dpstream.topics.chunks import Chunk
 from dpstream.topics.manifests import Manifest
-from dpstream.topics.words import Words
+from dpstream.topics.messages import Messages
 
 
 @dataclass(slots=True)
@@ -32,7 +32,7 @@ class Total:
     """
 
     aggregator: Aggregator
-    opened: WordMultiset | None
+    opened: MessageMultiset | None
     order: IncreasingBoxes = field(default_factory=IncreasingBoxes)
     boxes: int = 0
 
@@ -54,7 +54,7 @@ class AddedBoxes(WindowTransform[Total]):
     def begin(self) -> Total:
         opened = None
         if self._job.partial_window_count > 1:
-            opened = WordMultiset(self._reader.named_form, self._scratch)
+            opened = MessageMultiset(self._reader.named_form, self._scratch)
         return Total(self._job.aggregator(), opened)
 
     def add(self, content: Total, chunk: Chunk) -> None:
@@ -93,7 +93,7 @@ class AddedBoxes(WindowTransform[Total]):
         self.counts["chaff"] += boxes - reports
 
 
-def added_to(job: DeployedJob, total: Aggregator, epoch: int, added: Words) -> Aggregator:
+def added_to(job: DeployedJob, total: Aggregator, epoch: int, added: Messages) -> Aggregator:
     """Return a state that includes the reports of added devices; `total` stays unchanged."""
     both = job.aggregator()
     both.merge(total)
@@ -101,12 +101,12 @@ def added_to(job: DeployedJob, total: Aggregator, epoch: int, added: Words) -> A
     return both
 
 
-def box_adder(job: DeployedJob, keys: KeyRing) -> Callable[[Manifest, Iterable[Words]], bytes]:
+def box_adder(job: DeployedJob, keys: KeyRing) -> Callable[[Manifest, Iterable[Messages]], bytes]:
     """Return a function that aggregates windows as `AddedBoxes` does; raises `WrongKeyError`."""
     reader = ReportReader(job, keys)
     added = AddedDevices(job, AGGREGATE, keys)
 
-    def add(manifest: Manifest, chunks: Iterable[Words]) -> bytes:
+    def add(manifest: Manifest, chunks: Iterable[Messages]) -> bytes:
         aggregator = job.aggregator()
         for words in chunks:
             reader.add(aggregator, manifest.epoch, words)

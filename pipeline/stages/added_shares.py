@@ -23,10 +23,10 @@ from dpstream.pipeline.stages.partial_log import append_partial
 from dpstream.pipeline.stages.window_transform import WindowTransform
 from dpstream.topics.chunks import Chunk
 from dpstream.topics.manifests import Manifest
+from dpstream.topics.messages import Messages
 from dpstream.topics.names import SUMS
 from dpstream.topics.partials import corrupt_payload
 from dpstream.topics.shares import MOST_ALIKE, PartialSum, ShareSum, boxes_of, joined_sums, table_of
-from dpstream.topics.words import Words
 
 
 @dataclass(slots=True)
@@ -71,11 +71,11 @@ class AddedShares(WindowTransform[OpenedShares]):
         self.counts["partials"] += 1
 
 
-def add_shares(total: ShareSum, opener: BoxOpener, epoch: int, words: Words) -> None:
+def add_shares(total: ShareSum, opener: BoxOpener, epoch: int, words: Messages) -> None:
     total.add(opener.open_all(epoch, boxes_of(words.values, total.party)))
 
 
-def partial_of(job: DeployedJob, total: ShareSum, added: Words | None) -> bytes:
+def partial_of(job: DeployedJob, total: ShareSum, added: Messages | None) -> bytes:
     """Return a party's partial of a window, without the sum if it covers too few devices.
 
     `total` sums the opened shares; `added` are the reports of the devices the party adds.
@@ -103,7 +103,7 @@ def window_payload(job: DeployedJob, manifest: Manifest, sums: tuple[bytes, byte
     try:
         table = joined_sums(first, second, form)
         present = table.nonzero()[0]
-        words = present.astype(job.word_form.dtype)[:, None]
+        words = present.astype(job.message_format.dtype)[:, None]
         aggregator.add(job.epochs.local(manifest.epoch), words, table[present])
     except ValueError as error:
         return corrupt_payload(f"the sums of the shares are not valid counts of this job: {error}")
@@ -147,12 +147,12 @@ def _most_alike(job: DeployedJob, manifest: Manifest) -> int:
     )
 
 
-def share_adder(job: DeployedJob, keys: KeyRing) -> Callable[[Manifest, Iterable[Words]], bytes]:
+def share_adder(job: DeployedJob, keys: KeyRing) -> Callable[[Manifest, Iterable[Messages]], bytes]:
     """Return a function that aggregates windows as both parties do; raises `WrongKeyError`."""
     openers = [BoxOpener(job, party, keys) for party in SHARERS]
     added = [AddedDevices(job, party, keys) for party in SHARERS]
 
-    def add(manifest: Manifest, chunks: Iterable[Words]) -> bytes:
+    def add(manifest: Manifest, chunks: Iterable[Messages]) -> bytes:
         sums = [ShareSum.empty(job.table_form, party) for party in range(len(SHARERS))]
         for words in chunks:
             for total, opener in zip(sums, openers, strict=True):

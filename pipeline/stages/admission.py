@@ -97,7 +97,7 @@ def decode_raw(value: bytes) -> Batch | SealedBatch | Punctuation:
     raise CodecError(f"a {kind.name.lower()} does not belong in this topic")
 
 
-class WordCheck:
+class MessageCheck:
     """Check the messages of a job's reports in the topic of a role."""
 
     def __init__(self, job: DeployedJob, role: Role = Role.REPORTS) -> None:
@@ -105,7 +105,7 @@ class WordCheck:
         self._form = job.form_of(role)
         # An aggregating stage releases sums instead of reports.
         checks = job.aggregator() if job.stage_sum is None else job.stage_sum
-        self._check_words = checks.check_words
+        self._check_messages = checks.check_messages
 
     def form_problem(self, values: NDArray[np.unsignedinteger]) -> str | None:
         """Describe a wrong dtype or width of reports, or return None if both are right."""
@@ -116,7 +116,7 @@ class WordCheck:
             )
         return None
 
-    def word_problem(self, epoch: int, values: NDArray[np.unsignedinteger]) -> str | None:
+    def message_problem(self, epoch: int, values: NDArray[np.unsignedinteger]) -> str | None:
         """Describe the first invalid message in values (reports, width), or return None."""
         distinct = self._form.distinct
         if distinct is not None and values.size and int(values.max()) >= distinct:
@@ -125,7 +125,7 @@ class WordCheck:
                 f"{distinct}"
             )
         try:
-            self._check_words(self._job.epochs.local(epoch), values)
+            self._check_messages(self._job.epochs.local(epoch), values)
         except ValueError as error:
             return str(error)
         return None
@@ -139,7 +139,7 @@ class Admission:
 
     def __init__(self, job: DeployedJob, role: Role = Role.REPORTS) -> None:
         self._job = job
-        self._words = WordCheck(job, role)
+        self._words = MessageCheck(job, role)
 
     def admit(self, partition: int, value: bytes) -> Batch | Punctuation | Refusal:
         """Return a batch or punctuation of this job and partition, or the reason to reject it."""
@@ -147,7 +147,7 @@ class Admission:
         if isinstance(record, Refusal | Punctuation):
             return record
         batch = self._opened(record)
-        return (self._foreign_words(batch) if isinstance(batch, Batch) else None) or batch
+        return (self._foreign_messages(batch) if isinstance(batch, Batch) else None) or batch
 
     def addressed(
         self, partition: int, value: bytes
@@ -173,7 +173,7 @@ class Admission:
         assert isinstance(record, Batch)
         return record
 
-    def _foreign_words(self, batch: Batch) -> Refusal | None:
+    def _foreign_messages(self, batch: Batch) -> Refusal | None:
         values = batch.words.values
         problem = self._words.form_problem(values)
         if problem is not None:
@@ -184,5 +184,5 @@ class Admission:
                 f"record: got {batch.words.messages} messages; with order: random, at most "
                 f"{WRITTEN_OUT_MAX} are allowed",
             )
-        problem = self._words.word_problem(batch.epoch, values)
+        problem = self._words.message_problem(batch.epoch, values)
         return None if problem is None else Refusal(Reason.PROTOCOL, problem)

@@ -19,10 +19,12 @@ from dpstream.pipeline.jobs.key_files import WrongKeyError
 from dpstream.pipeline.jobs.key_ring import KeyRing
 from dpstream.pipeline.jobs.sealed import AGGREGATE
 from dpstream.pipeline.protocols.protocol import Aggregator
-from dpstream.pipeline.stages.multisets import WordMultiset, distinct_of_all
+from dpstream.pipeline.stages.multisets import MessageMultiset, distinct_of_all
 from dpstream.pipeline.stages.ordered_chunks import Chunks
 from dpstream.pipeline.stages.window_writer import WindowRelease
-from dpstream.topics.sealed_words import (
+from dpstream.topics.message_formats import MessageFormat
+from dpstream.topics.messages import MessageArray, Messages, split_messages
+from dpstream.topics.sealed_messages import (
     NAME_WORDS,
     open_named_rows,
     open_rows,
@@ -31,8 +33,6 @@ from dpstream.topics.sealed_words import (
     unpack_reports,
 )
 from dpstream.topics.sealing import key_id, unseal_all
-from dpstream.topics.word_forms import WordForm
-from dpstream.topics.words import WordArray, Words, split_words
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ class IncreasingBoxes:
 
     ends: dict[int, tuple[list[int], list[int]]] = field(default_factory=dict)
 
-    def add(self, index: int, words: Words, form: WordForm) -> None:
+    def add(self, index: int, words: Messages, form: MessageFormat) -> None:
         """Add a chunk; raises `ValueError` for another format, or if it does not fit the others."""
         rows = words.values
         if words.counts is not None or rows.dtype != form.dtype or rows.shape[1] != form.width:
@@ -63,24 +63,24 @@ class IncreasingBoxes:
         self.ends[index] = first, last
 
 
-def distinct(words: Words) -> Words:
+def distinct(words: Messages) -> Messages:
     """Remove repeated rows from sorted ciphertexts."""
     rows = words.values
     first = np.ones(len(rows), np.bool_)
     first[1:] = (rows[1:] != rows[:-1]).any(axis=1)
-    return Words(rows[first])
+    return Messages(rows[first])
 
 
 class SealedRelease(WindowRelease):
-    def chunks(self, words: WordMultiset) -> Steps[Chunks]:
+    def chunks(self, words: MessageMultiset) -> Steps[Chunks]:
         return (yield from boxes_in_order(words))
 
 
-def boxes_in_order(words: WordMultiset) -> Steps[Chunks]:
+def boxes_in_order(words: MessageMultiset) -> Steps[Chunks]:
     """Return distinct ciphertexts in increasing order, cut for chunks, in little memory."""
     if words.in_files:
         return (yield from words.once())
-    return Chunks.of(split_words(distinct(words.sorted())))
+    return Chunks.of(split_messages(distinct(words.sorted())))
 
 
 class BoxOpener:
@@ -97,12 +97,12 @@ class BoxOpener:
         self._party = party
         self._keys = keys
 
-    def open(self, epoch: int, rows: WordArray) -> WordArray:
+    def open(self, epoch: int, rows: MessageArray) -> MessageArray:
         """Return the contents of ciphertexts, without those that do not open."""
         private_key, context = self._turn(epoch)
         return open_rows(rows, private_key, context)
 
-    def open_named(self, epoch: int, rows: WordArray) -> WordArray:
+    def open_named(self, epoch: int, rows: MessageArray) -> MessageArray:
         """Decrypt as `open` does, with names before the contents; see `open_named_rows`."""
         private_key, context = self._turn(epoch)
         return open_named_rows(rows, private_key, context)
@@ -134,21 +134,21 @@ class ReportReader:
         self._job = job
         self._opener = BoxOpener(job, AGGREGATE, keys)
 
-    def add(self, aggregator: Aggregator, epoch: int, words: Words) -> int:
+    def add(self, aggregator: Aggregator, epoch: int, words: Messages) -> int:
         """Add the reports in an epoch's ciphertexts, and return their number."""
         return self._add_opened(aggregator, epoch, self._opener.open(epoch, words.values))
 
     @property
-    def named_form(self) -> WordForm:
-        packed = sealed_form(self._job.word_form, 0)
-        return WordForm(packed.dtype, NAME_WORDS + packed.width)
+    def named_form(self) -> MessageFormat:
+        packed = sealed_form(self._job.message_format, 0)
+        return MessageFormat(packed.dtype, NAME_WORDS + packed.width)
 
-    def open_named(self, epoch: int, words: Words) -> Words:
+    def open_named(self, epoch: int, words: Messages) -> Messages:
         """Return the contents of an epoch's ciphertexts, each after its name; add nothing."""
-        return Words(self._opener.open_named(epoch, words.values))
+        return Messages(self._opener.open_named(epoch, words.values))
 
     def add_named(
-        self, aggregator: Aggregator, epoch: int, parts: Sequence[WordMultiset]
+        self, aggregator: Aggregator, epoch: int, parts: Sequence[MessageMultiset]
     ) -> Steps[int]:
         """Add the distinct contents of several partial windows, and return their number of reports.
 
@@ -157,14 +157,14 @@ class ReportReader:
         """
         reports = 0
         for block in distinct_of_all(parts):
-            for chunk in split_words(Words(block.values[:, NAME_WORDS:])):
+            for chunk in split_messages(Messages(block.values[:, NAME_WORDS:])):
                 reports += self._add_opened(aggregator, epoch, chunk.values)
             yield Yield()
         return reports
 
-    def _add_opened(self, aggregator: Aggregator, epoch: int, rows: WordArray) -> int:
+    def _add_opened(self, aggregator: Aggregator, epoch: int, rows: MessageArray) -> int:
         local_epoch = self._job.epochs.local(epoch)
-        reports = reports_in(rows, self._job.word_form, aggregator, local_epoch)
+        reports = reports_in(rows, self._job.message_format, aggregator, local_epoch)
         aggregator.add(local_epoch, reports, None)
         return len(reports)
 
@@ -185,7 +185,9 @@ def check_keys(job: DeployedJob, party: str, keys: KeyRing) -> None:
         )
 
 
-def reports_in(rows: WordArray, form: WordForm, aggregator: Aggregator, epoch: int) -> WordArray:
+def reports_in(
+    rows: MessageArray, form: MessageFormat, aggregator: Aggregator, epoch: int
+) -> MessageArray:
     """Return the valid reports among opened ciphertexts, without all others.
 
     `form` is the format of reports, and `epoch` is numbered within its horizon.
@@ -196,9 +198,9 @@ def reports_in(rows: WordArray, form: WordForm, aggregator: Aggregator, epoch: i
     return _known(reports, aggregator, epoch)
 
 
-def _known(reports: WordArray, aggregator: Aggregator, epoch: int) -> WordArray:
+def _known(reports: MessageArray, aggregator: Aggregator, epoch: int) -> MessageArray:
     try:
-        aggregator.check_words(epoch, reports)
+        aggregator.check_messages(epoch, reports)
     except ValueError:
         if len(reports) <= 1:
             return reports[:0]

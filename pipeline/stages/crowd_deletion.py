@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from dpstream.randomizers.crowds import CrowdCounts, CrowdsLaw
 from dpstream.randomizers.noise_tables import NoiseTable, discrete_laplace_table
-from dpstream.topics.words import Words
+from dpstream.topics.messages import Messages
 
 
-def left_of_crowds(law: CrowdsLaw, words: Words, generator: np.random.Generator) -> Words:
+def left_of_crowds(law: CrowdsLaw, words: Messages, generator: np.random.Generator) -> Messages:
     """Return the remaining messages of the crowds that are large enough.
 
     The numbers of all crowds are drawn first, including those without a message. The draw of a
@@ -42,8 +42,8 @@ def left_of_crowds(law: CrowdsLaw, words: Words, generator: np.random.Generator)
     rows = kept > 0
     values = words.values[rows]
     if words.counts is None:
-        return Words(values)
-    return Words(values, kept[rows].astype(words.counts.dtype))
+        return Messages(values)
+    return Messages(values, kept[rows].astype(words.counts.dtype))
 
 
 def numbers_left(

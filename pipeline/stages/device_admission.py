@@ -67,7 +67,7 @@ class DeviceAdmission:
         self._keys = keys
         self._form = job.content_form
         checks = job.aggregator() if job.stage_sum is None else job.stage_sum
-        self._check_words = checks.check_words
+        self._check_messages = checks.check_messages
 
     def check_keys(self) -> None:
         """Raise `WrongKeyError` if a private key that will still be used is missing."""
@@ -180,12 +180,12 @@ class DeviceAdmission:
         slots: NDArray[np.unsignedinteger],
         counts: NDArray[np.uint16],
     ) -> bool:
-        words = used_words(slots, counts)
-        distinct = self._job.word_form.distinct
+        words = used_messages(slots, counts)
+        distinct = self._job.message_format.distinct
         if distinct is not None and words.size and int(words.max()) >= distinct:
             return False
         try:
-            self._check_words(local_epoch, words)
+            self._check_messages(local_epoch, words)
         except ValueError:
             return False
         return True
@@ -199,7 +199,7 @@ RawRecord: TypeAlias = Batch | SealedBatch | Punctuation | LooseBatch | Watermar
 """Record of a topic of raw reports, from a producer or a collector."""
 
 
-def used_words(
+def used_messages(
     slots: NDArray[np.unsignedinteger], counts: NDArray[np.uint16]
 ) -> NDArray[np.unsignedinteger]:
     """Return the messages of contents, shape (messages, width).

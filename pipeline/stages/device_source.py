@@ -16,7 +16,7 @@ from dpstream.pipeline.stages.device_admission import AdmittedReports, DeviceAdm
 from dpstream.pipeline.stages.device_decision import Collectors, DeviceDecision
 from dpstream.pipeline.stages.device_windows import DeviceWindow, DeviceWindows
 from dpstream.pipeline.stages.environment import Scratch
-from dpstream.pipeline.stages.multisets import WordMultiset
+from dpstream.pipeline.stages.multisets import MessageMultiset
 from dpstream.pipeline.stages.populations import Population
 from dpstream.pipeline.stages.timeline import Timeline
 from dpstream.pipeline.stages.window_source import WindowSource
@@ -61,7 +61,7 @@ class DeviceSource(WindowSource[DeviceWindow, AdmittedReports | Watermark]):
         return self._admission.admit(partition, value)
 
     def new_window(
-        self, epoch: int, now: float, multiset: Callable[[], WordMultiset]
+        self, epoch: int, now: float, multiset: Callable[[], MessageMultiset]
     ) -> DeviceWindow:
         return DeviceWindow(
             epoch,
@@ -72,7 +72,9 @@ class DeviceSource(WindowSource[DeviceWindow, AdmittedReports | Watermark]):
             sealed=self._devices.key_at(epoch) is not None,
         )
 
-    def windows_again(self, roster: Roster, multiset: Callable[[], WordMultiset]) -> DeviceWindows:
+    def windows_again(
+        self, roster: Roster, multiset: Callable[[], MessageMultiset]
+    ) -> DeviceWindows:
         return DeviceWindows(
             self._job,
             self._admission,

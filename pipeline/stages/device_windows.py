@@ -14,15 +14,19 @@ from numpy.typing import NDArray
 
 from dpstream.pipeline.actions import LogRecord, Steps, end_offset, scan
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.stages.device_admission import AdmittedReports, DeviceAdmission, used_words
+from dpstream.pipeline.stages.device_admission import (
+    AdmittedReports,
+    DeviceAdmission,
+    used_messages,
+)
 from dpstream.pipeline.stages.environment import Scratch
-from dpstream.pipeline.stages.multisets import WordMultiset
+from dpstream.pipeline.stages.multisets import MessageMultiset
 from dpstream.pipeline.stages.tagged_contents import TaggedContents
 from dpstream.pipeline.stages.windows import OpenWindow
 from dpstream.topics.envelopes import ContentForm
 from dpstream.topics.manifests import Manifest
+from dpstream.topics.messages import Messages
 from dpstream.topics.names import Role
-from dpstream.topics.words import Words
 
 _BOX = np.dtype("<u8")
 
@@ -41,7 +45,7 @@ class DeviceWindow(OpenWindow):
         epoch: int,
         opened_at: float,
         form: ContentForm,
-        multiset: Callable[[], WordMultiset],
+        multiset: Callable[[], MessageMultiset],
         scratch: Scratch,
         *,
         sealed: bool = False,
@@ -54,7 +58,7 @@ class DeviceWindow(OpenWindow):
         self._sealed = sealed
         self._contents = TaggedContents(form.size + sealed * _BOX.itemsize, scratch)
         self._multiset = multiset
-        self._counted: tuple[int, WordMultiset] | None = None
+        self._counted: tuple[int, MessageMultiset] | None = None
 
     def add(self, reports: AdmittedReports) -> None:
         """Add reports; of two with one tag, the first counts."""
@@ -84,17 +88,17 @@ class DeviceWindow(OpenWindow):
         return len(self.watermarks)
 
     @property
-    def words(self) -> WordMultiset:
+    def words(self) -> MessageMultiset:
         return self._count()[1]
 
     @property
     def devices(self) -> int:
         return self._count()[0]
 
-    def drop_words(self) -> None:
+    def drop_messages(self) -> None:
         self._contents.spill()
 
-    def take_words(self) -> WordMultiset:
+    def take_messages(self) -> MessageMultiset:
         """Return the messages, which the caller then owns, and close the window."""
         _, words = self._count()
         self._counted = None
@@ -105,12 +109,12 @@ class DeviceWindow(OpenWindow):
         self._uncount()
         self._contents.close()
 
-    def _count(self) -> tuple[int, WordMultiset]:
+    def _count(self) -> tuple[int, MessageMultiset]:
         if self._counted is None:
             devices, words = 0, self._multiset()
             for contents in self._one_of_each():
                 slots, counts, _ = self._form.unpack(contents)
-                words.add(Words(used_words(slots, counts)))
+                words.add(Messages(used_messages(slots, counts)))
                 devices += len(contents)
             self._counted = devices, words
             self.contradicting = self._contents.contradicting
@@ -148,7 +152,7 @@ class DeviceWindows:
         self._admission = admission
         self._new_window = new_window
 
-    def read(self, manifest: Manifest) -> Steps[WordMultiset]:
+    def read(self, manifest: Manifest) -> Steps[MessageMultiset]:
         """Return the messages of the devices whose reports are before the manifest's cut."""
         partition = self._job.topics.partition_of(manifest.epoch)
         window = self._new_window(manifest.epoch, 0.0)
@@ -161,4 +165,4 @@ class DeviceWindows:
         end = yield from end_offset(Role.REPORTS, partition)
         stop = min(manifest.cut_offset, end)
         yield from scan(Role.REPORTS, partition, manifest.first_offset, stop, collect)
-        return window.take_words()
+        return window.take_messages()

@@ -147,7 +147,7 @@ class EstimateRecord:
 
 _BY_KEY: Final = {
     "crowds": ("crowd_estimates", "CrowdEstimates"),
-    "found": ("found_items", "FoundItems"),
+    "found": ("heavy_hitters", "HeavyHitters"),
     "level_variances": ("range_estimates", "RangeEstimates"),
     "branching": ("level_estimates", "LevelEstimates"),
     "items": ("item_estimates", "ItemEstimates"),

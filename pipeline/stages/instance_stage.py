@@ -36,7 +36,7 @@ from dpstream.pipeline.stages.decision_log import (
 )
 from dpstream.pipeline.stages.environment import Environment, FinishedWindow
 from dpstream.pipeline.stages.epoch_sets import EpochSet
-from dpstream.pipeline.stages.multisets import WordMultiset
+from dpstream.pipeline.stages.multisets import MessageMultiset
 from dpstream.pipeline.stages.raw_stage import PendingWrite, RawPartition, RawStage
 from dpstream.pipeline.stages.window_writer import ProducerWindows, WindowRelease, drawings_in
 from dpstream.pipeline.stages.windows import PunctuationError, Window, public_size
@@ -281,7 +281,7 @@ class InstanceStage(RawStage[_InstancePartition, Window]):
         return not window.set_aside and complete == drawings_in(partial_window, self._roster)
 
     def _write(
-        self, state: _InstancePartition, decision: Decision, words: WordMultiset
+        self, state: _InstancePartition, decision: Decision, words: MessageMultiset
     ) -> Steps[None]:
         yield from super()._write(state, decision, words)
         self.counts["windows"] += 1

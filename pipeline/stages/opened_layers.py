@@ -18,15 +18,15 @@ from dpstream.pipeline.stages.added_devices import AddedDevices
 from dpstream.pipeline.stages.attempts import chunks_of_attempt
 from dpstream.pipeline.stages.boxes_of_windows import BoxOpener, IncreasingBoxes, boxes_in_order
 from dpstream.pipeline.stages.environment import Environment
-from dpstream.pipeline.stages.multisets import WordMultiset
+from dpstream.pipeline.stages.multisets import MessageMultiset
 from dpstream.pipeline.stages.window_transform import WindowTransform
 from dpstream.topics.chunks import Chunk
-from dpstream.topics.words import Words
+from dpstream.topics.messages import Messages
 
 
 @dataclass(slots=True)
 class Opened:
-    words: WordMultiset
+    words: MessageMultiset
     order: IncreasingBoxes = field(default_factory=IncreasingBoxes)
 
 
@@ -52,12 +52,12 @@ class OpenedLayers(WindowTransform[Opened]):
         self._environment = environment
 
     def begin(self) -> Opened:
-        return Opened(WordMultiset(self._job.form_of(self._output), self._environment.scratch))
+        return Opened(MessageMultiset(self._job.form_of(self._output), self._environment.scratch))
 
     def add(self, content: Opened, chunk: Chunk) -> None:
         content.order.add(chunk.index, chunk.words, self._job.form_of(self.role))
         inner = self._opener.open(chunk.epoch, chunk.words.values)
-        content.words.add(Words(inner))
+        content.words.add(Messages(inner))
         self.counts["reports"] += len(inner)
         self.counts["ciphertexts that do not open"] += chunk.words.rows - len(inner)
 
@@ -68,7 +68,7 @@ class OpenedLayers(WindowTransform[Opened]):
         # Chained shufflers forward one shuffler's decision: there are no parallel shufflers.
         (content,) = partial_windows
         for added in self._added.boxes(chunk.epoch, self._output):
-            content.words.add(Words(added))
+            content.words.add(Messages(added))
             yield Yield()
         chunks = yield from boxes_in_order(content.words)
         yield from chunks_of_attempt(

@@ -9,8 +9,8 @@ import numpy as np
 
 from dpstream.pipeline.actions import Steps, Yield
 from dpstream.topics.frames import PAYLOAD_TARGET
-from dpstream.topics.words import (
-    Words,
+from dpstream.topics.messages import (
+    Messages,
     largest_count,
     layers,
     pairs_are_smaller,
@@ -23,20 +23,20 @@ class Chunks:
     """Contents of a window's chunks: their number, at least 1, and an iterator of messages."""
 
     total: int
-    words: Iterator[Words]
+    words: Iterator[Messages]
 
     @classmethod
-    def of(cls, chunks: Sequence[Words]) -> Chunks:
+    def of(cls, chunks: Sequence[Messages]) -> Chunks:
         return cls(len(chunks), iter(chunks))
 
 
 def ordered_chunks(
-    distinct: Callable[[], Iterator[Words]],
+    distinct: Callable[[], Iterator[Messages]],
     messages: int,
     row_bytes: int,
     payload_bytes: int = PAYLOAD_TARGET,
 ) -> Steps[Chunks]:
-    """Cut the canonical encoding of a multiset into the chunks that `split_words` makes.
+    """Cut the canonical encoding of a multiset into the chunks that `split_messages` makes.
 
     The multiset is read twice: its encoding and number of chunks, which every chunk states, follow
     from its number of distinct rows. `distinct` yields these in increasing order with counts, in
@@ -50,7 +50,7 @@ def ordered_chunks(
             rows = rows_per_chunk(row_bytes, payload_bytes)
             return Chunks(-(-messages // rows), recut(written_out(distinct(), rows), rows))
         often = block.occurrences > largest_count(rows, rows)
-        frequent.append(Words(block.values[often], block.occurrences[often]))
+        frequent.append(Messages(block.values[often], block.occurrences[often]))
         yield Yield()
     largest = largest_count(found, rows)
     further = list(_further_chunks(frequent, largest, rows))
@@ -58,9 +58,9 @@ def ordered_chunks(
 
 
 def distinct_chunks(
-    distinct: Callable[[], Iterator[Words]], row_bytes: int, payload_bytes: int = PAYLOAD_TARGET
+    distinct: Callable[[], Iterator[Messages]], row_bytes: int, payload_bytes: int = PAYLOAD_TARGET
 ) -> Steps[Chunks]:
-    """Cut the distinct rows of a multiset into the chunks that `split_words` makes.
+    """Cut the distinct rows of a multiset into the chunks that `split_messages` makes.
 
     `distinct` yields at least one row, in increasing order, in blocks.
     """
@@ -69,10 +69,10 @@ def distinct_chunks(
         found += block.rows
         yield Yield()
     rows = rows_per_chunk(row_bytes, payload_bytes)
-    return Chunks(-(-found // rows), recut((Words(block.values) for block in distinct()), rows))
+    return Chunks(-(-found // rows), recut((Messages(block.values) for block in distinct()), rows))
 
 
-def _further_chunks(frequent: Iterable[Words], largest: int, rows: int) -> Iterator[Words]:
+def _further_chunks(frequent: Iterable[Messages], largest: int, rows: int) -> Iterator[Messages]:
     """Yield chunks for the remaining occurrences of rows too frequent for one chunk's counts."""
     words = _joined(list(frequent))
     for number, layer in enumerate(layers(words, largest)):
@@ -81,13 +81,13 @@ def _further_chunks(frequent: Iterable[Words], largest: int, rows: int) -> Itera
 
 
 def _counted(
-    distinct: Iterator[Words], largest: int, rows: int, further: Iterable[Words]
-) -> Iterator[Words]:
+    distinct: Iterator[Messages], largest: int, rows: int, further: Iterable[Messages]
+) -> Iterator[Messages]:
     yield from recut((next(layers(block, largest)) for block in distinct), rows)
     yield from further
 
 
-def written_out(counted: Iterable[Words], most: int) -> Iterator[Words]:
+def written_out(counted: Iterable[Messages], most: int) -> Iterator[Messages]:
     """Yield rows as often as they occur, at most `most` at a time."""
     for block in counted:
         ends = np.cumsum(block.occurrences, dtype=np.int64)
@@ -96,12 +96,12 @@ def written_out(counted: Iterable[Words], most: int) -> Iterator[Words]:
             first, last = np.searchsorted(ends, [start, stop - 1], "right")
             inside = np.minimum(ends[first : last + 1], stop)
             times = np.diff(inside, prepend=start)
-            yield Words(np.repeat(block.values[first : last + 1], times, axis=0))
+            yield Messages(np.repeat(block.values[first : last + 1], times, axis=0))
 
 
-def recut(blocks: Iterable[Words], rows: int) -> Iterator[Words]:
+def recut(blocks: Iterable[Messages], rows: int) -> Iterator[Messages]:
     """Yield the same rows, `rows` at a time; the last block has the remainder."""
-    buffered: list[Words] = []
+    buffered: list[Messages] = []
     count = 0
     for block in blocks:
         buffered.append(block)
@@ -116,14 +116,14 @@ def recut(blocks: Iterable[Words], rows: int) -> Iterator[Words]:
         yield _joined(buffered)
 
 
-def _rows(words: Words, start: int, stop: int) -> Words:
+def _rows(words: Messages, start: int, stop: int) -> Messages:
     counts = None if words.counts is None else words.counts[start:stop]
-    return Words(words.values[start:stop], counts)
+    return Messages(words.values[start:stop], counts)
 
 
-def _joined(parts: list[Words]) -> Words:
+def _joined(parts: list[Messages]) -> Messages:
     if len(parts) == 1:
         return parts[0]
     values = np.concatenate([part.values for part in parts])
     counts = [part.counts for part in parts if part.counts is not None]
-    return Words(values, np.concatenate(counts) if counts else None)
+    return Messages(values, np.concatenate(counts) if counts else None)

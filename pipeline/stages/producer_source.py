@@ -9,7 +9,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.roster import Roster
 from dpstream.pipeline.stages.admission import Admission, Refusal
 from dpstream.pipeline.stages.decision_log import DecisionLog
-from dpstream.pipeline.stages.multisets import WordMultiset
+from dpstream.pipeline.stages.multisets import MessageMultiset
 from dpstream.pipeline.stages.shuffle_decision import ShuffleDecision
 from dpstream.pipeline.stages.timeline import Timeline
 from dpstream.pipeline.stages.window_source import WindowSource
@@ -55,11 +55,11 @@ class ProducerSource(WindowSource[Window, Batch | Punctuation]):
     def admit(self, partition: int, value: bytes) -> Batch | Punctuation | Refusal:
         return self._admission.admit(partition, value)
 
-    def new_window(self, epoch: int, now: float, multiset: Callable[[], WordMultiset]) -> Window:
+    def new_window(self, epoch: int, now: float, multiset: Callable[[], MessageMultiset]) -> Window:
         return Window(epoch, now, multiset)
 
     def windows_again(
-        self, roster: Roster, multiset: Callable[[], WordMultiset]
+        self, roster: Roster, multiset: Callable[[], MessageMultiset]
     ) -> ProducerWindows:
         return ProducerWindows(self._job, self._admission, roster, multiset, Role.REPORTS)
 

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from dpstream.pipeline.actions import Steps, Yield
 from dpstream.pipeline.stages.environment import Scratch
-from dpstream.topics.words import WordArray
+from dpstream.topics.messages import MessageArray
 
 
 def in_random_order(
-    blocks: Iterable[WordArray], shares: int, scratch: Scratch, generator: np.random.Generator
-) -> Steps[Iterator[WordArray]]:
+    blocks: Iterable[MessageArray], shares: int, scratch: Scratch, generator: np.random.Generator
+) -> Steps[Iterator[MessageArray]]:
     """Return the rows in a uniformly random order: one share after the other, to be read once.
 
     Every row draws one of `shares` shares, which follow each other, each permuted in memory. Their
@@ -46,7 +46,7 @@ def _permuted(
     begins: NDArray[np.int64],
     form: tuple[np.dtype[np.unsignedinteger], int],
     generator: np.random.Generator,
-) -> Iterator[WordArray]:
+) -> Iterator[MessageArray]:
     """Yield the shares; each block holds bytes of every share, from `begins` on."""
     dtype, width = form
     with file:
@@ -60,7 +60,7 @@ def _permuted(
             )
 
 
-def permutation(values: WordArray, generator: np.random.Generator) -> WordArray:
+def permutation(values: MessageArray, generator: np.random.Generator) -> MessageArray:
     """Return the rows in a uniformly random order, in memory."""
     # NumPy swaps numbers faster than rows of one number.
     rows = values[:, 0] if values.shape[1] == 1 else values

@@ -23,7 +23,7 @@ from dpstream.pipeline.stages.decision_log import Decision, manifest_at
 from dpstream.pipeline.stages.deleted_records import needs_below
 from dpstream.pipeline.stages.environment import Environment
 from dpstream.pipeline.stages.epoch_sets import EpochSet
-from dpstream.pipeline.stages.multisets import WordMultiset
+from dpstream.pipeline.stages.multisets import MessageMultiset
 from dpstream.pipeline.stages.window_writer import WindowRelease, WindowsAgain, WindowWriter
 from dpstream.pipeline.stages.windows import OpenWindow
 from dpstream.topics.names import Role
@@ -161,8 +161,8 @@ class RawStage(ABC, Generic[Partition, WindowT]):
     def _catch_up(self) -> Steps[None]:
         yield from catch_up((self._producer_log, self._manifest_log))
 
-    def _multiset(self) -> WordMultiset:
-        return WordMultiset(self._form, self._scratch)
+    def _multiset(self) -> MessageMultiset:
+        return MessageMultiset(self._form, self._scratch)
 
     def _bound_memory(self) -> None:
         """Drop the messages of the windows furthest ahead; they are read again when needed."""
@@ -175,7 +175,7 @@ class RawStage(ABC, Generic[Partition, WindowT]):
             furthest = buffered.pop()
             total -= furthest.buffered_bytes
             if furthest.buffered_bytes:
-                furthest.drop_words()
+                furthest.drop_messages()
 
     def _write_pending(self, state: Partition) -> Steps[None]:
         for epoch in sorted(state.pending):
@@ -186,7 +186,7 @@ class RawStage(ABC, Generic[Partition, WindowT]):
             yield from self._write(state, Decision(manifest, pending.decision), words)
             words.close()
 
-    def _write(self, state: Partition, decision: Decision, words: WordMultiset) -> Steps[None]:
+    def _write(self, state: Partition, decision: Decision, words: MessageMultiset) -> Steps[None]:
         yield from self._writer.write(decision, words)
         self._unflushed = False
         state.written.add(decision.manifest.epoch)

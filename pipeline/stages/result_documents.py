@@ -75,8 +75,8 @@ class ResultDocuments:
             **job.said("title", "unit"),
             "deployment": job.deployment.hex(),
             "epoch": record.epoch,
-            "begins": self._spans.begins(record.epoch),
-            "ends": self._spans.begins(record.epoch + 1),
+            "start": self._spans.begins(record.epoch),
+            "end": self._spans.begins(record.epoch + 1),
             "closed_at": iso(record.closed_at),
             "window_status": record.window_status.value,
             "reason": record.reason,
@@ -91,7 +91,7 @@ class ResultDocuments:
             "published": 0 if estimate is None else len(estimate.numbers),
             "estimates": [] if estimate is None else list(self._estimates(estimate, most)),
             "quantiles": [] if estimate is None else list(self._quantiles(estimate)),
-            "found_above": None if estimate is None else estimate.found_above,
+            "detection_threshold": None if estimate is None else estimate.detection_threshold,
             "suppressed": [] if estimate is None else self._labels(estimate.suppressed)[:most],
         }
 
@@ -109,9 +109,9 @@ class ResultDocuments:
                 "item": name or None,
                 **self._job.shown_as(name),
                 "estimate": each.value,
-                "standard_deviation": each.standard_deviation,
-                "low": each.low,
-                "high": each.high,
+                "standard_error": each.standard_error,
+                "ci95_low": each.ci95_low,
+                "ci95_high": each.ci95_high,
             }
 
     def _quantiles(self, estimate: Published) -> Iterator[dict[str, Any]]:
@@ -123,8 +123,13 @@ class ResultDocuments:
                 found = estimate.quantile(share)
             except (NoValuesError, NotAskedForError):
                 return
-            value, low, high = domain.quantile(found.value, found.low, found.high)
-            yield {"share": share, "value": float(value), "low": float(low), "high": float(high)}
+            value, low, high = domain.quantile(found.value, found.ci95_low, found.ci95_high)
+            yield {
+                "share": share,
+                "value": float(value),
+                "ci95_low": float(low),
+                "ci95_high": float(high),
+            }
 
     def _labels(self, items: Sequence[int]) -> list[str]:
         return [self._job.domain.label(item) for item in items]

@@ -51,6 +51,6 @@ class SealedAdmission(Admission):
         except CodecError as error:
             return Refusal(Reason.SEALED, str(error))
 
-    def _foreign_words(self, batch: Batch) -> Refusal | None:
+    def _foreign_messages(self, batch: Batch) -> Refusal | None:
         problem = self._words.form_problem(batch.words.values)
         return None if problem is None else Refusal(Reason.PROTOCOL, problem)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.pipeline.stages.environment import BLOCK_BYTES, SCRATCH_FILE_BYTES, Scratch
-from dpstream.topics.words import WordArray, Words, first_of_equal_rows, sorted_rows
+from dpstream.topics.messages import MessageArray, Messages, first_of_equal_rows, sorted_rows
 
 PAGE_BYTES: Final = 1 << 14
 """Minimum bytes to read of a run at a time."""
@@ -33,7 +33,7 @@ class _SortedRun:
 
     start: int
     rows: int
-    firsts: WordArray
+    firsts: MessageArray
 
 
 @dataclass(slots=True)
@@ -67,7 +67,7 @@ class SortedRuns:
     def rows(self) -> int:
         return sum(run_file.rows for run_file in self._files)
 
-    def add(self, values: WordArray) -> None:
+    def add(self, values: MessageArray) -> None:
         """Write rows, in any order, as one more run."""
         if not self._files:
             self._files.append(_ScratchFile(self._scratch()))
@@ -99,13 +99,13 @@ class SortedRuns:
             run_file.file.close()
         self._files = []
 
-    def blocks(self) -> Iterator[WordArray]:
+    def blocks(self) -> Iterator[MessageArray]:
         rows = max(1, BLOCK_BYTES // self._row_bytes)
         for reader in self._readers():
             while reader.left:
                 yield reader.read(rows)
 
-    def distinct(self, others: Iterable[Words]) -> Iterator[Words]:
+    def distinct(self, others: Iterable[Messages]) -> Iterator[Messages]:
         """Yield distinct rows in increasing order with their counts, block by block.
 
         `others`, which are distinct, increasing and counted, are merged in. The files stay
@@ -117,13 +117,13 @@ class SortedRuns:
             if waiting is not None and (values[0] == waiting.values[0]).all():
                 counts[0] += waiting.counts[0]
             elif waiting is not None:
-                yield Words(waiting.values, waiting.counts)
+                yield Messages(waiting.values, waiting.counts)
             # The next block may start with more of the last row.
             waiting = _Counted(values[-1:], counts[-1:])
             if len(values) > 1:
-                yield Words(values[:-1], counts[:-1])
+                yield Messages(values[:-1], counts[:-1])
         if waiting is not None:
-            yield Words(waiting.values, waiting.counts)
+            yield Messages(waiting.values, waiting.counts)
 
     def _merged(self, others: list[_Counted]) -> Iterator[_Counted]:
         """Yield distinct rows in increasing order; a block's last row may continue in the next."""
@@ -168,11 +168,11 @@ class SortedRuns:
 class _Counted:
     """Rows in increasing order, each with its number of occurrences (uint64)."""
 
-    values: WordArray
+    values: MessageArray
     counts: NDArray[np.uint64]
 
     @classmethod
-    def of(cls, words: Words) -> _Counted:
+    def of(cls, words: Messages) -> _Counted:
         return cls(words.values, words.occurrences.astype(np.uint64))
 
     def split(self, limit: Any) -> _Counted:
@@ -194,9 +194,9 @@ class _Reader:
         self.left = run.rows
         self._dtype = dtype
         self._width = width
-        self.values: WordArray = np.empty((0, width), dtype)
+        self.values: MessageArray = np.empty((0, width), dtype)
 
-    def read(self, rows: int) -> WordArray:
+    def read(self, rows: int) -> MessageArray:
         rows = min(self.left, rows)
         self._file.seek(self._position)
         data = self._file.read(rows * self._width * self._dtype.itemsize)
@@ -208,7 +208,7 @@ class _Reader:
         read = self.read(rows)
         self.values = np.concatenate([self.values, read]) if len(self.values) else read
 
-    def split(self, limit: Any) -> WordArray:
+    def split(self, limit: Any) -> MessageArray:
         """Remove and return the rows in memory up to a key; None means all."""
         end = _rows_up_to(self.values, limit)
         # Copying the rest, less than a page, frees the memory of the rows read.
@@ -216,13 +216,13 @@ class _Reader:
         return taken
 
 
-def _rows_up_to(values: WordArray, limit: Any) -> int:
+def _rows_up_to(values: MessageArray, limit: Any) -> int:
     if limit is None:
         return len(values)
     return int(np.searchsorted(_keys(values), limit, "right"))
 
 
-def _keys(values: WordArray) -> NDArray[Any]:
+def _keys(values: MessageArray) -> NDArray[Any]:
     """Return keys, shape (rows,), that sort and compare as the rows do."""
     if values.shape[1] == 1:
         return values[:, 0]
@@ -230,7 +230,7 @@ def _keys(values: WordArray) -> NDArray[Any]:
     return big_endian.view(f"S{values.shape[1] * values.itemsize}")[:, 0]
 
 
-def _tallied(values: WordArray) -> _Counted:
+def _tallied(values: MessageArray) -> _Counted:
     ordered = sorted_rows(values)
     starts = first_of_equal_rows(ordered)
     return _Counted(ordered[starts], np.diff(starts, append=len(ordered)).astype(np.uint64))

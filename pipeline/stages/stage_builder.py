@@ -24,8 +24,8 @@ from dpstream.pipeline.stages.stage import Stage
 from dpstream.pipeline.stages.window_transform import AddedReports, WindowTransform
 from dpstream.pipeline.stages.window_writer import WindowRelease
 from dpstream.topics.manifests import Manifest
+from dpstream.topics.messages import Messages
 from dpstream.topics.names import Role
-from dpstream.topics.words import Words
 
 if TYPE_CHECKING:
     from dpstream.pipeline.stages.device_admission import DeviceAdmission
@@ -98,7 +98,7 @@ def admission_of(job: DeployedJob, role: Role = Role.REPORTS) -> Admission | Dev
     return DeviceAdmission(job)
 
 
-def adder(job: DeployedJob, keys: KeyRing) -> Callable[[Manifest, Iterable[Words]], bytes]:
+def adder(job: DeployedJob, keys: KeyRing) -> Callable[[Manifest, Iterable[Messages]], bytes]:
     """Return a function that computes the payload of a window's partial, for verification.
 
     The function raises `ValueError` for messages that the protocol does not have. Raises
@@ -113,7 +113,7 @@ def adder(job: DeployedJob, keys: KeyRing) -> Callable[[Manifest, Iterable[Words
 
         return box_adder(job, keys)
 
-    def add(manifest: Manifest, chunks: Iterable[Words]) -> bytes:
+    def add(manifest: Manifest, chunks: Iterable[Messages]) -> bytes:
         aggregator, epoch = job.aggregator(), job.epochs.local(manifest.epoch)
         for chunk in chunks:
             aggregator.add(epoch, chunk.values, chunk.counts)

@@ -9,11 +9,11 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.key_files import NoiseKey, WrongKeyError
 from dpstream.pipeline.stages.crowd_deletion import left_of_crowds
 from dpstream.pipeline.stages.environment import Environment
-from dpstream.pipeline.stages.multisets import WordMultiset
+from dpstream.pipeline.stages.multisets import MessageMultiset
 from dpstream.pipeline.stages.ordered_chunks import Chunks
 from dpstream.pipeline.stages.window_writer import WindowRelease
+from dpstream.topics.messages import Messages
 from dpstream.topics.names import Role
-from dpstream.topics.words import Words
 
 
 class RandomOrder(WindowRelease):
@@ -22,7 +22,7 @@ class RandomOrder(WindowRelease):
     def __init__(self, generator: np.random.Generator) -> None:
         self._generator = generator
 
-    def chunks(self, words: WordMultiset) -> Steps[Chunks]:
+    def chunks(self, words: MessageMultiset) -> Steps[Chunks]:
         return (yield from words.permuted(self._generator))
 
 
@@ -38,7 +38,7 @@ class NoisyRelease(WindowRelease):
         self._scratch = environment.scratch
         self._order = order
 
-    def released(self, epoch: int, words: WordMultiset) -> WordMultiset:
+    def released(self, epoch: int, words: MessageMultiset) -> MessageMultiset:
         dummies = self._noise.dummies(epoch)
         if dummies is not None:
             words.add(dummies)
@@ -49,11 +49,11 @@ class NoisyRelease(WindowRelease):
             words = self._only(self._noise.sum(epoch, words.sorted()), Role.SHUFFLED)
         return words
 
-    def chunks(self, words: WordMultiset) -> Steps[Chunks]:
+    def chunks(self, words: MessageMultiset) -> Steps[Chunks]:
         return (yield from self._order.chunks(words))
 
-    def _only(self, words: Words, role: Role) -> WordMultiset:
-        multiset = WordMultiset(self._job.form_of(role), self._scratch)
+    def _only(self, words: Messages, role: Role) -> MessageMultiset:
+        multiset = MessageMultiset(self._job.form_of(role), self._scratch)
         multiset.add(words)
         return multiset
 
@@ -82,24 +82,24 @@ class StageNoise:
                 f"with {key.digest.hex()[:8]}; expected {wanted}"
             )
 
-    def dummies(self, epoch: int) -> Words | None:
+    def dummies(self, epoch: int) -> Messages | None:
         draw = self._job.stage_dummies
         if draw is None:
             return None
         assert self._key is not None
         generator = self._key.generator(self._job.deployment, epoch)
         drawn = draw(self._job.epochs.local(epoch), generator)
-        return Words(drawn.values, drawn.counts)
+        return Messages(drawn.values, drawn.counts)
 
-    def sum(self, epoch: int, words: Words) -> Words:
+    def sum(self, epoch: int, words: Messages) -> Messages:
         """Return the one message released in place of a window's messages."""
         summed = self._job.stage_sum
         assert summed is not None
         assert self._key is not None
         generator = self._key.generator(self._job.deployment, epoch)
-        return Words(summed.release(words.values, words.counts, generator))
+        return Messages(summed.release(words.values, words.counts, generator))
 
-    def left(self, epoch: int, words: Words) -> Words:
+    def left(self, epoch: int, words: Messages) -> Messages:
         """Return the remaining messages of a window; `words` are in canonical order."""
         law = self._job.crowds_law
         assert law is not None

@@ -11,7 +11,7 @@ from dpstream.pipeline.actions import Steps
 from dpstream.pipeline.jobs.roster import Roster
 from dpstream.pipeline.stages.admission import Refusal
 from dpstream.pipeline.stages.decision_log import DecisionLog
-from dpstream.pipeline.stages.multisets import WordMultiset
+from dpstream.pipeline.stages.multisets import MessageMultiset
 from dpstream.pipeline.stages.timeline import Timeline
 from dpstream.pipeline.stages.window_decision import WindowDecision
 from dpstream.pipeline.stages.window_writer import WindowsAgain
@@ -52,11 +52,15 @@ class WindowSource(ABC, Generic[WindowT, RecordT]):
         """Return a record of this job and partition, or the reason to reject it."""
 
     @abstractmethod
-    def new_window(self, epoch: int, now: float, multiset: Callable[[], WordMultiset]) -> WindowT:
+    def new_window(
+        self, epoch: int, now: float, multiset: Callable[[], MessageMultiset]
+    ) -> WindowT:
         """Open an empty window."""
 
     @abstractmethod
-    def windows_again(self, roster: Roster, multiset: Callable[[], WordMultiset]) -> WindowsAgain:
+    def windows_again(
+        self, roster: Roster, multiset: Callable[[], MessageMultiset]
+    ) -> WindowsAgain:
         """Return a collector of decided windows from the topic."""
 
     @abstractmethod

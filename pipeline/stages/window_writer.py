@@ -16,7 +16,7 @@ from dpstream.pipeline.jobs.roster import Roster
 from dpstream.pipeline.stages.admission import Admission, Refusal
 from dpstream.pipeline.stages.attempts import chunks_of_attempt
 from dpstream.pipeline.stages.decision_log import Decision
-from dpstream.pipeline.stages.multisets import WordMultiset
+from dpstream.pipeline.stages.multisets import MessageMultiset
 from dpstream.pipeline.stages.ordered_chunks import Chunks
 from dpstream.pipeline.stages.windows import PunctuationError, Window
 from dpstream.topics.batches import Batch, Punctuation, drawing_of
@@ -27,7 +27,7 @@ from dpstream.topics.names import Role
 class WindowsAgain(Protocol):
     """Collector of a decided window's messages from the raw topic."""
 
-    def read(self, manifest: Manifest, /) -> Steps[WordMultiset]: ...
+    def read(self, manifest: Manifest, /) -> Steps[MessageMultiset]: ...
 
 
 class ProducerWindows:
@@ -38,7 +38,7 @@ class ProducerWindows:
         job: DeployedJob,
         admission: Admission,
         roster: Roster,
-        multiset: Callable[[], WordMultiset],
+        multiset: Callable[[], MessageMultiset],
         role: Role,
     ) -> None:
         self._job = job
@@ -47,7 +47,7 @@ class ProducerWindows:
         self._multiset = multiset
         self._role = role
 
-    def read(self, manifest: Manifest) -> Steps[WordMultiset]:
+    def read(self, manifest: Manifest) -> Steps[MessageMultiset]:
         """See `WindowsAgain`; the registry has all producers of the manifest."""
         partition = self._job.topics.partition_of(manifest.epoch)
         window = Window(manifest.epoch, 0.0, self._multiset)
@@ -76,11 +76,11 @@ class WindowRelease:
     Subclasses implement the options of jobs; see `dpstream.pipeline.stages.stage_builder`.
     """
 
-    def released(self, epoch: int, words: WordMultiset) -> WordMultiset:
+    def released(self, epoch: int, words: MessageMultiset) -> MessageMultiset:
         """Return the multiset to release; `words` may change."""
         return words
 
-    def chunks(self, words: WordMultiset) -> Steps[Chunks]:
+    def chunks(self, words: MessageMultiset) -> Steps[Chunks]:
         """Cut the released messages for chunks, in the order of writing."""
         return (yield from words.ordered())
 
@@ -101,10 +101,10 @@ class WindowWriter:
         self._release = release
         self._identifiers = identifiers
 
-    def read(self, manifest: Manifest) -> Steps[WordMultiset]:
+    def read(self, manifest: Manifest) -> Steps[MessageMultiset]:
         return (yield from self._windows.read(manifest))
 
-    def write(self, decision: Decision, words: WordMultiset) -> Steps[None]:
+    def write(self, decision: Decision, words: MessageMultiset) -> Steps[None]:
         """Write a released window: a new attempt, in chunks of equal size."""
         manifest = decision.manifest
         released = self._release.released(manifest.epoch, words)

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from dpstream.pipeline.stages.multisets import WordMultiset
+from dpstream.pipeline.stages.multisets import MessageMultiset
 from dpstream.pipeline.stages.window_states import Event, Reaction, State, next_state
 from dpstream.topics.batches import Batch, Punctuation, drawing_of
 from dpstream.topics.frames import U4_MAX
@@ -36,7 +36,7 @@ class Drawing:
     `punctuation` names this drawing; None until it has arrived.
     """
 
-    words: WordMultiset
+    words: MessageMultiset
     batches: set[bytes] = field(default_factory=set)
     messages: int = 0
     punctuation: Punctuation | None = None
@@ -127,11 +127,11 @@ class OpenWindow(ABC):
 
     @property
     @abstractmethod
-    def words(self) -> WordMultiset:
+    def words(self) -> MessageMultiset:
         """Messages of the senders in the window."""
 
     @abstractmethod
-    def drop_words(self) -> None:
+    def drop_messages(self) -> None:
         """Free as much memory as possible; the topic still has all messages."""
 
     @abstractmethod
@@ -169,7 +169,9 @@ class Window(OpenWindow):
         unfinished: Enrollment ids with records that are not complete.
     """
 
-    def __init__(self, epoch: int, opened_at: float, multiset: Callable[[], WordMultiset]) -> None:
+    def __init__(
+        self, epoch: int, opened_at: float, multiset: Callable[[], MessageMultiset]
+    ) -> None:
         super().__init__(epoch, opened_at)
         self.contributions: dict[bytes, Contribution] = {}
         self.inside: list[bytes] = []
@@ -185,7 +187,7 @@ class Window(OpenWindow):
         return self._buffered_bytes
 
     @property
-    def words(self) -> WordMultiset:
+    def words(self) -> MessageMultiset:
         return self._words
 
     @property
@@ -199,7 +201,7 @@ class Window(OpenWindow):
         """
         return self._add_batch(record) if isinstance(record, Batch) else self._punctuate(record)
 
-    def drop_words(self) -> None:
+    def drop_messages(self) -> None:
         """Drop all buffered messages, and buffer none in the future."""
         self.set_aside = True
         self._buffered_bytes = 0

@@ -47,7 +47,7 @@ class ItemReports:
     """
 
     last_epoch: int
-    changes: int
+    max_changes: int
     boost: int
     overlap: float
     levels: int = 1
@@ -66,7 +66,7 @@ class ItemReports:
         >>> ItemReports(64, 2, 2, 0.0).plus
         {1: 62, 3: 2}
         """
-        boosted = min(self.changes, self.last_epoch)
+        boosted = min(self.max_changes, self.last_epoch)
         epochs_by_messages = {1: self.last_epoch - boosted, 1 + self.boost: boosted}
         return {
             messages: epochs * self.levels
@@ -83,7 +83,7 @@ class ItemReports:
         >>> ItemReports(64, 2, 2, 0.0).minus
         {2: 1}
         """
-        boosted = min(self.changes, self.last_epoch) - 1
+        boosted = min(self.max_changes, self.last_epoch) - 1
         return {self.boost: boosted * self.levels} if boosted else {}
 
     @property

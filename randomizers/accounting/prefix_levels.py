@@ -92,14 +92,14 @@ class PrefixPlan:
         noise_mean: lambda, of the Poisson noise of every cell, with the minimum of contributors.
         messages_per_user: Real ones and dummies, with the minimum of contributors.
         smallest_found: Least count of an item that is found, if counts follow Zipf's law.
-        standard_deviation: Predicted, of the estimate of such an item.
+        standard_error: Predicted, of the estimate of such an item.
     """
 
     levels: tuple[PrefixLevel, ...]
     noise_mean: float
     messages_per_user: float
     smallest_found: float
-    standard_deviation: float
+    standard_error: float
 
 
 def plan_prefixes(
@@ -155,7 +155,7 @@ def _cells(levels: tuple[PrefixLevel, ...]) -> int:
 
 
 def _merit(plan: PrefixPlan) -> tuple[float, float]:
-    return plan.smallest_found, plan.standard_deviation
+    return plan.smallest_found, plan.standard_error
 
 
 def _arrangements(bits: int, count: int, cells: int) -> Iterator[tuple[PrefixLevel, ...]]:

@@ -104,11 +104,11 @@ class IndependentResponseParameters:
     """
 
     epsilon: float
-    changes: int
+    max_changes: int
     estimator: Literal["tree", "prefix"] = "prefix"
 
     def __post_init__(self) -> None:
-        check_signs(self.epsilon, self.changes, self.estimator)
+        check_signs(self.epsilon, self.max_changes, self.estimator)
         object.__setattr__(self, "epsilon", float(self.epsilon))
 
 

@@ -129,7 +129,7 @@ def _dyadic(
     """Calibrate with uniformly drawn orders, and one distribution of signs for all of them."""
 
     def law(asked: IndependentResponseParameters, last_epoch: int) -> FutureRandLaw:
-        composed = signs(asked.changes, _spent(asked))
+        composed = signs(asked.max_changes, _spent(asked))
         if not 1 <= last_epoch <= MAX_HORIZON:
             raise ValueError(f"{last_epoch} epochs; expected 1 to 2^63")
         orders = (last_epoch - 1).bit_length() + 1

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from dpstream.randomizers import least_delta
 from dpstream.randomizers.cell_codes.codes import CellCode, code_from_json
 from dpstream.randomizers.cell_noise_law import CellNoiseLaw, DummyLaw, trusted
-from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.counted_messages import CountedMessages
 from dpstream.randomizers.devices import Devices
 from dpstream.randomizers.given_sets import checked_sets
 from dpstream.randomizers.given_values import check_epoch
@@ -210,7 +210,7 @@ class CountMin(Devices[CountMinLaw]):
         values: NDArray[np.integer],
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
-    ) -> NDArray[np.uint32] | CountedWords:
+    ) -> NDArray[np.uint32] | CountedMessages:
         """Return the cells of all present devices' messages and dummies.
 
         They are counted if more messages than cells are expected, whatever users have; otherwise
@@ -231,19 +231,19 @@ class CountMin(Devices[CountMinLaw]):
         counts = np.bincount(cells, minlength=all_cells)
         if dummies is not None:
             counts += dummies.counts(contributors, all_cells, rng)
-        return CountedWords.of_cells(counts, self.word_dtype)
+        return CountedMessages.of_cells(counts, self.word_dtype)
 
     @staticmethod
     def stage_dummies(
         law: CountMinLaw,
-    ) -> Callable[[int, np.random.Generator], CountedWords] | None:
+    ) -> Callable[[int, np.random.Generator], CountedMessages] | None:
         """Return what the shuffler adds to a window; None where contributors add the dummies."""
         dummies, cells = law.noise.of_stage(law.code.cells), law.code.cells
         if dummies is None:
             return None
 
-        def draw(epoch: int, rng: np.random.Generator) -> CountedWords:
-            return CountedWords.of_cells(dummies.counts(1, cells, rng), CountMin.word_dtype)
+        def draw(epoch: int, rng: np.random.Generator) -> CountedMessages:
+            return CountedMessages.of_cells(dummies.counts(1, cells, rng), CountMin.word_dtype)
 
         return draw
 

@@ -22,12 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.randomizers.composed import log_rounded_up
-from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.counted_messages import CountedMessages
 from dpstream.randomizers.devices import Devices
 from dpstream.randomizers.given_values import check_epoch
 from dpstream.randomizers.guarantee import Guarantee
 from dpstream.randomizers.parameter_checks import MOST_CROWDS
-from dpstream.topics.word_forms import WordForm
+from dpstream.topics.message_formats import MessageFormat
 
 
 class ContentsLaw(Protocol):
@@ -50,7 +50,7 @@ class ContentsLaw(Protocol):
     def last_epoch(self) -> int: ...
 
     @property
-    def word_form(self) -> WordForm: ...
+    def message_format(self) -> MessageFormat: ...
 
     def capacity(self, epoch: int, contributors: int) -> int:
         """Return the number of messages at an epoch: one per contributor."""
@@ -149,16 +149,16 @@ class CrowdsLaw:
     @property
     def digits(self) -> int:
         """Number of words that a crowd's number occupies, highest digit first."""
-        bits = 8 * self.contents.word_form.dtype.itemsize
+        bits = 8 * self.contents.message_format.dtype.itemsize
         return -(-self.crowds.bit_length() // bits)
 
     @property
-    def word_form(self) -> WordForm:
+    def message_format(self) -> MessageFormat:
         """The number of the crowd, 0 for none, followed by the message."""
-        form = self.contents.word_form
-        return WordForm(form.dtype, self.digits + form.width)
+        form = self.contents.message_format
+        return MessageFormat(form.dtype, self.digits + form.width)
 
-    def words_of(
+    def messages_of(
         self, crowds: NDArray[np.int64], messages: NDArray[np.unsignedinteger]
     ) -> NDArray[np.unsignedinteger]:
         """Prefix messages, shape (n, width), with the numbers of their crowds, shape (n,)."""
@@ -237,12 +237,12 @@ class CrowdDevices(Devices[CrowdsLaw]):
         check_epoch(epoch, after=self.epoch, last_epoch=self.law.last_epoch)
         crowds, items = self._parted(epoch, values, present)
         messages = self._contents.report(epoch, items, present, rng)
-        assert not isinstance(messages, CountedWords)
+        assert not isinstance(messages, CountedMessages)
         if present is not None:
             crowds = crowds[present]
         assert len(messages) == len(crowds), "one message of each device"
         self.epoch = epoch
-        return self.law.words_of(crowds, messages)
+        return self.law.messages_of(crowds, messages)
 
     def enroll(self, count: int, rng: np.random.Generator) -> None:
         self._contents.enroll(count, rng)

@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.randomizers.composed import ComposedLaw, log_rounded_up
-from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.counted_messages import CountedMessages
 from dpstream.randomizers.devices import Devices
 from dpstream.randomizers.dummies import MISFIT
 from dpstream.randomizers.given_sets import set_rows
@@ -48,7 +48,7 @@ from dpstream.randomizers.laws import Constants
 from dpstream.randomizers.parameter_checks import check_approximate, check_domain, check_items_held
 from dpstream.randomizers.permanent_bits import KEY_BYTES, WORD_BITS, FlippedBits, PermanentBits
 from dpstream.randomizers.permanent_loss import stream_loss, unchanged_loss
-from dpstream.topics.word_forms import WordForm, narrowest
+from dpstream.topics.message_formats import MessageFormat, narrowest
 
 Calibration: TypeAlias = Literal["exact", "published"]
 """Basis of the noise: the exact privacy loss of the blanket ("exact"), or the paper's closed
@@ -328,9 +328,9 @@ class FragmentsLaw(Constants):
         return self.reports * self.items
 
     @property
-    def word_form(self) -> WordForm:
+    def message_format(self) -> MessageFormat:
         """The number of the report, counted from 0, times d, plus that of the cell."""
-        return WordForm(narrowest(self.words), distinct=self.words)
+        return MessageFormat(narrowest(self.words), distinct=self.words)
 
 
 class Fragments(Devices[FragmentsLaw]):
@@ -367,7 +367,7 @@ class Fragments(Devices[FragmentsLaw]):
         )
 
     @property
-    def kept_apart(self) -> Guarantee:
+    def without_shuffling(self) -> Guarantee:
         """The guarantee of a device's messages, against any party that knows their sender."""
         law = self.law
         apart = of_messages_apart(self.guarantee, law.local_epsilon, law.last_epoch)
@@ -400,7 +400,7 @@ class Fragments(Devices[FragmentsLaw]):
         values: NDArray[np.integer],
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
-    ) -> NDArray[np.unsignedinteger] | CountedWords:
+    ) -> NDArray[np.unsignedinteger] | CountedMessages:
         """Return the messages of all present devices, words of the mechanism's dtype.
 
         They are counted if more messages than words are expected, whatever users have; otherwise
@@ -418,7 +418,7 @@ class Fragments(Devices[FragmentsLaw]):
             keys = self._key if present is None else self._key[present]
             counts = self._messages(epoch, self._bits.ones(keys, sets), None, len(sets), rng)
         self.epoch = epoch
-        counted = CountedWords.of_cells(counts, law.word_form.dtype)
+        counted = CountedMessages.of_cells(counts, law.message_format.dtype)
         if len(sets) * law.messages_per_user < law.words:
             return counted.written_out()
         return counted

@@ -72,7 +72,7 @@ def calibrate(parameters: FragmentsParameters, last_epoch: int, minimum: int) ->
         stream_epsilon = shape.epsilon(loss, delta, minimum, last_epoch)
     backstop = response_within(loss) if parameters.reports > 1 else None
     if parameters.permanent:
-        backstop = _odds_of_words(loss)
+        backstop = _odds_of_messages(loss)
     law = FragmentsLaw(
         last_epoch=last_epoch,
         items=size,
@@ -201,7 +201,7 @@ class _Shape:
         return amplified_epsilon(coin, contributors, delta, self.bits * times)
 
 
-def _odds_of_words(loss: float) -> ComposedLaw:
+def _odds_of_messages(loss: float) -> ComposedLaw:
     """Return odds out of 2^32, with at most this loss."""
     words = 1 << WORD_BITS
     kept, reversed_ = response_within(loss).weights

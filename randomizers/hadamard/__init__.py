@@ -30,7 +30,7 @@ from dpstream.randomizers.guarantee import Guarantee, held_by_a_user
 from dpstream.randomizers.item_domains import ItemDomain, domain_size
 from dpstream.randomizers.laws import Constants
 from dpstream.randomizers.parameter_checks import check_approximate, check_domain, check_items_held
-from dpstream.topics.word_forms import WordForm, narrowest
+from dpstream.topics.message_formats import MessageFormat, narrowest
 
 MAX_ROWS = 40
 """Maximum number of columns of a message: more change nothing for any number of users."""
@@ -140,8 +140,8 @@ class HadamardLaw(Constants):
         return contributors * self.slots + blanket
 
     @property
-    def word_form(self) -> WordForm:
-        return WordForm(narrowest(self.columns), self.rows)
+    def message_format(self) -> MessageFormat:
+        return MessageFormat(narrowest(self.columns), self.rows)
 
 
 class Hadamard(Devices[HadamardLaw]):
@@ -191,7 +191,7 @@ class Hadamard(Devices[HadamardLaw]):
             blanket = self._dummies.total(len(rows), rng)
         else:
             blanket = int(law.blanket) * len(rows)
-        dtype = law.word_form.dtype
+        dtype = law.message_format.dtype
         messages = rng.integers(0, law.columns, (rows.size + blanket, law.rows), dtype.type)
         move_into_sets(messages[: rows.size], rows.ravel())
         self.epoch = epoch

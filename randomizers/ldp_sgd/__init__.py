@@ -36,7 +36,7 @@ from dpstream.randomizers.labeled_examples import FEATURE_UNIT, check_examples, 
 from dpstream.randomizers.laws import Constants
 from dpstream.randomizers.ldp_sgd.gradient_directions import MAX_SEED_BITS, directions, draw_seeds
 from dpstream.randomizers.parameter_checks import check_approximate
-from dpstream.topics.word_forms import WordForm
+from dpstream.topics.message_formats import MessageFormat
 
 MAX_DIMENSIONS: Final = 1 << 16
 """Maximum number of dimensions of a model: a record of it has at most 512 KiB, and Kafka accepts
@@ -191,9 +191,9 @@ class LdpSgdLaw(Constants):
         return -(-self.seed_bits // 8)
 
     @property
-    def word_form(self) -> WordForm:
+    def message_format(self) -> MessageFormat:
         """The bytes of a seed, lowest first, then 1 for the sign +, 0 for -."""
-        return WordForm(np.dtype("u1"), self.seed_bytes + 1)
+        return MessageFormat(np.dtype("u1"), self.seed_bytes + 1)
 
     def capacity(self, epoch: int, contributors: int) -> int:
         return contributors * self.reports
@@ -238,7 +238,7 @@ class LdpSgd(Devices[LdpSgdLaw]):
         )
 
     @property
-    def kept_apart(self) -> Guarantee:
+    def without_shuffling(self) -> Guarantee:
         """The guarantee of a device's reports, against any party that knows their sender."""
         step = self.law.local_epsilon(self.law.reports)
         return of_messages_apart(self.guarantee, step, self.law.participations)

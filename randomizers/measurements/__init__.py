@@ -66,7 +66,7 @@ from dpstream.randomizers.public_matrices import (
     distinct_rows,
     nonzero_rows,
 )
-from dpstream.topics.word_forms import WordForm, narrowest
+from dpstream.topics.message_formats import MessageFormat, narrowest
 
 Calibration: TypeAlias = Literal["published", "replacement", "sampled"]
 """Noise of the paper ("published"), or enough of it for users who replace their item by another
@@ -240,12 +240,12 @@ class MeasurementsLaw(Constants):
         return replace(self, last_epoch=1, stream_epsilon=self.epsilon)
 
     @property
-    def word_form(self) -> WordForm:
+    def message_format(self) -> MessageFormat:
         """Every measurement plus M; or twice the number of the sampled one, plus 1 for +1."""
         measurements = self.matrix.measurements
         if self.noise is not None:
-            return WordForm(narrowest(2 * self.noise.most + 1), measurements)
-        return WordForm(narrowest(2 * measurements), distinct=2 * measurements)
+            return MessageFormat(narrowest(2 * self.noise.most + 1), measurements)
+        return MessageFormat(narrowest(2 * measurements), distinct=2 * measurements)
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,7 +362,7 @@ class Measurements(Devices[MeasurementsLaw]):
     def _with_noise(
         self, noise: ClampedNoise, items: NDArray[np.int64], rng: np.random.Generator
     ) -> NDArray[np.unsignedinteger]:
-        form = self.law.word_form
+        form = self.law.message_format
         words = np.empty((len(items), form.width), form.dtype)
         devices = max(1, _AT_ONCE // form.width)
         for start in range(0, len(items), devices):
@@ -378,4 +378,4 @@ class Measurements(Devices[MeasurementsLaw]):
         coins = random_bits(rng, len(items))
         entries = self._matrix.entries_at(rows, items)
         bits = np.where(entries == 0, coins, (entries > 0) ^ reversed_)
-        return (2 * rows + bits).astype(self.law.word_form.dtype)[:, None]
+        return (2 * rows + bits).astype(self.law.message_format.dtype)[:, None]

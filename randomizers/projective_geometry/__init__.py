@@ -42,7 +42,7 @@ from dpstream.randomizers.parameter_checks import (
     check_items_held,
 )
 from dpstream.randomizers.projective_geometry.points import PointSpace
-from dpstream.topics.word_forms import WordForm, narrowest
+from dpstream.topics.message_formats import MessageFormat, narrowest
 
 # Fraction of the local loss that shuffling must reach for its guarantee to be stated, too.
 _WORTH_SAYING = 0.99
@@ -144,7 +144,7 @@ class ProjectiveGeometryLaw(Constants):
         return self.space.points * len(self.cells)
 
     @property
-    def word_weights(self) -> tuple[int, int]:
+    def message_weights(self) -> tuple[int, int]:
         """Weights of all words of the item's set together, and of all others."""
         own, other = self.odds.weights
         return own * self.space.hyperplane, other * self.space.outside
@@ -153,8 +153,8 @@ class ProjectiveGeometryLaw(Constants):
     def probabilities(self) -> tuple[Fraction, Fraction]:
         """Probabilities that a word is in the set of an item its user has, and of another one."""
         own, other = self.odds.weights
-        space, total = self.space, sum(self.word_weights)
-        reported = Fraction(self.word_weights[0], total)
+        space, total = self.space, sum(self.message_weights)
+        reported = Fraction(self.message_weights[0], total)
         common = own * space.common + other * (space.hyperplane - space.common)
         elsewhere = Fraction(common, total)
         return (reported + (self.slots - 1) * elsewhere) / self.slots, elsewhere
@@ -164,8 +164,8 @@ class ProjectiveGeometryLaw(Constants):
         return log_rounded_up(Fraction(*self.odds.weights), epochs)
 
     @property
-    def word_form(self) -> WordForm:
-        return WordForm(narrowest(self.words), distinct=self.words)
+    def message_format(self) -> MessageFormat:
+        return MessageFormat(narrowest(self.words), distinct=self.words)
 
 
 class ProjectiveGeometry(Devices[ProjectiveGeometryLaw]):
@@ -248,7 +248,7 @@ class ProjectiveGeometry(Devices[ProjectiveGeometryLaw]):
             levels = rng.integers(0, len(law.cells), len(items))
             cells = law.prefixes.encode(items) - np.array(law.prefixes.starts[:-1])
             items = np.where(items == 0, 0, 1 + cells[np.arange(len(items)), levels])
-        inside = draw_categories(law.word_weights, len(items), rng) == 0
+        inside = draw_categories(law.message_weights, len(items), rng) == 0
         words = levels * self._space.points + self._space.draw(items, inside, rng)
         self.epoch = epoch
-        return words.astype(law.word_form.dtype)[:, None]
+        return words.astype(law.message_format.dtype)[:, None]

@@ -32,7 +32,7 @@ from dpstream.randomizers.cell_noise_law import (
     stage_dummies_in_cell,
     trusted,
 )
-from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.counted_messages import CountedMessages
 from dpstream.randomizers.devices import Devices
 from dpstream.randomizers.given_values import check_epoch, checked_booleans
 from dpstream.randomizers.guarantee import Guarantee
@@ -43,7 +43,7 @@ from dpstream.randomizers.parameter_checks import (
     check_item_cells,
     check_shuffled_parameters,
 )
-from dpstream.topics.word_forms import WordForm
+from dpstream.topics.message_formats import MessageFormat
 
 Calibration: TypeAlias = Literal["rigorous", "exact"]
 """Basis of the guarantee: a proven bound ("rigorous"), or, only without a boost, the exact loss
@@ -52,7 +52,7 @@ Calibration: TypeAlias = Literal["rigorous", "exact"]
 MAX_CHANGES = 1 << 20
 MAX_BOOST = 1 << 16
 
-WORD_FORM = WordForm(np.dtype(np.uint8), distinct=1)
+MESSAGE_FORMAT = MessageFormat(np.dtype(np.uint8), distinct=1)
 
 # State of a value, besides 0 and 1: absent since then, or new.
 _ABSENT, _NEW = 2, 4
@@ -81,7 +81,7 @@ class ShuffledCountsParameters:
 
     epsilon: float
     delta: float
-    changes: int | None = None
+    max_changes: int | None = None
     boost: int | None = None
     calibration: Calibration | None = None
     dummies: DummyKind = "poisson"
@@ -94,15 +94,15 @@ class ShuffledCountsParameters:
         check_shuffled_parameters(self.epsilon, self.delta, self.dummies, self.messages_per_user)
         if self.calibration not in (None, "rigorous", "exact"):
             raise ValueError(f"calibration is {self.calibration!r}; expected 'rigorous' or 'exact'")
-        _check_whole("changes", self.changes, 1, MAX_CHANGES)
+        _check_whole("max_changes", self.max_changes, 1, MAX_CHANGES)
         _check_whole("boost", self.boost, 0, MAX_BOOST)
-        if self.changes is None and self.boost:
+        if self.max_changes is None and self.boost:
             raise ValueError(
                 f"boost is {self.boost}, which requires `changes`, the number of boosted changes "
                 "of a user. Set `changes`, or remove boost"
             )
         check_item_cells(self.domain, self.cells, self.buckets, self.dummies)
-        boosted = self.changes is not None and self.boost != 0
+        boosted = self.max_changes is not None and self.boost != 0
         if boosted and isinstance(self.domain, tuple) and self.cells != "count_min":
             raise ValueError(
                 "a domain with `changes` requires a cell for every item, for which the noise is "
@@ -132,7 +132,7 @@ class ShuffledCountsParameters:
         return (
             self.domain is None
             and self.dummies == "shuffle"
-            and self.changes is not None
+            and self.max_changes is not None
             and self.boost is None
         )
 
@@ -155,17 +155,17 @@ class ShuffledCountsLaw(Constants):
     last_epoch: int
     epsilon: float
     delta: float
-    changes: int
+    max_changes: int
     boost: int
     calibration: Calibration
     noise: CellNoiseLaw
 
     def __post_init__(self) -> None:
         _check_whole("last_epoch", self.last_epoch, 1, MAX_HORIZON)
-        _check_whole("changes", self.changes, 0, MAX_CHANGES)
+        _check_whole("max_changes", self.max_changes, 0, MAX_CHANGES)
         _check_whole("boost", self.boost, 0, MAX_BOOST)
-        if (self.boost == 0) != (self.changes == 0):
-            raise ValueError(f"boost {self.boost} does not match {self.changes} changes")
+        if (self.boost == 0) != (self.max_changes == 0):
+            raise ValueError(f"boost {self.boost} does not match {self.max_changes} changes")
         if self.calibration not in _BASES or (self.boost == 0) != (self.calibration == "exact"):
             raise ValueError(f"calibration {self.calibration!r} does not match boost {self.boost}")
 
@@ -183,10 +183,10 @@ class ShuffledCountsLaw(Constants):
         return contributors * (2 * self.boost + 1) + self.noise.most(1, contributors)
 
     @property
-    def word_form(self) -> WordForm:
-        return WORD_FORM
+    def message_format(self) -> MessageFormat:
+        return MESSAGE_FORMAT
 
-    def stage_dummies(self, epoch: int, rng: np.random.Generator) -> CountedWords:
+    def stage_dummies(self, epoch: int, rng: np.random.Generator) -> CountedMessages:
         """Draw the shuffler's dummies of a window; none if contributors add them."""
         return _counted(stage_dummies_in_cell(self.noise, rng))
 
@@ -196,7 +196,7 @@ class ShuffledCounts(Devices[ShuffledCountsLaw]):
 
     >>> from dpstream.randomizers.shuffled_counts.calibration import calibrate
     >>> from dpstream.randomizers.randomness import seeded_generator
-    >>> parameters = ShuffledCountsParameters(epsilon=1, delta=1e-6, changes=4, boost=3)
+    >>> parameters = ShuffledCountsParameters(epsilon=1, delta=1e-6, max_changes=4, boost=3)
     >>> law = calibrate(parameters, last_epoch=170, minimum=1000)
     >>> devices, rng = ShuffledCounts(law), seeded_generator(1)
     >>> devices.enroll(1000, rng)
@@ -212,7 +212,7 @@ class ShuffledCounts(Devices[ShuffledCountsLaw]):
         # the first epoch counts as 0. Without a boost both arrays stay unused.
         self._value = self._declare("value", np.uint8, new=_NEW)
         # Changes made, up to one more than are boosted.
-        self._changes = self._declare("changes", np.min_scalar_type(law.changes + 2))
+        self._changes = self._declare("changes", np.min_scalar_type(law.max_changes + 2))
 
     @property
     def assumed_contributors(self) -> int:
@@ -221,7 +221,7 @@ class ShuffledCounts(Devices[ShuffledCountsLaw]):
     def least_delta(self) -> float:
         """Bound delta from below: values always 1 against always 0, or alternating changes."""
         law = self.law
-        turns = (min(law.changes, law.last_epoch) + 1) // 2
+        turns = (min(law.max_changes, law.last_epoch) + 1) // 2
         tests = [(law.last_epoch, law.last_epoch + law.boost)]
         if turns:
             tests.append((turns, (2 * turns - 1) * law.boost + turns))
@@ -230,9 +230,9 @@ class ShuffledCounts(Devices[ShuffledCountsLaw]):
         )
 
     @property
-    def frozen(self) -> int:
+    def exhausted(self) -> int:
         """Number of devices that dropped the boost of a change."""
-        return int(np.count_nonzero(self._changes > self.law.changes))
+        return int(np.count_nonzero(self._changes > self.law.max_changes))
 
     @property
     def guarantee(self) -> Guarantee:
@@ -257,7 +257,7 @@ class ShuffledCounts(Devices[ShuffledCountsLaw]):
         values: NDArray[np.integer] | NDArray[np.bool_],
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
-    ) -> CountedWords:
+    ) -> CountedMessages:
         check_epoch(epoch, after=self.epoch, last_epoch=self.law.last_epoch)
         now = checked_booleans(epoch, values, present, self.population)
         if present is not None:
@@ -276,13 +276,13 @@ class ShuffledCounts(Devices[ShuffledCountsLaw]):
         here = np.ones(self.population, np.bool_) if present is None else present
         before, made = self._value[here], self._changes[here]
         changed = (before & 1) != now
-        boosted = changed & (before < _ABSENT) & (made < self.law.changes)
-        self._changes[here] = np.minimum(made + changed, self.law.changes + 1)
+        boosted = changed & (before < _ABSENT) & (made < self.law.max_changes)
+        self._changes[here] = np.minimum(made + changed, self.law.max_changes + 1)
         self._value[~here] |= _ABSENT
         self._value[here] = now
         up = int(np.count_nonzero(now[boosted]))
         return 2 * up - int(np.count_nonzero(boosted))
 
 
-def _counted(messages: int) -> CountedWords:
-    return CountedWords.of_cells(np.array([messages], np.int64), WORD_FORM.dtype)
+def _counted(messages: int) -> CountedMessages:
+    return CountedMessages.of_cells(np.array([messages], np.int64), MESSAGE_FORMAT.dtype)

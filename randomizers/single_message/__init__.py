@@ -35,7 +35,7 @@ from dpstream.randomizers.guarantee import (
 from dpstream.randomizers.item_domains import ItemDomain, domain_size
 from dpstream.randomizers.laws import Constants
 from dpstream.randomizers.parameter_checks import check_approximate, check_domain, check_items_held
-from dpstream.topics.word_forms import WordForm, narrowest
+from dpstream.topics.message_formats import MessageFormat, narrowest
 
 Response = Literal["randomized_response", "rappor"]
 
@@ -155,12 +155,12 @@ class SingleMessageLaw(Constants):
         return contributors
 
     @property
-    def word_form(self) -> WordForm:
+    def message_format(self) -> MessageFormat:
         """Bytes of bits, or a symbol in the narrowest word."""
         if self.bits:
-            return WordForm(np.dtype("u1"), -(-self.items // 8))
+            return MessageFormat(np.dtype("u1"), -(-self.items // 8))
         symbols = self.items + 1
-        return WordForm(narrowest(symbols), distinct=symbols)
+        return MessageFormat(narrowest(symbols), distinct=symbols)
 
 
 class SingleMessage(Devices[SingleMessageLaw]):
@@ -204,7 +204,7 @@ class SingleMessage(Devices[SingleMessageLaw]):
         )
 
     @property
-    def kept_apart(self) -> Guarantee:
+    def without_shuffling(self) -> Guarantee:
         """The guarantee of a message by itself, against any party that knows its sender."""
         return of_messages_apart(self.guarantee, self.law.local_epsilon, self.law.last_epoch)
 
@@ -235,14 +235,14 @@ class SingleMessage(Devices[SingleMessageLaw]):
         drawn = rng.integers(0, self.law.items, len(sets))
         drawn += drawn >= sets[:, 0]
         symbols: NDArray[np.unsignedinteger] = np.where(false, drawn, sets[:, 0]).astype(
-            self.law.word_form.dtype
+            self.law.message_format.dtype
         )
         return symbols[:, None]
 
     def _bits(
         self, sets: NDArray[np.int64], rng: np.random.Generator
     ) -> NDArray[np.unsignedinteger]:
-        messages = np.zeros((len(sets), self.law.word_form.width), np.uint8)
+        messages = np.zeros((len(sets), self.law.message_format.width), np.uint8)
         rows = max(1, _DRAWN_AT_ONCE // self.law.items)
         for start in range(0, len(sets), rows):
             part = sets[start : start + rows]

@@ -35,7 +35,7 @@ from dpstream.randomizers.following_devices import MAX_EPOCHS, TOGETHER, Followi
 from dpstream.randomizers.guarantee import Guarantee
 from dpstream.randomizers.laws import Constants, hexadecimal
 from dpstream.randomizers.value_stream.lattice import STEP, ZERO
-from dpstream.randomizers.value_stream.tilt import draw_letters, draw_tilted_letters, reach
+from dpstream.randomizers.value_stream.tilt import draw_symbols, draw_tilted_symbols, reach
 
 MIN_EPSILON, MAX_EPSILON = 1e-3, 10.0
 """Range of epsilon; outside of it, the effect of `tilt.FLOOR` would bias estimates."""
@@ -52,7 +52,7 @@ class ValueStreamParameters:
     """Parameters of value_stream: epsilon of a whole stream, and the changes followed at once."""
 
     epsilon: float
-    changes: int
+    max_changes: int
 
     def __post_init__(self) -> None:
         if isinstance(self.epsilon, bool) or not isinstance(self.epsilon, int | float):
@@ -61,9 +61,10 @@ class ValueStreamParameters:
             raise ValueError(
                 f"epsilon is {self.epsilon}; expected {MIN_EPSILON:g} to {MAX_EPSILON:g}"
             )
-        if type(self.changes) is not int or not 1 <= self.changes <= MAX_CHANGES:
+        if type(self.max_changes) is not int or not 1 <= self.max_changes <= MAX_CHANGES:
             raise ValueError(
-                f"changes is {self.changes!r}; expected a whole number from 1 to {MAX_CHANGES:,}"
+                f"max_changes is {self.max_changes!r}; expected a whole number from 1 to "
+                f"{MAX_CHANGES:,}"
             )
         object.__setattr__(self, "epsilon", float(self.epsilon))
 
@@ -86,28 +87,38 @@ class ValueStreamLaw(Constants):
 
     last_epoch: int
     epsilon: float
-    changes: int
+    max_changes: int
     noise: int
     boost: float = hexadecimal()
     decay: float = hexadecimal()
-    clock: float = hexadecimal()
+    squared_norm_budget: float = hexadecimal()
     theta: float = hexadecimal()
     gain: float = hexadecimal()
 
     def __post_init__(self) -> None:
         for name, value, most in (
             ("last_epoch", self.last_epoch, MAX_EPOCHS),
-            ("changes", self.changes, MAX_CHANGES),
+            ("max_changes", self.max_changes, MAX_CHANGES),
             ("noise", self.noise, (1 << 64) - 1),
         ):
             if type(value) is not int or not 1 <= value <= most:
                 raise ValueError(f"{name} is {value!r}; expected a whole number from 1 to {most:,}")
-        numbers = (self.epsilon, self.boost, self.decay, self.clock, self.theta, self.gain)
+        numbers = (
+            self.epsilon,
+            self.boost,
+            self.decay,
+            self.squared_norm_budget,
+            self.theta,
+            self.gain,
+        )
         if not all(map(math.isfinite, numbers)):
             raise ValueError("not all constants are finite")
-        if not (self.boost >= 0 and 0 <= self.decay < 1 and self.clock > self.reserve):
+        if not (
+            self.boost >= 0 and 0 <= self.decay < 1 and self.squared_norm_budget > self.reserve
+        ):
             raise ValueError(
-                f"boost {self.boost}, decay {self.decay} or clock {self.clock} is out of range"
+                f"boost {self.boost}, decay {self.decay} or clock {self.squared_norm_budget} is "
+                "out of range"
             )
         if not (self.theta > 0 and self.gain > 0):
             raise ValueError(
@@ -124,12 +135,12 @@ class ValueStreamLaw(Constants):
     @property
     def goal(self) -> float:
         """Goal theta r: input-dependent devices draw as if their sum ended above it."""
-        return self.theta * math.sqrt(self.clock)
+        return self.theta * math.sqrt(self.squared_norm_budget)
 
     @property
     def beginning(self) -> float:
         """psi_0: the probability of reaching the goal, before any draw."""
-        return float(reach(np.zeros(1), np.array([self.clock]), self.goal)[0])
+        return float(reach(np.zeros(1), np.array([self.squared_norm_budget]), self.goal)[0])
 
     @property
     def probability_of_noise(self) -> float:
@@ -143,7 +154,7 @@ class ValueStreamLaw(Constants):
         return lost * (1 + 1e-12) + self.last_epoch * LOSS_OF_AN_EPOCH
 
 
-class LetterDevices(FollowingDevices[LawT]):
+class SymbolDevices(FollowingDevices[LawT]):
     """Devices that each report symbols of a Boolean that they follow."""
 
     def __init__(self, law: LawT, booleans: ValueStreamLaw) -> None:
@@ -176,11 +187,11 @@ class LetterDevices(FollowingDevices[LawT]):
     def restore(cls, law: LawT, arrays: Mapping[str, NDArray[np.generic]], epoch: int) -> Self:
         """Restore devices; a remaining squared-norm budget above the whole is rejected."""
         devices = super().restore(law, arrays, epoch)
-        clocks = devices._left
-        if not ((clocks >= 0) & (clocks <= devices._booleans.clock)).all():
+        budgets = devices._left
+        if not ((budgets >= 0) & (budgets <= devices._booleans.squared_norm_budget)).all():
             raise ValueError(
                 "state array left has a value out of range; expected 0 to "
-                f"{devices._booleans.clock}. The state belongs to another law"
+                f"{devices._booleans.squared_norm_budget}. The state belongs to another law"
             )
         return devices
 
@@ -188,7 +199,7 @@ class LetterDevices(FollowingDevices[LawT]):
         words = rng.integers(0, 1 << 64, count, dtype=np.uint64)
         return {
             "noise": words < np.uint64(self._booleans.noise),
-            "left": np.full(count, self._booleans.clock),
+            "left": np.full(count, self._booleans.squared_norm_budget),
         }
 
     def due(self, epoch: int) -> NDArray[np.intp]:
@@ -205,7 +216,7 @@ class LetterDevices(FollowingDevices[LawT]):
         """Report as `ValueStream.report`, for protocols whose devices add public draws.
 
         Random words are used for 16,384 devices at a time: one for each input-independent device,
-        then those of `tilt.draw_tilted_letters`. `known`, bool, shape (population,), marks absent
+        then those of `tilt.draw_tilted_symbols`. `known`, bool, shape (population,), marks absent
         devices whose value is in `values`, like that of all present ones; None for none. They
         follow their changes meanwhile. Returns the words of present devices, in the order of
         enrollment, shape (reports,).
@@ -219,10 +230,10 @@ class LetterDevices(FollowingDevices[LawT]):
             devices = slice(start, start + TOGETHER)
             self._take_in(devices, now[devices], None if observed is None else observed[devices])
             reporting = None if present is None else np.flatnonzero(present[devices])
-            words.append(self._letters(devices, now[devices], reporting, rng))
+            words.append(self._symbols(devices, now[devices], reporting, rng))
         return np.concatenate([np.zeros(0, np.uint8), *words])
 
-    def _letters(
+    def _symbols(
         self,
         devices: slice,
         now: NDArray[np.int8],
@@ -234,31 +245,31 @@ class LetterDevices(FollowingDevices[LawT]):
         if reporting is not None:
             noise = noise[reporting]
         tilted = np.flatnonzero(~noise)
-        letters = np.empty(len(noise), np.int16)
-        letters[noise] = draw_letters(len(noise) - len(tilted), rng)
+        symbols = np.empty(len(noise), np.int16)
+        symbols[noise] = draw_symbols(len(noise) - len(tilted), rng)
         places = tilted if reporting is None else reporting[tilted]
         sums, left = self._sum[devices], self._left[devices]
-        begun, clock = sums[places], left[places]
+        begun, squared_norm_budget = sums[places], left[places]
         steps = now[places] - 0.5 + self._followed[devices][places]
-        most = self._limits(clock)
+        most = self._limits(squared_norm_budget)
         np.clip(steps, -most, most, out=steps)
-        clock -= steps * steps
-        drawn = self._tilted_letters(devices.start + places, steps, begun, clock, rng)
-        letters[tilted] = drawn
+        squared_norm_budget -= steps * steps
+        drawn = self._tilted_symbols(devices.start + places, steps, begun, squared_norm_budget, rng)
+        symbols[tilted] = drawn
         sums[places] = begun + steps * (drawn * STEP)
-        left[places] = clock
-        return (letters + ZERO).astype(np.uint8)
+        left[places] = squared_norm_budget
+        return (symbols + ZERO).astype(np.uint8)
 
-    def _limits(self, clock: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _limits(self, squared_norm_budget: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the maximum |u| allowed by the remaining squared-norm budgets.
 
         In normal use devices hardly ever reach these limits. The limits ensure the loss for any
         input, and for any effect of absence on the boosted changes.
         """
-        lasting = np.sqrt(np.maximum(clock - self._reserve, 0))
+        lasting = np.sqrt(np.maximum(squared_norm_budget - self._reserve, 0))
         return np.minimum(lasting, self._booleans.boost + 0.5)
 
-    def _tilted_letters(
+    def _tilted_symbols(
         self,
         devices: NDArray[np.intp],
         steps: NDArray[np.float64],
@@ -266,19 +277,20 @@ class LetterDevices(FollowingDevices[LawT]):
         left: NDArray[np.float64],
         rng: np.random.Generator,
     ) -> NDArray[np.int16]:
-        return draw_tilted_letters(steps, sums, left, self._goal, rng)
+        return draw_tilted_symbols(steps, sums, left, self._goal, rng)
 
 
-class ValueStream(LetterDevices[ValueStreamLaw]):
+class ValueStream(SymbolDevices[ValueStreamLaw]):
     """The devices of one horizon.
 
     A device's absence must not depend on its value. Changes of its own that it missed while absent
-    show gradually, like a change past the first `changes`.
+    show gradually, like a change past the first `max_changes`.
 
     >>> from dpstream.randomizers.randomness import seeded_generator
     >>> from dpstream.randomizers.value_stream.calibration import calibrate
     >>> rng = seeded_generator(1)
-    >>> devices = ValueStream(calibrate(ValueStreamParameters(epsilon=4, changes=2), last_epoch=16))
+    >>> parameters = ValueStreamParameters(epsilon=4, max_changes=2)
+    >>> devices = ValueStream(calibrate(parameters, last_epoch=16))
     >>> devices.enroll(1000, rng)
     >>> none = devices.report(1, np.zeros(1000, np.int8), None, rng)
     >>> all_ = devices.report(2, np.ones(1000, np.int8), None, rng)

@@ -12,7 +12,7 @@ from dpstream.aggregators.count_min import CountMinAggregator
 from dpstream.aggregators.estimate import Attendance
 from dpstream.randomizers.count_min import CountMin, CountMinLaw, CountMinParameters
 from dpstream.randomizers.count_min.calibration import calibrate
-from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.randomness import seeded_generator
 
 LABELS = tuple("abcd")

@@ -40,14 +40,16 @@ def test_counts_have_moved_at_least_as_much_as_is_said(
 @pytest.mark.parametrize("change", [0.5, 3.0])
 def test_squares_of_letters_exceed_those_of_noise_as_is_said(change: float) -> None:
     words = np.arange(FIRST, LAST + 1)
-    letters = (words - ZERO) * STEP
-    base = np.exp(-np.square(letters) / 2)
+    symbols = (words - ZERO) * STEP
+    base = np.exp(-np.square(symbols) / 2)
     base /= base.sum()
-    left = np.full(len(letters), LAW.clock - change**2)
-    tilt = reach(np.asarray(change * letters, np.float64), left, LAW.goal) / LAW.beginning
+    left = np.full(len(symbols), LAW.squared_norm_budget - change**2)
+    tilt = reach(np.asarray(change * symbols, np.float64), left, LAW.goal) / LAW.beginning
     noise = LAW.probability_of_noise
-    excess = float(base @ (np.square(letters) * (noise + (1 - noise) * tilt))) - 1
-    assert excess == pytest.approx(LAW.theta * LAW.gain / LAW.clock * change**2, rel=2e-3)
+    excess = float(base @ (np.square(symbols) * (noise + (1 - noise) * tilt))) - 1
+    assert excess == pytest.approx(
+        LAW.theta * LAW.gain / LAW.squared_norm_budget * change**2, rel=2e-3
+    )
 
 
 def test_squares_of_noise_show_changes_in_one_job_of_a_thousand_at_most() -> None:

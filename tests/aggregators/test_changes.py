@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.change_errors import ChangeErrors, FollowedChanges
 from dpstream.aggregators.estimate import NORMAL_95, Attendance, Estimate
-from dpstream.aggregators.value_stream import LetterSums, ValueStreamAggregator
+from dpstream.aggregators.value_stream import SymbolSums, ValueStreamAggregator
 from dpstream.pipeline.protocols.value_stream import PROTOCOL
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.randomizers.value_stream import ValueStream, ValueStreamLaw, ValueStreamParameters
@@ -24,7 +24,7 @@ REPORTS = np.array([0, 0, *range(400, 500, 10), 0, 0, *range(600, 700, 10)][:EPO
 
 @cache
 def law_of(epsilon: float = 1.0) -> ValueStreamLaw:
-    return calibrate(ValueStreamParameters(epsilon=epsilon, changes=2), last_epoch=EPOCHS)
+    return calibrate(ValueStreamParameters(epsilon=epsilon, max_changes=2), last_epoch=EPOCHS)
 
 
 def change_errors(law: ValueStreamLaw, lag: int) -> FollowedChanges:
@@ -34,12 +34,12 @@ def change_errors(law: ValueStreamLaw, lag: int) -> FollowedChanges:
 
 
 def estimates(
-    law: ValueStreamLaw, letters: NDArray[np.int64], attendance: Attendance
+    law: ValueStreamLaw, symbols: NDArray[np.int64], attendance: Attendance
 ) -> list[Estimate | None]:
     aggregator = ValueStreamAggregator(law)
-    for epoch, (sum_of_them, reports) in enumerate(zip(letters, REPORTS, strict=True), 1):
+    for epoch, (sum_of_them, reports) in enumerate(zip(symbols, REPORTS, strict=True), 1):
         # The sum of the squares is irrelevant here.
-        aggregator._add(epoch, LetterSums(int(reports), int(sum_of_them), 0))
+        aggregator._add(epoch, SymbolSums(int(reports), int(sum_of_them), 0))
     return [aggregator.estimate(epoch, attendance) for epoch in range(1, EPOCHS + 1)]
 
 
@@ -58,8 +58,8 @@ def test_errors_of_changes_are_those_of_the_weights_that_every_epoch_has_in_them
         attendance.set(epoch, reports, reports)
     nothing = np.zeros(EPOCHS, np.int64)
 
-    def values(letters: NDArray[np.int64]) -> NDArray[np.float64]:
-        found = estimates(law, letters, attendance)
+    def values(symbols: NDArray[np.int64]) -> NDArray[np.float64]:
+        found = estimates(law, symbols, attendance)
         return np.array([0.0 if each is None else each.value for each in found], np.float64)
 
     # Effect on all estimates of one more step at an epoch, by epoch.
@@ -119,8 +119,8 @@ def measured(
             deviation = errors[run].next(estimate, population)
             assert estimate is not None
             assert estimate.value is not None
-            assert estimate.standard_deviation is not None
-            before[run].append((estimate.value, estimate.standard_deviation, truths[run]))
+            assert estimate.standard_error is not None
+            before[run].append((estimate.value, estimate.standard_error, truths[run]))
             # While a change is missed no coverage is claimed; the miss decays afterwards.
             if deviation is None or suppressed <= epoch < suppressed + 2 * lag + 4:
                 continue

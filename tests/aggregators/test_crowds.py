@@ -22,7 +22,7 @@ from dpstream.randomizers.single_message import (
     SingleMessageParameters,
 )
 from dpstream.randomizers.single_message.calibration import calibrate as calibrate_messages
-from dpstream.topics.words import Words
+from dpstream.topics.messages import Messages
 
 ITEMS = ("a", "b", "c")
 SIZES = (900, 300, 60)
@@ -79,7 +79,7 @@ def released(run: int) -> CrowdsAggregator[SingleMessageAggregator]:
         left = max(0, min(len(mine), len(mine) + noise - LAW.counts.shift))
         if left >= MINIMUM:
             kept.append(mine[:left])
-    counted = Words.canonical(np.concatenate(kept))
+    counted = Messages.canonical(np.concatenate(kept))
     found = aggregator()
     counts = None if counted.counts is None else counted.counts.astype(np.uint32)
     found.add(1, counted.values, counts)
@@ -100,13 +100,13 @@ def test_estimates_are_unbiased_and_their_error_bars_right() -> None:
     for number in found[0]:
         estimates = [each[number] for each in found]
         errors = np.array([(each.value or 0) - expected[number] for each in estimates])
-        stated = float(np.mean([each.standard_deviation or 0.0 for each in estimates]))
+        stated = float(np.mean([each.standard_error or 0.0 for each in estimates]))
         assert abs(errors.mean()) < 6 * stated / math.sqrt(runs)
         assert errors.std() < 1.1 * stated
         # The error is that of the most frequent item, and of the crowd itself.
         assert errors.std() > 0.7 * stated or number not in (1, 2, 5, 6)
-        low = np.array([each.low for each in estimates], np.float64)
-        high = np.array([each.high for each in estimates], np.float64)
+        low = np.array([each.ci95_low for each in estimates], np.float64)
+        high = np.array([each.ci95_high for each in estimates], np.float64)
         covered = np.mean((low <= expected[number]) & (expected[number] <= high))
         assert covered > 0.95 - 6 * math.sqrt(0.05 * 0.95 / runs)
 
@@ -167,8 +167,8 @@ def test_words_that_cannot_be_are_refused() -> None:
         (np.array([[1]], np.uint8), "width|words"),
     ):
         with pytest.raises(ValueError, match=problem):
-            found.check_words(1, words)
-    found.check_words(1, np.array([[0, 3]], np.uint8))
+            found.check_messages(1, words)
+    found.check_messages(1, np.array([[0, 3]], np.uint8))
     with pytest.raises(ValueError, match="message without a crowd at epoch"):
         found.add(1, np.array([[0, 3]], np.uint8), None)
     assert found.to_bytes() == b""

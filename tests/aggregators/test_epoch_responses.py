@@ -33,7 +33,7 @@ def test_an_epoch_is_estimated_from_its_own_reports() -> None:
         estimate = counted(2, 100 - ones, ones).estimate(2, EVERYBODY)
         assert estimate is not None
         assert estimate.value == pytest.approx(value)
-        assert estimate.standard_deviation == pytest.approx(math.sqrt(100 * 3 / 4))
+        assert estimate.standard_error == pytest.approx(math.sqrt(100 * 3 / 4))
         assert (estimate.reports, estimate.population, estimate.flags) == (100, 100, ())
 
 
@@ -60,7 +60,7 @@ def test_the_variance_is_exact_by_enumeration() -> None:
     # With few reports the share is taken as 1/2, the conservative choice.
     estimate = counted(1, 2, 1).estimate(1, Attendance.constant(3, 5))
     assert estimate is not None
-    assert estimate.standard_deviation == pytest.approx(
+    assert estimate.standard_error == pytest.approx(
         math.sqrt(expected + 25 * (0.25 - 0.24) * 2 / 12)
     )
 
@@ -79,8 +79,8 @@ def test_silence_widens_the_interval_and_does_not_bias() -> None:
         estimate = aggregator.estimate(1, attendance)
         assert estimate is not None
         assert estimate.value is not None
-        assert estimate.standard_deviation is not None
-        errors.append((estimate.value - 300) / estimate.standard_deviation)
+        assert estimate.standard_error is not None
+        errors.append((estimate.value - 300) / estimate.standard_error)
     squares = float(np.square(errors).sum())
     assert abs(np.mean(errors)) * math.sqrt(400) < 7
     assert 1e-12 < stats.chi2.cdf(squares, 400) < 1 - 1e-12

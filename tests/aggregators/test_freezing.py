@@ -47,9 +47,9 @@ def test_at_single_epochs_it_is_the_hypergeometric_law(
     until = stats.hypergeom(epochs, changes, np.arange(epochs + 1))
     numbers = np.arange(changes + 1)
     law = np.array([until.pmf(number) for number in numbers])
-    frozen = np.minimum(numbers, signs) % 2
+    exhausted = np.minimum(numbers, signs) % 2
     missed = FreezingModel(everybody_with(changes), epochs).missed(0, signs)
-    np.testing.assert_allclose(missed, (numbers % 2 - frozen) @ law, atol=1e-9)
+    np.testing.assert_allclose(missed, (numbers % 2 - exhausted) @ law, atol=1e-9)
 
 
 @every_case

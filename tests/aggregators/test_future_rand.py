@@ -34,9 +34,13 @@ class TestEstimate:
         variance = (1000 / self.GAPS[1]) ** 2 * (1 - 0.1**2) / 99
         variance += (1000 / self.GAPS[0]) ** 2 / 20
         assert estimate.value == pytest.approx(value, rel=1e-12)
-        assert estimate.standard_deviation == pytest.approx(math.sqrt(variance), rel=1e-12)
-        assert estimate.low == pytest.approx(value - NORMAL_95 * math.sqrt(variance), rel=1e-12)
-        assert estimate.high == pytest.approx(value + NORMAL_95 * math.sqrt(variance), rel=1e-12)
+        assert estimate.standard_error == pytest.approx(math.sqrt(variance), rel=1e-12)
+        assert estimate.ci95_low == pytest.approx(
+            value - NORMAL_95 * math.sqrt(variance), rel=1e-12
+        )
+        assert estimate.ci95_high == pytest.approx(
+            value + NORMAL_95 * math.sqrt(variance), rel=1e-12
+        )
         assert (estimate.reports, estimate.population, estimate.flags) == (120, 1000, ())
 
     def test_the_variance_is_estimated_from_thirty_reports_on(self) -> None:
@@ -47,7 +51,7 @@ class TestEstimate:
             # All signs equal: no evidence of less variance than c_gap leaves.
             gap = self.GAPS[0]
             variance = (1 if received < 30 else 1 - gap**2) / divisor
-            assert estimate.standard_deviation == pytest.approx(10 / gap * math.sqrt(variance))
+            assert estimate.standard_error == pytest.approx(10 / gap * math.sqrt(variance))
 
     def test_newcomers_count_apart(self) -> None:
         aggregator = FutureRandAggregator(self.LAW)
@@ -76,10 +80,10 @@ class TestEstimate:
         typical = scale * math.sqrt((0.2**2 + 0.6**2) / 2)
         assert estimate.flags == (GAP,)
         assert estimate.value == pytest.approx(known)
-        assert estimate.standard_deviation is not None
-        half_width = NORMAL_95 * (estimate.standard_deviation + typical)
-        assert estimate.high == pytest.approx(known + half_width)
-        assert estimate.low == pytest.approx(known - half_width)
+        assert estimate.standard_error is not None
+        half_width = NORMAL_95 * (estimate.standard_error + typical)
+        assert estimate.ci95_high == pytest.approx(known + half_width)
+        assert estimate.ci95_low == pytest.approx(known - half_width)
 
     def test_an_interval_is_combined_with_its_halves_by_their_numbers_of_reports(self) -> None:
         aggregator = FutureRandAggregator(self.LAW)
@@ -98,7 +102,7 @@ class TestEstimate:
             share * 1000 / self.GAPS[1] * math.sqrt((1 - self.GAPS[1] ** 2) / 99),
             (1 - share) * math.hypot(left, right),
         )
-        assert estimate.standard_deviation == pytest.approx(deviation)
+        assert estimate.standard_error == pytest.approx(deviation)
         assert estimate.reports == 500
 
 
@@ -122,10 +126,10 @@ class TestAccuracy:
         for epoch in range(1, 9):
             estimate = aggregator.estimate(epoch, Attendance.constant(8, devices))
             assert estimate.value is not None
-            assert estimate.standard_deviation is not None
-            assert estimate.standard_deviation < 0.3 * devices / 13
+            assert estimate.standard_error is not None
+            assert estimate.standard_error < 0.3 * devices / 13
             error = estimate.value - int(streams[epoch].sum())
-            assert abs(error) < 6.5 * estimate.standard_deviation
+            assert abs(error) < 6.5 * estimate.standard_error
 
 
 def _words(*words: int) -> NDArray[np.uint8]:
@@ -152,5 +156,5 @@ def _run(
     for epoch in range(1, law.horizon + 1):
         here = None if present is None else present[epoch]
         aggregator.add(epoch, devices.report(epoch, streams[epoch], here, rng), None)
-    assert devices.frozen == 0
+    assert devices.exhausted == 0
     return aggregator

@@ -44,10 +44,10 @@ def test_boxes_are_those_of_dense_least_squares(code: AxisCode | Grid) -> None:
         found = counts.box(starts, ends)
         assert found.value == pytest.approx(chosen @ dense, abs=1e-6)
         deviation = math.sqrt(chosen @ covariance @ chosen)
-        assert found.standard_deviation == pytest.approx(deviation)
+        assert found.standard_error == pytest.approx(deviation)
         assert found.value is not None
-        assert found.low == pytest.approx(found.value - NORMAL_95 * deviation, abs=1e-6)
-        assert found.high == pytest.approx(found.value + NORMAL_95 * deviation, abs=1e-6)
+        assert found.ci95_low == pytest.approx(found.value - NORMAL_95 * deviation, abs=1e-6)
+        assert found.ci95_high == pytest.approx(found.value + NORMAL_95 * deviation, abs=1e-6)
 
 
 @pytest.mark.verify
@@ -64,9 +64,9 @@ def test_poisson_noise_is_covered_as_often_as_is_said() -> None:
         counts = GridCounts.from_cells(code, cells, 280.0, 280.0, contributors=2_000)
         for index, ((one, other), truth) in enumerate(zip(boxes, truths, strict=True)):
             found = counts.box((one[0], other[0]), (one[1], other[1]))
-            assert found.low is not None
-            assert found.high is not None
-            covered[index] += found.low <= truth <= found.high
+            assert found.ci95_low is not None
+            assert found.ci95_high is not None
+            covered[index] += found.ci95_low <= truth <= found.ci95_high
     # With deviations underestimated by a tenth, coverage would be 92.2 %.
     assert (np.abs(covered / runs - 0.95) < 6.5 * math.sqrt(0.95 * 0.05 / runs)).all()
     assert 6.5 * math.sqrt(0.95 * 0.05 / runs) < 0.026

@@ -1,4 +1,4 @@
-"""Test server-side item counts from letters, and statistics derived from letter means."""
+"""Test server-side item counts from symbols, and statistics derived from symbol means."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ LAW = law_for()
 def states_of_means(
     items: NDArray[np.int64], present: NDArray[np.int64]
 ) -> list[NDArray[np.int64]]:
-    """Return the expected letter sums of users with these items, spread equally over rows.
+    """Return the expected symbol sums of users with these items, spread equally over rows.
 
     Args:
         items: Shape (epochs, users), 0 for none.
         present: Shape (epochs,), number of reporting users over all rows.
     """
     law, matrix = LAW.booleans, hadamard(LAW.rows)
-    spread = math.sqrt(law.clock) / law.gain
+    spread = math.sqrt(law.squared_norm_budget) / law.gain
     users = items.shape[1]
     followed, before = np.zeros((LAW.rows, users)), np.zeros((LAW.rows, users))
     made = np.zeros((LAW.rows, users), int)
@@ -50,12 +50,12 @@ def states_of_means(
     for now, reports in zip(items, present.tolist(), strict=True):
         tracked = np.where(now > 0, (matrix[:, now] + 1) / 2, 0)
         change = tracked - before
-        followed = law.decay * followed + law.boost * change * (made < law.changes)
+        followed = law.decay * followed + law.boost * change * (made < law.max_changes)
         made += change != 0
         before = tracked
         means = (tracked - 0.5 + followed).mean(axis=1) / spread
-        letters = np.round(8 * means * reports / LAW.rows).astype(np.int64)
-        states.append(np.concatenate([[reports], letters]))
+        symbols = np.round(8 * means * reports / LAW.rows).astype(np.int64)
+        states.append(np.concatenate([[reports], symbols]))
     return states
 
 
@@ -99,16 +99,16 @@ class TestEstimates:
 
     def test_errors_are_those_of_letters_and_rows(self) -> None:
         aggregator = aggregator_of([np.array([400, *[0] * LAW.rows])] * EPOCHS)
-        forecast = HadamardValuesForecast(LAW, EPOCHS).standard_deviations(400)
+        forecast = HadamardValuesForecast(LAW, EPOCHS).standard_errors(400)
         for epoch in range(1, EPOCHS + 1):
             found = aggregator.estimate(epoch, Attendance.constant(EPOCHS, 400))
             assert found is not None
-            assert found.standard_deviation == pytest.approx(forecast[epoch - 1])
+            assert found.standard_error == pytest.approx(forecast[epoch - 1])
             assert found.half_width == pytest.approx(NORMAL_95 * forecast[epoch - 1])
             # Four times as many users, of whom as many report: four times the error.
             absent = aggregator.estimate(epoch, Attendance.constant(EPOCHS, 1_600))
             assert absent is not None
-            assert absent.standard_deviation == pytest.approx(4 * forecast[epoch - 1])
+            assert absent.standard_error == pytest.approx(4 * forecast[epoch - 1])
 
 
 def test_rows_add_to_the_errors_of_items_that_others_hold() -> None:
@@ -125,7 +125,7 @@ def test_rows_add_to_the_errors_of_items_that_others_hold() -> None:
         found = aggregator.estimate(1, attendance)
         assert found is not None
         errors[run] = found.values - [users, 0, 0, 0, 0]
-    expected = HadamardValuesForecast(law, 1).standard_deviations(users)[0] ** 2
+    expected = HadamardValuesForecast(law, 1).standard_errors(users)[0] ** 2
     # Nearly independent: means of 1,600 and of 400 squares, 6 and 5 standard deviations from these.
     assert np.square(errors[:, 1:]).mean() == pytest.approx(expected, rel=0.22)
     assert np.square(errors[:, 0]).mean() == pytest.approx(expected - users, rel=0.42)

@@ -16,7 +16,7 @@ from dpstream.aggregators.item_counts import spoken_for_variance
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.composed import ComposedLaw
-from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.fragments import FragmentsLaw
 from dpstream.randomizers.hadamard import Blanket, Hadamard, HadamardParameters
 from dpstream.randomizers.hadamard.calibration import calibrate as hadamard_calibrate
@@ -63,11 +63,11 @@ def test_hadamard_counts_are_off_as_far_as_they_say(slots: int, dummies: Blanket
     aggregator.add(1, devices.report(1, values, None, rng), None)
     estimates = aggregator.estimate(1, Attendance.constant(1, USERS))
     assert estimates is not None
-    errors = (estimates.values - truth(values)) / estimates.standard_deviation
+    errors = (estimates.values - truth(values)) / estimates.standard_error
     # A wrong subtraction of the blanket would miss half of it or count it twice.
     assert abs(errors.mean()) < 6 / math.sqrt(ITEMS)
     assert abs(np.square(errors).mean() - 1) < WITHIN
-    assert estimates.standard_deviation < 20 * slots
+    assert estimates.standard_error < 20 * slots
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_counts_of_single_reports_are_off_as_far_as_they_say(name: str, paramete
     assert abs(errors.mean()) < 6 / math.sqrt(ITEMS)
     assert abs(np.square(errors).mean() - 1) < WITHIN
     # The published error is for the item with the largest error, the most frequent one.
-    assert estimates.standard_deviation == pytest.approx(deviations.max(), rel=0.1)
+    assert estimates.standard_error == pytest.approx(deviations.max(), rel=0.1)
     assert estimates.reports == USERS
 
 

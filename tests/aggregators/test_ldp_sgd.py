@@ -83,7 +83,7 @@ def test_gradients_are_as_far_off_as_predicted() -> None:
         above = stats.chi2.sf(scale * standardized, freedom)
         assert (2 * min(below, above) > 1e-9) == (scale == 1.0)
     assert PROTOCOL.planning is not None
-    planned = PROTOCOL.planning.forecast(law, asked, 1).standard_deviations(users)[0] / 100
+    planned = PROTOCOL.planning.forecast(law, asked, 1).standard_errors(users)[0] / 100
     assert planned == pytest.approx(length_deviation(law, users))
     assert planned * law.clip == pytest.approx(math.sqrt(squares / runs), rel=0.1)
 
@@ -140,7 +140,7 @@ def test_accuracy_is_the_share_of_the_test_set_that_is_classified_rightly() -> N
     assert estimate is not None
     # The model 0 assigns every example to the first class.
     assert estimate.value == pytest.approx(100 / 3)
-    assert estimate.standard_deviation == pytest.approx(100 * math.sqrt(2 / 9 / 3))
+    assert estimate.standard_error == pytest.approx(100 * math.sqrt(2 / 9 / 3))
     assert (estimate.reports, estimate.population) == (0, 70)
 
 
@@ -160,10 +160,10 @@ def test_without_a_test_set_the_length_of_the_gradient_is_estimated() -> None:
         )
         estimate = aggregator.estimate(epoch, attendance)
         assert estimate is not None
-        assert estimate.low is not None
-        assert estimate.high is not None
-        held += bool(estimate.low <= expected <= estimate.high)
-        assert estimate.low > 50
+        assert estimate.ci95_low is not None
+        assert estimate.ci95_high is not None
+        held += bool(estimate.ci95_low <= expected <= estimate.ci95_high)
+        assert estimate.ci95_low > 50
     assert stats.binom.cdf(held, runs, 0.95) > 1e-9
     nobody = LdpSgdAggregator(law, asked)
     assert nobody.estimate(1, attendance) is None

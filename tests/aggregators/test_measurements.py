@@ -61,7 +61,7 @@ def test_bucket_finds_an_item_that_six_in_ten_of_ten_million_hold_in_every_trial
     found = aggregator.estimate(1, Attendance.constant(1, int(held.sum())))
     assert found is not None
     assert found.flags == ("item 11 was found by 24 of 24 trials",)
-    assert abs(found.values[10] - 6_000_000) < 6 * found.standard_deviation
+    assert abs(found.values[10] - 6_000_000) < 6 * found.standard_error
 
 
 def test_bucket_finds_nothing_among_as_many_items_as_a_shop_has() -> None:
@@ -124,10 +124,10 @@ def test_other_items_push_a_count_of_bucket_alike_and_its_error_says_so(item: in
         found = aggregator.estimate(1, Attendance.constant(1, len(held)))
         assert isinstance(found, ItemEstimates)
         errors.append(np.delete(found.values - truth, item - 1))
-        stated = found.standard_deviation
+        stated = found.standard_error
     measured = math.sqrt(float(np.square(errors).mean()))
     assert measured == pytest.approx(stated, rel=0.12)
     # Predicted by `plan` for such users; without the common shift it would be 0.87 of it.
     forecast = MeasurementsForecast(aggregator, 1.0, 1, held=truth / len(held))
-    planned = float(forecast.standard_deviations(len(held))[0])
+    planned = float(forecast.standard_errors(len(held))[0])
     assert measured == pytest.approx(planned, rel=0.12)

@@ -25,7 +25,7 @@ from dpstream.randomizers.count_min import (
 )
 from dpstream.randomizers.count_min.calibration import calibrate
 from dpstream.randomizers.count_min.one_sided import allowance, least_noise
-from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.randomness import seeded_generator
 
 FALSE_ALARM = 1e-9

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from dpstream.aggregators.found_items import FoundItems
+from dpstream.aggregators.heavy_hitters import HeavyHitters
 from dpstream.aggregators.prefix_search import heavy_items
 from dpstream.randomizers.cell_codes.prefixes import PrefixCells, PrefixLevel
 from dpstream.randomizers.randomness import seeded_generator
@@ -19,7 +19,7 @@ def code_of(*pairs: tuple[int, int], seed: str = "test") -> PrefixCells:
 
 def search(
     code: PrefixCells, counts: dict[int, int], top: int, seed: int = 1, width: int | None = None
-) -> FoundItems:
+) -> HeavyHitters:
     cells = code.encode(np.array(list(counts), np.int64)).T
     sent = seeded_generator(seed).poisson(NOISE, code.cells).astype(np.int64)
     for level in cells:
@@ -50,11 +50,11 @@ def test_heavy_items_are_found_in_order_with_their_counts(code: PrefixCells) -> 
     assert list(found.items) == list(counts)[:10]
     for item, estimate in found.of_items():
         assert estimate.value is not None
-        assert estimate.standard_deviation is not None
-        assert abs(estimate.value - counts[item]) < 6 * estimate.standard_deviation
-        assert math.sqrt(NOISE) <= estimate.standard_deviation < 30
+        assert estimate.standard_error is not None
+        assert abs(estimate.value - counts[item]) < 6 * estimate.standard_error
+        assert math.sqrt(NOISE) <= estimate.standard_error < 30
     # Above thousands of light items, and below all heavy ones.
-    assert 10 * 3 < found.found_above < counts[found.items[-1]]
+    assert 10 * 3 < found.detection_threshold < counts[found.items[-1]]
 
 
 def test_noise_alone_has_no_heavy_items() -> None:
@@ -97,7 +97,7 @@ def test_every_item_above_the_stated_count_is_listed_whatever_the_counts(
         code = code_of((12, 797), (18, 797), (20, 1594), seed=f"equal {seed}")
         counts = dict(zip(items.tolist(), held.tolist(), strict=True))
         found = search(code, counts, top=64, seed=seed)
-        surely = items[held > found.found_above]
+        surely = items[held > found.detection_threshold]
         above += len(surely)
         missed += len(set(surely.tolist()) - set(found.items.tolist()))
     # A probability of 95 % is stated; items without a stated count have no guarantee.

@@ -37,7 +37,7 @@ def test_exact_counts_have_their_own_quantiles(code: AxisCode) -> None:
         found = quantile(counts, share)
         # The smallest value up to which the share is reached.
         assert found.value == everybody[math.ceil(share * len(everybody)) - 1]
-        assert found.low <= found.value <= found.high
+        assert found.ci95_low <= found.value <= found.ci95_high
 
 
 @pytest.mark.slow
@@ -53,8 +53,8 @@ def test_the_interval_holds_the_quantile(code: AxisCode) -> None:
         counts = counts_of(code, held, rng)
         for index, (share, truth) in enumerate(zip(shares, truths, strict=True)):
             found = quantile(counts, share)
-            covered[index] += found.low <= truth <= found.high
-            widths.append(found.high - found.low)
+            covered[index] += found.ci95_low <= truth <= found.ci95_high
+            widths.append(found.ci95_high - found.ci95_low)
     # Values are discrete, so intervals are wider than necessary.
     assert (covered / runs > 0.95 - 6.5 * math.sqrt(0.95 * 0.05 / runs)).all()
     assert 0 < np.mean(widths) < 3

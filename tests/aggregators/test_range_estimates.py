@@ -36,11 +36,11 @@ def test_ranges_add_up_and_the_whole_is_known() -> None:
     for start, end in combinations(range(5), 2):
         found = SMALL.range(start, end)
         assert found.value == SMALL.values[start:end].sum()
-        assert found.standard_deviation == pytest.approx(
+        assert found.standard_error == pytest.approx(
             math.sqrt(float(range_variances(np.array([math.inf, 25.0]), start, end)))
         )
         assert (found.reports, found.population, found.flags) == (500, 100, (GAP,))
-    assert SMALL.range(0, 4).standard_deviation == 0
+    assert SMALL.range(0, 4).standard_error == 0
     assert SMALL.range(2, 3) == SMALL.item(2)
 
 
@@ -90,7 +90,7 @@ def test_intervals_of_quantiles_hold_them(shape: str, deviation: float) -> None:
         found = estimates(consistent_buckets(nodes, variances, POPULATION), variances)
         for index, share in enumerate(wanted):
             quantile = found.quantile(share)
-            held[index] += quantile.low <= exact.quantile(share).value <= quantile.high
-            widths[index] += quantile.high - quantile.low
+            held[index] += quantile.ci95_low <= exact.quantile(share).value <= quantile.ci95_high
+            widths[index] += quantile.ci95_high - quantile.ci95_low
     assert (held >= 0.95 * runs - 6 * math.sqrt(0.95 * 0.05 * runs)).all()
     assert (widths < 50 * runs).all()

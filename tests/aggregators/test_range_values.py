@@ -74,10 +74,10 @@ def test_ranges_are_right_on_average_and_as_far_off_as_they_say(absent: float) -
             for index, (start, end) in enumerate(ranges):
                 part = estimate.range(start, end)
                 assert part.value is not None
-                assert part.standard_deviation is not None
+                assert part.standard_error is not None
                 error = part.value - truth[epoch, start:end].sum()
-                standardized[number, epoch, index] = error / part.standard_deviation
-                deviations[number, epoch, index] = part.standard_deviation
+                standardized[number, epoch, index] = error / part.standard_error
+                deviations[number, epoch, index] = part.standard_error
     means = standardized.mean(axis=0) * math.sqrt(runs)
     assert (2 * stats.norm.sf(np.abs(means)) > FALSE_ALARM).all()
     squares = np.square(standardized).sum(axis=0)
@@ -114,8 +114,8 @@ def test_a_coarse_level_with_a_gap_is_left_out_and_nothing_is_flagged() -> None:
     partly, *_ = without(level=2, at=1)
     assert partly.flags == ()
     assert math.isinf(partly.level_variances[1])
-    wide = whole.range(0, 8).standard_deviation
+    wide = whole.range(0, 8).standard_error
     assert wide is not None
-    without_it = partly.range(0, 8).standard_deviation
+    without_it = partly.range(0, 8).standard_error
     assert without_it is not None
     assert without_it > wide

@@ -14,9 +14,9 @@ from dpstream.aggregators.epoch_responses import EpochResponsesAggregator
 from dpstream.aggregators.epoch_tables import EpochTables
 from dpstream.aggregators.future_rand import FutureRandAggregator
 from dpstream.aggregators.hadamard_values import HadamardValuesAggregator
+from dpstream.aggregators.message_counts import MessageCounts
 from dpstream.aggregators.shuffled_value_stream import ShuffledValueStreamAggregator
 from dpstream.aggregators.value_stream import ValueStreamAggregator
-from dpstream.aggregators.word_counts import WordCounts
 from dpstream.randomizers import baselines, future_rand, value_stream
 from dpstream.randomizers.baselines import calibration as of_baselines
 from dpstream.randomizers.future_rand import calibration as of_future_rand
@@ -63,8 +63,8 @@ def read_tree(data: bytes) -> object:
     return DyadicTree.from_bytes(32, 3, data)
 
 
-def read_words(data: bytes) -> object:
-    return WordCounts.from_bytes(np.dtype("<u4"), data, 0)
+def read_messages(data: bytes) -> object:
+    return MessageCounts.from_bytes(np.dtype("<u4"), data, 0)
 
 
 def read_stream(data: bytes) -> object:
@@ -101,10 +101,10 @@ def read_sums(data: bytes) -> object:
             (read_tree, integers(2, n), ("a count of a tree is out of range; expected 1 to 2"))
             for n in (-1, 0, 2**53 + 1)
         ),
-        (read_words, b"\0\0", "bytes are not valid message counts: error at byte"),
-        (read_words, integers(2) + b"\1" + bytes(9), "bytes are truncated: expected"),
-        (read_words, integers(2) + b"\1\5\0\0\0\5\0\0\0\1\1", "do not strictly increase"),
-        (read_words, integers(1) + b"\1\5\0\0\0\0", "expected 1 to 2"),
+        (read_messages, b"\0\0", "bytes are not valid message counts: error at byte"),
+        (read_messages, integers(2) + b"\1" + bytes(9), "bytes are truncated: expected"),
+        (read_messages, integers(2) + b"\1\5\0\0\0\5\0\0\0\1\1", "do not strictly increase"),
+        (read_messages, integers(1) + b"\1\5\0\0\0\0", "expected 1 to 2"),
         *(
             (read_stream, integers(1, *sums), "no symbols of epoch")
             for sums in ((1, 73, 73**2), (2, 3, 4), (2, 1, 2), (0, 0, 0), (-1, 0, 0))
@@ -114,7 +114,7 @@ def read_sums(data: bytes) -> object:
         (read_stream, integers(EPOCHS + 1, 1, 0, 0), "sums of"),
         (read_items, items_of(1, 1, 73), "no 1 symbols of epoch"),
         (read_items, items_of(1, 1, 40, -40), "no 1 symbols of epoch"),
-        (read_items, items_of(1, 0, 0), "no 0 letters"),
+        (read_items, items_of(1, 0, 0), "no 0 symbols"),
         (read_items, items_of(1, 1)[:-1], "bytes; expected a multiple of"),
         (read_items, 2 * items_of(1, 1), "epoch 1 after 1"),
         (read_items, items_of(EPOCHS + 1, 1), "the horizon has 8"),

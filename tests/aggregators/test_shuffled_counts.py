@@ -42,9 +42,9 @@ def test_a_count_is_what_is_left_without_the_messages_that_are_always_there() ->
         # One part in four of the noise of an epoch; later ones are averaged.
         kept = (3 / 4) ** 2
         variance = 2_000 * (1 - kept**epoch) / 7
-        assert estimate.standard_deviation == pytest.approx(math.sqrt(variance))
-        assert estimate.high == pytest.approx(40 + NORMAL_95 * math.sqrt(variance))
-        assert estimate.low == pytest.approx(40 - NORMAL_95 * math.sqrt(variance))
+        assert estimate.standard_error == pytest.approx(math.sqrt(variance))
+        assert estimate.ci95_high == pytest.approx(40 + NORMAL_95 * math.sqrt(variance))
+        assert estimate.ci95_low == pytest.approx(40 - NORMAL_95 * math.sqrt(variance))
         assert (estimate.population, estimate.flags) == (100, ())
     assert aggregator.estimate(2, everybody).reports == 2_340  # type: ignore[union-attr]
 
@@ -69,7 +69,7 @@ def test_suppressed_epoch_is_a_gap_and_its_change_is_followed_later() -> None:
     second, third = found[1], found[2]
     assert second is not None
     assert third is not None
-    assert third.standard_deviation == second.standard_deviation
+    assert third.standard_error == second.standard_error
     assert third.reports == 0
 
 
@@ -78,7 +78,7 @@ def test_the_plan_is_the_variance_of_the_recursion(boost: int) -> None:
     users = 80
     aggregator, attendance = counted(law(boost), {}), Attendance.constant(EPOCHS, users)
     estimates = [aggregator.estimate(epoch, attendance) for epoch in range(1, EPOCHS + 1)]
-    published = [estimate.standard_deviation for estimate in estimates if estimate is not None]
+    published = [estimate.standard_error for estimate in estimates if estimate is not None]
     planned = predicted_deviations(law(boost), EPOCHS, users)
     assert published == pytest.approx(planned)
     variance = law(boost).noise.moments(users)[1]

@@ -10,7 +10,7 @@ from dpstream.aggregators.shuffled_item_counts import (
     ShuffledItemCountsAggregator,
 )
 from dpstream.randomizers.cell_noise_law import CellNoiseLaw
-from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.counted_messages import CountedMessages
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.randomizers.shuffled_counts.shuffled_item_counts import (
     ShuffledItemCounts,
@@ -55,7 +55,7 @@ def send(
     for epoch, now in enumerate(held, 1):
         present = rng.random(USERS) >= absent
         reports = devices.report(epoch, now, present, rng)
-        if isinstance(reports, CountedWords):
+        if isinstance(reports, CountedMessages):
             aggregator.add(epoch, reports.values, reports.counts)
         else:
             aggregator.add(epoch, reports, None)
@@ -73,4 +73,4 @@ def test_suppressed_epoch_is_a_gap() -> None:
     assert found[2] is not None
     assert found[3] is not None
     assert (found[2].values == found[3].values).all()
-    assert found[2].standard_deviation == found[3].standard_deviation
+    assert found[2].standard_error == found[3].standard_error

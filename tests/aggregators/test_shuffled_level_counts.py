@@ -14,7 +14,7 @@ from dpstream.aggregators.level_estimates import LevelEstimates
 from dpstream.aggregators.shuffled_level_counts import (
     ShuffledLevelCountsAggregator,
 )
-from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.counted_messages import CountedMessages
 from dpstream.randomizers.item_domains import Numbers
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
@@ -23,7 +23,7 @@ from dpstream.randomizers.shuffled_counts.shuffled_level_counts import ShuffledL
 from dpstream.randomizers.shuffled_counts.shuffled_level_counts.calibration import calibrate
 
 EPOCHS, BUCKETS, USERS, RUNS = 8, 32, 20_000, 150
-BOOSTED = {"changes": 3, "boost": 1}
+BOOSTED = {"max_changes": 3, "boost": 1}
 BOTH = pytest.mark.parametrize("boosted", [False, True])
 
 
@@ -61,7 +61,7 @@ def send(
     for epoch, now in enumerate(held, 1):
         present: NDArray[np.bool_] = np.array(rng.random(users) >= absent)
         reports = devices.report(epoch, now, present, rng)
-        assert isinstance(reports, CountedWords)
+        assert isinstance(reports, CountedMessages)
         aggregator.add(epoch, reports.values, reports.counts)
         attendance.set(epoch, int(present.sum()), users)
     return aggregator, attendance

@@ -33,7 +33,7 @@ def test_smoothing_is_weighted_least_squares_of_all_reports(last_epoch: int) -> 
         )
         assert found.values[:, 0] == pytest.approx(solution @ values, rel=1e-4, abs=1e-3)
         deviations = np.sqrt(np.square(solution) @ estimated)
-        assert found.standard_deviations == pytest.approx(deviations, rel=1e-4)
+        assert found.standard_errors == pytest.approx(deviations, rel=1e-4)
         assert found.half_widths == pytest.approx(NORMAL_95 * deviations, rel=1e-4)
         assert found.population.tolist() == attendance.population[1 : last_epoch + 1].tolist()
         assert not found.gaps.any()
@@ -49,7 +49,7 @@ def test_suppressed_epoch_is_estimated_from_its_neighbors() -> None:
     assert not found.gaps.any()
     assert counts.estimate(3, attendance).flags == (GAP,)
     whole = constant_reports(8).smoothed(8, attendance)
-    assert found.standard_deviations[2] > 1.2 * whole.standard_deviations[2]
+    assert found.standard_errors[2] > 1.2 * whole.standard_errors[2]
 
 
 def test_what_no_report_tells_apart_is_flagged_and_widens() -> None:
@@ -60,7 +60,7 @@ def test_what_no_report_tells_apart_is_flagged_and_widens() -> None:
     assert found.gaps.tolist() == [False, False, True, False, False, False, True]
     scale = 1000 / LAW.c_gaps[0]
     typical = scale * 0.2  # of every known single epoch, from 40 and 60 reports
-    widening = found.half_widths - NORMAL_95 * found.standard_deviations
+    widening = found.half_widths - NORMAL_95 * found.standard_errors
     share = math.sqrt(0.5)
     assert widening == pytest.approx(
         [0, 0, NORMAL_95 * typical * share, 0, 0, 0, NORMAL_95 * typical], rel=1e-3
@@ -81,7 +81,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say(estimator: Estimator) -> 
         aggregator = run(LAW, streams, seed, estimator)
         found = aggregator.smoothed(horizon, attendance)
         truth = streams[1:].sum(axis=1)
-        standardized[seed] = (found.values[:, 0] - truth) / found.standard_deviations
+        standardized[seed] = (found.values[:, 0] - truth) / found.standard_errors
         low, high = found.intervals[1:, :, 0]
         inside = (low <= truth) & (truth <= high)
         assert inside.tolist() == (np.abs(standardized[seed]) <= NORMAL_95).tolist()

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.estimate import GAP, Attendance
 from dpstream.aggregators.followed import unseen_deviation
-from dpstream.aggregators.value_stream import LetterSums, ValueStreamAggregator
+from dpstream.aggregators.value_stream import SymbolSums, ValueStreamAggregator
 from dpstream.pipeline.protocols.followed_forecasts import ValueStreamForecast
 from dpstream.randomizers.change_kernel import Kernel
 from dpstream.randomizers.randomness import seeded_generator
@@ -28,7 +28,7 @@ def law() -> ValueStreamLaw:
 def told(
     law: ValueStreamLaw, streams: NDArray[np.int64], present: NDArray[np.bool_] | None = None
 ) -> ValueStreamAggregator:
-    """Return an aggregator with expected letters, equivalent to a million of each device.
+    """Return an aggregator with expected symbols, equivalent to a million of each device.
 
     Args:
         streams: Shape (epochs, devices).
@@ -42,15 +42,15 @@ def told(
     for epoch, values in enumerate(streams, start=1):
         here = np.ones(len(values), np.bool_) if present is None else present[epoch - 1]
         change = np.where(here, values - before, 0)
-        boosted = (change != 0) & known & (made < law.changes)
+        boosted = (change != 0) & known & (made < law.max_changes)
         made += change != 0
         followed = law.decay * followed + law.boost * change * boosted
         before, known = np.where(here, values, before), here
         if here.any():
-            means = law.gain / math.sqrt(law.clock) * (values - 0.5 + followed)[here]
+            means = law.gain / math.sqrt(law.squared_norm_budget) * (values - 0.5 + followed)[here]
             reports = many * int(here.sum())
-            letters = round(many * float(means.sum()) * 8)
-            aggregator._add(epoch, LetterSums(reports, letters, reports * 64))
+            symbols = round(many * float(means.sum()) * 8)
+            aggregator._add(epoch, SymbolSums(reports, symbols, reports * 64))
     return aggregator
 
 
@@ -100,17 +100,17 @@ def test_real_devices_are_off_by_noise_and_by_changes_past_the_boosted_ones(
     signs, missing, largest = np.where(np.arange(most) % 2, -1, 1), 0.0, 0.0
     for epoch, now in enumerate(values, start=1):
         aggregator.add(epoch, devices.report(epoch, now, None, rng), None)
-        late = (when[:, law.changes :] == epoch - 1) @ signs[law.changes :]
+        late = (when[:, law.max_changes :] == epoch - 1) @ signs[law.max_changes :]
         missing = kernel.left * missing + share * float(late.sum())
         found = aggregator.estimate(epoch, attendance)
         assert found is not None
         assert found.value is not None
-        assert found.standard_deviation is not None
-        assert abs(found.value + missing - now.sum()) < 7 * found.standard_deviation
-        largest = max(largest, abs(missing) / found.standard_deviation)
+        assert found.standard_error is not None
+        assert abs(found.value + missing - now.sum()) < 7 * found.standard_error
+        largest = max(largest, abs(missing) / found.standard_error)
         # A deviation of a sixth in either direction would be detected.
-        assert now.sum() > 42 * found.standard_deviation or epoch < 5
-    assert largest == 0 if most == law.changes else largest > 14
+        assert now.sum() > 42 * found.standard_error or epoch < 5
+    assert largest == 0 if most == law.max_changes else largest > 14
 
 
 def test_who_reports_speaks_for_the_silent_and_for_newcomers(law: ValueStreamLaw) -> None:
@@ -151,9 +151,9 @@ def test_published_variances_are_those_of_the_kernel(law: ValueStreamLaw) -> Non
     for epoch in range(1, EPOCHS + 1):
         estimate = aggregator.estimate(epoch, attendance)
         assert estimate is not None
-        assert estimate.standard_deviation is not None
-        found.append(estimate.standard_deviation)
-    planned = ValueStreamForecast(law, EPOCHS).standard_deviations(1_000_000)
+        assert estimate.standard_error is not None
+        found.append(estimate.standard_error)
+    planned = ValueStreamForecast(law, EPOCHS).standard_errors(1_000_000)
     assert found == pytest.approx(planned.tolist(), rel=1e-9)
 
 
@@ -168,8 +168,8 @@ def test_variances_after_a_gap_are_those_of_simulated_noise(law: ValueStreamLaw)
         aggregator = ValueStreamAggregator(law)
         for epoch in (np.flatnonzero(reports[1:]) + 1).tolist():
             many = int(reports[epoch])
-            letters = round(float(row[epoch]) * 8)
-            aggregator._add(epoch, LetterSums(many, letters, 64 * many))
+            symbols = round(float(row[epoch]) * 8)
+            aggregator._add(epoch, SymbolSums(many, symbols, 64 * many))
         aggregators.append(aggregator)
     for epoch in (3, 5, 6, 12, 16, 19, EPOCHS):
         found = [each.followed(epoch, attendance) for each in aggregators]
@@ -206,8 +206,8 @@ def test_intervals_hold_what_silent_devices_change_from_the_first_epoch_on(same:
             found = aggregators[run].estimate(epoch, attendance)
             assert found is not None
             assert found.value is not None
-            assert found.standard_deviation is not None
-            errors[run] = (found.value - now.sum()) / found.standard_deviation
+            assert found.standard_error is not None
+            errors[run] = (found.value - now.sum()) / found.standard_error
         noise = math.sqrt(aggregators[0].followed(epoch, attendance).variance)
         absence_error = unseen_deviation(float(now.sum()), devices, devices // 5)
         assert absence_error > 0.8 * noise, "it matters"

@@ -21,7 +21,7 @@ EPOCHS: Final = 4
 _JOB: Final[dict[str, Any]] = {
     "name": "audit",
     "protocol": "future_rand",
-    "parameters": {"epsilon": 1, "changes": 2},
+    "parameters": {"epsilon": 1, "max_changes": 2},
     "epochs": {"count": EPOCHS, "start": "2026-01-01", "length": "1d", "renew": True},
     "shuffle": {"grace": "1h"},
     "devices": {},

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from dpstream.pipeline.jobs.sealing_keys import public_bytes
 from dpstream.pipeline.stages.added_shares import partial_of
-from dpstream.topics.sealed_words import open_rows, seal_rows
+from dpstream.topics.sealed_messages import open_rows, seal_rows
 from dpstream.topics.sealing import Lock, sealing_context, unseal_all
 from dpstream.topics.shares import Counts, PartialSum, ShareForm, ShareSum, boxes_of, share_table
 from tests.attacks.promises import broken

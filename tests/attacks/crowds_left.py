@@ -19,7 +19,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.key_files import KEY_BYTES, NoiseKey
 from dpstream.pipeline.stages.stage_noise import StageNoise
 from dpstream.randomizers.crowds import CrowdsLaw
-from dpstream.topics.words import Words
+from dpstream.topics.messages import Messages
 from tests.attacks.scenes import scene_job
 
 LARGE, MINIMUM = 40, 4
@@ -40,9 +40,9 @@ def _without_key() -> DeployedJob:
     return scene_job("single_message", parameters, minimum=MINIMUM, crowds=crowds)
 
 
-def attack_crowds(windows: int, coins: np.random.Generator, false_alarm: float) -> str:
+def attack_crowds(windows: int, randomness: np.random.Generator, false_alarm: float) -> str:
     """Return why numbers or positions of deleted messages contradict the mechanism, or ""."""
-    key = NoiseKey(coins.bytes(KEY_BYTES))
+    key = NoiseKey(randomness.bytes(KEY_BYTES))
     job = crowds_job(key)
     law, noise = job.crowds_law, StageNoise(job, key)
     assert law is not None
@@ -57,11 +57,11 @@ def attack_crowds(windows: int, coins: np.random.Generator, false_alarm: float) 
     return _doubts(law, kept, small, false_alarm)
 
 
-def _messages(law: CrowdsLaw, sizes: list[int]) -> Words:
+def _messages(law: CrowdsLaw, sizes: list[int]) -> Messages:
     """Return messages in canonical order, each of which states its position in its crowd."""
     crowds = np.repeat(np.arange(1, len(sizes) + 1), sizes)
     places = np.concatenate([np.arange(size) for size in sizes])
-    return Words(law.words_of(crowds, places[:, None].astype(np.uint8)))
+    return Messages(law.messages_of(crowds, places[:, None].astype(np.uint8)))
 
 
 def _doubts(law: CrowdsLaw, kept: NDArray[np.bool_], small: int, false_alarm: float) -> str:

@@ -112,7 +112,7 @@ def _spends() -> str:
     """Deploy two jobs repeatedly: one charges for horizons, the other for epochs."""
     # No sum of losses equals this limit.
     limit = Limit.of(2.1, 1e-5)
-    for changed in ({"parameters": {"epsilon": _THIRD, "changes": 2}}, _EPOCH_BY_EPOCH):
+    for changed in ({"parameters": {"epsilon": _THIRD, "max_changes": 2}}, _EPOCH_BY_EPOCH):
         job = device_job(**changed)
         loss = job.guarantee
         server, kept = Server(noon(job, 1)), MemoryStore()

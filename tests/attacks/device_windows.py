@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.key_ring import NO_KEYS, KeyRing
 from dpstream.pipeline.jobs.sealing_keys import public_bytes
-from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.randomness import cryptographic_generator
 from dpstream.topics.loose_batches import LooseBatch, encode_loose_batch, report_tag
 from dpstream.topics.sealing import Lock, device_context, key_id, seal
@@ -42,7 +42,7 @@ def attack_device_windows() -> Iterator[str]:
 @lru_cache(maxsize=4)
 def device_job(private_key: X25519PrivateKey | None) -> DeployedJob:
     seals = [] if private_key is None else [public_bytes(private_key).hex()]
-    parameters = {"epsilon": 4, "changes": 2}
+    parameters = {"epsilon": 4, "max_changes": 2}
     return scene_job(
         "future_rand", parameters, minimum=MINIMUM, producers=None, devices={"seal": seals}
     )
@@ -50,15 +50,15 @@ def device_job(private_key: X25519PrivateKey | None) -> DeployedJob:
 
 def device_rows(job: DeployedJob, epoch: int, devices: int) -> list[bytes]:
     assert job.devices is not None
-    coins, key = cryptographic_generator(), job.devices.key_at(epoch)
+    randomness, key = cryptographic_generator(), job.devices.key_at(epoch)
     population = job.randomizer()
-    population.enroll(_MANY, coins)
+    population.enroll(_MANY, randomness)
     # Some of them have no report due.
-    words = written_out(population.report(epoch, np.ones(_MANY, np.int8), None, coins))
+    words = written_out(population.report(epoch, np.ones(_MANY, np.int8), None, randomness))
     rows = []
     for device in range(devices):
         content = job.content_form.pack(words[device : device + 1])
-        subject, name = b"d" + bytes([device]) * 16, coins.bytes(16)
+        subject, name = b"d" + bytes([device]) * 16, randomness.bytes(16)
         if key is not None:
             context = device_context(job.deployment, job.fingerprint, epoch, name)
             content = name + seal(content, Lock(key, context))
@@ -94,9 +94,9 @@ def _too_few(private_key: X25519PrivateKey | None) -> str:
 def _copies(private_key: X25519PrivateKey) -> str:
     scene = _scene(private_key)
     rows = device_rows(scene.job, 1, MINIMUM)
-    coins = cryptographic_generator()
+    randomness = cryptographic_generator()
     tag = len(report_tag(_COLLECTOR_KEY, bytes(16), 1, b""))
-    copies = [coins.bytes(tag) + rows[0][tag:] for _ in range(20)]
+    copies = [randomness.bytes(tag) + rows[0][tag:] for _ in range(20)]
     scene.hand_on(1, [record_of(scene.job, 1, rows), record_of(scene.job, 1, copies)])
     scene.work(*PATIENT)
     return _speaks_against(scene, len(rows))

@@ -148,7 +148,9 @@ def _generators(purpose: str, number: int) -> np.random.Generator:
 
 def _renewed() -> str:
     job = deploy_job(
-        new_job("audit", "future_rand", {"epsilon": 1, "changes": 2}, count=_EPOCHS, renew=True),
+        new_job(
+            "audit", "future_rand", {"epsilon": 1, "max_changes": 2}, count=_EPOCHS, renew=True
+        ),
         deployed_at=0,
     )
     drawn: list[dict[str, bytes]] = []

@@ -32,7 +32,9 @@ _HELD = ((1, 2), (2, 1))
 """Items of the first and the second user to report, before and after the exchange."""
 
 
-def attack_linkage(order: str, trials: int, coins: np.random.Generator, false_alarm: float) -> str:
+def attack_linkage(
+    order: str, trials: int, randomness: np.random.Generator, false_alarm: float
+) -> str:
     """Exchange the values of two users, and look for their order and ids in released windows.
 
     Args:
@@ -51,10 +53,10 @@ def attack_linkage(order: str, trials: int, coins: np.random.Generator, false_al
     linked: list[str] = []
     judged = 2 * trials
     # A fair coin decides the arrangement of each judged window.
-    first = int(coins.binomial(judged, 0.5))
+    first = int(randomness.binomial(judged, 0.5))
 
     def drawn(held: tuple[int, int], windows: int) -> Sights:
-        return Sights.of([_window(job, held, coins, linked) for _ in range(windows)])
+        return Sights.of([_window(job, held, randomness, linked) for _ in range(windows)])
 
     before, after = (drawn(held, trials) for held in _HELD)
     guess = choose_guess(before, after, 0.0, false_alarm)
@@ -87,12 +89,12 @@ class _Log(MemoryLog):
 
 
 def _window(
-    job: DeployedJob, held: tuple[int, int], coins: np.random.Generator, linked: list[str]
+    job: DeployedJob, held: tuple[int, int], randomness: np.random.Generator, linked: list[str]
 ) -> Sight:
     """Return the words of a released window in order, each tagged with its position."""
 
     def generators(purpose: str, number: int) -> np.random.Generator:
-        return coins
+        return randomness
 
     log = _Log()
     cluster = SimulatedCluster(job, generators, log=log)
@@ -103,7 +105,7 @@ def _window(
             name=name,
             transport=MemoryDriver(log),
             generators=generators,
-            identifiers=lambda: coins.bytes(16),
+            identifiers=lambda: randomness.bytes(16),
         )
         for name in ("first", "second")
     ]

@@ -20,7 +20,7 @@ from dpstream.topics.batches import (
     encode_batch,
     encode_punctuation,
 )
-from dpstream.topics.words import WordArray, Words
+from dpstream.topics.messages import MessageArray, Messages
 from tests.attacks.promises import broken
 from tests.attacks.scenes import PATIENT, Held, Scene, Sent, draw, punctuation_of, scene_job
 
@@ -65,8 +65,8 @@ def speaks_against(scene: Scene, senders: Sequence[Sent]) -> str:
 
 
 def _of(job: DeployedJob, north: Sequence[object], south: Sequence[object]) -> tuple[Sent, Sent]:
-    coins = cryptographic_generator()
-    return draw(job, "north", [north] * 2, coins), draw(job, "south", [south] * 2, coins)
+    randomness = cryptographic_generator()
+    return draw(job, "north", [north] * 2, randomness), draw(job, "south", [south] * 2, randomness)
 
 
 def _too_few() -> str:
@@ -149,8 +149,8 @@ def _in_two(sent: Sent) -> tuple[bytes, bytes, bytes]:
     drawing = drawing_of(batch.batch)
     assert batch.words.counts is None
 
-    def half(index: int, values: WordArray) -> bytes:
-        return encode_batch(replace(batch, batch=batch_id(drawing, index), words=Words(values)))
+    def half(index: int, values: MessageArray) -> bytes:
+        return encode_batch(replace(batch, batch=batch_id(drawing, index), words=Messages(values)))
 
     end = replace(punctuation_of(sent.records[1]), batches=2)
     middle = batch.words.rows // 2

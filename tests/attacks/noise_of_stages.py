@@ -88,10 +88,10 @@ def _noises(
     noisy: Noisy, deployment: bytes, key: NoiseKey, used: NoiseKey | None
 ) -> list[object] | str:
     """Return the noise of each epoch's window, or evidence; `used` is the worker's key."""
-    job, coins = noisy.job(deployment, key), cryptographic_generator()
-    scene = Scene(job, coins, used)
+    job, randomness = noisy.job(deployment, key), cryptographic_generator()
+    scene = Scene(job, randomness, used)
     senders: list[Sent] = [
-        draw(job, name, [noisy.values] * EPOCHS, coins) for name in ("north", "south")
+        draw(job, name, [noisy.values] * EPOCHS, randomness) for name in ("north", "south")
     ]
     worker = scene.worker(*PATIENT)
     scene.register(*senders)
@@ -122,7 +122,7 @@ def dummies_job(deployment: bytes, key: NoiseKey) -> DeployedJob:
 @lru_cache(maxsize=8)
 def sums_job(deployment: bytes, key: NoiseKey) -> DeployedJob:
     """Build a job with noisy sums, of noise so wide that it never repeats."""
-    parameters = {"epsilon": 1e-6, "delta": 1e-6, "changes": 1, "dummies": "shuffle"}
+    parameters = {"epsilon": 1e-6, "delta": 1e-6, "max_changes": 1, "dummies": "shuffle"}
     return scene_job("shuffled_counts", parameters, minimum=2, deployment=deployment, key=key)
 
 

@@ -37,7 +37,7 @@ def attack_presence() -> Iterator[str]:
 
 @cache
 def _job() -> DeployedJob:
-    made = new_job("audit", "future_rand", {"epsilon": 1, "changes": 2}, count=8)
+    made = new_job("audit", "future_rand", {"epsilon": 1, "max_changes": 2}, count=8)
     return deploy_job(made, deployed_at=0, deployment=bytes(16))
 
 

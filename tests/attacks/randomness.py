@@ -190,10 +190,10 @@ def _secrets(case: Case) -> str:
     job = job_of(case, epochs=EPOCHS, minimum=DEVICES)
     values, _ = other_values(case, EPOCHS, DEVICES, np.array([0]))
     log = _Listening()
-    coins = cryptographic_generator()
+    randomness = cryptographic_generator()
 
     def generators(purpose: str, number: int) -> np.random.Generator:
-        return coins
+        return randomness
 
     cluster = SimulatedCluster(job, generators, log=log)
     producer = Producer(cluster.job, None, name="attacked", transport=MemoryDriver(log))

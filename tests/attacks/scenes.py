@@ -27,8 +27,8 @@ from dpstream.topics.batches import Punctuation, decode_batch, decode_punctuatio
 from dpstream.topics.chunks import decode_chunk
 from dpstream.topics.frames import RecordType, kind_of
 from dpstream.topics.manifests import Manifest, decode_manifest
+from dpstream.topics.messages import Messages
 from dpstream.topics.names import Role
-from dpstream.topics.words import Words
 
 NOW = 1_700_000_000_000
 """Broker's clock, milliseconds since 1970: after all epochs of `scene_job`."""
@@ -78,7 +78,7 @@ class Sent:
 
 
 def draw(
-    job: DeployedJob, name: str, values: Sequence[Sequence[Any]], coins: np.random.Generator
+    job: DeployedJob, name: str, values: Sequence[Sequence[Any]], randomness: np.random.Generator
 ) -> Sent:
     """Let a producer draw its epochs from 1 on. A value of None is an absent device."""
     log = MemoryLog(clock=lambda: NOW)
@@ -87,8 +87,8 @@ def draw(
         None,
         name=name,
         transport=MemoryDriver(log),
-        generators=lambda purpose, number: coins,
-        identifiers=lambda: coins.bytes(16),
+        generators=lambda purpose, number: randomness,
+        identifiers=lambda: randomness.bytes(16),
     )
     users = [f"{name} {user}" for user in range(len(values[0]))]
     producer.enroll(users)
@@ -107,7 +107,7 @@ def draw(
     return Sent(name, log.values(Role.PRODUCERS)[0], records, present, words)
 
 
-def batches_of(records: Sequence[bytes]) -> list[Words]:
+def batches_of(records: Sequence[bytes]) -> list[Messages]:
     return [decode_batch(each).words for each in records if kind_of(each) is RecordType.BATCH]
 
 
@@ -118,7 +118,7 @@ def punctuation_of(records: Sequence[bytes]) -> Punctuation:
     return found
 
 
-def held_by(chunks: Sequence[Words]) -> Held:
+def held_by(chunks: Sequence[Messages]) -> Held:
     held: Held = Counter()
     for words in chunks:
         counts = np.ones(words.rows, np.int64) if words.counts is None else words.counts
@@ -132,7 +132,7 @@ class Scene:
     """Topics of a job with delivery and workers under the attacker's control."""
 
     job: DeployedJob
-    coins: np.random.Generator
+    randomness: np.random.Generator
     noise_key: NoiseKey | None = None
     keys: KeyRing = NO_KEYS
     log: MemoryLog = field(default_factory=lambda: MemoryLog(clock=lambda: NOW))
@@ -151,10 +151,10 @@ class Scene:
             self.job,
             "shuffle",
             Environment(
-                identifiers=lambda: self.coins.bytes(16),
+                identifiers=lambda: self.randomness.bytes(16),
                 wall_clock=lambda: NOW,
                 broker_time=self.log.clock,
-                generator=self.coins,
+                generator=self.randomness,
                 noise_key=self.noise_key,
                 keys=self.keys,
             ),
@@ -180,7 +180,7 @@ class Scene:
 
     def writings(self, epoch: int) -> list[Held]:
         """Return the content of each complete write of a window."""
-        attempts: defaultdict[bytes, list[Words]] = defaultdict(list)
+        attempts: defaultdict[bytes, list[Messages]] = defaultdict(list)
         totals: dict[bytes, int] = {}
         for partition in range(len(self.job.start_offsets[Role.SHUFFLED])):
             for chunk in map(decode_chunk, self.log.values(Role.SHUFFLED, partition)):

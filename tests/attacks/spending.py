@@ -138,7 +138,7 @@ def _job(name: str, epsilon: float = 4.0, **sections: Any) -> dict[str, Any]:
 
 def _with_delta(name: str, **sections: Any) -> dict[str, Any]:
     """Build a job that loses epsilon 1 and delta 1e-6 in each of its horizons."""
-    parameters = {"epsilon": 1, "delta": 1e-6, "changes": 1, "dummies": "shuffle"}
+    parameters = {"epsilon": 1, "delta": 1e-6, "max_changes": 1, "dummies": "shuffle"}
     values = _job(name, protocol="shuffled_counts", parameters=parameters)
     return {**values, "shuffle": {"minimum": 2}, "epochs": {"count": 2}, **sections}
 

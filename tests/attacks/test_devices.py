@@ -32,8 +32,8 @@ from dpstream.randomizers.client.document import Document
 from dpstream.topics import fixed_sizes
 from dpstream.topics.envelopes import encode_envelope
 from dpstream.topics.fixed_sizes import CountTable, FixedSize, split_fixed
-from dpstream.topics.sealed_words import pack_reports
-from dpstream.topics.words import Words
+from dpstream.topics.messages import Messages
+from dpstream.topics.sealed_messages import pack_reports
 from tests.attacks import collected_reports, kept_files
 from tests.attacks.collected_reports import attack_collector
 from tests.attacks.device_clients import attack_client
@@ -362,7 +362,7 @@ def test_whoever_is_there_by_value_is_convicted(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_sizes_that_follow_from_values_are_convicted(monkeypatch: pytest.MonkeyPatch) -> None:
-    def as_wide_as_the_largest(words: Words, size: FixedSize) -> Any:
+    def as_wide_as_the_largest(words: Messages, size: FixedSize) -> Any:
         assert isinstance(size, CountTable)
         assert words.counts is not None
         width = np.min_scalar_type(int(words.counts.max(initial=1))).itemsize
@@ -375,6 +375,8 @@ def test_sizes_that_follow_from_values_are_convicted(monkeypatch: pytest.MonkeyP
 
 def test_boxes_without_chaff_are_convicted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        sealed_records, "pack_reports", lambda values, chaff, form: pack_reports(values, 0, form)
+        sealed_records,
+        "pack_reports",
+        lambda values, cover_traffic, form: pack_reports(values, 0, form),
     )
     assert "how many boxes there are tells how many messages" in next(attack_boxes(), "")

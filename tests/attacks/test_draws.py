@@ -88,8 +88,8 @@ def test_integers_modulo_their_range_are_convicted(monkeypatch: pytest.MonkeyPat
 
 
 def convicted(names: Collection[str], seed: int = 1) -> set[str]:
-    coins = seeded_generator(seed)
-    return {name for name in names if compare(*samplers.SAMPLED[name](coins), ALARM)}
+    randomness = seeded_generator(seed)
+    return {name for name in names if compare(*samplers.SAMPLED[name](randomness), ALARM)}
 
 
 def test_comparisons_have_the_probability_of_a_false_alarm_that_they_are_given() -> None:

@@ -23,10 +23,10 @@ from dpstream.pipeline.stages.added_devices import AddedDevices
 from dpstream.pipeline.stages.shuffle_stage import ShuffleStage
 from dpstream.pipeline.stages.windows import Window
 from dpstream.topics.manifests import WindowStatus
+from dpstream.topics.messages import Messages
 from dpstream.topics.names import Role
-from dpstream.topics.sealed_words import pack_reports, seal_rows
+from dpstream.topics.sealed_messages import pack_reports, seal_rows
 from dpstream.topics.shares import share_table, table_of
-from dpstream.topics.words import Words
 from tests.support.new_jobs import new_job
 from tests.support.sealing import all_keys, ring, sealed_section, shares_section
 from tests.support.world import World
@@ -56,12 +56,14 @@ class _Replacing:
                 form = job.table_form
                 locks = tuple(job.locks.of(party, 1) for party in SHARERS)
                 table = np.zeros(form.cells, np.uint32)
-                words.add(Words(share_table(table, OTHERS, form, locks, secrets.token_bytes)))
+                words.add(Messages(share_table(table, OTHERS, form, locks, secrets.token_bytes)))
             else:
-                form = job.word_form
-                chaff = pack_reports(np.zeros((0, 1), form.dtype), replaced, form)
-                boxes = seal_rows(chaff, [job.locks.of("aggregate", 1), job.locks.of("stage 2", 1)])
-                words.add(Words(boxes))
+                form = job.message_format
+                cover_traffic = pack_reports(np.zeros((0, 1), form.dtype), replaced, form)
+                boxes = seal_rows(
+                    cover_traffic, [job.locks.of("aggregate", 1), job.locks.of("stage 2", 1)]
+                )
+                words.add(Messages(boxes))
             return (yield from write(self, state, decision, words))
 
         monkeypatch.setattr(Window, "_complete", drop)

@@ -24,7 +24,7 @@ from dpstream.randomizers.randomness import (
     keyed_generator,
     seeded_generator,
 )
-from dpstream.topics import sealed_words
+from dpstream.topics import sealed_messages
 from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.shares import ShareSum
 from tests.attacks.boxes_and_shares import attack_boxes_and_shares
@@ -160,7 +160,7 @@ def copies_of_boxes(patch: Patch) -> None:
 
 
 def boxes_as_they_came(patch: Patch) -> None:
-    patch.setattr(sealed_words, "sorted", list, raising=False)
+    patch.setattr(sealed_messages, "sorted", list, raising=False)
 
 
 def seeds_alike(patch: Patch) -> None:

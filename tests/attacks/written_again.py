@@ -47,14 +47,14 @@ def _producers(
     judged: bool = False,
 ) -> str:
     """Let the second producer be late; `judged`: windows contain reports and nothing else."""
-    coins = cryptographic_generator()
+    randomness = cryptographic_generator()
     senders: list[Sent] = [
-        draw(job, name, [held], coins)
+        draw(job, name, [held], randomness)
         for name, held in zip(("north", "south"), values, strict=True)
     ]
 
     def begin() -> Scene:
-        scene = Scene(job, coins, key)
+        scene = Scene(job, randomness, key)
         scene.register(*senders)
         scene.hand_on(1, senders[0].records[1])
         return scene
@@ -71,11 +71,11 @@ def _producers(
 
 
 def _devices() -> str:
-    job, coins = device_job(None), cryptographic_generator()
+    job, randomness = device_job(None), cryptographic_generator()
     rows = device_rows(job, 1, 5)
 
     def begin() -> Scene:
-        scene = Scene(job, coins)
+        scene = Scene(job, randomness)
         scene.hand_on(1, [record_of(job, 1, rows[:4])])
         return scene
 

@@ -46,9 +46,9 @@ from dpstream.topics.batches import (
     encode_batch,
     encode_punctuation,
 )
+from dpstream.topics.messages import Messages
 from dpstream.topics.names import Role
 from dpstream.topics.records import Registration
-from dpstream.topics.words import Words
 from tests.benchmarks.many_epochs import FileLog
 from tests.benchmarks.measuring import (
     MEGABYTE,
@@ -174,8 +174,8 @@ def measure(millions: int, folder: Path, order: str, *, aggregate: bool) -> Iter
     """Pass one window through a shuffle stage, and optionally through an aggregate stage."""
     job = deploy_job(make_job(job_values(order)), deployed_at=0)
     log = TimedLog(folder)
-    assert job.word_form.distinct is None
-    assert job.word_form.report_bytes == 4
+    assert job.message_format.distinct is None
+    assert job.message_format.report_bytes == 4
     enrollments = [secrets.token_bytes(16) for _ in range(PRODUCERS)]
     for number, enrollment in enumerate(enrollments):
         registration = Registration(job.deployment, f"{number}", enrollment, 1)
@@ -237,7 +237,7 @@ def _records(
     for index in range(batches):
         for enrollment in enrollments:
             words = rng.integers(0, ROWS * BUCKETS, (BATCH, 1), np.uint32)
-            batch = Batch(*identity, batch_id(drawing, index), enrollment, 1, Words(words))
+            batch = Batch(*identity, batch_id(drawing, index), enrollment, 1, Messages(words))
             yield encode_batch(batch)
     share = batches * BATCH
     for enrollment in enrollments:

@@ -21,7 +21,7 @@ from dpstream.pipeline.stages.environment import Environment, Scratch, temporary
 from dpstream.pipeline.stages.stage import Stage
 from dpstream.pipeline.stages.stage_builder import build_stage
 from dpstream.randomizers.cell_codes.hashed_rows import HashedRows
-from dpstream.randomizers.counted_words import CountedWords, written_out
+from dpstream.randomizers.counted_messages import CountedMessages, written_out
 from dpstream.randomizers.dyadic import orders_due
 from dpstream.randomizers.item_domains import Bits
 from dpstream.randomizers.projective_geometry import (
@@ -40,9 +40,9 @@ from dpstream.topics.batches import (
     encode_batch,
     encode_punctuation,
 )
+from dpstream.topics.messages import Messages, split_messages
 from dpstream.topics.names import Role
 from dpstream.topics.records import Registration
-from dpstream.topics.words import Words, split_words
 from tests.benchmarks.measuring import Rate, rate
 
 DEVICES = 1_000_000
@@ -61,7 +61,7 @@ def job_values(name: str, epochs: int, **shuffle: Any) -> dict[str, Any]:
     return {
         "name": name,
         "protocol": "future_rand",
-        "parameters": {"epsilon": 4, "changes": 4},
+        "parameters": {"epsilon": 4, "max_changes": 4},
         "epochs": {"count": epochs},
         "shuffle": {"grace": "1h", **shuffle},
     }
@@ -101,10 +101,10 @@ class DrawnReports:
         return Registration(self._job.deployment, self._name, self._enrollment, 1).to_bytes()
 
     def epoch(self, epoch: int, reports: int) -> list[bytes]:
-        form = self._job.word_form
+        form = self._job.message_format
         different = 2 * orders_due(epoch) if form.report_bytes == 1 else form.distinct or DIFFERENT
         words = self._rng.integers(0, different, (reports, 1)).astype(form.dtype)
-        chunks = split_words(Words(words))
+        chunks = split_messages(Messages(words))
         identity = (self._job.fingerprint, self._job.deployment)
         drawing = secrets.token_bytes(DRAWING_BYTES)
         records = [
@@ -157,7 +157,7 @@ def _cells(runs: int) -> Iterator[Rate]:
         devices = job.randomizer()
         devices.enroll(users, generator)
         reports = devices.report(1, items, None, generator)
-        return reports.messages if isinstance(reports, CountedWords) else len(reports)
+        return reports.messages if isinstance(reports, CountedMessages) else len(reports)
 
     messages = randomize()
     yield rate("randomize cells", messages, 4 * messages, randomize, runs)
@@ -175,7 +175,10 @@ def _projective(runs: int) -> Iterator[Rate]:
     for bits in (10, 20):
         law = calibrate(ProjectiveGeometryParameters(1.0, Bits(bits)), 1, DEVICES)
         aggregator = ProjectiveGeometryAggregator(law)
-        items, size = generator.integers(1, law.items + 1, (DEVICES, 1)), law.word_form.report_bytes
+        items, size = (
+            generator.integers(1, law.items + 1, (DEVICES, 1)),
+            law.message_format.report_bytes,
+        )
 
         def randomize(
             law: ProjectiveGeometryLaw = law, items: NDArray[np.int64] = items

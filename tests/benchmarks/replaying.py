@@ -39,8 +39,8 @@ from dpstream.pipeline.stages.stage_builder import build_stage
 from dpstream.randomizers.dyadic import orders_due
 from dpstream.topics.chunks import Chunk, encode_chunk
 from dpstream.topics.manifests import Manifest, WindowStatus, encode_manifest
+from dpstream.topics.messages import Messages, split_messages
 from dpstream.topics.names import Role
-from dpstream.topics.words import Words, split_words
 from tests.benchmarks.many_epochs import FileLog
 from tests.benchmarks.measuring import MEGABYTE, peak_megabytes
 from tests.benchmarks.one_core import job_values
@@ -89,8 +89,8 @@ def write_topics(log: FileLog, order: str) -> DeployedJob:
         )
         log.append(Append(Role.MANIFESTS, 0, encode_manifest(manifest)))
         drawn = rng.integers(0, 2 * orders_due(epoch), (WINDOW, 1), np.uint8)
-        words = Words(drawn) if order == "random" else Words.canonical(drawn)
-        chunks, attempt = split_words(words), secrets.token_bytes(16)
+        words = Messages(drawn) if order == "random" else Messages.canonical(drawn)
+        chunks, attempt = split_messages(words), secrets.token_bytes(16)
         for index, chunk_words in enumerate(chunks):
             chunk = Chunk(
                 job.fingerprint,

@@ -30,7 +30,7 @@ Watch = Callable[..., Watched]
 COUNT = """
 name: enrollment
 protocol: future_rand
-parameters: {epsilon: 4, changes: 4}
+parameters: {epsilon: 4, max_changes: 4}
 epochs: {count: 64}
 population: students
 budget: {epsilon: 8}
@@ -40,7 +40,7 @@ budget: {epsilon: 8}
 def item_job(labels: list[str], epochs: int = 64) -> str:
     return (
         "name: transport\nprotocol: hadamard_values\n"
-        f"parameters: {{epsilon: 4, changes: 2, domain: {json.dumps(labels)}}}\n"
+        f"parameters: {{epsilon: 4, max_changes: 2, domain: {json.dumps(labels)}}}\n"
         f"epochs: {{count: {epochs}}}\n"
     )
 

@@ -31,7 +31,7 @@ def count_job(name: str, *lines: str, epochs: str = "{count: 64}") -> str:
         (
             f"name: {name}",
             "protocol: future_rand",
-            "parameters: {epsilon: 4, changes: 4}",
+            "parameters: {epsilon: 4, max_changes: 4}",
             f"epochs: {epochs}",
             *lines,
         )

@@ -26,7 +26,7 @@ Watch = Callable[..., Watched]
 STUDENTS = """
 name: oulad
 protocol: value_stream
-parameters: {epsilon: 1, changes: 2}
+parameters: {epsilon: 1, max_changes: 2}
 epochs: {count: 64, start: 2013-02-25, length: P1W, timezone: Europe/London}
 title: Students enrolled
 unit: students
@@ -112,7 +112,7 @@ def test_a_reader_is_told_in_words_and_dates(
         page.get_by_text("Save as CSV").click()
     download.value.save_as(tmp_path / "seen.csv")
     header, *rows = csv.reader((tmp_path / "seen.csv").read_text().splitlines())
-    assert header[:4] == ["job", "epoch", "begins", "series"]
+    assert header[:4] == ["job", "epoch", "start", "series"]
     assert [int(row[1]) for row in rows] == list(range(1, 21))
     # Daylight saving time starts with the sixth week; in every time zone of the viewer it is a
     # Monday.

@@ -18,7 +18,7 @@ from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
 from dpstream.pipeline.protocols.registry import PROTOCOLS
-from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.hadamard import Hadamard
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.batches import Batch, decode_batch
@@ -36,7 +36,7 @@ SHUFFLED = [case for case in CASES if case.protocol.shuffling is not None]
 TABLES = [
     case
     for case in CASES
-    if (table_cells(case.protocol.word_form(case.law)) or MOST_SHARED + 1) <= MOST_SHARED
+    if (table_cells(case.protocol.message_format(case.law)) or MOST_SHARED + 1) <= MOST_SHARED
 ]
 """Cases whose reports can be in shares."""
 
@@ -122,7 +122,7 @@ def test_no_more_reports_are_alike_than_shares_are_told_to_add_up(
 ) -> None:
     """Also for a single device: a second equal report would be one too many."""
     monkeypatch.setattr("dpstream.randomizers.dummies.MISFIT", 0.5)
-    law, cells = case.law, table_cells(case.protocol.word_form(case.law))
+    law, cells = case.law, table_cells(case.protocol.message_format(case.law))
     assert cells is not None
     for seed, values in enumerate(streams(case, devices)):
         population = case.protocol.randomizer(law)
@@ -145,7 +145,7 @@ def test_of_bits_that_are_reversed_the_most_alike_is_one_a_device() -> None:
 def test_messages_of_a_batch_are_in_canonical_order(case: Case) -> None:
     """Real messages do not precede dummies. Rows of several words are permuted instead."""
     job = job_of(case)
-    if job.word_form.width > 1:
+    if job.message_format.width > 1:
         return
     for seed, values in enumerate(streams(case, 30)):
         epochs: dict[int, list[Batch]] = {}
@@ -170,10 +170,10 @@ def test_rows_of_several_words_are_permuted(monkeypatch: pytest.MonkeyPatch) -> 
         ),
         deployed_at=0,
     )
-    width, messages = job.word_form.width, 6
+    width, messages = job.message_format.width, 6
 
     def marked(*arguments: object) -> NDArray[np.unsignedinteger]:
-        rows = np.arange(messages, dtype=job.word_form.dtype)[:, None]
+        rows = np.arange(messages, dtype=job.message_format.dtype)[:, None]
         return np.repeat(rows, width, axis=1)
 
     monkeypatch.setattr(Hadamard, "report", marked)

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.estimate import Attendance
 from dpstream.pipeline.protocols.protocol import Aggregator, ResumableAggregator
-from tests.conformance.cases import CASES, Case, WordArray, every_case
+from tests.conformance.cases import CASES, Case, MessageArray, every_case
 
 DEVICES = 12
 PARTS = 3
 
 # Epoch, words, and the count of each.
-Piece: TypeAlias = tuple[int, WordArray, NDArray[np.uint32] | None]
+Piece: TypeAlias = tuple[int, MessageArray, NDArray[np.uint32] | None]
 
 
 @every_case
@@ -107,7 +107,7 @@ def test_a_damaged_state_and_one_of_another_law_are_refused(case: Case) -> None:
 
 @every_case
 def test_words_of_another_epoch_or_shape_change_nothing(case: Case) -> None:
-    aggregator, form = case.aggregator(), case.word_form
+    aggregator, form = case.aggregator(), case.message_format
     one = next(words[:1] for words in sent(case) if len(words))
     wrong: list[tuple[int, NDArray[Any]]] = [
         (0, one),
@@ -173,19 +173,19 @@ def test_of_few_protocols_all_of_a_horizon_has_to_be_known() -> None:
     assert without == {"hadamard_values", "range_values", "ldp_sgd", "shuffled_counts"}
 
 
-def _numbered(case: Case) -> list[tuple[int, WordArray]]:
+def _numbered(case: Case) -> list[tuple[int, MessageArray]]:
     return list(enumerate(sent(case), start=1))
 
 
-def sent(case: Case) -> list[WordArray]:
+def sent(case: Case) -> list[MessageArray]:
     return case.released(
         case.send(case.mixed_values(DEVICES), case.generator(2)), case.generator(3)
     )
 
 
 def plain_or_counted(
-    words: WordArray, counted: bool
-) -> tuple[WordArray, NDArray[np.uint32] | None]:
+    words: MessageArray, counted: bool
+) -> tuple[MessageArray, NDArray[np.uint32] | None]:
     if not counted:
         return words, None
     distinct, counts = np.unique(words, axis=0, return_counts=True)

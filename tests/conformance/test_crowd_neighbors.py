@@ -18,7 +18,7 @@ import yaml
 from dpstream.pipeline.stages.shuffle_decision import ShuffleDecision
 from dpstream.pipeline.stages.stage_noise import StageNoise
 from dpstream.topics.manifests import Manifest
-from dpstream.topics.words import Words
+from dpstream.topics.messages import Messages
 from tests.support.commands import Commands
 from tests.support.memory_run import run_in_memory
 from tests.support.neighbor_inputs import CHANGED, PRODUCERS, USERS, Inputs
@@ -45,11 +45,11 @@ class SameLeft(SameRelease):
     def patch(self, monkeypatch: pytest.MonkeyPatch) -> None:
         left = StageNoise.left
 
-        def left_first(noise: StageNoise, epoch: int, words: Words) -> Words:
+        def left_first(noise: StageNoise, epoch: int, words: Messages) -> Messages:
             path = self.folder / f"{epoch}.pickle"
             if not path.exists():
                 path.write_bytes(pickle.dumps(left(noise, epoch, words)))
-            first: Words = pickle.loads(path.read_bytes())
+            first: Messages = pickle.loads(path.read_bytes())
             return first
 
         monkeypatch.setattr(StageNoise, "left", left_first)

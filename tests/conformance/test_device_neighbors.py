@@ -39,10 +39,10 @@ PROTOCOLS: dict[str, tuple[dict[str, Any], list[Any]]] = {
         {"epsilon": 2, "delta": 1e-6, **ITEMS},
         [[], ["a"], ["c"], ["a", "b", "c"], ["b", "b"]],
     ),
-    "future_rand": ({"epsilon": 4, "changes": 2}, [False, True]),
-    "hadamard_values": ({"epsilon": 8, "changes": 2, **ITEMS}, [None, "a", "c"]),
+    "future_rand": ({"epsilon": 4, "max_changes": 2}, [False, True]),
+    "hadamard_values": ({"epsilon": 8, "max_changes": 2, **ITEMS}, [None, "a", "c"]),
     "range_values": (
-        {"epsilon": 8, "changes": 2, "low": 0, "high": 8, "buckets": 8},
+        {"epsilon": 8, "max_changes": 2, "low": 0, "high": 8, "buckets": 8},
         [0, 7, -3, 99],
     ),
     "shuffled_counts": ({"epsilon": 2, "delta": 1e-6}, [False, True]),
@@ -50,7 +50,7 @@ PROTOCOLS: dict[str, tuple[dict[str, Any], list[Any]]] = {
         {"epsilon": 2, "delta": 1e-6, **ITEMS},
         [[], ["a"], ["c"], ["a", "b", "c"], ["b", "b"]],
     ),
-    "value_stream": ({"epsilon": 8, "changes": 1}, [False, True]),
+    "value_stream": ({"epsilon": 8, "max_changes": 1}, [False, True]),
 }
 
 

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dpstream.pipeline.devices.producer_store import ProducerStore
-from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.devices import Devices
 from tests.conformance.cases import Case, every_case, every_counting_case
 
@@ -46,7 +46,7 @@ def test_devices_restored_from_disk_go_on_as_if_nothing_had_happened(
         assert undisturbed.epoch == restarted.epoch == epoch
         differences += not np.array_equal(other, expected)
     assert bool(differences) == draws
-    assert restarted.frozen == undisturbed.frozen
+    assert restarted.exhausted == undisturbed.exhausted
 
 
 @every_case
@@ -78,7 +78,7 @@ def test_absent_devices_send_nothing(case: Case) -> None:
     nobody = np.zeros(DEVICES, np.bool_)
     for epoch, values in enumerate(case.mixed_values(DEVICES), start=1):
         words = written_out(devices.report(epoch, values, nobody, case.generator(8, epoch)))
-        assert words.shape == (0, case.word_form.width)
+        assert words.shape == (0, case.message_format.width)
 
 
 @every_case

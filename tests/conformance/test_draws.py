@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from dpstream.pipeline.conformance.finding import exact_law_of
 from dpstream.pipeline.protocols.protocol import Example, PerEpochLaw, Protocol
 from dpstream.pipeline.protocols.registry import PROTOCOLS
-from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.item_domains import Numbers
 from tests.conformance.cases import CASES, Case
 from tests.conformance.test_devices import enrolled, same_arrays, snapshot, through_disk
@@ -41,14 +41,14 @@ DRAWN: dict[str, set[str]] = {
 """State arrays drawn at enrollment, and only read from then on."""
 
 MORE: dict[str, tuple[dict[str, Any], ...]] = {
-    "hadamard_values": ({"domain": ("a", "b", "c"), "changes": 2},),
-    "range_values": ({"buckets": 8, "changes": 2},),
+    "hadamard_values": ({"domain": ("a", "b", "c"), "max_changes": 2},),
+    "range_values": ({"buckets": 8, "max_changes": 2},),
     "shuffled_counts": (
-        {"changes": 2, "boost": 2},
-        {"changes": 2, "boost": 2, "dummies": "shuffle"},
-        {"changes": 2, "dummies": "shuffle"},
-        {"changes": 2, "boost": 1, "domain": ("a", "b", "c"), "cells": "count_min"},
-        {"changes": 2, "boost": 1, "domain": Numbers(0.0, 80.0, 4)},
+        {"max_changes": 2, "boost": 2},
+        {"max_changes": 2, "boost": 2, "dummies": "shuffle"},
+        {"max_changes": 2, "dummies": "shuffle"},
+        {"max_changes": 2, "boost": 1, "domain": ("a", "b", "c"), "cells": "count_min"},
+        {"max_changes": 2, "boost": 1, "domain": Numbers(0.0, 80.0, 4)},
     ),
 }
 """Parameters of forms that a protocol's examples lack."""
@@ -149,10 +149,10 @@ def test_a_budget_that_is_used_up_stays_so_whatever_is_restored(case: Case, tmp_
         )
         assert np.array_equal(found, expected)
         assert same_arrays(snapshot(restarted), snapshot(undisturbed))
-        used.append(restarted.frozen)
-        assert restarted.frozen == undisturbed.frozen
+        used.append(restarted.exhausted)
+        assert restarted.exhausted == undisturbed.exhausted
     assert used == sorted(used)
-    if getattr(case.parameters, "changes", None) and case.protocol.name != "shuffled_counts":
+    if getattr(case.parameters, "max_changes", None) and case.protocol.name != "shuffled_counts":
         assert used[-1] > 0, "nobody has used up anything: more epochs, or fewer changes"
 
 

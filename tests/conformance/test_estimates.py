@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dpstream.aggregators.estimate import Attendance, Estimate, Published
-from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.counted_messages import written_out
 from tests.conformance.cases import FALSE_ALARM, Case, every_estimated_case
 
 pytestmark = pytest.mark.slow
@@ -84,7 +84,7 @@ def newcomers_errors(case: Case, run: int) -> NDArray[np.float64]:
         count = values_of(estimate)
         if epoch > 1:
             error = count - case.truth(now[None])[0]
-            found.append(error / estimate.standard_deviation)
+            found.append(error / estimate.standard_error)
     return np.concatenate(found)
 
 
@@ -105,10 +105,10 @@ def errors(case: Case) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
             assert estimate is not None
             found = values_of(estimate)
             deviations[run, epoch - 1] = found - truth[epoch - 1]
-            published[run, epoch - 1] = estimate.standard_deviation
+            published[run, epoch - 1] = estimate.standard_error
     assert case.protocol.planning is not None
     forecast = case.protocol.planning.forecast(case.law, case.parameters, case.last_epoch)
-    planned = forecast.standard_deviations(DEVICES)[:, None]
+    planned = forecast.standard_errors(DEVICES)[:, None]
     standardized = deviations / published, deviations / planned
     return standardized[0].reshape(RUNS, -1), standardized[1].reshape(RUNS, -1)
 

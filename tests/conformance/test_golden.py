@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.batches import decode_batch, encode_batch
-from tests.conformance.cases import Case, WordArray, every_case
+from tests.conformance.cases import Case, MessageArray, every_case
 from tests.conformance.golden import (
     DEVICES,
     batch_of,
@@ -70,7 +70,7 @@ def test_batches_of_an_earlier_version_are_read(case: Case) -> None:
     ):
         decoded = decode_batch(bytes.fromhex(batch))
         assert decoded.epoch == epoch
-        assert decoded.words.values.dtype == case.word_form.dtype
+        assert decoded.words.values.dtype == case.message_format.dtype
         assert written_out_bytes(decoded.words).hex() == reports
         assert encode_batch(batch_of(epoch, decoded.words)).hex() == batch
 
@@ -109,6 +109,6 @@ def _arrays(described: dict[str, Any]) -> dict[str, NDArray[Any]]:
     }
 
 
-def _words(case: Case, reports: str) -> WordArray:
-    flat = np.frombuffer(bytes.fromhex(reports), case.word_form.dtype)
-    return flat.reshape(-1, case.word_form.width)
+def _words(case: Case, reports: str) -> MessageArray:
+    flat = np.frombuffer(bytes.fromhex(reports), case.message_format.dtype)
+    return flat.reshape(-1, case.message_format.width)

@@ -24,7 +24,7 @@ def test_every_message_goes_to_an_instance_of_its_own_draw(enrollment: bytes, wo
         deployed_at=0,
     )
     sizes, rng = set[int](), seeded_generator(7)
-    reports = np.full((REPORTS, 1), word, job.word_form.dtype)
+    reports = np.full((REPORTS, 1), word, job.message_format.dtype)
     for number in range(20):
         drawing = number.to_bytes(8, "little")
         drawn = DrawnEpoch(job, 1, enrollment, drawing, REPORTS, REPORTS, None)

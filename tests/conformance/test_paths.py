@@ -18,10 +18,10 @@ from tests.conformance.cases import (
     FALSE_ALARM,
     SUMMED,
     Case,
+    MessageArray,
     Report,
     Stream,
     View,
-    WordArray,
     every_sampled_case,
 )
 
@@ -78,7 +78,7 @@ def group(case: Case, stream: Stream) -> NDArray[np.int8]:
     return values
 
 
-def view_of(reports: list[WordArray]) -> View:
+def view_of(reports: list[MessageArray]) -> View:
     return tuple(tuple(sorted(map(tuple, words.tolist()))) for words in reports)
 
 

@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 
 from dpstream.pipeline.conformance.divergences import exponential, largest_divergence
-from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.counted_messages import written_out
 from tests.conformance.cases import SUMMED, Case, Report, every_case
 
 NEWCOMERS = 20_000
@@ -63,7 +63,7 @@ def test_words_are_accepted_exactly_at_the_epochs_at_which_they_can_be_sent(case
     for enrolled_at in range(2, case.last_epoch + 1):
         for epoch, sent in enumerate(sent_by_newcomers(case, enrolled_at), start=enrolled_at - 1):
             possible[epoch] |= sent
-    form = case.word_form
+    form = case.message_format
     largest = np.iinfo(form.dtype).max
     candidates = set[tuple[int, ...]]().union(
         *possible, [(word,) * form.width for word in (*range(256), largest)]
@@ -74,7 +74,7 @@ def test_words_are_accepted_exactly_at_the_epochs_at_which_they_can_be_sent(case
         for candidate in candidates:
             words = np.array([candidate], form.dtype)
             try:
-                aggregator.check_words(epoch, words)
+                aggregator.check_messages(epoch, words)
             except ValueError:
                 continue
             accepted.add(candidate)

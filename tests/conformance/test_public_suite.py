@@ -122,7 +122,7 @@ class Biased(EpochResponsesAggregator):
 
     def estimate(self, epoch: int, attendance: Any) -> Any:
         estimate: Any = super().estimate(epoch, attendance)
-        return replace(estimate, value=estimate.value + 2 * estimate.standard_deviation)
+        return replace(estimate, value=estimate.value + 2 * estimate.standard_error)
 
 
 class Boasting(EpochResponsesAggregator):
@@ -130,13 +130,13 @@ class Boasting(EpochResponsesAggregator):
 
     def estimate(self, epoch: int, attendance: Any) -> Any:
         estimate: Any = super().estimate(epoch, attendance)
-        return replace(estimate, standard_deviation=estimate.standard_deviation / 2)
+        return replace(estimate, standard_error=estimate.standard_error / 2)
 
 
 class Gullible(EpochResponsesAggregator):
     """Accept any word."""
 
-    def check_words(self, epoch: int, words: Any) -> None:
+    def check_messages(self, epoch: int, words: Any) -> None:
         pass
 
 
@@ -231,7 +231,7 @@ LONG = (Example(FreshResponseParameters(1.0), 9),)
             "publishes wrong standard deviations: its errors are",
         ),
         (
-            checks.words_are_accepted_where_they_can_be_sent,
+            checks.messages_are_accepted_where_they_can_be_sent,
             aggregating(Gullible),
             0,
             "never sends reports 255, but its aggregator accepts them at epoch",

@@ -33,9 +33,9 @@ def test_a_law_survives_json(case: Case) -> None:
 @every_case
 def test_reports_have_the_shape_that_the_registry_states(case: Case) -> None:
     for words in case.send(case.mixed_values(200), case.generator(1)):
-        assert words.dtype == case.word_form.dtype
+        assert words.dtype == case.message_format.dtype
         assert words.ndim == 2
-        assert words.shape[1] == case.word_form.width
+        assert words.shape[1] == case.message_format.width
 
 
 @every_case

@@ -15,9 +15,9 @@ import pytest
 from dpstream.pipeline.jobs.key_files import NoiseKey
 from dpstream.pipeline.protocols.protocol import Law, Protocol, StageDummies
 from dpstream.pipeline.protocols.registry import PROTOCOLS
-from dpstream.randomizers.counted_words import CountedWords, written_out
+from dpstream.randomizers.counted_messages import CountedMessages, written_out
 from dpstream.randomizers.randomness import seeded_generator
-from dpstream.topics.words import Words
+from dpstream.topics.messages import Messages
 
 KEY, DEPLOYMENT = NoiseKey(bytes(range(32))), bytes(range(16))
 LAST_EPOCH, MINIMUM = 4, 20
@@ -34,7 +34,7 @@ class Case:
     def law(self) -> Law:
         return self.protocol.calibrate(self.parameters, LAST_EPOCH, MINIMUM)
 
-    def draw(self, law: Law, epoch: int) -> CountedWords:
+    def draw(self, law: Law, epoch: int) -> CountedMessages:
         dummies = self.protocol.stage_dummies(law)
         assert dummies is not None
         return dummies(epoch, KEY.generator(DEPLOYMENT, epoch))
@@ -85,15 +85,15 @@ def test_every_worker_draws_the_same(case: Case) -> None:
 def test_dummies_look_like_reports(case: Case) -> None:
     law = case.law
     form, aggregator = (
-        case.protocol.word_form(law),
+        case.protocol.message_format(law),
         case.protocol.aggregation.make(law, case.parameters),
     )
     for epoch in range(1, LAST_EPOCH + 1):
         drawn = case.draw(law, epoch)
-        words = Words(drawn.values, drawn.counts)
+        words = Messages(drawn.values, drawn.counts)
         assert (words.values.dtype, words.width) == (form.dtype, form.width)
         assert form.distinct is None or (words.values < form.distinct).all()
-        aggregator.check_words(epoch, words.values)
+        aggregator.check_messages(epoch, words.values)
         aggregator.add(epoch, words.values, drawn.counts.astype(np.uint32))
 
 

@@ -23,7 +23,7 @@ from dpstream.pipeline.protocols.protocol import Example, Law
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.accounting.shifted_noise import delta_of_tables
 from dpstream.randomizers.accounting.table_distances import FOR_TABLES, check_tables
-from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.dummies import Dummies
 from dpstream.randomizers.fragments import FragmentsLaw, FragmentsParameters
 from dpstream.randomizers.hadamard import HadamardParameters

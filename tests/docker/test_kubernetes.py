@@ -229,7 +229,11 @@ def test_workers_are_added_for_lag_of_our_own_metrics(objects: list[Object]) -> 
     assert rule["name"]["matches"] in recorded
     assert rule["name"]["matches"] in rule["seriesQuery"]
     partitions = make_job(
-        {"name": "logins", "protocol": "future_rand", "parameters": {"epsilon": 1, "changes": 1}}
+        {
+            "name": "logins",
+            "protocol": "future_rand",
+            "parameters": {"epsilon": 1, "max_changes": 1},
+        }
         | {"epochs": {"count": 4}}
     ).topics.partitions
     scalers = of_kind(objects, "HorizontalPodAutoscaler")

@@ -67,9 +67,9 @@ def healthy() -> dict[str, str]:
         }
     # 1,000 with a confidence interval of 900 to 1,100, and a change between 200 below and 200 above
     # it.
-    for end, value in {"": 1000, "_low": 900, "_high": 1100}.items():
+    for end, value in {"": 1000, "_ci95_low": 900, "_ci95_high": 1100}.items():
         series[estimate(end)] = f"{value}x{HOUR}"
-    for end, value in {"": 399, "_low": 199, "_high": 599}.items():
+    for end, value in {"": 399, "_ci95_low": 199, "_ci95_high": 599}.items():
         series[estimate(f"_change{end}")] = f"{value}x{HOUR}"
     # The limit may or may not be exceeded.
     series['dpstream:estimate_limit_high{dpstream_job="logins"}'] = f"901x{HOUR}"
@@ -258,36 +258,36 @@ SCENARIOS = {
     "an estimate that has changed by more than its interval": Scenario(
         {
             estimate("_change"): "399x110 401x10",
-            estimate("_change_low"): "199x110 201x10",
-            estimate("_change_high"): "599x110 601x10",
+            estimate("_change_ci95_low"): "199x110 201x10",
+            estimate("_change_ci95_high"): "599x110 601x10",
         },
         frozenset({"EstimateChanged"}),
     ),
     "an estimate that has fallen": Scenario(
         {
             estimate("_change"): f"-401x{HOUR}",
-            estimate("_change_low"): f"-601x{HOUR}",
-            estimate("_change_high"): f"-201x{HOUR}",
+            estimate("_change_ci95_low"): f"-601x{HOUR}",
+            estimate("_change_ci95_high"): f"-201x{HOUR}",
         },
         frozenset({"EstimateChanged"}),
     ),
     "a change of which no coverage is claimed": Scenario(
         {
             estimate("_change"): f"5000x{HOUR}",
-            estimate("_change_low"): None,
-            estimate("_change_high"): None,
+            estimate("_change_ci95_low"): None,
+            estimate("_change_ci95_high"): None,
         },
     ),
     "an estimate above its limit": Scenario(
-        {estimate("_low"): "900x110 902x10"}, frozenset({"EstimateAboveLimit"})
+        {estimate("_ci95_low"): "900x110 902x10"}, frozenset({"EstimateAboveLimit"})
     ),
     "an estimate below its limit": Scenario(
-        {estimate("_high"): "1100x110 1098x10"}, frozenset({"EstimateBelowLimit"})
+        {estimate("_ci95_high"): "1100x110 1098x10"}, frozenset({"EstimateBelowLimit"})
     ),
     "limits of another item": Scenario(
         {
-            estimate("_low"): f"902x{HOUR}",
-            estimate("_high"): f"1098x{HOUR}",
+            estimate("_ci95_low"): f"902x{HOUR}",
+            estimate("_ci95_high"): f"1098x{HOUR}",
             "dpstream:estimate_limit_high": None,
             "dpstream:estimate_limit_low": None,
             'dpstream:estimate_limit_high{dpstream_job="logins", item="bus"}': f"5x{HOUR}",

@@ -27,7 +27,7 @@ def test_the_job_file_is_a_tour_of_keys_that_all_work() -> None:
     text = demo_job_file().read_text()
     short = parse_job(text)
     assert (short.name, short.protocol, short.last_epoch) == ("oulad-weekly", "future_rand", 170)
-    assert (short.parameters.epsilon, short.parameters.changes) == (4, 4)
+    assert (short.parameters.epsilon, short.parameters.max_changes) == (4, 4)
 
     keys = re.compile(r"(?m)^#(?=(?:  )*\w+:)")
     assert len(keys.findall(text)) >= 10

@@ -31,7 +31,7 @@ data:
     epochs: {{count: {EPOCHS}}}
 jobs:
   - protocol: future_rand
-    parameters: {{epsilon: [2, 4], changes: 2}}
+    parameters: {{epsilon: [2, 4], max_changes: 2}}
 seeds: 3
 """
 

@@ -29,12 +29,12 @@ def synthetic(data: str, jobs: str) -> Experiment:
 def test_a_list_is_a_grid_in_the_order_of_the_file() -> None:
     experiment = synthetic(
         "users: [100, 200], epochs: [4, 8], changes: 1",
-        "{protocol: future_rand, parameters: {epsilon: [1, 2], changes: [1, 2]}},"
-        "{protocol: future_rand, label: other, parameters: {epsilon: 3, changes: 1}}",
+        "{protocol: future_rand, parameters: {epsilon: [1, 2], max_changes: [1, 2]}},"
+        "{protocol: future_rand, label: other, parameters: {epsilon: 3, max_changes: 1}}",
     )
     cases = experiment.cases
     assert (experiment.name, experiment.seeds, len(cases)) == ("grid", 2, 2 * 2 * (2 * 2 + 1))
-    assert [(case.epsilon, case.changes, case.job.epochs.count) for case in cases[:8:2]] == [
+    assert [(case.epsilon, case.max_changes, case.job.epochs.count) for case in cases[:8:2]] == [
         (1, 1, 4),
         (1, 1, 8),
         (1, 2, 4),
@@ -50,7 +50,7 @@ def test_a_list_is_a_grid_in_the_order_of_the_file() -> None:
 def test_synthetic_data_beyond_memory_are_refused_in_a_line(users: int, changes: int) -> None:
     (case,) = synthetic(
         "users: 100, epochs: 4, changes: 1",
-        "{protocol: future_rand, parameters: {epsilon: 1, changes: 1}}",
+        "{protocol: future_rand, parameters: {epsilon: 1, max_changes: 1}}",
     ).cases
     assert SyntheticChanges(1 << 28, 4, 1, 1).check(case.job) == ()
     with pytest.raises(InputError, match="do not fit in memory: users times changes must") as told:

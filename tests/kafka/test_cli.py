@@ -101,7 +101,7 @@ def check_estimates(dpstream: Commands, job_name: str, followed: list[dict[str, 
     said = dpstream("estimates", job_name, "--json")
     assert [json.loads(line) for line in said.output.splitlines()] == followed
     lines = dpstream("estimates", job_name, "--format", "csv").output.splitlines()
-    assert lines[0].startswith("epoch,begins,ends,estimate,standard_deviation,low,high")
+    assert lines[0].startswith("epoch,start,end,estimate,standard_error,ci95_low,ci95_high")
     assert [float(row["estimate"]) for row in csv.DictReader(lines)] == values_of(followed)
     assert len(dpstream("estimates", job_name).output.splitlines()) == EPOCHS + 1
 

@@ -45,7 +45,7 @@ def deployed(servers: str, name: str, start: datetime, length: str, late: str) -
     job = new_job(
         name,
         "future_rand",
-        {"epsilon": 1, "changes": 2},
+        {"epsilon": 1, "max_changes": 2},
         epochs={"count": 1024, "start": start.isoformat(), "length": length},
         shuffle={"grace": "1h"},
         devices={"late": late},

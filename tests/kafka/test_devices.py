@@ -26,7 +26,7 @@ from tests.support.new_jobs import new_job
 
 def deployed(cluster: Cluster, name: str) -> DeployedJob:
     job = new_job(
-        name, "future_rand", {"epsilon": 1.0, "changes": 2}, count=8, minimum=1, partitions=1
+        name, "future_rand", {"epsilon": 1.0, "max_changes": 2}, count=8, minimum=1, partitions=1
     )
     return deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
 

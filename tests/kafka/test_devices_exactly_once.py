@@ -165,7 +165,7 @@ def deployed(story: Story, cluster: Cluster, tmp_path: Path) -> tuple[DeployedJo
     job = new_job(
         "logins",
         "future_rand",
-        {"epsilon": 4, "changes": 2},
+        {"epsilon": 4, "max_changes": 2},
         tmp_path,
         epochs={"count": 64, "start": start.isoformat(), "length": f"PT{story.length}S"},
         shuffle={"minimum": 2, "grace": f"PT{story.late + 10}S"},

@@ -14,7 +14,7 @@ from tests.support.commands import Commands
 JOB = """
 name: {name}
 protocol: future_rand
-parameters: {{epsilon: 2, changes: 2}}
+parameters: {{epsilon: 2, max_changes: 2}}
 epochs: {{count: 12}}
 shuffle: {{minimum: 10, grace: 1h, producers: 2}}
 topics: {{partitions: 2}}

@@ -61,7 +61,9 @@ def test_reports_and_dead_letters_are_gone_from_every_file_of_the_broker(
     eager: LocalKafka, cluster: Cluster, tmp_path: Path, job_name: str
 ) -> None:
     """Segments last a second instead of the hour of deployed jobs; the rest is as deployed."""
-    job = new_job(job_name, "future_rand", {"epsilon": 1.0, "changes": 2}, count=8, partitions=1)
+    job = new_job(
+        job_name, "future_rand", {"epsilon": 1.0, "max_changes": 2}, count=8, partitions=1
+    )
     deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
     reports, letters = deployed.topic(Role.REPORTS), deployed.topic(Role.DEAD_LETTERS)
     for topic in (reports, letters):

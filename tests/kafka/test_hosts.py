@@ -216,7 +216,7 @@ def deploy_both(fleet: Fleet, installation: Installation) -> tuple[DeployedJob, 
         installation,
         "phones",
         protocol="future_rand",
-        parameters={"epsilon": 4, "changes": 2},
+        parameters={"epsilon": 4, "max_changes": 2},
         epochs={"count": 256, "start": begins.isoformat(), "length": f"PT{LENGTH}S"},
         shuffle={"minimum": 2, "grace": f"PT{LATE + 20}S"},
         topics={"partitions": 2, "replication": 3},
@@ -450,7 +450,7 @@ def expect_every_cell_once(fleet: Fleet, job: DeployedJob, last: int) -> None:
         doubled += int((of_epoch[of_epoch > 1] - 1).sum())
         record = fleet.cells.published[epoch]
         assert record.headline is not None
-        assert (record.headline.low, record.headline.high) == (1.0, 1.0), epoch
+        assert (record.headline.ci95_low, record.headline.ci95_high) == (1.0, 1.0), epoch
         assert (record.headline.value, record.contributors) == (CELLS, CELLS), epoch
     print(f"{last * CELLS:,} reports of gateways in {last} epochs: {lost} lost, {doubled} doubled")
     assert lost == doubled == 0

@@ -183,7 +183,7 @@ def test_devices_report_by_a_collector_to_users_of_every_kind(
     values = {
         "name": name,
         "protocol": "future_rand",
-        "parameters": {"epsilon": 1, "changes": 2},
+        "parameters": {"epsilon": 1, "max_changes": 2},
         "epochs": {"count": 16, "start": begun.isoformat(), "length": "1h"},
         "shuffle": {"grace": "20s", "minimum": 5},
         "devices": {"late": "5s"},

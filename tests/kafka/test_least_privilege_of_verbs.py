@@ -61,7 +61,7 @@ LAST = 8
 JOB = f"""\
 name: {WATCHED}
 protocol: future_rand
-parameters: {{epsilon: 2, changes: 2}}
+parameters: {{epsilon: 2, max_changes: 2}}
 epochs: {{count: 12}}
 shuffle: {{minimum: 10, grace: 1h, producers: 2}}
 topics: {{partitions: 2}}
@@ -93,7 +93,12 @@ def dpstream(
 def origin(secured_kafka: SecuredKafka) -> SecuredJob:
     """Completed job run in memory, with its topic contents on the broker."""
     job = new_job(
-        ORIGIN, "future_rand", {"epsilon": 2, "changes": 2}, count=LAST, minimum=10, partitions=2
+        ORIGIN,
+        "future_rand",
+        {"epsilon": 2, "max_changes": 2},
+        count=LAST,
+        minimum=10,
+        partitions=2,
     )
     run = LiveRun.of(job, epochs=LAST, small={3})
     made = secured_job(secured_kafka, job)

@@ -26,7 +26,7 @@ PATIENCE = 60.0
 def jobs(cluster: Cluster, job_name: str) -> Iterator[list[DeployedJob]]:
     values = {
         "protocol": "future_rand",
-        "parameters": {"epsilon": 1.0, "changes": 2},
+        "parameters": {"epsilon": 1.0, "max_changes": 2},
         "epochs": {"count": 8},
     }
     made = [make_job({"name": f"{job_name}-{number}", **values}) for number in range(3)]

@@ -33,7 +33,7 @@ def job(cluster: Cluster, job_name: str) -> DeployedJob:
     made = new_job(
         job_name,
         "future_rand",
-        {"epsilon": 1.0, "changes": 2},
+        {"epsilon": 1.0, "max_changes": 2},
         epochs={"count": 8},
         shuffle={"producers": 2, "grace": "1h"},
         topics={"partitions": 2},

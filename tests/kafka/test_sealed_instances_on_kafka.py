@@ -25,7 +25,7 @@ from dpstream.topics.chunks import decode_chunk
 from dpstream.topics.frames import RecordType, kind_of
 from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import Role
-from dpstream.topics.sealed_words import open_rows, unpack_reports
+from dpstream.topics.sealed_messages import open_rows, unpack_reports
 from tests.support.commands import Commands
 from tests.support.keyed_workers import deployed_with_keys, wait_for, worker, workers
 from tests.support.processes import PATIENCE
@@ -148,7 +148,7 @@ def reports_in_boxes(job: DeployedJob, folder: Path, party: str, boxes: Boxes) -
         for name in ("stage 1", "stage 2", "aggregate"):
             inner = open_rows(values, key, job.locks.of(name, epoch).context)
             opened += len(inner)
-            reports += len(unpack_reports(inner, job.word_form))
+            reports += len(unpack_reports(inner, job.message_format))
     assert opened in (0, len(boxes))
     return reports if opened else None
 

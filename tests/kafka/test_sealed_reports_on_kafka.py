@@ -19,10 +19,10 @@ from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.topics.chunks import decode_chunk
 from dpstream.topics.frames import CodecError, RecordType, kind_of
 from dpstream.topics.manifests import WindowStatus
+from dpstream.topics.messages import MessageArray
 from dpstream.topics.names import Role
 from dpstream.topics.sealed_batches import SealedBatch, decode_sealed_batch, open_batch
-from dpstream.topics.sealed_words import open_rows, unpack_reports
-from dpstream.topics.words import WordArray
+from dpstream.topics.sealed_messages import open_rows, unpack_reports
 from tests.support.commands import Commands
 from tests.support.keyed_workers import deployed_with_keys, wait_for, worker, workers
 
@@ -140,7 +140,7 @@ def opens(job: DeployedJob, sealed: SealedBatch, key: X25519PrivateKey) -> bool:
     return True
 
 
-def batch_rows(job: DeployedJob, sealed: SealedBatch, key: X25519PrivateKey) -> WordArray:
+def batch_rows(job: DeployedJob, sealed: SealedBatch, key: X25519PrivateKey) -> MessageArray:
     return open_batch(sealed, key, job.locks.of("stage 1", sealed.epoch).context).words.values
 
 
@@ -154,7 +154,7 @@ def count_opened(
         inner = open_rows(values, key, job.locks.of(party, epoch).context)
         opened += len(inner)
         if party == "aggregate" and len(inner):
-            assert unpack_reports(inner, job.word_form).max(initial=0) < 2
+            assert unpack_reports(inner, job.message_format).max(initial=0) < 2
     return opened
 
 

@@ -53,7 +53,7 @@ def test_a_window_written_again_has_the_same_sum_and_replays_estimate_the_same(
     values = {
         "name": job_name,
         "protocol": "shuffled_counts",
-        "parameters": {"epsilon": 1, "delta": 1e-6, "changes": 1, "dummies": "shuffle"},
+        "parameters": {"epsilon": 1, "delta": 1e-6, "max_changes": 1, "dummies": "shuffle"},
         "epochs": {"count": EPOCHS},
         "shuffle": {"minimum": 100, "grace": "1h"},
         "topics": {"partitions": 1},

@@ -47,7 +47,7 @@ def test_a_job_is_deployed_though_brokers_learn_of_its_topics_one_by_one(
         job = new_job(
             f"many-{number}",
             "future_rand",
-            {"epsilon": 1.0, "changes": 2},
+            {"epsilon": 1.0, "max_changes": 2},
             epochs={"count": 8},
             topics={"partitions": 16, "replication": 3},
         )

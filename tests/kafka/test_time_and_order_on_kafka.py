@@ -37,7 +37,7 @@ def deployed(cluster: Cluster, name: str, **epochs: object) -> DeployedJob:
     job = new_job(
         name,
         "future_rand",
-        {"epsilon": 1.0, "changes": 2},
+        {"epsilon": 1.0, "max_changes": 2},
         epochs={"count": 4096, **epochs},
         shuffle={"minimum": 1, "grace": "1 s", "producers": 4},
         topics={"partitions": 2},
@@ -115,7 +115,7 @@ def test_deploying_again_sets_the_clock_of_a_deployment_of_an_earlier_version(
     again = new_job(
         job_name,
         "future_rand",
-        {"epsilon": 1.0, "changes": 2},
+        {"epsilon": 1.0, "max_changes": 2},
         epochs={"count": 4096},
         shuffle={"minimum": 1, "grace": "1 s", "producers": 4},
         topics={"partitions": 2},

@@ -58,7 +58,7 @@ def test_a_producer_that_is_killed_again_and_again_counts_every_event_once(
 JOB = """
 name: {name}
 protocol: future_rand
-parameters: {{epsilon: 2, changes: 4}}
+parameters: {{epsilon: 2, max_changes: 4}}
 epochs: {{count: 24}}
 shuffle: {{minimum: 1}}
 """

@@ -44,7 +44,9 @@ def admin(cluster: Cluster) -> Iterator[KafkaAdminClient]:
 
 @pytest.fixture
 def job(job_name: str) -> Job:
-    return new_job(job_name, "future_rand", {"epsilon": 1.0, "changes": 2}, count=8, partitions=2)
+    return new_job(
+        job_name, "future_rand", {"epsilon": 1.0, "max_changes": 2}, count=8, partitions=2
+    )
 
 
 def refusal_of_worker(cluster: Cluster, job: Job, stage: str, folder: Path) -> str:

@@ -20,8 +20,8 @@ from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.local_kafka import LocalKafka
 from dpstream.pipeline.state import FolderLock
 from dpstream.topics.chunks import decode_chunk
+from dpstream.topics.messages import pack_messages
 from dpstream.topics.names import Role, topic_name
-from dpstream.topics.words import pack_words
 from tests.support.ended import still_running
 from tests.support.small_run import EPOCHS, USERS, job_text, write_changes
 
@@ -258,4 +258,4 @@ def windows_written(home: Home) -> set[tuple[int, bytes]]:
             for record in cluster.read(topic_name(home.name, Role.SHUFFLED), partition)
         ]
     assert all(chunk.total == 1 for chunk in chunks)
-    return {(chunk.epoch, pack_words(chunk.words)[1]) for chunk in chunks}
+    return {(chunk.epoch, pack_messages(chunk.words)[1]) for chunk in chunks}

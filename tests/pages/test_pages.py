@@ -235,15 +235,17 @@ def test_the_readme_promises_what_plan_says() -> None:
     )
     as_published = {"calibration": "published", "estimator": "prefix"}
     published = make_job(
-        local.to_json() | {"parameters": {"epsilon": 4, "changes": 4} | as_published}
+        local.to_json() | {"parameters": {"epsilon": 4, "max_changes": 4} | as_published}
     )
     planned, smoothed = plan(stream, STUDENTS), plan(local, STUDENTS).smoothed_rmse
     assert smoothed is not None
     less = [
-        plan(make_job(each.to_json() | {"parameters": {"epsilon": 1, "changes": 2}}), STUDENTS).rmse
+        plan(
+            make_job(each.to_json() | {"parameters": {"epsilon": 1, "max_changes": 2}}), STUDENTS
+        ).rmse
         for each in (stream, local)
     ]
-    at_epsilon_1 = make_job(stream.to_json() | {"parameters": {"epsilon": 1, "changes": 4}})
+    at_epsilon_1 = make_job(stream.to_json() | {"parameters": {"epsilon": 1, "max_changes": 4}})
     needed, needed_at_1 = (
         {target.error: target.users for target in each.users_needed}
         for each in (planned, plan(at_epsilon_1, STUDENTS))

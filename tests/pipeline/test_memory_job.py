@@ -10,7 +10,7 @@ from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.topics.names import Role
 from tests.support.small_run import EPOCHS, USERS, run_small_job
 
-VALUE_STREAM = "protocol: value_stream\nparameters: {epsilon: 8, changes: 2}"
+VALUE_STREAM = "protocol: value_stream\nparameters: {epsilon: 8, max_changes: 2}"
 
 
 def test_plain_job_publishes_an_estimate_of_every_epoch(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def test_a_file_is_read_up_to_its_largest_size(tmp_path: Path) -> None:
 def domain_file(name: str) -> str:
     return (
         "name: items\nprotocol: hadamard_values\nepochs: {count: 4}\n"
-        f"parameters:\n  epsilon: 4\n  changes: 1\n  domain:\n    file: {name}\n"
+        f"parameters:\n  epsilon: 4\n  max_changes: 1\n  domain:\n    file: {name}\n"
     )
 
 

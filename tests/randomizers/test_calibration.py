@@ -168,7 +168,7 @@ def test_a_horizon_may_be_as_long_as_epochs_can_be_counted() -> None:
         (math.inf, 1, "optimal", "epsilon"),
         (True, 1, "optimal", "epsilon is True; expected a number"),
         ("1", 1, "optimal", "epsilon is '1'; expected a number"),
-        (1.0, 0, "optimal", "changes is 0; expected a whole number from 1 to 1024"),
+        (1.0, 0, "optimal", "max_changes is 0; expected a whole number from 1 to 1024"),
         (1.0, 1025, "optimal", "changes"),
         (1.0, 1.5, "optimal", "changes"),
         (1.0, True, "optimal", "changes"),

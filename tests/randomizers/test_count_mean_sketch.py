@@ -15,12 +15,12 @@ from dpstream.aggregators.count_mean_sketch import (
     shared_variance,
 )
 from dpstream.aggregators.estimate import Attendance
-from dpstream.aggregators.found_items import FoundItems
+from dpstream.aggregators.heavy_hitters import HeavyHitters
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.pipeline.results.epoch_counts import window_of
 from dpstream.randomizers.accounting.amplification import amplified_epsilon, of_randomized_response
 from dpstream.randomizers.accounting.calibration import optimal
-from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.fragments.count_mean_sketch import (
     CountMeanSketch,
     CountMeanSketchLaw,
@@ -71,7 +71,7 @@ def test_counts_are_off_as_far_as_they_say_with_and_without_noise(loss: float) -
     found = aggregator.estimate(1, Attendance.constant(1, users))
     assert found is not None
     squared = float(np.square(found.values - truth).mean())
-    assert squared == pytest.approx(found.standard_deviation**2, rel=7 * math.sqrt(2 / ITEMS))
+    assert squared == pytest.approx(found.standard_error**2, rel=7 * math.sqrt(2 / ITEMS))
     # Hashes that the devices do not have find nothing.
     other = CountMeanSketchAggregator(replace(law, rows=128, bits=replace(law.bits, items=256)))
     other.add(1, words, None)
@@ -129,7 +129,7 @@ def test_all_items_can_be_asked_for_where_the_domain_is_too_large_to_be_publishe
     attendance = Attendance.constant(1, 500)
     published = aggregator.estimate(1, attendance)
     monkeypatch.setattr("dpstream.aggregators.count_mean_sketch.MOST_PUBLISHED", 3)
-    assert isinstance(aggregator.estimate(1, attendance), FoundItems)
+    assert isinstance(aggregator.estimate(1, attendance), HeavyHitters)
     assert isinstance(published, ItemEstimates)
     whole = window_of(aggregator, 1, attendance)
     assert isinstance(whole, ItemEstimates)

@@ -22,7 +22,7 @@ from dpstream.randomizers.count_min.code_noise import (
     noise_for,
     stream_epsilon,
 )
-from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.randomness import seeded_generator
 
 LABELS = tuple("abcdefgh")

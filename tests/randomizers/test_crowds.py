@@ -168,9 +168,9 @@ def test_crowds_stand_before_messages_in_order(crowds: int) -> None:
     law = law_of(crowds)
     numbers = np.unique(np.linspace(0, crowds, 300, dtype=np.int64))
     messages = np.zeros((len(numbers), 1), np.uint8)
-    words = law.words_of(numbers, messages)
-    assert words.shape == (len(numbers), law.word_form.width)
-    assert words.dtype == law.word_form.dtype
+    words = law.messages_of(numbers, messages)
+    assert words.shape == (len(numbers), law.message_format.width)
+    assert words.dtype == law.message_format.dtype
     np.testing.assert_array_equal(law.crowds_of(words), numbers)
     order = np.lexsort(words.T[::-1])
     np.testing.assert_array_equal(order, np.arange(len(numbers)))

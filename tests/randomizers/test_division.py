@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from dpstream.randomizers.counted_words import CountedWords, written_out
+from dpstream.randomizers.counted_messages import CountedMessages, written_out
 from dpstream.randomizers.division import (
     MISFIT,
     MOST_INSTANCES,
@@ -22,12 +22,12 @@ from dpstream.randomizers.division import (
 from dpstream.randomizers.randomness import seeded_generator
 
 
-def counted(counts: list[int]) -> CountedWords:
-    return CountedWords.of_cells(np.array(counts), np.dtype("<u4"))
+def counted(counts: list[int]) -> CountedMessages:
+    return CountedMessages.of_cells(np.array(counts), np.dtype("<u4"))
 
 
 def tables(
-    parts: list[NDArray[np.unsignedinteger] | CountedWords], cells: int
+    parts: list[NDArray[np.unsignedinteger] | CountedMessages], cells: int
 ) -> NDArray[np.int64]:
     return np.array([np.bincount(written_out(part)[:, 0], minlength=cells) for part in parts])
 
@@ -46,14 +46,14 @@ def test_parts_add_up_to_what_was_divided(instances: int, monkeypatch: pytest.Mo
             for part in parts:
                 words = written_out(part)[:, 0]
                 assert (words[1:] >= words[:-1]).all(), "in the order of the whole"
-                if isinstance(part, CountedWords):
+                if isinstance(part, CountedMessages):
                     assert part.counts.all()
                     assert part.counts.dtype == np.uint32
 
 
 @pytest.mark.parametrize("reports", [counted([2, 1]), np.array([[0], [0], [1]], "<u4")])
 def test_every_message_draws_by_itself_whatever_it_says(
-    reports: CountedWords | NDArray[np.unsignedinteger],
+    reports: CountedMessages | NDArray[np.unsignedinteger],
 ) -> None:
     rng, runs = seeded_generator(20261122), 6_000
     found: dict[bytes, int] = {}

@@ -20,7 +20,7 @@ from dpstream.randomizers.accounting.calibration import response_within
 from dpstream.randomizers.accounting.shifted_noise import delta_of_tables
 from dpstream.randomizers.accounting.table_distances import FOR_TABLES
 from dpstream.randomizers.composed import ComposedLaw
-from dpstream.randomizers.counted_words import CountedWords, written_out
+from dpstream.randomizers.counted_messages import CountedMessages, written_out
 from dpstream.randomizers.fragments import (
     Fragments,
     FragmentsLaw,
@@ -259,7 +259,7 @@ def test_the_form_follows_from_how_many_report_and_not_from_what_they_hold() -> 
             devices, rng = Fragments(law), seeded_generator(98)
             devices.enroll(users, rng)
             sent = devices.report(1, np.full((users, 1), held), None, rng)
-            assert isinstance(sent, CountedWords) == counted
+            assert isinstance(sent, CountedMessages) == counted
 
 
 @pytest.mark.parametrize(

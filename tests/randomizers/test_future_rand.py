@@ -54,7 +54,7 @@ def test_signs_are_used_one_after_the_other_and_then_no_more() -> None:
     sent = np.array(partial_sums).T
     assert sent[:, :12].tolist() == [signs for _, signs in _drawn(devices)]
     assert (sent[:, 12:] == np.array([-1, 1, -1, 1])).all()  # coins of 0
-    assert devices.frozen == 50
+    assert devices.exhausted == 50
 
 
 def test_orders_and_signs_never_change() -> None:

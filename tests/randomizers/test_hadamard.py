@@ -66,14 +66,14 @@ def test_there_is_room_for_rows_that_stand_for_no_item(
 ) -> None:
     law = law_of(items, slots=min(items, 2))
     assert law.columns == columns >= items + law.slots + 1
-    assert law.word_form.dtype == np.dtype(dtype)
+    assert law.message_format.dtype == np.dtype(dtype)
 
 
 @pytest.mark.parametrize(("items", "dtype"), [(253, "<u1"), (254, "<u2"), (65_534, "<u4")])
 def test_columns_are_sent_in_the_narrowest_words(items: int, dtype: str) -> None:
     law = law_of(items, slots=2)
     messages = messages_of(law, np.array([[items, 0], [1, items]]), 1)
-    assert messages.dtype == law.word_form.dtype == np.dtype(dtype)
+    assert messages.dtype == law.message_format.dtype == np.dtype(dtype)
     assert messages.shape == (2 * 2 + 2, 2)
 
 

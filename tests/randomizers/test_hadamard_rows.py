@@ -58,12 +58,12 @@ def test_devices_track_one_boolean_each(items: int) -> None:
         values = rng.integers(0, items + 1, 300)
         present = rng.random(300) < 0.8
         followed = np.where(values == 0, 0, (1 + matrix[rows, values]) // 2)
-        letters = booleans.report(epoch, followed, present, seeded_generator(2, epoch))
+        symbols = booleans.report(epoch, followed, present, seeded_generator(2, epoch))
         found = devices.report(epoch, values, present, seeded_generator(2, epoch))
         assert found.dtype == HadamardValues.word_dtype
         assert found.shape == (np.count_nonzero(present), HadamardValues.width)
-        assert found[:, 0].tolist() == (rows[present] * 256 + letters[:, 0]).tolist()
-    assert devices.frozen == booleans.frozen > 0
+        assert found[:, 0].tolist() == (rows[present] * 256 + symbols[:, 0]).tolist()
+    assert devices.exhausted == booleans.exhausted > 0
 
 
 def test_rows_are_drawn_uniformly_and_without_regard_to_noise() -> None:

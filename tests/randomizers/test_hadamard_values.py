@@ -1,4 +1,4 @@
-"""Test items and numbers by letters: parameters, and the number of boosted flips."""
+"""Test items and numbers by symbols: parameters, and the number of boosted flips."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ ITEMS = ("a", "b", "c")
     ("wrong", "message"),
     [
         ({"epsilon": 11}, "epsilon is 11; expected 0.001 to 10"),
-        ({"changes": -1}, "changes is -1"),
-        ({"changes": 1 << 15}, "changes is 32768"),
+        ({"max_changes": -1}, "max_changes is -1"),
+        ({"max_changes": 1 << 15}, "max_changes is 32768"),
         ({"boosted": 4}, "boosted is 4; expected a whole number from 1 to changes . 1, 3"),
         ({"domain": ("a", "a")}, "the label 'a' twice"),
         (
@@ -37,7 +37,7 @@ ITEMS = ("a", "b", "c")
 )
 def test_wrong_parameters_are_refused(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        HadamardValuesParameters(**{"epsilon": 1, "changes": 2, "domain": ITEMS, **wrong})
+        HadamardValuesParameters(**{"epsilon": 1, "max_changes": 2, "domain": ITEMS, **wrong})
 
 
 def test_laws_of_too_few_or_too_many_items_are_refused() -> None:
@@ -58,7 +58,7 @@ def test_laws_of_too_few_or_too_many_items_are_refused() -> None:
     ],
 )
 def test_wrong_numbers_are_refused(wrong: dict[str, Any], message: str) -> None:
-    numbers = {"epsilon": 1, "changes": 2, "low": 0, "high": 8, "buckets": 4}
+    numbers = {"epsilon": 1, "max_changes": 2, "low": 0, "high": 8, "buckets": 4}
     with pytest.raises(ValueError, match=message):
         RangeValuesParameters(**{**numbers, **wrong})
 
@@ -68,8 +68,10 @@ def test_about_half_of_the_flips_that_there_may_be_are_boosted() -> None:
     assert found == [2, 2, 3, 5, 9, 18]
     # A user with one item flips at most once.
     assert best_boosts(np.full(2, 0.5), 64) == 1
-    assert calibrate(HadamardValuesParameters(1.0, 5, ITEMS), 1).booleans.changes == 1
-    assert calibrate(HadamardValuesParameters(1.0, 5, ITEMS, boosted=2), 64).booleans.changes == 2
+    assert calibrate(HadamardValuesParameters(1.0, 5, ITEMS), 1).booleans.max_changes == 1
+    assert (
+        calibrate(HadamardValuesParameters(1.0, 5, ITEMS, boosted=2), 64).booleans.max_changes == 2
+    )
 
 
 def test_silent_devices_leave_their_rows_out() -> None:

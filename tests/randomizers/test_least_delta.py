@@ -48,7 +48,7 @@ def items(last_epoch: int, **more: Any) -> Devices[Any]:
 
 
 def sums(last_epoch: int) -> Devices[Any]:
-    asked = ShuffledCountsParameters(EPSILON, DELTA, changes=4, dummies="shuffle")
+    asked = ShuffledCountsParameters(EPSILON, DELTA, max_changes=4, dummies="shuffle")
     return ShuffledValueStream(value_stream(asked, last_epoch, MINIMUM))
 
 
@@ -67,9 +67,9 @@ HONEST: list[Callable[[], Devices[Any]]] = [
     lambda: counts(170),
     lambda: counts(170, dummies="shuffle"),
     lambda: counts(170, dummies="negative_binomial"),
-    lambda: counts(170, changes=4),
+    lambda: counts(170, max_changes=4),
     lambda: items(170),
-    lambda: items(40, cells="count_min", changes=3),
+    lambda: items(40, cells="count_min", max_changes=3),
     lambda: sums(1),
     lambda: sums(170),
     lambda: cells(),
@@ -109,7 +109,7 @@ NUMBERS = {"low": 0, "high": 64, "buckets": 64}
     thinned(
         [
             ("shuffled_counts", {"domain": NUMBERS}),
-            ("shuffled_counts", {"domain": NUMBERS, "changes": 2}),
+            ("shuffled_counts", {"domain": NUMBERS, "max_changes": 2}),
             ("count_min", {"domain": NUMBERS, "queries": "published_ranges"}),
             ("count_min", {"domain": {"bits": 24}, "queries": "top", "items": 3}),
             ("count_min", {"domain": [f"item {n}" for n in range(400)], "items": 5, "rows": 3}),

@@ -25,7 +25,7 @@ from dpstream.randomizers.accounting.shifted_noise import delta_of_tables
 from dpstream.randomizers.accounting.shuffled_oracles import poisson_for_code
 from dpstream.randomizers.cell_codes.levels import Levels
 from dpstream.randomizers.cell_noise_law import CellNoiseLaw
-from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.item_domains import Numbers
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters

@@ -242,11 +242,11 @@ def test_counts_of_jl_hh_are_off_as_far_as_they_say_and_as_planned(
     assert found.reports == users
     squared = float(np.square(found.values - truth).mean())
     # 300 errors: their mean square is within seven deviations of its expectation.
-    assert squared == pytest.approx(found.standard_deviation**2, rel=7 * math.sqrt(2 / 300))
+    assert squared == pytest.approx(found.standard_error**2, rel=7 * math.sqrt(2 / 300))
     planning = PROTOCOLS["jl_hh"].planning
     assert planning is not None
-    planned = planning.forecast(law, asked, 1).standard_deviations(users)[0]
-    assert found.standard_deviation == pytest.approx(planned, rel=0.02)
+    planned = planning.forecast(law, asked, 1).standard_errors(users)[0]
+    assert found.standard_error == pytest.approx(planned, rel=0.02)
     if calibration == "sampled":
         assert planned == pytest.approx(2.164 * math.sqrt(users), rel=1e-3)
 

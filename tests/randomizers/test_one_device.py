@@ -14,7 +14,7 @@ import pytest
 
 from dpstream.pipeline.protocols.registry import PROTOCOLS as ALL_PROTOCOLS
 from dpstream.randomizers.byte_generator import byte_randomness
-from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.one_device import PROTOCOLS, OneDevice
 from dpstream.randomizers.single_message import SingleMessageParameters
 from tests.conformance.golden import golden_file

@@ -22,7 +22,7 @@ from dpstream.pipeline.conformance.divergences import divergence, exponential
 from dpstream.pipeline.conformance.laws.fragments import ExactFragments
 from dpstream.randomizers.accounting.amplification import amplified_delta, of_randomized_response
 from dpstream.randomizers.composed import ComposedLaw
-from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.fragments import Fragments, FragmentsLaw, FragmentsParameters
 from dpstream.randomizers.fragments.calibration import calibrate, epsilon_with
 from dpstream.randomizers.permanent_loss import stream_loss, unchanged_loss
@@ -219,7 +219,7 @@ def test_the_backstop_s_error_does_not_average_out_and_intervals_of_sums_say_so(
         assert total is not None
         assert first is not None
         errors.append(float(total.values[0]) - epochs * 100)
-        stated, single = total.standard_deviation, first.standard_deviation
+        stated, single = total.standard_error, first.standard_error
         assert total.half_width == pytest.approx(1.96 * stated, rel=1e-3)
     own = noise_variance(law, users) - lasting_variance(law, users)
     lasting = lasting_variance(law, users)

@@ -19,7 +19,7 @@ def test_noise_and_messages_are_those_of_the_levels() -> None:
     assert planned.messages_per_user == pytest.approx(rows + planned.noise_mean * cells / 1e6)
     assert planned.levels[-1].length == 24
     found = predict(planned.levels, 1_000_000, planned.noise_mean)
-    assert found == (planned.smallest_found, planned.standard_deviation)
+    assert found == (planned.smallest_found, planned.standard_error)
 
 
 def test_zipf_is_summarized_without_loss() -> None:

@@ -274,7 +274,7 @@ def shuffled_deltas(law: ProjectiveGeometryLaw, devices: int, epsilon: float) ->
     """Return exact deltas, over all neighbors and all values of the others."""
     own, other = law.odds.weights
     sets = sets_of(law.order, law.coordinates)
-    total = sum(law.word_weights)
+    total = sum(law.message_weights)
     likely = [
         [Fraction(own if word in held else other, total) for word in range(len(sets))]
         for held in sets
@@ -307,7 +307,7 @@ def test_what_shuffling_adds_is_no_less_than_stated(
 ) -> None:
     law = law_of(order, coordinates)
     elsewhere = Fraction(
-        ODDS.weights[1] * (law.space.hyperplane - law.space.common), sum(law.word_weights)
+        ODDS.weights[1] * (law.space.hyperplane - law.space.common), sum(law.message_weights)
     )
     coin = of_randomizer_of_sets(ODDS.loss, float(elsewhere))
     twice = HiddenCoin(coin.loss, min(0.99, 2 * coin.clone), coin.shown)
@@ -351,7 +351,9 @@ def test_what_shuffling_adds_is_stated_beside_the_local_guarantee() -> None:
 
 def test_words_are_as_narrow_as_the_points_allow() -> None:
     sizes = {
-        items: calibrate(ProjectiveGeometryParameters(1.0, Bits(bits)), 1, 10).word_form.dtype.str
+        items: calibrate(
+            ProjectiveGeometryParameters(1.0, Bits(bits)), 1, 10
+        ).message_format.dtype.str
         for bits, items in ((3, 8), (6, 64), (10, 1024), (15, 1 << 15), (20, 1 << 20))
     }
     assert sizes == {8: "|u1", 64: "|u1", 1024: "<u2", 1 << 15: "<u4", 1 << 20: "<u4"}

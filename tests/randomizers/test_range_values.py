@@ -21,7 +21,7 @@ from dpstream.randomizers.value_stream.range_values import (
 from dpstream.randomizers.value_stream.range_values.calibration import calibrate
 
 FALSE_ALARM = 1e-12
-GIVEN: dict[str, Any] = {"epsilon": 2, "changes": 3, "low": 0, "high": 80, "buckets": 16}
+GIVEN: dict[str, Any] = {"epsilon": 2, "max_changes": 3, "low": 0, "high": 80, "buckets": 16}
 EPOCHS = 4
 LAW = calibrate(RangeValuesParameters(**GIVEN), EPOCHS)
 
@@ -30,8 +30,8 @@ LAW = calibrate(RangeValuesParameters(**GIVEN), EPOCHS)
     ("changed", "message"),
     [
         ({"epsilon": 0}, "epsilon is 0; expected from"),
-        ({"changes": -1}, "changes is -1; expected a whole number from 0 to"),
-        ({"changes": 1.0}, "changes is 1.0"),
+        ({"max_changes": -1}, "max_changes is -1; expected a whole number from 0 to"),
+        ({"max_changes": 1.0}, "max_changes is 1.0"),
         ({"low": "a"}, "low is 'a'; expected a number"),
         ({"high": math.inf}, "high is inf; expected a number"),
         ({"low": True}, "low is True; expected a number"),
@@ -82,7 +82,7 @@ def test_no_more_is_spent_than_was_asked_for_on_any_level() -> None:
 
 def test_boosts_may_be_set_for_all_levels() -> None:
     law = calibrate(RangeValuesParameters(**GIVEN, boosted=2), EPOCHS)
-    assert {level.booleans.changes for level in law.levels} == {2}
+    assert {level.booleans.max_changes for level in law.levels} == {2}
     assert all(level.unboosted_share > 0 for level in law.levels)
 
 

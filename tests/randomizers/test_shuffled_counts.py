@@ -29,12 +29,12 @@ DELTA = 1e-6
 RNG = seeded_generator(0)
 
 
-def without_dummies(changes: int, boost: int, last_epoch: int = EPOCHS) -> ShuffledCountsLaw:
+def without_dummies(max_changes: int, boost: int, last_epoch: int = EPOCHS) -> ShuffledCountsLaw:
     return ShuffledCountsLaw(
         last_epoch,
         1.0,
         DELTA,
-        changes,
+        max_changes,
         boost,
         "rigorous" if boost else "exact",
         CellNoiseLaw("shuffle", 100.0, 1),
@@ -66,19 +66,21 @@ def sent(law: ShuffledCountsLaw, values: Sequence[int | None]) -> list[int]:
     ],
 )
 def test_worked_examples(values: tuple[int | None, ...], expected: list[int]) -> None:
-    assert sent(without_dummies(changes=2, boost=3), values) == expected
+    assert sent(without_dummies(max_changes=2, boost=3), values) == expected
 
 
 def test_without_a_boost_values_are_sent_as_they_are() -> None:
     assert sent(without_dummies(0, 0), (0, 1, None, 1, 0)) == [0, 1, 0, 1, 0]
 
 
-@pytest.mark.parametrize(("changes", "boost"), [(1, 1), (1, 3), (2, 2), (3, 1), (4, 2)])
-def test_no_two_streams_differ_more_than_the_noise_is_sized_on(changes: int, boost: int) -> None:
+@pytest.mark.parametrize(("max_changes", "boost"), [(1, 1), (1, 3), (2, 2), (3, 1), (4, 2)])
+def test_no_two_streams_differ_more_than_the_noise_is_sized_on(
+    max_changes: int, boost: int
+) -> None:
     """Differences of any two, with any silences, are weakly majorized by the stated shifts."""
     last_epoch = 5
-    law = without_dummies(changes, boost, last_epoch)
-    stated = BoostedReports(last_epoch, changes, boost).shifts
+    law = without_dummies(max_changes, boost, last_epoch)
+    stated = BoostedReports(last_epoch, max_changes, boost).shifts
     worst = sorted((shift for shift, cells in stated.items() for _ in range(cells)), reverse=True)
     bound = np.cumsum(worst)
     attained = np.zeros(last_epoch, np.int64)
@@ -124,28 +126,28 @@ def test_dummies_have_the_law_of_the_noise(kind: Any) -> None:
 @pytest.mark.parametrize(
     ("parameters", "problem"),
     [
-        ({"boost": 2}, "changes"),
+        ({"boost": 2}, "max_changes"),
         (
             {"calibration": "rigorous"},
             ("which requires a boost. Remove calibration, or set `changes`"),
         ),
         ({"calibration": "assumed"}, "expected 'rigorous' or 'exact'"),
         (
-            {"changes": 4, "boost": 0, "calibration": "rigorous"},
+            {"max_changes": 4, "boost": 0, "calibration": "rigorous"},
             ("which requires a boost. Remove calibration, or set `changes`"),
         ),
         (
-            {"changes": 4, "calibration": "exact"},
+            {"max_changes": 4, "calibration": "exact"},
             ("boosted counts have no known exact calibration. Set calibration: rigorous"),
         ),
-        ({"changes": 4, "dummies": "negative_binomial"}, "no proven calibration"),
+        ({"max_changes": 4, "dummies": "negative_binomial"}, "no proven calibration"),
         (
-            {"changes": 2, "domain": ("a", "b")},
+            {"max_changes": 2, "domain": ("a", "b")},
             "a cell for every item.* set `cells: count_min`",
         ),
-        ({"changes": 0}, "changes is 0"),
-        ({"changes": 2, "boost": -1}, "boost is -1"),
-        ({"changes": True}, "changes is True"),
+        ({"max_changes": 0}, "max_changes is 0"),
+        ({"max_changes": 2, "boost": -1}, "boost is -1"),
+        ({"max_changes": True}, "max_changes is True"),
         ({"calibration": "optimal"}, "calibration"),
         ({"dummies": "gaussian"}, "dummies"),
         ({"delta": 0.0}, "delta"),
@@ -166,9 +168,9 @@ def test_parameters_that_contradict_each_other_are_refused(
     ("parameters", "last_epoch", "boost", "mean", "basis"),
     [
         ({}, 170, 0, 3_046.6, "exact"),
-        ({"changes": 4, "boost": 0}, 64, 0, 1_154.7, "exact"),
-        ({"changes": 4}, 170, 3, 7_119, "bound"),
-        ({"changes": 2, "dummies": "shuffle"}, 256, 6, 10_770, "bound"),
+        ({"max_changes": 4, "boost": 0}, 64, 0, 1_154.7, "exact"),
+        ({"max_changes": 4}, 170, 3, 7_119, "bound"),
+        ({"max_changes": 2, "dummies": "shuffle"}, 256, 6, 10_770, "bound"),
         ({"dummies": "negative_binomial"}, 64, 0, 183.8, "exact"),
     ],
 )
@@ -195,7 +197,7 @@ def test_jobs_get_the_noise_of_the_reference(
 
 
 def test_the_fewest_contributors_spend_what_was_asked_for_and_half_of_them_more() -> None:
-    asked = ShuffledCountsParameters(1.0, DELTA, changes=2, boost=1)
+    asked = ShuffledCountsParameters(1.0, DELTA, max_changes=2, boost=1)
     law = calibrate(asked, 8, minimum=1_000)
     assert 0.99 < epsilon_with(law, 1_000) <= 1.0
     assert 1.3 < epsilon_with(law, 500) < 2.0
@@ -205,7 +207,7 @@ def test_jobs_that_ask_for_too_many_messages_are_refused() -> None:
     """If the boost is not fixed, it is reduced instead."""
 
     def law(**more: Any) -> ShuffledCountsLaw:
-        asked = ShuffledCountsParameters(1.0, DELTA, changes=4, **more)
+        asked = ShuffledCountsParameters(1.0, DELTA, max_changes=4, **more)
         return calibrate(asked, 170, minimum=28_785)
 
     free = law()
@@ -226,7 +228,7 @@ def test_jobs_that_ask_for_too_many_messages_are_refused() -> None:
     "change",
     [
         {"last_epoch": 0},
-        {"changes": 0},
+        {"max_changes": 0},
         {"boost": 0},
         {"calibration": "exact"},
         {"calibration": "best"},

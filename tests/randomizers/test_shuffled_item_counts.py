@@ -16,7 +16,7 @@ import pytest
 
 from dpstream.randomizers.accounting.item_streams import ItemReports
 from dpstream.randomizers.cell_noise_law import CellNoiseLaw
-from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
 from dpstream.randomizers.shuffled_counts.shuffled_item_counts import (
@@ -111,11 +111,11 @@ def test_tables_are_charged_for_as_they_are_drawn_from(monkeypatch: pytest.Monke
     ("parameters", "problem"),
     [
         (
-            {"changes": 2},
+            {"max_changes": 2},
             ("a domain with `changes` requires a cell for every item, for which the noise is"),
         ),
         (
-            {"changes": 2, "calibration": "rigorous"},
+            {"max_changes": 2, "calibration": "rigorous"},
             ("a domain with `changes` requires a cell for every item, for which the noise is"),
         ),
         ({"dummies": "negative_binomial"}, "clusters"),

@@ -27,11 +27,11 @@ from dpstream.pipeline.stages.estimation import Estimation
 from dpstream.pipeline.stages.stage_noise import StageNoise
 from dpstream.topics.frames import CodecError
 from dpstream.topics.manifests import Manifest, WindowStatus, decode_manifest
+from dpstream.topics.messages import Messages
 from dpstream.topics.names import Role
 from dpstream.topics.partials import PartialPart, decode_partial, join_parts
 from dpstream.topics.records import DeadLetter
 from dpstream.topics.sealed_batches import SealedBatch
-from dpstream.topics.words import Words
 from tests.support.seeded_devices import Reports, SeededDevices
 
 _SHOWN = 20
@@ -230,7 +230,7 @@ class _Auditor:
         local = self.job.epochs.local(epoch)
         if self.job.stage_sum is not None:
             words = np.concatenate([made.values for made in inside])
-            aggregator.add(local, self.noise.sum(epoch, Words(words)).values, None)
+            aggregator.add(local, self.noise.sum(epoch, Messages(words)).values, None)
             return aggregator.to_bytes()
         for made in inside:
             aggregator.add(local, made.values, made.counts)

@@ -25,7 +25,7 @@ def job_about(
     return new_job(
         name,
         "future_rand",
-        {"epsilon": epsilon, "changes": 2},
+        {"epsilon": epsilon, "max_changes": 2},
         count=8,
         population=people,
         **{} if budget is None else {"budget": {"epsilon": budget}},

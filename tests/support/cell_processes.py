@@ -162,6 +162,6 @@ def expect_every_cell_once(
     assert not len(wrong), f"(epoch - 1, cell) not exactly 1: {wrong[:10]}, {len(wrong)} in all"
     for record in published.records.values():
         assert record.headline is not None
-        assert (record.headline.low, record.headline.high) == (1.0, 1.0)
+        assert (record.headline.ci95_low, record.headline.ci95_high) == (1.0, 1.0)
         assert (record.headline.value, record.contributors) == (law.cells, law.cells)
     assert not list(cluster.read(job.topic(Role.DEAD_LETTERS)))

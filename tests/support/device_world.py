@@ -52,7 +52,7 @@ def device_job(
         {
             "name": "devices",
             "protocol": protocol,
-            "parameters": parameters or {"epsilon": 4, "changes": 2},
+            "parameters": parameters or {"epsilon": 4, "max_changes": 2},
             "epochs": {"count": count, "start": "2023-11-14T22:13:20Z", "length": "PT100S"},
             "shuffle": {"minimum": 2, "grace": "PT40S"},
             "topics": {"partitions": 2},

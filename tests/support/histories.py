@@ -34,7 +34,7 @@ def history_values(horizon: int, *, renew: bool) -> dict[str, Any]:
     return {
         "name": "long",
         "protocol": "future_rand",
-        "parameters": {"epsilon": 4, "changes": 4},
+        "parameters": {"epsilon": 4, "max_changes": 4},
         "epochs": {"count": horizon, "renew": renew},
         "shuffle": {"grace": "1h", "minimum": 1, "producers": PRODUCERS},
     }

@@ -14,7 +14,7 @@ import numpy as np
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_times import times_of
-from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.envelopes import CONTENT_TYPE, encode_body, encode_envelope
 from dpstream.topics.sealing import Lock, device_context, key_id, seal

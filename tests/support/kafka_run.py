@@ -40,7 +40,7 @@ from tests.support.public_view import (
     SameRelease,
     Seen,
     api_paths,
-    fix_coins,
+    fix_randomness,
     seen_deployments,
     seen_newest,
     seen_topic,
@@ -83,7 +83,7 @@ def run_on_kafka(
     with pytest.MonkeyPatch.context() as monkeypatch, Cluster(Connection((servers,))) as cluster:
         monkeypatch.setenv("DPSTREAM_HOME", str(folder / "home"))
         monkeypatch.setenv("DPSTREAM_BOOTSTRAP_SERVERS", servers)
-        fix_coins(monkeypatch)
+        fix_randomness(monkeypatch)
         name = dpstream("deploy", inputs.job, "--json").json["job"]
         job = find_deployed(cluster, name)
         codes = []

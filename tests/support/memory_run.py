@@ -46,7 +46,7 @@ from tests.support.public_view import (
     Seen,
     api_paths,
     as_cluster,
-    fix_coins,
+    fix_randomness,
     seen_commands,
     seen_deployments,
     seen_recording,
@@ -208,7 +208,7 @@ def run_in_memory(
         use_cluster(monkeypatch, cluster)
         monkeypatch.setattr(time, "time_ns", lambda: NOW * 1_000_000)
         monkeypatch.setattr(time, "time", lambda: NOW / 1000)
-        fix_coins(monkeypatch)
+        fix_randomness(monkeypatch)
         release.patch(monkeypatch)
         return _run(folder, inputs, cluster, dpstream, disturb)
 

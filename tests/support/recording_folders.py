@@ -15,7 +15,7 @@ from dpstream.pipeline.recording.recordings import (
     RecordingIndex,
 )
 from dpstream.topics.manifests import Manifest, WindowStatus
-from dpstream.topics.words import Words
+from dpstream.topics.messages import Messages
 
 IDENTITY = bytes(range(16))
 
@@ -139,7 +139,7 @@ def epoch_of(number: int, form: tuple[str, int] = ("<u2", 1), rows: int = 40) ->
     )
     return RecordedEpoch(
         manifest,
-        Words.canonical(reports) if released else None,
+        Messages.canonical(reports) if released else None,
         bytes([number]) * number if released else None,
         RecordedEstimate(
             epoch=number,

@@ -47,4 +47,4 @@ def check(world: World) -> None:
         assert record.window_status is WindowStatus.RELEASED
         assert record.reason is None
         assert record.headline is not None
-        assert (record.headline.low, record.headline.high) == (1.0, 1.0)
+        assert (record.headline.ci95_low, record.headline.ci95_high) == (1.0, 1.0)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.counted_messages import CountedMessages
 from dpstream.randomizers.devices import Devices
 from dpstream.randomizers.randomness import seeded_generator
 from tests.support import cells
@@ -91,7 +91,9 @@ class SeededDevices:
                 self.generators("report", epoch),
             )
             values, counts = (
-                (drawn.values, drawn.counts) if isinstance(drawn, CountedWords) else (drawn, None)
+                (drawn.values, drawn.counts)
+                if isinstance(drawn, CountedMessages)
+                else (drawn, None)
             )
             yield Reports(epoch, values, counts, int(present.sum()))
 

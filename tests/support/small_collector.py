@@ -24,7 +24,7 @@ START = int(datetime(2026, 3, 1, tzinfo=UTC).timestamp() * 1000)
 STREAM: dict[str, Any] = {
     "name": "logins",
     "protocol": "future_rand",
-    "parameters": {"epsilon": 1, "changes": 2},
+    "parameters": {"epsilon": 1, "max_changes": 2},
     "epochs": {"count": 4, "start": "2026-03-01", "length": "1d", "renew": True},
     "devices": {},
 }

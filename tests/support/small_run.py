@@ -18,7 +18,7 @@ from dpstream.topics.names import Role
 
 EPOCHS = 12
 USERS = 200
-FUTURE_RAND = "protocol: future_rand\nparameters: {epsilon: 2, changes: 2}"
+FUTURE_RAND = "protocol: future_rand\nparameters: {epsilon: 2, max_changes: 2}"
 
 
 def job_text(

@@ -34,7 +34,7 @@ NEVER = "1h"
 CELLS = 48_000
 PARAMETERS: Mapping[str, Mapping[str, object]] = {
     cells.NAME: {"cells": CELLS},
-    "future_rand": {"epsilon": 2, "changes": 2},
+    "future_rand": {"epsilon": 2, "max_changes": 2},
     "shuffled_counts": {"epsilon": 20, "delta": 1e-3, "dummies": "shuffle"},
 }
 # Milliseconds between two retention checks of the broker.

@@ -30,7 +30,7 @@ SEED = 7
 KEY = NoiseKey(bytes(range(32)))
 PARAMETERS: dict[str, dict[str, object]] = {
     cells.NAME: {"cells": 500},
-    "future_rand": {"epsilon": 2, "changes": 2},
+    "future_rand": {"epsilon": 2, "max_changes": 2},
     "shuffled_counts": {"epsilon": 20, "delta": 1e-3, "dummies": "shuffle"},
 }
 

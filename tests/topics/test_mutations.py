@@ -23,9 +23,9 @@ from dpstream.topics.chunks import Chunk
 from dpstream.topics.frames import RECORD_CAP, CodecError, RecordType, kind_of
 from dpstream.topics.loose_batches import Enrollments, LooseBatch, Watermark
 from dpstream.topics.manifests import PRODUCERS_MAX, Manifest
+from dpstream.topics.messages import Messages, split_messages
 from dpstream.topics.partials import PartialPart
 from dpstream.topics.sealed_batches import SealedBatch
-from dpstream.topics.words import Words, split_words
 
 Forge = Callable[..., bytes]
 
@@ -41,12 +41,12 @@ def records(examples: dict[str, Any], codecs: dict[RecordType, Any]) -> list[byt
     reports = rng.integers(0, 18, (60_000, 1), np.uint8)
     cells = np.bincount(rng.integers(0, 65_536, 600_000), minlength=65_536)
     more = [
-        replace(batch, words=Words(reports)),
-        replace(batch, words=Words.canonical(reports)),
-        replace(batch, words=Words(np.empty((0, 4), np.uint64))),
-        replace(chunk, words=Words(np.sort(rng.integers(0, 99, (50, 6), np.uint16), axis=0))),
-        replace(chunk, words=split_words(Words.from_counts(cells))[1]),
-        replace(chunk, words=Words.canonical(rng.integers(0, 3, (500, 3), np.uint8))),
+        replace(batch, words=Messages(reports)),
+        replace(batch, words=Messages.canonical(reports)),
+        replace(batch, words=Messages(np.empty((0, 4), np.uint64))),
+        replace(chunk, words=Messages(np.sort(rng.integers(0, 99, (50, 6), np.uint16), axis=0))),
+        replace(chunk, words=split_messages(Messages.from_counts(cells))[1]),
+        replace(chunk, words=Messages.canonical(rng.integers(0, 3, (500, 3), np.uint8))),
     ]
     return [codecs[_KINDS[type(record)]][0](record) for record in [*examples.values(), *more]]
 
@@ -207,7 +207,9 @@ def test_no_header_makes_a_decoder_allocate_much(
     rng = random.Random(4)
     rows = (RECORD_CAP - 104) // 8
     quadruples = np.arange(rows, dtype=">u4").view(np.uint8).reshape(rows, 4)
-    largest = replace(examples["counted batch"], words=Words(quadruples, np.ones(rows, np.uint32)))
+    largest = replace(
+        examples["counted batch"], words=Messages(quadruples, np.ones(rows, np.uint32))
+    )
     everyone = replace(
         examples["manifest"],
         producers=(True,) * PRODUCERS_MAX,

@@ -24,7 +24,7 @@ from dpstream.topics.frames import (
     kind_of,
 )
 from dpstream.topics.manifests import WindowStatus
-from dpstream.topics.words import Words
+from dpstream.topics.messages import Messages
 
 Forge = Callable[..., bytes]
 
@@ -129,10 +129,10 @@ def test_fields_of_a_batch(examples: dict[str, Any], plain: bytes, forge: Forge)
 
 def test_a_batch_beyond_the_cap_is_not_written(examples: dict[str, Any]) -> None:
     batch: Batch = examples["plain batch"]
-    largest = replace(batch, words=Words(np.zeros((RECORD_CAP - 104, 1), np.uint8)))
+    largest = replace(batch, words=Messages(np.zeros((RECORD_CAP - 104, 1), np.uint8)))
     assert len(encode_batch(largest)) == RECORD_CAP
     with pytest.raises(OversizedError, match=f"batch of {RECORD_CAP + 1} bytes"):
-        encode_batch(replace(batch, words=Words(np.zeros((RECORD_CAP - 103, 1), np.uint8))))
+        encode_batch(replace(batch, words=Messages(np.zeros((RECORD_CAP - 103, 1), np.uint8))))
 
 
 @pytest.mark.parametrize(

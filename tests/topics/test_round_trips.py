@@ -28,6 +28,7 @@ from dpstream.topics.manifests import (
     decode_manifest,
     encode_manifest,
 )
+from dpstream.topics.messages import Messages
 from dpstream.topics.partials import (
     PartialPart,
     decode_partial,
@@ -45,7 +46,6 @@ from dpstream.topics.records import (
     decode_producer_record,
 )
 from dpstream.topics.redriven import Redriven
-from dpstream.topics.words import Words
 
 DTYPES = [np.dtype(code) for code in ("<u1", "<u2", "<u4", "<u8")]
 identities = st.binary(min_size=16, max_size=16)
@@ -54,17 +54,19 @@ offsets = st.integers(0, INTEGER_MAX)
 
 
 @st.composite
-def words(draw: st.DrawFn) -> Words:
+def words(draw: st.DrawFn) -> Messages:
     dtype: np.dtype[np.unsignedinteger] = draw(st.sampled_from(DTYPES))
     shape = (draw(st.integers(0, 20)), draw(st.integers(1, 4)))
     values = draw(npst.arrays(dtype, shape))
     if draw(st.booleans()):
-        return Words(values)
+        return Messages(values)
     values = np.unique(values, axis=0)
-    return Words(values, draw(npst.arrays(np.uint32, len(values), elements=st.integers(1, U4_MAX))))
+    return Messages(
+        values, draw(npst.arrays(np.uint32, len(values), elements=st.integers(1, U4_MAX)))
+    )
 
 
-def same_words(one: Words, other: Words) -> bool:
+def same_words(one: Messages, other: Messages) -> bool:
     if one.values.dtype != other.values.dtype or not np.array_equal(one.values, other.values):
         return False
     if one.counts is None or other.counts is None:
@@ -83,7 +85,7 @@ def test_a_batch_survives_its_bytes(batch: Batch) -> None:
 
 
 @given(st.data(), words())
-def test_a_chunk_survives_its_bytes(data: st.DataObject, content: Words) -> None:
+def test_a_chunk_survives_its_bytes(data: st.DataObject, content: Messages) -> None:
     total = data.draw(st.integers(1, U4_MAX))
     chunk = Chunk(
         data.draw(identities),

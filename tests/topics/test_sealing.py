@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from dpstream.topics.batches import Batch, encode_batch
 from dpstream.topics.frames import RECORD_TARGET, CodecError
+from dpstream.topics.message_formats import MessageFormat
+from dpstream.topics.messages import Messages, split_messages
 from dpstream.topics.sealed_batches import (
     SEALED_PAYLOAD_TARGET,
     SealedBatch,
@@ -21,7 +23,7 @@ from dpstream.topics.sealed_batches import (
     open_batch,
     seal_batch,
 )
-from dpstream.topics.sealed_words import (
+from dpstream.topics.sealed_messages import (
     open_rows,
     pack_reports,
     seal_rows,
@@ -30,13 +32,11 @@ from dpstream.topics.sealed_words import (
     unpack_reports,
 )
 from dpstream.topics.sealing import BOX_BYTES, Lock, key_id, seal, sealing_context, unseal
-from dpstream.topics.word_forms import WordForm
-from dpstream.topics.words import Words, split_words
 
 KEY = X25519PrivateKey.from_private_bytes(bytes(range(32)))
 OTHER = X25519PrivateKey.from_private_bytes(bytes(range(1, 33)))
 CONTEXT = sealing_context("aggregate", bytes(16), bytes(range(16)), 7)
-FORM = WordForm(np.dtype("<u4"), distinct=1000)
+FORM = MessageFormat(np.dtype("<u4"), distinct=1000)
 
 
 def lock_to(key: X25519PrivateKey, context: bytes = CONTEXT) -> Lock:
@@ -82,13 +82,15 @@ def test_an_altered_box_does_not_open() -> None:
 @settings(max_examples=25, deadline=None)
 @given(
     reports=st.lists(st.integers(0, 999), max_size=6),
-    chaff=st.integers(0, 3),
+    cover_traffic=st.integers(0, 3),
     layers=st.integers(1, 3),
 )
-def test_reports_come_out_as_they_went_in(reports: list[int], chaff: int, layers: int) -> None:
+def test_reports_come_out_as_they_went_in(
+    reports: list[int], cover_traffic: int, layers: int
+) -> None:
     values = np.array(reports, "<u4").reshape(-1, 1)
-    rows = seal_rows(pack_reports(values, chaff, FORM), [LOCK] * layers)
-    assert rows.shape == (len(reports) + chaff, sealed_form(FORM, layers).width)
+    rows = seal_rows(pack_reports(values, cover_traffic, FORM), [LOCK] * layers)
+    assert rows.shape == (len(reports) + cover_traffic, sealed_form(FORM, layers).width)
     for _ in range(layers):
         rows = open_rows(rows, KEY, CONTEXT)
     assert sorted(unpack_reports(rows, FORM)[:, 0].tolist()) == sorted(reports)
@@ -122,7 +124,11 @@ def test_the_order_of_boxes_says_nothing_of_the_order_of_reports() -> None:
 
 
 def test_boxes_are_as_long_whatever_is_in_them() -> None:
-    for form in (FORM, WordForm(np.dtype("u1"), width=17), WordForm(np.dtype("<u8"), width=2)):
+    for form in (
+        FORM,
+        MessageFormat(np.dtype("u1"), width=17),
+        MessageFormat(np.dtype("<u8"), width=2),
+    ):
         report = np.zeros((1, form.width), form.dtype)
         full = np.full((1, form.width), np.iinfo(form.dtype).max, form.dtype)
         widths = {
@@ -173,7 +179,7 @@ def test_a_batch_of_another_job_or_epoch_is_not_taken_out_of_its_box(batch: Batc
 
 def test_full_batches_fit_their_records(batch: Batch) -> None:
     rows = np.zeros((9_000, 7), "<u8")
-    for chunk in split_words(Words(rows), SEALED_PAYLOAD_TARGET):
+    for chunk in split_messages(Messages(rows), SEALED_PAYLOAD_TARGET):
         assert len(seal_batch(replace(batch, words=chunk), LOCK)) <= RECORD_TARGET
 
 

@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 from dpstream.topics.fixed_sizes import table_cells
 from dpstream.topics.frames import RECORD_TARGET, CodecError
+from dpstream.topics.message_formats import MessageFormat
+from dpstream.topics.messages import MessageArray
 from dpstream.topics.sealing import Lock, sealing_context, unseal_all
 from dpstream.topics.shares import (
     MOST_SHARED,
@@ -28,8 +30,6 @@ from dpstream.topics.shares import (
     share_table,
     table_of,
 )
-from dpstream.topics.word_forms import WordForm
-from dpstream.topics.words import WordArray
 
 KEYS = [X25519PrivateKey.from_private_bytes(bytes([number] * 32)) for number in (1, 2)]
 CONTEXTS = [sealing_context(name, bytes(16), bytes(16), 7) for name in ("a", "b")]
@@ -54,11 +54,11 @@ def numbered() -> Callable[[int], bytes]:
     return lambda size: next(numbers).to_bytes(size, "big")
 
 
-def opened(rows: WordArray, party: int) -> list[bytes | None]:
+def opened(rows: MessageArray, party: int) -> list[bytes | None]:
     return unseal_all(boxes_of(rows, party), KEYS[party], CONTEXTS[party])
 
 
-def added(form: ShareForm, *tables: WordArray) -> tuple[ShareSum, ShareSum]:
+def added(form: ShareForm, *tables: MessageArray) -> tuple[ShareSum, ShareSum]:
     sums = ShareSum.empty(form, 0), ShareSum.empty(form, 1)
     for rows in tables:
         for party, total in enumerate(sums):
@@ -66,7 +66,7 @@ def added(form: ShareForm, *tables: WordArray) -> tuple[ShareSum, ShareSum]:
     return sums
 
 
-def shared(table: list[int], contributors: int = 1) -> WordArray:
+def shared(table: list[int], contributors: int = 1) -> MessageArray:
     counts = np.array(table, "<u4")
     form = ShareForm(len(table))
     return share_table(counts, contributors, form, (FIRST, SECOND), secrets.token_bytes)
@@ -162,10 +162,10 @@ def test_other_tables_are_refused(cells: int) -> None:
 
 
 def test_which_reports_are_cells_of_a_table() -> None:
-    assert table_cells(WordForm(np.dtype("u1"))) == 256
-    assert table_cells(WordForm(np.dtype("<u2"), distinct=300)) == 300
-    assert table_cells(WordForm(np.dtype("<u4"))) is None
-    assert table_cells(WordForm(np.dtype("u1"), 2)) is None
+    assert table_cells(MessageFormat(np.dtype("u1"))) == 256
+    assert table_cells(MessageFormat(np.dtype("<u2"), distinct=300)) == 300
+    assert table_cells(MessageFormat(np.dtype("<u4"))) is None
+    assert table_cells(MessageFormat(np.dtype("u1"), 2)) is None
 
 
 def test_words_become_a_table_counted_or_not() -> None:

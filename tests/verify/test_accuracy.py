@@ -108,7 +108,7 @@ def run(
     rng = seeded_generator(*keys, 1)
     for epoch in range(1, HORIZON + 1):
         aggregator.add(epoch, devices.report(epoch, streams[epoch], None, rng), None)
-    assert devices.frozen == 0
+    assert devices.exhausted == 0
     return aggregator
 
 

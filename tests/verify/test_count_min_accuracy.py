@@ -27,7 +27,7 @@ from dpstream.randomizers.count_min import (
     Estimator,
 )
 from dpstream.randomizers.count_min.calibration import calibrate
-from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.counted_messages import CountedMessages
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.randomizers.row_errors import clipped_errors, error_samples, zipf_counts
 from tests.verify.tables import print_table
@@ -67,7 +67,7 @@ def window_of(law: CountMinLaw, held: NDArray[np.int64], seed: int) -> CountMinA
     devices, aggregator = CountMin(law), CountMinAggregator(law)
     devices.enroll(len(held), seeded_generator(seed))
     words = devices.report(1, held[:, None], None, seeded_generator(1, seed))
-    assert isinstance(words, CountedWords)
+    assert isinstance(words, CountedMessages)
     aggregator.add(1, words.values, words.counts)
     return aggregator
 

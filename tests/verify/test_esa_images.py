@@ -17,7 +17,7 @@ from dpstream.aggregators.estimate import Attendance
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.randomizers.accounting.calibration import optimal
-from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.counted_messages import CountedMessages
 from dpstream.randomizers.fragments import FragmentsLaw, FragmentsParameters
 from dpstream.randomizers.fragments.calibration import calibrate as fragments
 from dpstream.randomizers.fragments.calibration import loss_of_report
@@ -116,7 +116,7 @@ if IMAGES.exists():
     )
     def test_errors_are_those_of_independent_simulations(image: Image, bars: Bars) -> None:
         rows = []
-        source = ChangeLogFile(str(IMAGES / image.file), most_held=255)
+        source = ChangeLogFile(str(IMAGES / image.file), top_items=255)
         asked = [("published", tau, bar) for tau, bar in bars.published.items()]
         for calibration, tau, bar in [*asked, ("exact", 1, bars.exact)]:
             trial = run_trial(_job(image, bars.epsilon, calibration, tau).to_bytes(), source, 1)
@@ -184,7 +184,7 @@ if IMAGES.exists():
         devices.enroll(users, rng)
         reports = devices.report(1, items[:, None], None, rng)
         aggregator = CountMeanSketchAggregator(law)
-        if isinstance(reports, CountedWords):
+        if isinstance(reports, CountedMessages):
             aggregator.add(1, reports.values, reports.counts)
         else:
             aggregator.add(1, reports, None)

@@ -50,7 +50,9 @@ class Releases:
     seen: tuple[str, ...] = ("releases of one value",)
     epochs: int = 1
 
-    def sights(self, stream: Stream, trials: int, coins: np.random.Generator) -> tuple[Sights, ...]:
+    def sights(
+        self, stream: Stream, trials: int, randomness: np.random.Generator
+    ) -> tuple[Sights, ...]:
         (value,) = stream
         releases = self.draw(value, trials)
         return (Sights.of([((((each + _NEVER_NEGATIVE,), 1),),) for each in releases]),)

@@ -16,7 +16,7 @@ from dpstream.aggregators.estimate import Attendance
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.accounting.calibration import optimal
 from dpstream.randomizers.count_min import CountMinParameters
-from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.counted_messages import CountedMessages
 from dpstream.randomizers.item_domains import Bits
 from dpstream.randomizers.projective_geometry import ProjectiveGeometryParameters
 from dpstream.randomizers.projective_geometry.calibration import best_space, relative_variance
@@ -53,7 +53,7 @@ def test_the_error_of_an_item_asked_once(epsilon: float) -> None:
         law = entry.calibrate(parameters, 1, USERS)
         assert entry.planning is not None
         forecast = entry.planning.forecast(law, parameters, 1)
-        planned[name] = float(forecast.standard_deviations(USERS)[0])
+        planned[name] = float(forecast.standard_errors(USERS)[0])
         measured[name] = math.sqrt(
             np.mean([squared_error(name, law, parameters, trial) for trial in range(TRIALS)])
         )
@@ -92,7 +92,7 @@ def squared_error(name: str, law: Any, parameters: Any, trial: int) -> float:
     devices.enroll(USERS, rng)
     values = held if entry.values(parameters).slots is None else held[:, None]
     reports = devices.report(1, values, None, rng)
-    if isinstance(reports, CountedWords):
+    if isinstance(reports, CountedMessages):
         aggregator.add(1, reports.values, reports.counts)
     else:
         aggregator.add(1, reports, None)
@@ -149,14 +149,14 @@ def test_what_is_found_of_open_domains() -> None:
             items = dict(zip(found.items.tolist(), found.values.tolist(), strict=True))
             places = {int(number): place for place, number in enumerate(numbers)}
             right = [item for item in items if item in places]
-            sure = numbers[counts > found.found_above].tolist()
+            sure = numbers[counts > found.detection_threshold].tolist()
             missed += len(set(sure) - set(right))
             false += len(items) - len(right)
             listed += len(items)
             correct.append(len(right))
-            above.append(found.found_above)
+            above.append(found.detection_threshold)
             errors += [
-                (items[item] - counts[places[item]]) / found.standard_deviation for item in right
+                (items[item] - counts[places[item]]) / found.standard_error for item in right
             ]
         rows.append(
             [

@@ -20,7 +20,7 @@ from dpstream.pipeline.demo import demo_change_log
 from dpstream.pipeline.devices.change_log import load_change_log
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.cell_noise_law import dummies_in_cell
-from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.counted_messages import CountedMessages
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.randomizers.shuffled_counts import ShuffledCountsLaw, ShuffledCountsParameters
 from tests.verify.tables import print_table
@@ -127,7 +127,7 @@ def test_errors_do_not_grow_with_the_crowd(parameters: Any) -> None:
         law = calibrated(parameters, CROWD_EPOCHS, users)
         measured.append(run(law, parameters, streams, truth, CROWD_SEEDS))
     print_table(
-        f"{type(parameters).__name__}, changes {parameters.changes}: {CROWD_SEEDS} seeds, "
+        f"{type(parameters).__name__}, changes {parameters.max_changes}: {CROWD_SEEDS} seeds, "
         f"{CROWD_EPOCHS} epochs",
         ["users", "RMSE", "coverage"],
         [
@@ -156,7 +156,7 @@ def calibrated(parameters: Any, last_epoch: int, users: int) -> Any:
 
 def deviations_planned(law: Any, parameters: Any, users: int) -> NDArray[np.float64]:
     forecast = protocol_of(parameters).planning.forecast(law, parameters, law.last_epoch)
-    planned: NDArray[np.float64] = forecast.standard_deviations(users)
+    planned: NDArray[np.float64] = forecast.standard_errors(users)
     return planned
 
 
@@ -195,26 +195,26 @@ def run(
         rng = seeded_generator(2, seed)
         aggregator = protocol.aggregation.make(law, parameters)
         for epoch, messages in enumerate(real, 1):
-            reports = CountedWords.of_cells(
-                messages + dummies(law, epoch, users, rng), law.word_form.dtype
+            reports = CountedMessages.of_cells(
+                messages + dummies(law, epoch, users, rng), law.message_format.dtype
             )
             aggregator.add(epoch, reports.values, reports.counts)
             estimate = aggregator.estimate(epoch, attendance)
             errors[seed, epoch - 1] = estimate.value - truth[epoch - 1]
-            deviations[seed, epoch - 1] = estimate.standard_deviation
+            deviations[seed, epoch - 1] = estimate.standard_error
     return Trials(errors, deviations)
 
 
 def reports_of(
     devices: Any, streams: list[NDArray[np.int8]], rng: np.random.Generator
-) -> Iterable[CountedWords]:
+) -> Iterable[CountedMessages]:
     devices.enroll(len(streams[0]), rng)
     for epoch, values in enumerate(streams, 1):
         yield devices.report(epoch, values, None, rng)
 
 
-def table_of(law: Any, reports: CountedWords) -> NDArray[np.int64]:
-    table = np.zeros(law.word_form.distinct, np.int64)
+def table_of(law: Any, reports: CountedMessages) -> NDArray[np.int64]:
+    table = np.zeros(law.message_format.distinct, np.int64)
     table[reports.values[:, 0]] = reports.counts
     return table
 

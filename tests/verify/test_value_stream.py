@@ -39,7 +39,7 @@ def test_students(
     students: ChangeLog, epsilon: float, changes: int, seeds: int, expected: float
 ) -> None:
     job = new_job(
-        "students", "value_stream", {"epsilon": epsilon, "changes": changes}, count=EPOCHS
+        "students", "value_stream", {"epsilon": epsilon, "max_changes": changes}, count=EPOCHS
     )
     done = 0
 
@@ -57,7 +57,7 @@ def test_students(
     )
     errors = [column_errors([trial])["online"] for trial in trials]
     law = calibrate(ValueStreamParameters(epsilon, changes), EPOCHS)
-    planned = ValueStreamForecast(law, EPOCHS).standard_deviations(len(students.users))
+    planned = ValueStreamForecast(law, EPOCHS).standard_errors(len(students.users))
     covered = coverage(trials)
     assert covered is not None
     print_table(
@@ -110,12 +110,12 @@ def test_students_of_whom_some_are_silent_and_some_come_late(
             estimate = aggregator.estimate(epoch, attendance)
             assert estimate is not None
             assert estimate.value is not None
-            assert estimate.low is not None
-            assert estimate.high is not None
+            assert estimate.ci95_low is not None
+            assert estimate.ci95_high is not None
             truth = int(values.sum())
             errors.append(estimate.value - truth)
-            covered.append(estimate.low <= truth <= estimate.high)
-            published.append(estimate.standard_deviation)
+            covered.append(estimate.ci95_low <= truth <= estimate.ci95_high)
+            published.append(estimate.standard_error)
     rmse = float(np.sqrt(np.square(errors).mean()))
     planned = float(np.sqrt(np.square(np.array(published, np.float64)).mean()))
     print_table(

@@ -27,8 +27,8 @@ from dpstream.randomizers.cell_noise_law import CellNoiseLaw
 from dpstream.randomizers.count_min import CountMinParameters
 from dpstream.randomizers.count_min.calibration import calibrate
 
-Word: TypeAlias = tuple[int, ...]
-Words: TypeAlias = frozenset[Word]
+Message: TypeAlias = tuple[int, ...]
+Messages: TypeAlias = frozenset[Message]
 
 # Relative floating-point error allowed in sums of positive numbers.
 _CERTAIN = 1e-9
@@ -36,12 +36,14 @@ _CERTAIN = 1e-9
 _LEAST = 1e-6
 # Maximum mean of an item's dummies for which all words can be enumerated.
 _FEW = 5.0
-_PLANE: Sequence[Words] = tuple(
+_PLANE: Sequence[Messages] = tuple(
     frozenset((*d, (d[0] * x + d[1] * y) % 2) for d in ((1, 0), (1, 1), (0, 1)))
     for x, y in product(range(2), repeat=2)
 )
 """Words of four items, each of which shares one of its three words with every other item."""
-_STAR: Sequence[Words] = tuple(frozenset({(0,), (10 + each,), (20 + each,)}) for each in range(4))
+_STAR: Sequence[Messages] = tuple(
+    frozenset({(0,), (10 + each,), (20 + each,)}) for each in range(4)
+)
 """Words of four items that all share the same one of their three words."""
 
 
@@ -124,7 +126,7 @@ def _less(
     )
 
 
-def _overlapping(sets: Sequence[Words]) -> Iterator[str]:
+def _overlapping(sets: Sequence[Messages]) -> Iterator[str]:
     """Check users with the first two items against users with the others; dummies in every word."""
     (overlap,) = {len(one & other) / len(one) for one in sets for other in sets if one != other}
     for mean in (3.0, 8.0):
@@ -137,7 +139,9 @@ def _overlapping(sets: Sequence[Words]) -> Iterator[str]:
         yield from _either_view(sets, mean, epsilon, delta)
 
 
-def _either_view(sets: Sequence[Words], mean: float, epsilon: float, delta: float) -> Iterator[str]:
+def _either_view(
+    sets: Sequence[Messages], mean: float, epsilon: float, delta: float
+) -> Iterator[str]:
     what = f"{mean:.4g} dummies of each item"
     if mean < _FEW:
         yield _less(what, *_views(sets, mean), epsilon, delta)
@@ -146,7 +150,9 @@ def _either_view(sets: Sequence[Words], mean: float, epsilon: float, delta: floa
     yield _distinguished(f"{what}, reported with their items", cells, epsilon, delta)
 
 
-def _labeled(sets: Sequence[Words], mean: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _labeled(
+    sets: Sequence[Messages], mean: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the distribution of an item's cell without and with a message, given item labels.
 
     The bound is proven against an observer who learns for every word the item it is for. A dummy is
@@ -167,9 +173,13 @@ def _labeled(sets: Sequence[Words], mean: float) -> tuple[NDArray[np.float64], N
     return by_weight[seen], (by_weight * weights / mean)[seen]
 
 
-def _views(sets: Sequence[Words], mean: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _views(
+    sets: Sequence[Messages], mean: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return both worlds' distributions of message numbers, merging words of the same items."""
-    kinds = Counter(tuple(word in each for each in sets) for word in frozenset[Word]().union(*sets))
+    kinds = Counter(
+        tuple(word in each for each in sets) for word in frozenset[Message]().union(*sets)
+    )
     laws = [stats.poisson(mean * many / len(sets[0])) for many in kinds.values()]
     ranges = [np.arange(int(law.isf(1e-3)) + 2) for law in laws]
     worlds = []

@@ -40,13 +40,13 @@ class _OfBooleans:
         self.dummies = dummies_of_window(law.noise)
 
     def followed(self, stream: Stream) -> bool:
-        return not self.law.boost or sum(map(abs, changes(stream))) <= self.law.changes
+        return not self.law.boost or sum(map(abs, changes(stream))) <= self.law.max_changes
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
         sent, made = [], 0
         for value, change in zip(stream, changes(stream), strict=True):
             made += abs(change)
-            boosted = change if made <= self.law.changes else 0
+            boosted = change if made <= self.law.max_changes else 0
             sent.append(self.law.boost * (self.devices + boosted) + value)
         found: dict[View, Fraction] = {}
         for drawn in product(self.dummies.items(), repeat=len(stream)):

@@ -32,7 +32,7 @@ from dpstream.pipeline.lifeline import follow
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.pipeline.results.known_digits import known_count
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
-from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.randomness import cryptographic_generator
 from dpstream.topics.envelopes import CONTENT_TYPE, ContentForm, encode_body, encode_envelope
 
@@ -57,7 +57,7 @@ def job_text(now: datetime) -> str:
     return f"""\
 name: {NAME}
 protocol: value_stream
-parameters: {{epsilon: 4, changes: {CHANGES}}}
+parameters: {{epsilon: 4, max_changes: {CHANGES}}}
 epochs: {{count: {EPOCHS}, start: "{start:%Y-%m-%dT%H:%M:%SZ}", length: PT{EPOCH_SECONDS}S}}
 shuffle: {{minimum: 100, grace: PT8S}}
 devices: {{late: PT4S}}
@@ -69,9 +69,9 @@ def have_it_on(record: EstimateRecord) -> str | None:
     estimate = record.headline
     if estimate is None or estimate.value is None:
         return None
-    assert estimate.low is not None
-    assert estimate.high is not None
-    known = known_count(estimate.value, estimate.low, estimate.high, record.population)
+    assert estimate.ci95_low is not None
+    assert estimate.ci95_high is not None
+    known = known_count(estimate.value, estimate.ci95_low, estimate.ci95_high, record.population)
     interval = "" if known.may_be_none else f" (95 % CI {known.low:,} to {known.high:,})"
     about, number = known.words
     return f"{about.lower()} {number} of {record.population:,} devices have it on{interval}"

@@ -68,8 +68,8 @@ def epoch_body(job: DeployedJob, record: EstimateRecord) -> dict[str, Any]:
     return {
         "epoch": record.epoch,
         "value": record.summary.value,
-        "low": record.summary.low,
-        "high": record.summary.high,
+        "ci95_low": record.summary.ci95_low,
+        "ci95_high": record.summary.ci95_high,
         "words": have_it_on(record),
         **assumption(job, record.flags),
     }

@@ -215,14 +215,14 @@ def _estimates(published: PublishedNumbers, own: Mapping[str, str]) -> Iterator[
     yield epoch
     gauges: Mapping[str, tuple[str, Callable[[PublishedNumber], float | None]]] = {
         "": ("Estimate of that epoch, of an item.", lambda each: each.value),
-        "_low": ("Lower end of its 95 % interval.", lambda each: _end(each.interval, 0)),
-        "_high": ("Upper end of its 95 % interval.", lambda each: _end(each.interval, 1)),
+        "_ci95_low": ("Lower end of its 95 % interval.", lambda each: _end(each.interval, 0)),
+        "_ci95_high": ("Upper end of its 95 % interval.", lambda each: _end(each.interval, 1)),
         "_change": ("Difference from the previous estimate.", lambda each: each.change),
-        "_change_low": (
+        "_change_ci95_low": (
             "Lower end of the 95 % interval of the change.",
             lambda each: _end(each.change_interval, 0),
         ),
-        "_change_high": (
+        "_change_ci95_high": (
             "Upper end of the 95 % interval of the change.",
             lambda each: _end(each.change_interval, 1),
         ),

@@ -97,7 +97,7 @@ class Row:
             truth = truth[0] if truth else None
         else:
             said |= {"items": None if found is None else found.to_json()}
-            if found is not None and found.found_above is not None:
+            if found is not None and found.detection_threshold is not None:
                 said |= {"labels": self.domain.labels(found.numbers)}
         return {**said, "population": self.record.population, "truth": truth}
 
@@ -173,7 +173,7 @@ class Outcome:
         held, claimed = self.covered
         spans = EpochSpans(self.job)
         estimates = (record.estimate for record in self.records)
-        found = any(each is not None and each.found_above is not None for each in estimates)
+        found = any(each is not None and each.detection_threshold is not None for each in estimates)
         items = None if found else self.job.domain.items
         return {
             "job": self.job.name,

@@ -18,8 +18,8 @@ from dpstream.pipeline.stages.decision_log import DecisionLog
 from dpstream.pipeline.stages.environment import Scratch, temporary_file
 from dpstream.pipeline.stages.partial_log import PartialLog
 from dpstream.topics.manifests import Manifest
+from dpstream.topics.messages import Messages
 from dpstream.topics.names import Role
-from dpstream.topics.words import Words
 
 
 class TopicSource:
@@ -78,7 +78,7 @@ class TopicSource:
                 yield waiting.pop(epoch)
                 epoch += 1
 
-    def window(self, epoch: int) -> Words:
+    def window(self, epoch: int) -> Messages:
         words = self._read(self._index.read(epoch, self._scratch))
         if words is None:
             raise ReplayError(

@@ -23,9 +23,9 @@ from dpstream.pipeline.stages.decision_log import Decision, DecisionLog
 from dpstream.pipeline.stages.ordered_chunks import Chunks
 from dpstream.pipeline.stages.partial_log import PartialLog
 from dpstream.topics.manifests import Manifest, WindowStatus, encode_manifest
+from dpstream.topics.messages import split_messages
 from dpstream.topics.names import Role
 from dpstream.topics.partials import encode_partial, split_partial
-from dpstream.topics.words import split_words
 
 
 class ReplayWriter:
@@ -109,7 +109,7 @@ class ReplayWriter:
         )
 
     def _write_window(self, epoch: int) -> Steps[None]:
-        chunks = Chunks.of(split_words(self._source.window(epoch)))
+        chunks = Chunks.of(split_messages(self._source.window(epoch)))
         offset, attempt = self._offsets[epoch], self._identifiers()
         yield from chunks_of_attempt(self._job, Role.SHUFFLED, epoch, offset, attempt, chunks)
 

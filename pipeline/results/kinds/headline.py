@@ -22,8 +22,8 @@ class Headline:
 
     name: str = ""
     value: float | None = None
-    low: float | None = None
-    high: float | None = None
+    ci95_low: float | None = None
+    ci95_high: float | None = None
     truth: float | None = None
     numbers: NumericDomain | None = None
     percent: bool = False
@@ -42,19 +42,19 @@ class Headline:
     @property
     def interval(self) -> str:
         """The 95 % interval; for a median its ends are edges of buckets."""
-        if self.low is None or self.high is None:
+        if self.ci95_low is None or self.ci95_high is None:
             return "-"
         if self.numbers is None:
-            return f"{self.shown(self.low)} to {self.shown(self.high)}"
+            return f"{self.shown(self.ci95_low)} to {self.shown(self.ci95_high)}"
         return " to ".join(self.edges)
 
     @property
     def edges(self) -> tuple[str, str]:
         assert self.numbers is not None
-        assert self.low is not None
-        assert self.high is not None
+        assert self.ci95_low is not None
+        assert self.ci95_high is not None
         width = self.numbers.width
-        return edge_text(self.low, width), edge_text(self.high, width)
+        return edge_text(self.ci95_low, width), edge_text(self.ci95_high, width)
 
     @property
     def _digits(self) -> int:
@@ -72,4 +72,4 @@ class Headline:
         """
         about = f"{self.name}{' ' if self.numbers else ': '}" if self.name else ""
         said = "no estimate" if self.value is None else self.shown(self.value)
-        return about + said + ("" if self.low is None else f" (95 % CI {self.interval})")
+        return about + said + ("" if self.ci95_low is None else f" (95 % CI {self.interval})")

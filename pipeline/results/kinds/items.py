@@ -61,7 +61,7 @@ class FoundKind(PublishedKind):
             )
         first_low, _ = wide[0]
         # Its interval is shown where all items have theirs.
-        largest = known_count(answers[0].value, answers[0].low, answers[0].high, people)
+        largest = known_count(answers[0].value, answers[0].ci95_low, answers[0].ci95_high, people)
         alike = [place for place, (_, high) in enumerate(wide) if high >= first_low]
         names = [job.reads(answers[place].name) for place in alike]
         opening = f"{lead}Most frequent {when.at}: "
@@ -131,8 +131,8 @@ def _widened(job: DeployedJob, answer: Answer) -> tuple[float, float]:
     """
     factor = _factor(job)
     return (
-        answer.value - factor * (answer.value - answer.low),
-        answer.value + factor * (answer.high - answer.value),
+        answer.value - factor * (answer.value - answer.ci95_low),
+        answer.value + factor * (answer.ci95_high - answer.value),
     )
 
 

@@ -56,7 +56,7 @@ class NumbersKind(PublishedKind):
     ) -> Headline:
         assert isinstance(domain, NumericDomain)
         for answer in Query(domain, self.in_one).answers(record.estimate, truth):
-            numbers = answer.value, answer.low, answer.high, answer.truth
+            numbers = answer.value, answer.ci95_low, answer.ci95_high, answer.truth
             return Headline("median", *numbers, domain)
         return Headline(numbers=domain)
 
@@ -82,7 +82,7 @@ class NumbersKind(PublishedKind):
         if smoothed.level_variances is None:
             return LevelEstimates.of_values(items)
         variances = tuple(smoothed.level_variances[:, index].tolist())
-        deviation, width = items.standard_deviation, items.half_width
+        deviation, width = items.standard_error, items.half_width
         return RangeEstimates(
             items.values, deviation, width, *items.about, level_variances=variances
         )
@@ -116,5 +116,5 @@ class NumbersKind(PublishedKind):
         if known(estimate):
             answers = Query(domain, self.in_few).answers(estimate)
             for row, answer in zip(found, answers, strict=False):
-                row[:] = answer.value, answer.low, answer.high
+                row[:] = answer.value, answer.ci95_low, answer.ci95_high
         return found

@@ -43,7 +43,7 @@ class CountKind(PublishedKind):
     ) -> Headline:
         """See `PublishedKind`; ground truth is also known for epochs without an estimate."""
         for answer in Query(domain, self.in_one).answers(record.estimate, truth):
-            numbers = answer.value, answer.low, answer.high, answer.truth
+            numbers = answer.value, answer.ci95_low, answer.ci95_high, answer.truth
             return Headline("", *numbers, population=record.population)
         return Headline(truth=None if truth is None or not len(truth) else int(truth[0]))
 
@@ -52,11 +52,11 @@ class CountKind(PublishedKind):
     ) -> Sentence:
         found = self.headline(job.domain, record)
         assert found.value is not None
-        assert found.low is not None
-        assert found.high is not None
+        assert found.ci95_low is not None
+        assert found.ci95_high is not None
         lead, noun = self.counted(job)
         lead = lead if titled else ""
-        known = known_count(found.value, found.low, found.high, record.population)
+        known = known_count(found.value, found.ci95_low, found.ci95_high, record.population)
         word, number = known.words
         return Sentence((f"{lead}{word} ", number, f" {noun} {when.at}{how_sure(known)}."))
 
@@ -69,13 +69,13 @@ class CountKind(PublishedKind):
     def change_words(self, job: DeployedJob, change: EstimateRecord) -> tuple[str, str] | None:
         found = change.summary
         assert found.value is not None
-        assert found.low is not None
-        assert found.high is not None
-        step = step_of(found.low, found.high)
-        half = -(-(found.high - found.low) / 2 // step) * step
+        assert found.ci95_low is not None
+        assert found.ci95_high is not None
+        step = step_of(found.ci95_low, found.ci95_high)
+        half = -(-(found.ci95_high - found.ci95_low) / 2 // step) * step
         value = round(found.value / step) * step
         before = f"the {period(job)} before"
-        if found.low > 0 or found.high < 0:
+        if found.ci95_low > 0 or found.ci95_high < 0:
             # Words state the direction, since "-4,780 fewer" would be wrong.
             way = "more" if value > 0 else "fewer"
             return f"{abs(value):,.0f} ± {half:,.0f}", f"{way} than {before}"
@@ -110,7 +110,9 @@ class MeasureKind(CountKind):
         truth: NDArray[np.integer] | None = None,
     ) -> Headline:
         found = super().headline(domain, record)
-        return Headline(domain.measure or "", found.value, found.low, found.high, percent=True)
+        return Headline(
+            domain.measure or "", found.value, found.ci95_low, found.ci95_high, percent=True
+        )
 
     def sentence(
         self, job: DeployedJob, record: EstimateRecord, when: EpochName, *, titled: bool
@@ -118,7 +120,9 @@ class MeasureKind(CountKind):
         found = self.headline(job.domain, record)
         assert job.domain.measured is not None
         what, unit = job.domain.measured
-        value, low, high = (_tenths(each) for each in (found.value, found.low, found.high))
+        value, low, high = (
+            _tenths(each) for each in (found.value, found.ci95_low, found.ci95_high)
+        )
         return Sentence((f"The {what} is ", value, f" {unit} {when.at} (95 % CI {low} to {high})."))
 
     def _series(self, domain: ValueDomain) -> Series:

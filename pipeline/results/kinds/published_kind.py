@@ -70,7 +70,7 @@ class PublishedKind(ABC):
         shape (1,), if known.
         """
         for answer in Query(domain, self.in_one).answers(record.estimate, truth):
-            numbers = answer.value, answer.low, answer.high, answer.truth
+            numbers = answer.value, answer.ci95_low, answer.ci95_high, answer.truth
             return Headline(domain.label(answer.item), *numbers, population=record.population)
         return Headline()
 

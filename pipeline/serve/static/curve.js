@@ -18,8 +18,8 @@ export class Curve {
     this.population = body.population ? Array.from(body.population) : null;
     // What is drawn is cut to what can be; what is said of a point is made of what was published.
     const cut = (values) => numbers(values).map((each, index) => this.#cut(each, index));
-    for (const name of ["value", "low", "high"]) this[name] = cut(body[name]);
-    const [lows, highs] = [body.own_low ?? body.low, body.own_high ?? body.high];
+    for (const [name, key] of [["value", "value"], ["low", "ci95_low"], ["high", "ci95_high"]]) this[name] = cut(body[key]);
+    const [lows, highs] = [body.own_ci95_low ?? body.ci95_low, body.own_ci95_high ?? body.ci95_high];
     this.published = numbers(body.value).map((value, index) => [value, number(lows[index]), number(highs[index])]);
     this.smoothed = body.smoothed ? cut(body.smoothed) : null;
     this.truth = body.truth ? numbers(body.truth) : null;

@@ -65,7 +65,7 @@ export class NumbersTable {
 
 // A row for every epoch that is seen and every curve, as a file; the numbers are those published.
 export async function saveSeen(models, series, [from, to], change) {
-  const lines = [["job", "epoch", "begins", "series", change ? `change since ${change} before` : "estimate", "low", "high", "window_status", "flags"]];
+  const lines = [["job", "epoch", "start", "series", change ? `change since ${change} before` : "estimate", "ci95_low", "ci95_high", "window_status", "flags"]];
   for (const model of models) {
     const labels = new Map(model.detail.series.map((each) => [each.id, each.label]));
     const found = [];

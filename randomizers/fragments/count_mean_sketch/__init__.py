@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.counted_messages import CountedMessages
 from dpstream.randomizers.devices import Devices
 from dpstream.randomizers.fragments import FragmentsLaw, Neighbors
 from dpstream.randomizers.given_sets import set_rows
@@ -36,7 +36,7 @@ from dpstream.randomizers.item_domains import ItemDomain, domain_size
 from dpstream.randomizers.laws import Constants
 from dpstream.randomizers.pairwise_hash import PairwiseHash
 from dpstream.randomizers.parameter_checks import check_approximate, check_domain, check_items_held
-from dpstream.topics.word_forms import WordForm, narrowest
+from dpstream.topics.message_formats import MessageFormat, narrowest
 
 ROWS: Final = 1 << 10
 BUCKETS: Final = 1 << 16
@@ -124,9 +124,9 @@ class CountMeanSketchLaw(Constants):
         return self.rows * self.buckets
 
     @property
-    def word_form(self) -> WordForm:
+    def message_format(self) -> MessageFormat:
         """The row times m, plus the bucket."""
-        return WordForm(narrowest(self.words))
+        return MessageFormat(narrowest(self.words))
 
     def capacity(self, epoch: int, contributors: int) -> int:
         return self.bits.capacity(epoch, contributors)
@@ -155,7 +155,7 @@ class CountMeanSketch(Devices[CountMeanSketchLaw]):
         )
 
     @property
-    def kept_apart(self) -> Guarantee:
+    def without_shuffling(self) -> Guarantee:
         """The guarantee of a device's messages, against any party that knows their sender."""
         bits = self.law.bits
         return of_messages_apart(self.guarantee, bits.local_epsilon, bits.last_epoch)
@@ -166,7 +166,7 @@ class CountMeanSketch(Devices[CountMeanSketchLaw]):
         values: NDArray[np.integer],
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
-    ) -> NDArray[np.unsignedinteger] | CountedWords:
+    ) -> NDArray[np.unsignedinteger] | CountedMessages:
         """Return the messages of all present devices, as `Fragments.report`."""
         law = self.law
         check_epoch(epoch, after=self.epoch, last_epoch=law.last_epoch)
@@ -185,8 +185,8 @@ class CountMeanSketch(Devices[CountMeanSketchLaw]):
 
     def _messages(
         self, rows: NDArray[np.int64], items: NDArray[np.int64], rng: np.random.Generator
-    ) -> CountedWords:
-        law, dtype = self.law, self.law.word_form.dtype
+    ) -> CountedMessages:
+        law, dtype = self.law, self.law.message_format.dtype
         words, counts = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
         order = np.argsort(rows, kind="stable")
         drawn, starts = np.unique(rows[order], return_index=True)
@@ -197,7 +197,7 @@ class CountMeanSketch(Devices[CountMeanSketchLaw]):
             (seen,) = np.nonzero(messages)
             words.append(row * law.buckets + seen)
             counts.append(messages[seen])
-        return CountedWords(
+        return CountedMessages(
             np.concatenate(words).astype(dtype)[:, None],
             np.concatenate(counts).astype(np.uint32),
         )

@@ -20,7 +20,7 @@ const CLASSES = {
   count_min: () => CountMin,
   single_message: () => SingleMessage,
   shuffled_counts: (law) =>
-    'clock' in law ? ShuffledValueStream : 'noise' in law ? ShuffledCounts : ShuffledItemCounts,
+    'squared_norm_budget' in law ? ShuffledValueStream : 'noise' in law ? ShuffledCounts : ShuffledItemCounts,
 };
 
 /** Protocols that a device can run. */

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from dpstream.randomizers import least_delta
 from dpstream.randomizers.affine_hashes import AffineHashes
 from dpstream.randomizers.cell_noise_law import CellNoiseLaw, trusted
-from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.counted_messages import CountedMessages
 from dpstream.randomizers.devices import Devices
 from dpstream.randomizers.dummies import PoissonDummies
 from dpstream.randomizers.given_values import check_epoch, refuse_wrong
@@ -30,7 +30,7 @@ from dpstream.randomizers.guarantee import Guarantee
 from dpstream.randomizers.laws import Constants
 from dpstream.randomizers.parameter_checks import MAX_HORIZON, MOST_ITEMS
 from dpstream.randomizers.shuffled_counts import MAX_BOOST, MAX_CHANGES
-from dpstream.topics.word_forms import WordForm
+from dpstream.topics.message_formats import MessageFormat
 
 MOST_TABULAR: Final = 1 << 20
 """Maximum number of different words that are counted in tables."""
@@ -51,7 +51,7 @@ class ItemStreamLaw(Protocol):
     def size(self) -> int: ...
 
     @property
-    def changes(self) -> int:
+    def max_changes(self) -> int:
         """Number of changes of a user that are boosted."""
         ...
 
@@ -83,14 +83,14 @@ class ItemStreamLaw(Protocol):
     def capacity(self, epoch: int, contributors: int) -> int: ...
 
     @property
-    def word_form(self) -> WordForm:
+    def message_format(self) -> MessageFormat:
         """Words of items held, then of items left."""
         ...
 
     @property
     def guarantee(self) -> Guarantee: ...
 
-    def words_of(
+    def messages_of(
         self, items: NDArray[np.int64], kind: int, rng: np.random.Generator
     ) -> NDArray[np.int64]:
         """Return messages about items, as ones that are held, kind 0, or that were left, kind 1."""
@@ -113,7 +113,7 @@ class ShuffledItemCountsLaw(Constants):
     size: int
     epsilon: float
     delta: float
-    changes: int
+    max_changes: int
     boost: int
     buckets: int
     held: CellNoiseLaw
@@ -123,14 +123,14 @@ class ShuffledItemCountsLaw(Constants):
         for name, most in (
             ("last_epoch", MAX_HORIZON),
             ("size", MOST_ITEMS),
-            ("changes", MAX_CHANGES),
+            ("max_changes", MAX_CHANGES),
             ("boost", MAX_BOOST),
         ):
             value, least = getattr(self, name), int(name in ("last_epoch", "size"))
             if type(value) is not int or not least <= value <= most:
                 raise ValueError(f"{name} is {value!r}; expected {least} to {most:,}")
-        if len({self.boost == 0, self.changes == 0, self.left is None}) > 1:
-            raise ValueError(f"boost {self.boost} does not match {self.changes} changes")
+        if len({self.boost == 0, self.max_changes == 0, self.left is None}) > 1:
+            raise ValueError(f"boost {self.boost} does not match {self.max_changes} changes")
         for noise in self.noises:
             if noise.dummies not in ("poisson", "shuffle") or noise.minimum != self.held.minimum:
                 raise ValueError(
@@ -163,10 +163,10 @@ class ShuffledItemCountsLaw(Constants):
         return item_capacity(self, 1, contributors)
 
     @property
-    def word_form(self) -> WordForm:
+    def message_format(self) -> MessageFormat:
         words = self.words * len(self.noises)
         dtype = np.min_scalar_type(words - 1).newbyteorder("<")
-        return WordForm(dtype, distinct=words if words <= MOST_TABULAR else None)
+        return MessageFormat(dtype, distinct=words if words <= MOST_TABULAR else None)
 
     @property
     def guarantee(self) -> Guarantee:
@@ -193,17 +193,17 @@ class ShuffledItemCountsLaw(Constants):
     @property
     def messages(self) -> float:
         """Maximum expected messages of a user over the horizon, who always has an item."""
-        boosted = self.boost * max(0, 2 * self.changes - 1)
+        boosted = self.boost * max(0, 2 * self.max_changes - 1)
         return self.last_epoch + boosted + self.dummy_messages
 
     @property
     def dummies(self) -> str:
         return self.held.dummies
 
-    def stage_dummies(self, epoch: int, rng: np.random.Generator) -> CountedWords:
+    def stage_dummies(self, epoch: int, rng: np.random.Generator) -> CountedMessages:
         return stage_dummies_of(self, rng)
 
-    def words_of(
+    def messages_of(
         self, items: NDArray[np.int64], kind: int, rng: np.random.Generator
     ) -> NDArray[np.int64]:
         return self.hashes.draw(items - 1, rng) + kind * self.words
@@ -232,7 +232,7 @@ class ShuffledItemCounts(Devices[ItemStreamLaw]):
         # 0 at the last epoch, 1 before, 2 never.
         self._seen = self._declare("seen", np.uint8, new=_NEW)
         # Changes made, up to one more than are boosted.
-        self._changes = self._declare("changes", np.min_scalar_type(law.changes + 2))
+        self._changes = self._declare("changes", np.min_scalar_type(law.max_changes + 2))
 
     @property
     def assumed_contributors(self) -> int:
@@ -242,7 +242,7 @@ class ShuffledItemCounts(Devices[ItemStreamLaw]):
         """Bound delta from below, using one item against another, always or alternating."""
         law = self.law
         epsilon = self.guarantee.epsilon
-        turns = (min(law.changes, law.last_epoch) + 1) // 2
+        turns = (min(law.max_changes, law.last_epoch) + 1) // 2
         tests = [(law.last_epoch, law.last_epoch + law.boost), (turns, turns * (law.boost + 1))]
         return max(
             least_delta.of_cells(law.noises[0], cells * law.apart, shift * law.apart, epsilon)
@@ -251,8 +251,8 @@ class ShuffledItemCounts(Devices[ItemStreamLaw]):
         )
 
     @property
-    def frozen(self) -> int:
-        return int(np.count_nonzero(self._changes > self.law.changes))
+    def exhausted(self) -> int:
+        return int(np.count_nonzero(self._changes > self.law.max_changes))
 
     @property
     def guarantee(self) -> Guarantee:
@@ -264,7 +264,7 @@ class ShuffledItemCounts(Devices[ItemStreamLaw]):
         values: NDArray[np.integer],
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
-    ) -> NDArray[np.unsignedinteger] | CountedWords:
+    ) -> NDArray[np.unsignedinteger] | CountedMessages:
         """Send words and dummies, real ones first; counted if few are different."""
         law = self.law
         check_epoch(epoch, after=self.epoch, last_epoch=law.last_epoch)
@@ -276,12 +276,12 @@ class ShuffledItemCounts(Devices[ItemStreamLaw]):
             held = np.concatenate([held, np.repeat(came, law.boost)])
             left = np.repeat(gone, law.boost)
         self.epoch = epoch
-        real = [law.words_of(items, kind, rng) for kind, items in enumerate((held, left))]
-        form = law.word_form
+        real = [law.messages_of(items, kind, rng) for kind, items in enumerate((held, left))]
+        form = law.message_format
         dummies = draw_dummies(law, self._dummies, len(now), rng)
         words = np.concatenate([*(each.astype(form.dtype) for each in real), dummies])
         if form.distinct is not None and form.distinct <= len(words):
-            return CountedWords.of_cells(np.bincount(words, minlength=1), form.dtype)
+            return CountedMessages.of_cells(np.bincount(words, minlength=1), form.dtype)
         return words[:, None]
 
     def _boosted(
@@ -293,8 +293,8 @@ class ShuffledItemCounts(Devices[ItemStreamLaw]):
         here = np.ones(self.population, np.bool_) if present is None else present
         before, made = self._item[here].astype(np.int64), self._changes[here]
         changed = before != now
-        boosted = changed & (self._seen[here] != _ABSENT) & (made < self.law.changes)
-        self._changes[here] = np.minimum(made + changed, self.law.changes + 1)
+        boosted = changed & (self._seen[here] != _ABSENT) & (made < self.law.max_changes)
+        self._changes[here] = np.minimum(made + changed, self.law.max_changes + 1)
         self._item[here] = now
         self._seen[here] = _KNOWN
         self._seen[~here] = _ABSENT
@@ -326,11 +326,11 @@ def item_capacity(law: ItemStreamLaw, levels: int, contributors: int) -> int:
     return contributors * levels * (1 + 2 * law.boost) + dummies
 
 
-def stage_dummies_of(law: ItemStreamLaw, rng: np.random.Generator) -> CountedWords:
+def stage_dummies_of(law: ItemStreamLaw, rng: np.random.Generator) -> CountedMessages:
     """Draw the shuffler's dummies of a window; none if contributors add them."""
     dummies = [noise.of_stage(law.noisy_cells) for noise in law.noises]
     words, counts = np.unique(draw_dummies(law, dummies, 1, rng), return_counts=True)
-    return CountedWords(words[:, None], counts.astype(np.uint32))
+    return CountedMessages(words[:, None], counts.astype(np.uint32))
 
 
 def draw_dummies(
@@ -340,7 +340,7 @@ def draw_dummies(
     rng: np.random.Generator,
 ) -> NDArray[np.unsignedinteger]:
     """Draw the dummy words of `contributors` contributors, uniform over those of either kind."""
-    dtype = law.word_form.dtype
+    dtype = law.message_format.dtype
     drawn = [np.zeros(0, dtype)]
     for kind, each in enumerate(dummies):
         number = 0 if each is None else each.total(contributors, rng)

@@ -53,7 +53,7 @@ def calibrate(
 
 def epsilon_with(law: ShuffledItemCountsLaw, honest: int) -> float:
     """Return epsilon with `honest` honest users, at least 1, where these add the noise."""
-    reports = ItemReports(law.last_epoch, law.changes, law.boost, law.hashes.overlap)
+    reports = ItemReports(law.last_epoch, law.max_changes, law.boost, law.hashes.overlap)
     share, delta = honest / law.held.minimum, law.delta * (1 - FOR_TABLES)
     left = None if law.left is None else law.left.mean * share
     return epsilon_for_items(law.held.mean * share, left, delta, reports)
@@ -75,9 +75,9 @@ class _Job:
     def best_law(self) -> ShuffledItemCountsLaw:
         """Return the mechanism of the best boost near sqrt(T / 4k), unless the job sets one."""
         asked = self.parameters
-        if asked.changes is None or asked.boost is not None:
+        if asked.max_changes is None or asked.boost is not None:
             return self.law(asked.boost or 0)
-        likely = round(math.sqrt(self.last_epoch / (4 * asked.changes)))
+        likely = round(math.sqrt(self.last_epoch / (4 * asked.max_changes)))
         laws = [self.law(boost) for boost in range(max(0, likely - 1), likely + 2)]
         return min(laws, key=self._error)
 
@@ -93,9 +93,9 @@ class _Job:
 
     def law_of(self, boost: int, buckets: int) -> ShuffledItemCountsLaw:
         asked = self.parameters
-        changes = asked.changes if asked.changes is not None and boost else 0
+        max_changes = asked.max_changes if asked.max_changes is not None and boost else 0
         overlap = AffineHashes.for_items(buckets, self.size).overlap
-        reports = ItemReports(self.last_epoch, changes, boost, overlap)
+        reports = ItemReports(self.last_epoch, max_changes, boost, overlap)
         held, left = noise_for_items(asked.epsilon, self.delta, reports)
         kind: DummyLaw = "shuffle" if asked.dummies == "shuffle" else "poisson"
         return ShuffledItemCountsLaw(
@@ -103,7 +103,7 @@ class _Job:
             size=self.size,
             epsilon=asked.epsilon,
             delta=asked.delta,
-            changes=changes,
+            max_changes=max_changes,
             boost=boost,
             buckets=buckets,
             held=CellNoiseLaw(kind, held, self.minimum),

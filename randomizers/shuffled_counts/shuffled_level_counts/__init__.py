@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dpstream.randomizers.cell_codes.levels import Levels
 from dpstream.randomizers.cell_noise_law import CellNoiseLaw, trusted
-from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.counted_messages import CountedMessages
 from dpstream.randomizers.guarantee import Guarantee
 from dpstream.randomizers.laws import Constants
 from dpstream.randomizers.parameter_checks import MAX_HORIZON
@@ -28,7 +28,7 @@ from dpstream.randomizers.shuffled_counts.shuffled_item_counts import (
     item_capacity,
     stage_dummies_of,
 )
-from dpstream.topics.word_forms import WordForm
+from dpstream.topics.message_formats import MessageFormat
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class ShuffledLevelCountsLaw(Constants):
     levels: Levels
     epsilon: float
     delta: float
-    changes: int
+    max_changes: int
     boost: int
     held: CellNoiseLaw
     left: CellNoiseLaw | None
@@ -67,14 +67,14 @@ class ShuffledLevelCountsLaw(Constants):
     def __post_init__(self) -> None:
         for name, least, most in (
             ("last_epoch", 1, MAX_HORIZON),
-            ("changes", 0, MAX_CHANGES),
+            ("max_changes", 0, MAX_CHANGES),
             ("boost", 0, MAX_BOOST),
         ):
             value = getattr(self, name)
             if type(value) is not int or not least <= value <= most:
                 raise ValueError(f"{name} is {value!r}; expected {least} to {most:,}")
-        if len({self.boost == 0, self.changes == 0, self.left is None}) > 1:
-            raise ValueError(f"boost {self.boost} does not match {self.changes} changes")
+        if len({self.boost == 0, self.max_changes == 0, self.left is None}) > 1:
+            raise ValueError(f"boost {self.boost} does not match {self.max_changes} changes")
         for noise in self.noises:
             if noise.dummies not in ("poisson", "shuffle") or noise.minimum != self.held.minimum:
                 raise ValueError(
@@ -113,9 +113,9 @@ class ShuffledLevelCountsLaw(Constants):
         return self.words
 
     @property
-    def word_form(self) -> WordForm:
+    def message_format(self) -> MessageFormat:
         words = self.words * len(self.noises)
-        return WordForm(np.min_scalar_type(words - 1).newbyteorder("<"), distinct=words)
+        return MessageFormat(np.min_scalar_type(words - 1).newbyteorder("<"), distinct=words)
 
     def capacity(self, epoch: int, contributors: int) -> int:
         return item_capacity(self, self.levels_sent, contributors)
@@ -127,7 +127,7 @@ class ShuffledLevelCountsLaw(Constants):
     @property
     def messages(self) -> float:
         """Maximum expected messages of a user over the horizon, who always has a value."""
-        boosted = self.boost * max(0, 2 * self.changes - 1)
+        boosted = self.boost * max(0, 2 * self.max_changes - 1)
         real = self.levels_sent * (self.last_epoch + boosted)
         return real + self.last_epoch * self.dummies_per_user
 
@@ -155,10 +155,10 @@ class ShuffledLevelCountsLaw(Constants):
         without = int(not self.rooted)
         return self.levels.encode(items)[:, without:] - without
 
-    def words_of(
+    def messages_of(
         self, items: NDArray[np.int64], kind: int, rng: np.random.Generator
     ) -> NDArray[np.int64]:
         return self.encode(items).ravel() + kind * self.words
 
-    def stage_dummies(self, epoch: int, rng: np.random.Generator) -> CountedWords:
+    def stage_dummies(self, epoch: int, rng: np.random.Generator) -> CountedMessages:
         return stage_dummies_of(self, rng)

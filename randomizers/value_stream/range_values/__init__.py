@@ -51,7 +51,7 @@ class RangeValuesParameters:
     """
 
     epsilon: float
-    changes: int
+    max_changes: int
     low: float
     high: float
     buckets: int
@@ -61,7 +61,7 @@ class RangeValuesParameters:
     def __post_init__(self) -> None:
         # Epsilon is that of the Boolean.
         object.__setattr__(self, "epsilon", ValueStreamParameters(self.epsilon, 1).epsilon)
-        check_changes(self.changes, self.boosted)
+        check_changes(self.max_changes, self.boosted)
         _check_numbers(self.low, self.high, self.initial, self.buckets)
         for name in ("low", "high"):
             object.__setattr__(self, name, float(getattr(self, name)))
@@ -168,8 +168,8 @@ class RangeValues(Devices[RangeValuesLaw]):
         self._index()
 
     @property
-    def frozen(self) -> int:
-        return sum(stream.frozen for stream in self._streams)
+    def exhausted(self) -> int:
+        return sum(stream.exhausted for stream in self._streams)
 
     @property
     def guarantee(self) -> Guarantee:

@@ -35,7 +35,7 @@ SLOW: Final = {"OLH": (1.0,)}
 
 LETTERS: Final = 6
 """Length to which words are cut or padded, as in pure-LDP's own experiments."""
-LETTER_BITS: Final = 5
+SYMBOL_BITS: Final = 5
 WANTED: Final = 32
 SEARCHES: Final = (("PEM", "flh"), ("PEM", "hcms"), ("TreeHist", "flh"))
 """Algorithms, and the oracle of their sketches: Hadamard count-mean sketch, fast local hashing."""
@@ -229,7 +229,7 @@ def _own_oracle(
         "projective_geometry",
         epsilon,
         *_errors(estimate.values, held),
-        entry.word_form(law).report_bytes,
+        entry.message_format(law).report_bytes,
         _rate(users, between - before),
         _rate(users, after - between),
     )
@@ -270,7 +270,7 @@ def word_number(word: str) -> int:
     """
     number = 0
     for letter in word:
-        number = number << LETTER_BITS | (ALPHABET.index(letter) + 1) % len(ALPHABET)
+        number = number << SYMBOL_BITS | (ALPHABET.index(letter) + 1) % len(ALPHABET)
     return number + 1
 
 
@@ -318,7 +318,7 @@ def measure_searches(
 def _own_search(words: Sequence[str], epsilon: float, held: set[str], most: set[str]) -> Search:
     numbers = {word: word_number(word) for word in held}
     items = np.array([numbers[word] for word in words], np.int64)
-    parameters = ProjectiveGeometryParameters(epsilon, Bits(LETTERS * LETTER_BITS))
+    parameters = ProjectiveGeometryParameters(epsilon, Bits(LETTERS * SYMBOL_BITS))
     entry, users = PROTOCOLS["projective_geometry"], len(items)
     law = entry.calibrate(parameters, 1, users)
     aggregator, rng = entry.aggregation.make(law, parameters), cryptographic_generator()

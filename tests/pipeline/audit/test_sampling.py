@@ -36,7 +36,9 @@ class Fake:
     epochs: int = 4
     seen: tuple[str, ...] = ("made up",)
 
-    def sights(self, stream: Stream, trials: int, coins: np.random.Generator) -> tuple[Sights, ...]:
+    def sights(
+        self, stream: Stream, trials: int, randomness: np.random.Generator
+    ) -> tuple[Sights, ...]:
         found: list[Sight] = []
         for _ in range(trials):
             self.drawn[stream] += 1
@@ -80,12 +82,12 @@ def test_candidates_are_neighbors_by_the_guarantee() -> None:
 def test_attacks_that_draw_share_the_probability_of_a_false_alarm() -> None:
     shares: list[float] = []
 
-    def run(coins: np.random.Generator, share: float) -> list[Finding]:
+    def run(randomness: np.random.Generator, share: float) -> list[Finding]:
         shares.append(share)
         return [Finding("it", "one", "", AuditOutcome.CONSISTENT, false_alarm=share)]
 
     attacks = [Attack("it", "one", 1, run)] * 4
-    attacks += [Attack("it", "sure", 0, lambda coins, share: [])]
+    attacks += [Attack("it", "sure", 0, lambda randomness, share: [])]
     done = run_attacks(attacks)
     assert shares == [FALSE_ALARM / 4] * 4
     assert done.false_alarm == pytest.approx(FALSE_ALARM)

@@ -157,7 +157,7 @@ def test_a_wrong_job_file_names_the_lines_and_what_is_allowed(
 ) -> None:
     path = tmp_path / "job.yaml"
     path.write_text(
-        "name: students\nprotocol: future_rand\nparameters: {epsilon: -1, changes: 4}\n"
+        "name: students\nprotocol: future_rand\nparameters: {epsilon: -1, max_changes: 4}\n"
         "epochs: {count: 8, lenght: P1W}\n"
     )
     for command in (["plan"], ["deploy"], ["simulate", "--input", "x.csv"]):

@@ -26,7 +26,7 @@ def hours(tmp_path: Path) -> Path:
     path = tmp_path / "hours.yaml"
     path.write_text(
         "name: hours\nprotocol: range_values\n"
-        "parameters: {epsilon: 8, changes: 1, low: 0, high: 80, buckets: 8}\n"
+        "parameters: {epsilon: 8, max_changes: 1, low: 0, high: 80, buckets: 8}\n"
         f"epochs: {{count: {EPOCHS}}}\n"
     )
     return path
@@ -37,7 +37,7 @@ def modes(tmp_path: Path) -> Path:
     path = tmp_path / "modes.yaml"
     path.write_text(
         "name: modes\nprotocol: hadamard_values\n"
-        "parameters: {epsilon: 8, changes: 0, domain: [walk, bus, car]}\n"
+        "parameters: {epsilon: 8, max_changes: 0, domain: [walk, bus, car]}\n"
         f"epochs: {{count: {EPOCHS}}}\n"
     )
     return path

@@ -12,13 +12,13 @@ from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.operations.dead_letter_log import header_of
 from dpstream.topics.batches import Batch, Punctuation, encode_batch, encode_punctuation
 from dpstream.topics.chunks import Chunk, encode_chunk
+from dpstream.topics.messages import Messages
 from dpstream.topics.records import DeadLetter, Dismissal, Reason
-from dpstream.topics.words import Words
 from tests.support.commands import Commands
 from tests.support.memory_cluster import MemoryCluster
 
 SECRET = 0xABCD
-WORDS = Words(np.full((3, 1), SECRET, np.uint16), None)
+WORDS = Messages(np.full((3, 1), SECRET, np.uint16), None)
 IDENTITIES: dict[str, Any] = {"fingerprint": b"f" * 16, "deployment": b"d" * 16}
 BATCH = encode_batch(
     Batch(**IDENTITIES, batch=b"b" * 16, enrollment=b"e" * 16, epoch=7, words=WORDS)

@@ -430,7 +430,7 @@ def test_pause_and_resume_are_told_and_listed(
 @pytest.mark.parametrize(
     ("protocol", "said"),
     [
-        ("future_rand\nparameters: {epsilon: 2, changes: 2}", "17 records of the reports"),
+        ("future_rand\nparameters: {epsilon: 2, max_changes: 2}", "17 records of the reports"),
         ("shuffled_counts\nparameters: {epsilon: 1, delta: 1e-6}", "records of the reports"),
     ],
 )

@@ -17,7 +17,7 @@ from tests.support.commands import Commands
 from tests.support.memory_cluster import use_memory_cluster
 
 JOB = (
-    "name: weekly\nprotocol: value_stream\nparameters: {epsilon: 1, changes: 2}\n"
+    "name: weekly\nprotocol: value_stream\nparameters: {epsilon: 1, max_changes: 2}\n"
     "epochs: {count: 4, start: 2024-06-03, length: P1W}\n"
 )
 

@@ -135,7 +135,7 @@ def test_a_charge_without_a_deployment_is_told(
 def job_file(folder: Path) -> Path:
     path = folder / "third.yaml"
     path.write_text(
-        "name: third\nprotocol: future_rand\nparameters: {epsilon: 1, changes: 2}\n"
+        "name: third\nprotocol: future_rand\nparameters: {epsilon: 1, max_changes: 2}\n"
         "epochs: {count: 8}\npopulation: students\n"
     )
     return path

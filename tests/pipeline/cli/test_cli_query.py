@@ -62,14 +62,14 @@ def test_items_of_every_protocol_whose_epochs_stand_alone(
     for options, names in asked:
         found = answers(dpstream("query", "sets", "--epoch", 1, *options, "--json").json)
         # With much noise, the order of the top three is random.
-        noisy = max(answer["standard_deviation"] for answer in found.values()) > 60
+        noisy = max(answer["standard_error"] for answer in found.values()) > 60
         assert len(found) == len(names)
         assert list(found) == names or (noisy and "--top" in options)
         for name, held in (("walk", 700), ("bus", 300), ("car", 0)):
             if name in found:
                 answer = found[name]
-                assert within(answer["estimate"], held, answer["standard_deviation"])
-                assert answer["low"] < answer["estimate"] < answer["high"]
+                assert within(answer["estimate"], held, answer["standard_error"])
+                assert answer["ci95_low"] < answer["estimate"] < answer["ci95_high"]
 
 
 def test_ranges_and_quantiles_of_numbers(start: Start, dpstream: Commands) -> None:
@@ -78,11 +78,11 @@ def test_ranges_and_quantiles_of_numbers(start: Start, dpstream: Commands) -> No
     body = dpstream("query", "sets", "--range", "2:10", "--json").json
     (low,) = body["ranges"]
     assert low["name"] == "2:10"
-    assert within(low["estimate"], 700, low["standard_deviation"])
+    assert within(low["estimate"], 700, low["standard_error"])
     shares = ["--quantile", 0.9, "--quantile", 0.5]
     found = answers(dpstream("query", "sets", *shares, "--json").json, "quantiles")
     assert [(name, each["estimate"]) for name, each in found.items()] == [("0.9", 40), ("0.5", 2)]
-    assert (found["0.5"]["low"], found["0.5"]["high"]) == (2, 4)
+    assert (found["0.5"]["ci95_low"], found["0.5"]["ci95_high"]) == (2, 4)
     usual = dpstream("query", "sets").output
     assert [line.split()[0] for line in usual.splitlines()[1:5]] == [
         *("quantile", "0.25", "0.5", "0.75")
@@ -96,7 +96,7 @@ def test_boxes_of_points(start: Start, dpstream: Commands) -> None:
     asked = ["--box", "0:3,4:4", "--box", "15,0", "--box", ":,5:"]
     found = answers(dpstream("query", "sets", *asked, "--json").json, "boxes")
     for name, held in (("0:3,4:4", 700), ("15,0", 300), (":,5:", 0)):
-        assert within(found[name]["estimate"], held, found[name]["standard_deviation"])
+        assert within(found[name]["estimate"], held, found[name]["standard_error"])
 
 
 def test_heavy_hitters_of_an_open_domain(start: Start, dpstream: Commands) -> None:
@@ -104,11 +104,11 @@ def test_heavy_hitters_of_an_open_domain(start: Start, dpstream: Commands) -> No
     run.report(1, [["tea", "milk"]] * 600 + [["tea"]] * 400)
     body = dpstream("query", "sets", "--top", 5, "--json").json
     assert list(answers(body)) == ["tea", "milk"]
-    assert 0 < body["found_above"] < 500
+    assert 0 < body["detection_threshold"] < 500
     (one,) = dpstream("query", "sets", "--item", "milk", "--json").json["items"]
-    assert within(one["estimate"], 600, one["standard_deviation"])
+    assert within(one["estimate"], 600, one["standard_error"])
     (other,) = dpstream("query", "sets", "--item", "wine", "--json").json["items"]
-    assert within(other["estimate"], 0, other["standard_deviation"])
+    assert within(other["estimate"], 0, other["standard_error"])
 
 
 class TestSeveralEpochs:
@@ -123,8 +123,8 @@ class TestSeveralEpochs:
         assert (one["epoch"], body["epochs"]) == (2, [1, 2, 3])
         assert body["population"] == 3 * USERS
         walk, single = answers(body)["walk"], answers(one)["walk"]
-        assert walk["standard_deviation"] == pytest.approx(3**0.5 * single["standard_deviation"])
-        assert within(walk["estimate"], 2_100, walk["standard_deviation"])
+        assert walk["standard_error"] == pytest.approx(3**0.5 * single["standard_error"])
+        assert within(walk["estimate"], 2_100, walk["standard_error"])
         # The loss of three epochs equals that of a three-epoch job, and is less than that of the
         # four.
         text = job_text("count_min", "domain: [walk, bus, car]", minimum=USERS, epochs=3)
@@ -207,7 +207,7 @@ class TestRefusals:
         assert "has no finished epoch yet" in self.refused(dpstream, code=1)
         other = tmp_path / "other.yaml"
         other.write_text(
-            "name: other\nprotocol: future_rand\nparameters: {epsilon: 1, changes: 1}\n"
+            "name: other\nprotocol: future_rand\nparameters: {epsilon: 1, max_changes: 1}\n"
             "epochs: {count: 4}\n"
         )
         assert dpstream("deploy", other).code == 0

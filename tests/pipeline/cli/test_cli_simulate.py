@@ -34,18 +34,18 @@ def test_json_is_one_object_with_all_that_is_promised(
         "epochs",
     }
     assert body["assumes_changes"] == 2
-    held = [epoch["low"] <= epoch["truth"] <= epoch["high"] for epoch in body["epochs"]]
+    held = [epoch["ci95_low"] <= epoch["truth"] <= epoch["ci95_high"] for epoch in body["epochs"]]
     assert body["coverage"] == pytest.approx(sum(held) / EPOCHS)
     assert body["job"] == "small"
     assert {"epsilon", "delta", "unit", "neighbors", "trust"} <= body["guarantee"].keys()
     assert [epoch["epoch"] for epoch in body["epochs"]] == list(range(1, EPOCHS + 1))
     for epoch in body["epochs"]:
         assert {
-            *("epoch", "estimate", "standard_deviation", "low", "high"),
+            *("epoch", "estimate", "standard_error", "ci95_low", "ci95_high"),
             *("truth", "reports", "population"),
         } <= epoch.keys()
         assert epoch["population"] == USERS
-        assert epoch["low"] < epoch["estimate"] < epoch["high"]
+        assert epoch["ci95_low"] < epoch["estimate"] < epoch["ci95_high"]
     assert [epoch["truth"] for epoch in body["epochs"]] == [
         sum(user % EPOCHS < epoch for user in range(USERS)) for epoch in range(1, EPOCHS + 1)
     ]

@@ -61,8 +61,8 @@ def test_json_has_all_that_is_promised(dpstream: Commands, tmp_path: Path, proto
         assert [each["name"] for each in epoch["estimates"]] == ["bus", "bike"]
         assert [each["truth"] for each in epoch["estimates"]] == [900, 0]
         for each in epoch["estimates"]:
-            assert abs(each["estimate"] - each["truth"]) < 7 * each["standard_deviation"]
-            assert each["low"] < each["estimate"] < each["high"]
+            assert abs(each["estimate"] - each["truth"]) < 7 * each["standard_error"]
+            assert each["ci95_low"] < each["estimate"] < each["ci95_high"]
     for name in ("predicted_error", "mean_absolute_error", "max_error"):
         assert body[name] == pytest.approx(np.mean([each[name] for each in body["epochs"]]))
     assert 0 <= body["coverage"] <= 1

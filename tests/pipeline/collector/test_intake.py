@@ -20,7 +20,7 @@ from dpstream.topics.loose_batches import (
     subject_of_token,
 )
 from dpstream.topics.sealing import key_id
-from tests.support.device_jobs import BEGIN, DAY, KEY, LATE, body, device_job, envelope, words_of
+from tests.support.device_jobs import BEGIN, DAY, KEY, LATE, body, device_job, envelope, messages_of
 
 PUBLIC_KEYS = ("aa" * 32, "bb" * 32)
 NOW = BEGIN + DAY // 2
@@ -227,7 +227,7 @@ def test_a_body_is_taken_whole_or_not_at_all(job: DeployedJob) -> None:
     strange = bytearray(envelope(job))
     strange[32] = 2
     foreign = encode_envelope(
-        secrets.token_bytes(16), b"r" * 16, False, form.pack(words_of(job, [77]))
+        secrets.token_bytes(16), b"r" * 16, False, form.pack(messages_of(job, [77]))
     )
     good = [envelope(job) for _ in range(3)]
     bodies = [
@@ -256,7 +256,7 @@ def test_a_refusal_says_nothing_of_what_is_refused(job: DeployedJob) -> None:
             1,
             [
                 encode_envelope(
-                    b"d" * 16, b"r" * 16, False, job.content_form.pack(words_of(job, [w]))
+                    b"d" * 16, b"r" * 16, False, job.content_form.pack(messages_of(job, [w]))
                 )
             ],
         )
@@ -266,7 +266,9 @@ def test_a_refusal_says_nothing_of_what_is_refused(job: DeployedJob) -> None:
 
 
 def test_nothing_is_written_of_nothing(job: DeployedJob) -> None:
-    foreign = encode_envelope(b"d" * 16, b"r" * 16, True, job.content_form.pack(words_of(job, [9])))
+    foreign = encode_envelope(
+        b"d" * 16, b"r" * 16, True, job.content_form.pack(messages_of(job, [9]))
+    )
     found = taken(Intake(job, KEY), body(job, 1, [foreign]))
     assert (found.reports, found.batches, found.enrollments) == (0, (), ())
 

@@ -14,7 +14,7 @@ _COMPOSED, _DECOMPOSED = "caf\u00e9", "cafe\u0301"
 _JOB = """
 name: drinks
 protocol: hadamard_values
-parameters: {{epsilon: 4, changes: 1, domain: [{labels}]}}
+parameters: {{epsilon: 4, max_changes: 1, domain: [{labels}]}}
 epochs: {{count: 2}}
 """
 

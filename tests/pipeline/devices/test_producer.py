@@ -27,7 +27,7 @@ from tests.support.small_disks import SmallDisk, may_mount
 
 
 def deployed(name: str = "producers") -> DeployedJob:
-    job = new_job(name, "future_rand", {"epsilon": 1.0, "changes": 2}, count=8, partitions=1)
+    job = new_job(name, "future_rand", {"epsilon": 1.0, "max_changes": 2}, count=8, partitions=1)
     return deploy_job(job, deployed_at=0)
 
 

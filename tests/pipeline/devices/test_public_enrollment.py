@@ -51,7 +51,7 @@ MINUTE = timedelta(minutes=1)
 EPOCHS = 4
 HEADER = "user,epoch,value\n"
 
-STREAM = {"epsilon": 2, "changes": 2}
+STREAM = {"epsilon": 2, "max_changes": 2}
 SETS = {"epsilon": 1, "delta": 1e-6, "items": 2}
 JOBS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "future_rand": ("future_rand", STREAM, ["0", "1"]),
@@ -111,7 +111,7 @@ def sizes_in(log: MemoryLog) -> tuple[tuple[int, ...], ...]:
     )
 
 
-def same_coins(purpose: str, number: int) -> np.random.Generator:
+def same_randomness(purpose: str, number: int) -> np.random.Generator:
     """Fix the randomness that devices draw before they read a value, which is public."""
     return seeded_generator(len(purpose), number)
 
@@ -171,7 +171,7 @@ def live(
     runs = [steps] if folder is None else [[step] for step in steps]
     for run, then in zip_longest(runs, runs[1:]):
         with Producer(
-            job, folder, name="p", transport=MemoryDriver(log), generators=same_coins
+            job, folder, name="p", transport=MemoryDriver(log), generators=same_randomness
         ) as producer:
             taker = LiveProducer(producer, folder, roster=roster)
             source = LiveSource(
@@ -192,7 +192,7 @@ def from_file(
     change_log = load_input(job, path, users=roster, skip_bad_rows=True, **how)
     log = MemoryLog()
     with Producer(
-        job, None, name="p", transport=MemoryDriver(log), generators=same_coins
+        job, None, name="p", transport=MemoryDriver(log), generators=same_randomness
     ) as producer:
         strangers = produce_change_log(producer, change_log)
     return Public(epochs_in(log), strangers, sizes_in(log))
@@ -568,7 +568,7 @@ def test_live_input_ends_with_the_same_exit_code_whatever_its_rows(
         "strangers": int(rows.startswith("eve")),
         "closed_before": 0,
         "closed_epoch": 0,
-        "frozen": 0,
+        "exhausted": 0,
     }
     assert "2 users enrolled; this list is public" in said.errors
     if rows in ("ann,1,nonsense\n", "ann\n"):

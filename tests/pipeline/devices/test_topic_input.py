@@ -40,7 +40,7 @@ ROSTER = ["ann", "bob", "cid", "dan"]
 JOB = """
 name: topical
 protocol: future_rand
-parameters: {epsilon: 2, changes: 2}
+parameters: {epsilon: 2, max_changes: 2}
 epochs: {count: 4, start: 2024-03-30, length: P1D}
 """
 Event = dict[str, Any]

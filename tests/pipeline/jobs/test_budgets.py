@@ -31,7 +31,7 @@ from tests.support.new_jobs import new_job
 
 
 def deployed(name: str = "job", epsilon: float = 4.0, **keys: object) -> DeployedJob:
-    job = new_job(name, "future_rand", {"epsilon": epsilon, "changes": 2}, count=8, **keys)
+    job = new_job(name, "future_rand", {"epsilon": epsilon, "max_changes": 2}, count=8, **keys)
     return deploy_job(job, deployed_at=5)
 
 
@@ -205,7 +205,11 @@ COMPOSED = StatedBudget(
 
 def job(epsilon: float = 1.0) -> DeployedJob:
     made = new_job(
-        "last", "future_rand", {"epsilon": epsilon, "changes": 2}, count=8, population="students"
+        "last",
+        "future_rand",
+        {"epsilon": epsilon, "max_changes": 2},
+        count=8,
+        population="students",
     )
     return deploy_job(made, deployed_at=5)
 

@@ -17,14 +17,14 @@ from dpstream.pipeline.jobs.job_files import Job, make_job
 from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.accounting.amplification import amplified_delta, of_any_randomizer
-from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.names import Role
 
 VALUES: dict[str, Any] = {
     "name": "students",
     "protocol": "future_rand",
-    "parameters": {"epsilon": 1, "changes": 4},
+    "parameters": {"epsilon": 1, "max_changes": 4},
     "epochs": {"count": 12, "start": "2013-10-01", "length": "P1W"},
 }
 
@@ -74,9 +74,9 @@ def test_a_deployment_begins_somewhere_in_every_topic() -> None:
 @pytest.mark.parametrize(
     "values",
     [
-        {"parameters": {"epsilon": 2, "changes": 4}},
-        {"parameters": {"epsilon": 1, "changes": 3}},
-        {"parameters": {"epsilon": 1, "changes": 4, "calibration": "published"}},
+        {"parameters": {"epsilon": 2, "max_changes": 4}},
+        {"parameters": {"epsilon": 1, "max_changes": 3}},
+        {"parameters": {"epsilon": 1, "max_changes": 4, "calibration": "published"}},
         {"epochs": {**VALUES["epochs"], "count": 11}},
         {"epochs": {**VALUES["epochs"], "start": "2013-10-02"}},
         {"epochs": {**VALUES["epochs"], "length": "P8D"}},
@@ -229,7 +229,7 @@ def job_of(protocol: str = "value_stream", users: int | None = 100_000, **more: 
         {
             "name": "mixed",
             "protocol": protocol,
-            "parameters": more.pop("parameters", {"changes": 2}),
+            "parameters": more.pop("parameters", {"max_changes": 2}),
             "epochs": {"count": 16},
             **({} if users is None else {"shuffle": {"minimum": users}}),
             "central": CENTRAL,
@@ -285,7 +285,10 @@ def test_what_was_promised_cannot_be_altered_unseen() -> None:
     ("more", "words"),
     [
         ({"users": None}, "shuffle.minimum: is missing"),
-        ({"parameters": {"changes": 2, "epsilon": 6.5}}, "parameters.epsilon: is 6.5, which among"),
+        (
+            {"parameters": {"max_changes": 2, "epsilon": 6.5}},
+            "parameters.epsilon: is 6.5, which among",
+        ),
         (
             {"protocol": "count_min", "parameters": {"delta": 1e-6, "domain": ["a"]}},
             "count_min states epsilon and delta of shuffled messages itself",

@@ -39,7 +39,7 @@ JWK = {
 TEXT = """\
 name: logins
 protocol: future_rand
-parameters: {epsilon: 4, changes: 2}
+parameters: {epsilon: 4, max_changes: 2}
 epochs: {count: 8, start: 2026-01-01, length: P1D}
 """
 
@@ -85,13 +85,13 @@ def test_a_deployed_job_is_read_back() -> None:
         ),
         (
             "{}",
-            TEXT.replace("future_rand", "memoized_response").replace(", changes: 2", ""),
+            TEXT.replace("future_rand", "memoized_response").replace(", max_changes: 2", ""),
             "cannot run memoized_response",
         ),
         (
             "{}",
             TEXT.replace("future_rand", "count_min").replace(
-                "changes: 2", "delta: 1.0e-6, domain: [a, b]"
+                "max_changes: 2", "delta: 1.0e-6, domain: [a, b]"
             )
             + "shuffle: {minimum: 100, instances: 2}\n",
             "shufflers do not open shares, so parallel shufflers have nothing to divide. Remove",

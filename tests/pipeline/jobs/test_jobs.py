@@ -26,7 +26,7 @@ from tests.support.cells import CELLS
 SHORT = """\
 name: students
 protocol: future_rand
-parameters: {epsilon: 4, changes: 4}
+parameters: {epsilon: 4, max_changes: 4}
 epochs: {count: 170}
 """
 
@@ -36,7 +36,7 @@ name: students-2
 protocol: future_rand
 parameters:
   epsilon: 1e-1
-  changes: 16
+  max_changes: 16
   calibration: published
 epochs:
   count: 12
@@ -71,7 +71,7 @@ def only_problem(text: str) -> str:
 def test_four_keys_suffice() -> None:
     job = parse_job(SHORT)
     assert job.name == "students"
-    assert job.parameters == FutureRandParameters(epsilon=4, changes=4, calibration="optimal")
+    assert job.parameters == FutureRandParameters(epsilon=4, max_changes=4, calibration="optimal")
     assert (job.last_epoch, job.epochs.start, job.epochs.length) == (170, None, None)
     assert (job.shuffle.order, job.shuffle.minimum) == ("sorted", 100)
     assert (job.shuffle.producers, job.shuffle.grace) == (1, 60)
@@ -116,7 +116,7 @@ name: Students
 protocol: future_rand
 parameters:
   epsilom: 4
-  changes: four
+  max_changes: four
 epochs:
   count: 0
 shufle: {}
@@ -126,8 +126,8 @@ topics:
     assert problems(text) == [
         "lower-case letters, digits, - and _, starting with a letter or digit; in quotes if",
         "job.yaml:4: parameters.epsilom: unknown key; did you mean epsilon? "
-        "allowed: epsilon, changes, calibration, estimator",
-        'job.yaml:5: parameters.changes: "four" is not allowed: give a valid integer',
+        "allowed: epsilon, max_changes, calibration, estimator",
+        'job.yaml:5: parameters.max_changes: "four" is not allowed: give a valid integer',
         "job.yaml:7: epochs.count: 0 is not allowed: give a whole number from 1 to 1048576",
         "job.yaml:8: shufle: unknown key; did you mean shuffle? "
         "allowed: title, description, unit, labels, "
@@ -140,23 +140,29 @@ topics:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("parameters: {epsilon: 0, changes: 4}", "parameters.epsilon: is 0.0, must be from 1e-06"),
-        ("parameters: {epsilon: 1, changes: true}", "true is not allowed: give a valid integer"),
         (
-            "parameters: {epsilon: '1,5', changes: 1}",
+            "parameters: {epsilon: 0, max_changes: 4}",
+            "parameters.epsilon: is 0.0, must be from 1e-06",
+        ),
+        (
+            "parameters: {epsilon: 1, max_changes: true}",
+            "true is not allowed: give a valid integer",
+        ),
+        (
+            "parameters: {epsilon: '1,5', max_changes: 1}",
             '"1,5" is not allowed: use a decimal point, 1.5',
         ),
         (
-            "parameters: {epsilon: 1,5, changes: 1}",
+            "parameters: {epsilon: 1,5, max_changes: 1}",
             "parameters.epsilon: 1,5 between braces is read as two values. Use a decimal point",
         ),
         ("epochs: {count: '10,000'}", '"10,000" is not allowed: write it without commas, 10000'),
-        ("parameters: {epsilon: 1e999, changes: 1}", "Infinity is not allowed: give a finite"),
+        ("parameters: {epsilon: 1e999, max_changes: 1}", "Infinity is not allowed: give a finite"),
         (
-            "parameters: {epsilon: 1, changes: 1, calibration: best}",
+            "parameters: {epsilon: 1, max_changes: 1, calibration: best}",
             "parameters.calibration: \"best\" is not allowed: give 'optimal' or 'published'",
         ),
-        ("parameters: {changes: 4}", "parameters.epsilon: is required"),
+        ("parameters: {max_changes: 4}", "parameters.epsilon: is required"),
         ("name: a.b", "lower-case letters, digits, - and _"),
         ("protocol: future_rnd", 'protocol: "future_rnd" is not allowed: give one of value_stream'),
         (
@@ -194,7 +200,7 @@ def test_a_missing_key_is_asked_for_at_its_section_or_where_that_would_be() -> N
     said = only_problem(
         "name: a\nprotocol: future_rand\nepochs: {count: 1}\nparameters:\n  epsilon: 1"
     )
-    assert said == "job.yaml:4: parameters.changes: is required"
+    assert said == "job.yaml:4: parameters.max_changes: is required"
     assert problems("")[1:] == [
         f"job.yaml:1: protocol: is required: give one of {', '.join(PROTOCOLS)}",
         "job.yaml:1: parameters: is required",
@@ -295,7 +301,7 @@ def changed(**values: object) -> Job:
 def test_a_changed_job_is_described_key_by_key() -> None:
     job = parse_job(SHORT)
     assert describe_difference(job, job) == []
-    assert describe_difference(job, changed(parameters={"epsilon": 2, "changes": 4})) == [
+    assert describe_difference(job, changed(parameters={"epsilon": 2, "max_changes": 4})) == [
         "parameters.epsilon: 4 -> 2"
     ]
     epochs = {"count": 12, "start": "2013-10-01", "length": "1w"}
@@ -310,7 +316,7 @@ def test_a_changed_job_is_described_key_by_key() -> None:
 PLAIN = """
 name: students
 protocol: future_rand
-parameters: {epsilon: 4, changes: 4}
+parameters: {epsilon: 4, max_changes: 4}
 epochs: {count: 8}
 """
 WORDS = """
@@ -347,7 +353,7 @@ def test_words_are_kept_with_the_deployed_job_and_are_not_in_its_fingerprint() -
         (PLAIN, "labels: {2: two}", "labels has the unknown value"),
         (
             PLAIN.replace("future_rand", "range_values").replace(
-                "changes: 4", "changes: 4, low: 0, high: 8, buckets: 8"
+                "max_changes: 4", "max_changes: 4, low: 0, high: 8, buckets: 8"
             ),
             "labels: {1: one}",
             (
@@ -363,7 +369,11 @@ def test_words_that_cannot_be(text: str, words: str, problem: str) -> None:
 
 
 def test_route_follows_a_copy_with_other_settings() -> None:
-    values = {"name": "a", "protocol": "value_stream", "parameters": {"epsilon": 1, "changes": 1}}
+    values = {
+        "name": "a",
+        "protocol": "value_stream",
+        "parameters": {"epsilon": 1, "max_changes": 1},
+    }
     job = make_job({**values, "epochs": {"count": 8}, "shuffle": {"instances": 3}})
     assert job.route.reports == (Role.REPORTS, *FURTHER_REPORTS[:2])
     one = job.shuffle.model_copy(update={"instances": 1})

@@ -30,7 +30,7 @@ def job_file(folder: Path, name: str, budget: float | None = None, more: str = "
     path = folder / f"{name}.yaml"
     stated = "" if budget is None else f"budget: {{epsilon: {budget}}}\n"
     path.write_text(
-        f"name: {name}\nprotocol: future_rand\nparameters: {{epsilon: 4, changes: 2}}\n"
+        f"name: {name}\nprotocol: future_rand\nparameters: {{epsilon: 4, max_changes: 2}}\n"
         f"epochs: {{count: 8}}\npopulation: students\n{stated}{more}"
     )
     return path

@@ -40,7 +40,12 @@ def _windows_run_a_few_epochs_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _job() -> DeployedJob:
     made = new_job(
-        "checked", "future_rand", {"epsilon": 1, "changes": 1}, count=LAST, minimum=1, partitions=1
+        "checked",
+        "future_rand",
+        {"epsilon": 1, "max_changes": 1},
+        count=LAST,
+        minimum=1,
+        partitions=1,
     )
     return deploy_job(made, deployed_at=0)
 

@@ -88,7 +88,7 @@ def labels(count: int) -> list[str]:
 
 def test_numbers_of_items_are_as_long_as_they_may_become() -> None:
     job = deploy_job(
-        job_of("hadamard_values", changes=1, epsilon=1, domain=labels(3_000)), deployed_at=0
+        job_of("hadamard_values", max_changes=1, epsilon=1, domain=labels(3_000)), deployed_at=0
     )
     people = 20_000
     values = np.full(3_000, -1000.0 * people + 0.1)
@@ -104,7 +104,7 @@ def test_what_can_never_be_written_is_refused_before_anybody_is_charged(
 ) -> None:
     """Protocols of other packages may have larger domains; here numbers have as many digits."""
     monkeypatch.setattr("dpstream.pipeline.kafka.record_sizes._TIMES_PEOPLE", 10**260)
-    job = job_of("hadamard_values", changes=1, epsilon=1, domain=labels(4_000))
+    job = job_of("hadamard_values", max_changes=1, epsilon=1, domain=labels(4_000))
     with pytest.raises(RecordSizeError) as caught:
         check_record_sizes(deploy_job(job, deployed_at=0))
     said = str(caught.value)

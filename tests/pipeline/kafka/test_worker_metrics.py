@@ -51,7 +51,7 @@ def deployed(protocol: str, parameters: Mapping[str, object]) -> DeployedJob:
 
 
 def local_job() -> DeployedJob:
-    return deployed("future_rand", {"epsilon": 2, "changes": 2})
+    return deployed("future_rand", {"epsilon": 2, "max_changes": 2})
 
 
 def shuffled_job() -> DeployedJob:

@@ -27,7 +27,7 @@ from tests.support.late_registration import EPOCHS, HALF, Story
 KEY = NoiseKey(bytes(range(32)))
 SUMMED = (
     "name: small\nprotocol: shuffled_counts\n"
-    "parameters: {epsilon: 1, delta: 1e-6, changes: 1, dummies: shuffle}\n"
+    "parameters: {epsilon: 1, delta: 1e-6, max_changes: 1, dummies: shuffle}\n"
     # All epochs are over before a story starts, so windows wait for the grace period only.
     f"epochs: {{count: {EPOCHS}, start: '2023-01-01', length: PT1H}}\n"
     f"shuffle: {{producers: 2, minimum: {HALF}}}\ntopics: {{partitions: 2}}\n"

@@ -24,7 +24,7 @@ def job_with(budget: float, **more: object) -> Job:
     return new_job(
         "logins",
         "future_rand",
-        {"epsilon": 1, "changes": 2},
+        {"epsilon": 1, "max_changes": 2},
         epochs={"count": 4, "start": "2026-03-01", "length": "1d", "renew": True},
         budget={"epsilon": budget},
         devices={},

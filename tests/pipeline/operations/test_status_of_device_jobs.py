@@ -35,7 +35,7 @@ WINDOWS = (
 FILE = """\
 name: phones
 protocol: future_rand
-parameters: {epsilon: 1, changes: 2}
+parameters: {epsilon: 1, max_changes: 2}
 epochs: {count: 16, start: 2026-01-01, length: P1D}
 devices: {}
 """

@@ -25,7 +25,7 @@ def job_with(tokens: dict[str, Any] | None) -> Job:
     return new_job(
         "logins",
         "future_rand",
-        {"epsilon": 1, "changes": 2},
+        {"epsilon": 1, "max_changes": 2},
         epochs={"count": 4, "start": "2026-03-01", "length": "1d"},
         devices={} if tokens is None else {"tokens": tokens},
     )

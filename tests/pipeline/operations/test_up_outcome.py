@@ -67,7 +67,7 @@ def test_the_error_is_that_of_the_estimates_against_the_truth(outcome: Outcome) 
 
 def test_intervals_that_claim_nothing_are_not_counted(outcome: Outcome) -> None:
     first = outcome.rows[0]
-    low = first.estimate.low
+    low = first.estimate.ci95_low
     assert low is not None
     outside = replace(first, truths=np.array([int(low) - 10]))
     flagged = replace(

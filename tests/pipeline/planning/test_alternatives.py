@@ -29,7 +29,7 @@ def planned(protocol: str, *, compared: bool = True, **parameters: Any) -> Plan:
 def shown(alternative: Alternative) -> tuple[str, int | None, float, float, str]:
     return (
         alternative.protocol,
-        alternative.changes,
+        alternative.max_changes,
         alternative.rmse,
         alternative.messages_per_user,
         alternative.trust,
@@ -41,7 +41,7 @@ def own(made: Plan, changes: int | None) -> tuple[str, int | None, float, float,
 
 
 def test_all_have_the_numbers_of_their_own_plans() -> None:
-    shared: dict[str, Any] = {"delta": 1e-6, "changes": 2}
+    shared: dict[str, Any] = {"delta": 1e-6, "max_changes": 2}
     made = planned("shuffled_counts", **shared)
     first, *others = made.alternatives
     assert first.planned
@@ -51,8 +51,8 @@ def test_all_have_the_numbers_of_their_own_plans() -> None:
     expected = [
         own(planned("shuffled_counts", compared=False, **shared), 2),
         own(planned("shuffled_counts", compared=False, delta=1e-6), None),
-        own(planned("value_stream", compared=False, changes=2), 2),
-        own(planned("future_rand", compared=False, changes=2), 2),
+        own(planned("value_stream", compared=False, max_changes=2), 2),
+        own(planned("future_rand", compared=False, max_changes=2), 2),
     ]
     assert sorted(map(shown, made.alternatives), key=str) == sorted(expected, key=str)
 

@@ -25,7 +25,7 @@ def job_of(protocol: str = "value_stream", minimum: int = 1_000, **more: Any) ->
     return new_job(
         "compared",
         protocol,
-        {"epsilon": 1, **more.pop("parameters", {"changes": 2})},
+        {"epsilon": 1, **more.pop("parameters", {"max_changes": 2})},
         count=8,
         minimum=minimum,
         **more,
@@ -165,7 +165,7 @@ def test_streams_hide_among_those_who_are_honest() -> None:
     job = make_job(
         {
             **job_of(minimum=10_000).to_json(),
-            "parameters": {"changes": 2},
+            "parameters": {"max_changes": 2},
             "central": {"epsilon": 0.5, "delta": 1e-6},
         }
     )

@@ -136,7 +136,7 @@ def test_shuffled_counts_hide_nothing_from_a_stage_and_sealed_ones_do() -> None:
 
 
 def test_a_stage_that_adds_the_noise_sees_everything() -> None:
-    parameters = {"delta": 1e-6, "changes": 2, "dummies": "shuffle"}
+    parameters = {"delta": 1e-6, "max_changes": 2, "dummies": "shuffle"}
     rows = rows_of(job_of("shuffled_counts", parameters=parameters))
     assert (
         rows[("it does not collude with the shuffler operator, and encryption holds")].epsilon
@@ -195,7 +195,7 @@ def test_instances_see_a_part() -> None:
 
 @pytest.mark.parametrize("protocol", ["value_stream", "count_min"])
 def test_devices_have_collectors_in_place_of_producers(protocol: str) -> None:
-    parameters: dict[str, Any] = {"changes": 1}
+    parameters: dict[str, Any] = {"max_changes": 1}
     if protocol == "count_min":
         parameters = {"delta": 1e-6, "domain": ITEMS}
     local = None if protocol == "count_min" else 1.0
@@ -230,13 +230,13 @@ def _of_devices(protocol: str, parameters: dict[str, Any], devices: dict[str, An
 
 
 def test_shuffled_streams_have_a_row_of_their_own_where_shuffling_helps() -> None:
-    many = job_of("future_rand", minimum=100_000, parameters={"changes": 2})
+    many = job_of("future_rand", minimum=100_000, parameters={"max_changes": 2})
     row = rows_of(many)["analyst, if shuffled"]
     assert row.epsilon == pytest.approx(0.01528, abs=5e-6)
     assert row.delta == 1e-6
     assert "producers are in every window" in row.assumes
     assert "analyst, if shuffled" not in rows_of(
-        job_of("future_rand", minimum=20, parameters={"changes": 2})
+        job_of("future_rand", minimum=20, parameters={"max_changes": 2})
     )
     # A job with figures of its own.
     own = job_of("projective_geometry", epochs=1, minimum=100_000, parameters={"domain": ITEMS})

@@ -18,7 +18,7 @@ from dpstream.pipeline.planning.change_budgets import read_changes_histogram
 from dpstream.pipeline.planning.job_plan import most_users, plan
 from dpstream.pipeline.protocols.forecasts import Forecast
 from dpstream.pipeline.protocols.registry import PROTOCOLS
-from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.names import Role
 from tests.pipeline.stages.test_sealed_reports import IN_SERIES
@@ -30,7 +30,7 @@ from tests.support.world import DEPLOYMENT, World
 def job(epochs: int, changes: int, calibration: str = "optimal", epsilon: float = 1.0) -> Job:
     parameters = {
         "epsilon": epsilon,
-        "changes": changes,
+        "max_changes": changes,
         "calibration": calibration,
         "estimator": "tree" if calibration == "optimal" else "prefix",
     }
@@ -117,11 +117,11 @@ def test_smoothed_estimates_are_foretold_too() -> None:
         assert made.smoothed_rmse / 1000 == pytest.approx(expected, rel=0.05)
         smoothed = [epoch.smoothed for epoch in made.epochs]
         assert all(
-            each is not None and each <= epoch.standard_deviation * (1 + 1e-9)
+            each is not None and each <= epoch.standard_error * (1 + 1e-9)
             for each, epoch in zip(smoothed, made.epochs, strict=True)
         )
         # The last epoch has no later epochs to learn from.
-        assert smoothed[-1] == pytest.approx(made.epochs[-1].standard_deviation, rel=0.05)
+        assert smoothed[-1] == pytest.approx(made.epochs[-1].standard_error, rel=0.05)
 
 
 def test_a_wanted_share_has_its_users_and_a_wanted_number_its_most() -> None:
@@ -170,10 +170,10 @@ def test_the_best_budget_of_changes_has_the_least_of_noise_and_bias_together() -
     (best,) = (choice for choice in choices if choice.best)
     assert best.rmse == min(choice.rmse for choice in choices)
     for choice in choices:
-        same = plan(job(170, choice.changes, epsilon=4), users=30_000)
+        same = plan(job(170, choice.max_changes, epsilon=4), users=30_000)
         assert choice.noise == pytest.approx(same.rmse)
         assert choice.rmse == pytest.approx(math.hypot(choice.noise, choice.bias))
-        assert choice.frozen == pytest.approx(few_freeze[choice.changes + 1 :].sum())
+        assert choice.exhausted == pytest.approx(few_freeze[choice.max_changes + 1 :].sum())
     noise = [choice.noise for choice in choices]
     assert noise == sorted(noise)
 
@@ -181,7 +181,7 @@ def test_the_best_budget_of_changes_has_the_least_of_noise_and_bias_together() -
     # more changes.
     def best_for(users: int) -> int:
         made = plan(planned, users=users, changes=few_freeze).changes
-        return next(choice.changes for choice in made if choice.best)
+        return next(choice.max_changes for choice in made if choice.best)
 
     assert [best_for(users) for users in (3_000, 10**6, 10**10)] == [2, 4, 6]
 

@@ -21,7 +21,7 @@ def job_of(
     minimum: int = 5_000,
     **more: Any,
 ) -> Job:
-    parameters = {"changes": 2} if parameters is None else parameters
+    parameters = {"max_changes": 2} if parameters is None else parameters
     return new_job(
         "reviewed",
         protocol,
@@ -53,7 +53,7 @@ def test_a_careful_job_has_no_warnings(protocol: str) -> None:
     ],
 )
 def test_a_large_loss_is_told_as_a_guess(epsilon: float, words: str) -> None:
-    said = warnings_of(job_of("future_rand", {"epsilon": epsilon, "changes": 2}))
+    said = warnings_of(job_of("future_rand", {"epsilon": epsilon, "max_changes": 2}))
     assert said.endswith(words) or f"{words}\n" in said
 
 
@@ -85,7 +85,7 @@ def test_a_delta_that_gives_a_user_away_is_told() -> None:
     assert "delta 0.0001 is not below 1 in 10,000 users" in warnings_of(job_of("count_min", asked))
     assert "is not below" not in warnings_of(job_of("count_min", asked), 9_999)
     central = job_of(
-        parameters={"changes": 2}, central={"epsilon": 0.5, "delta": 1e-3}, minimum=5_000
+        parameters={"max_changes": 2}, central={"epsilon": 0.5, "delta": 1e-3}, minimum=5_000
     )
     assert "delta 0.001" in warnings_of(central)
 
@@ -107,8 +107,8 @@ def test_renewal_without_a_budget_is_told() -> None:
 
 def test_fewer_changes_than_people_make_are_told() -> None:
     often = np.array([0.1, 0.1, 0.1, 0.1, 0.3, 0.3])
-    few = job_of("future_rand", {"changes": 1, "epsilon": 8})
+    few = job_of("future_rand", {"max_changes": 1, "epsilon": 8})
     said = warnings_of(few, 10**6, changes=often)
-    assert "80% of the users change more often than parameters.changes, 1, follows" in said
+    assert "80% of the users change more often than parameters.max_changes, 1, follows" in said
     seldom = np.array([0.9, 0.09, 0.01])
     assert warnings_of(few, 10**6, changes=seldom) == ""

@@ -21,25 +21,25 @@ from dpstream.randomizers.value_stream.range_values.calibration import calibrate
 
 
 def forecast(**more: object) -> RangeValuesForecast:
-    given = {"epsilon": 2.0, "changes": 4, "low": 0, "high": 80, "buckets": 32, **more}
+    given = {"epsilon": 2.0, "max_changes": 4, "low": 0, "high": 80, "buckets": 32, **more}
     parameters = RangeValuesParameters(**given)  # type: ignore[arg-type]
     return RangeValuesForecast(calibrate(parameters, 12), parameters, 12)
 
 
 def test_deviations_grow_with_the_root_of_the_users() -> None:
     made = forecast()
-    for of in (made.standard_deviations, made.smoothed_standard_deviations):
+    for of in (made.standard_errors, made.smoothed_standard_errors):
         assert of(400).shape == (12,)
         assert of(400) == pytest.approx(2 * of(100))
-    assert made.range_deviations(100, 3, 4) == pytest.approx(made.standard_deviations(100))
-    assert (made.smoothed_standard_deviations(100) <= made.standard_deviations(100)).all()
+    assert made.range_deviations(100, 3, 4) == pytest.approx(made.standard_errors(100))
+    assert (made.smoothed_standard_errors(100) <= made.standard_errors(100)).all()
 
 
 def test_no_range_is_further_off_than_the_plan_says() -> None:
     made = forecast()
     (said,) = [caveat for caveat in made.caveats if "wide range" in caveat]
     bound = float(said.partition("at most ")[2].partition(" times")[0])
-    single = made.standard_deviations(1)[-1]
+    single = made.standard_errors(1)[-1]
     largest = max(made.range_deviations(1, *ends)[-1] for ends in combinations(range(33), 2))
     assert 0.7 * bound < largest / single <= bound + 0.05
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dpstream.aggregators.estimate import Estimate
-from dpstream.aggregators.found_items import FoundItems
+from dpstream.aggregators.heavy_hitters import HeavyHitters
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.pipeline.devices.change_log import load_change_log
 from dpstream.pipeline.devices.item_log import ItemLog, load_value_log
@@ -29,7 +29,7 @@ LABELS = ("walk", "bus", "car")
 def modes_text(domain: str = "[walk, bus, car]", more: str = "") -> str:
     return (
         "name: modes\nprotocol: hadamard_values\n"
-        f"parameters: {{epsilon: 8, changes: 2, domain: {domain}{more}}}\n"
+        f"parameters: {{epsilon: 8, max_changes: 2, domain: {domain}{more}}}\n"
         f"epochs: {{count: {EPOCHS}}}\n"
     )
 
@@ -140,7 +140,7 @@ def record(epoch: int, job: DeployedJob, counts: dict[str, float] | None) -> Est
     if counts is not None:
         numbers, _ = job.domain.parse(list(counts))
         values = np.array(list(counts.values()))
-        estimate = FoundItems(numbers, values, 10.0, 19.6, 55.0, PEOPLE, PEOPLE)
+        estimate = HeavyHitters(numbers, values, 10.0, 19.6, 55.0, PEOPLE, PEOPLE)
     window_status = WindowStatus.SUPPRESSED if estimate is None else WindowStatus.RELEASED
     return EstimateRecord(
         bytes(16), epoch, window_status, 0, PEOPLE, PEOPLE, estimate, {"epsilon": 1.0}

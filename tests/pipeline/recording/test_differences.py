@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dpstream.aggregators.estimate import Estimate, Published
-from dpstream.aggregators.found_items import FoundItems
+from dpstream.aggregators.heavy_hitters import HeavyHitters
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.aggregators.level_estimates import LevelEstimates
 from dpstream.aggregators.range_estimates import RangeEstimates
@@ -73,9 +73,9 @@ def levels(*values: float) -> LevelEstimates:
     )
 
 
-def found(*pairs: tuple[int, float]) -> FoundItems:
+def found(*pairs: tuple[int, float]) -> HeavyHitters:
     numbers, values = zip(*pairs, strict=True)
-    return FoundItems(np.array(numbers), np.array(values), SD, 2 * SD, 30.0, 90, 100)
+    return HeavyHitters(np.array(numbers), np.array(values), SD, 2 * SD, 30.0, 90, 100)
 
 
 PUBLISHED = [single(5.0), items(1, 2), ranges(1, 2, 3, 4), levels(1, 2, 3, 4), found((7, 9.0))]

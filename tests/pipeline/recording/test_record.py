@@ -35,8 +35,8 @@ from dpstream.pipeline.recording.recordings import (
 )
 from dpstream.topics.chunks import decode_chunk
 from dpstream.topics.manifests import WindowStatus
+from dpstream.topics.messages import Messages
 from dpstream.topics.names import JOBS_TOPIC, Role
-from dpstream.topics.words import Words
 from tests.support import cells
 from tests.support.commands import Commands
 from tests.support.memory_cluster import MemoryCluster
@@ -210,9 +210,12 @@ def test_everything_published_is_recorded(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("protocol", "parameters"),
     [
-        ("future_rand", {"epsilon": 2.0, "changes": 2}),
+        ("future_rand", {"epsilon": 2.0, "max_changes": 2}),
         ("shuffled_counts", {"epsilon": 2.0, "delta": 1e-3}),
-        ("shuffled_counts", {"epsilon": 2.0, "delta": 1e-3, "changes": 1, "dummies": "shuffle"}),
+        (
+            "shuffled_counts",
+            {"epsilon": 2.0, "delta": 1e-3, "max_changes": 1, "dummies": "shuffle"},
+        ),
     ],
     ids=["nothing added", "dummies", "sums"],
 )
@@ -487,7 +490,7 @@ def write(
         writer.commit([LogPosition(0, numbers[-1])])
 
 
-def multiset(words: Words) -> Counter[tuple[int, ...]]:
+def multiset(words: Messages) -> Counter[tuple[int, ...]]:
     counts = np.ones(words.rows, np.uint64) if words.counts is None else words.counts
     found: Counter[tuple[int, ...]] = Counter()
     for row, count in zip(words.values.tolist(), counts.tolist(), strict=True):

@@ -28,10 +28,10 @@ from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.randomizers.labeled_examples import packed_examples
 from dpstream.topics.chunks import Chunk, decode_chunk, encode_chunk
 from dpstream.topics.manifests import WindowStatus
+from dpstream.topics.messages import Messages
 from dpstream.topics.models import ModelRecord
 from dpstream.topics.names import Role
 from dpstream.topics.shares import share_table
-from dpstream.topics.words import Words
 from tests.support.new_jobs import new_job
 from tests.support.replays import (
     DECIDED,
@@ -54,7 +54,7 @@ def remembering(**changed: object) -> Job:
     values = {
         "name": "live",
         "protocol": "future_rand",
-        "parameters": {"epsilon": 2, "changes": 2},
+        "parameters": {"epsilon": 2, "max_changes": 2},
         "epochs": {"count": HORIZON, "renew": True},
         "shuffle": {"minimum": 10},
         "topics": {"partitions": 3},
@@ -180,7 +180,7 @@ def test_a_replay_has_the_windows_of_the_original_in_canonical_order(order: str)
         written_out = original.words.values
         if original.words.counts is not None:
             written_out = np.repeat(written_out, original.words.counts, axis=0)
-        canonical = Words.canonical(written_out)
+        canonical = Messages.canonical(written_out)
         np.testing.assert_array_equal(copy.words.values, canonical.values)
     sent = [original.words.values[:, 0].astype(int) for original in originals.values()]
     ordered = [bool((np.diff(words) >= 0).all()) for words in sent]

@@ -18,8 +18,8 @@ from dpstream.pipeline.recording.replay.sources import ReplaySource
 from dpstream.pipeline.recording.replay.writer import ReplayWriter
 from dpstream.pipeline.stages.environment import Environment
 from dpstream.pipeline.stages.stage_builder import build_stage
+from dpstream.topics.messages import split_messages
 from dpstream.topics.names import Role
-from dpstream.topics.words import split_words
 from tests.support.replays import REPLAY, LiveRun, Results, example_job, results_of
 from tests.support.world import Accidents, CrashError, MortalDriver
 
@@ -40,7 +40,7 @@ def run(request: pytest.FixtureRequest) -> LiveRun:
 def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "dpstream.pipeline.recording.replay.writer.split_words",
-        partial(split_words, payload_bytes=8),
+        partial(split_messages, payload_bytes=8),
     )
     monkeypatch.setattr("dpstream.topics.partials._PART_BYTES", 20)
 

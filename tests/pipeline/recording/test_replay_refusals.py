@@ -124,7 +124,7 @@ def test_a_recording_without_a_window(run: LiveRun, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "difference"),
     [
-        ({"parameters": {"epsilon": 3, "changes": 2}}, "parameters.epsilon: 2 -> 3"),
+        ({"parameters": {"epsilon": 3, "max_changes": 2}}, "parameters.epsilon: 2 -> 3"),
         ({"shuffle": {"minimum": 1}}, "shuffle.minimum: 10 -> 1"),
         ({"population": "students"}, 'population: left out -> "students"'),
     ],
@@ -132,7 +132,7 @@ def test_a_recording_without_a_window(run: LiveRun, tmp_path: Path) -> None:
 def test_only_what_reports_do_not_depend_on_may_differ(
     run: LiveRun, changed: dict[str, Any], difference: str
 ) -> None:
-    parameters = {"epsilon": 2, "changes": 2}
+    parameters = {"epsilon": 2, "max_changes": 2}
     with pytest.raises(ReplayError) as refused:
         replayed_job(run.job, changed=live_job(**{"parameters": parameters, **changed}))
     assert f"({difference})" in str(refused.value)

@@ -35,7 +35,7 @@ def deployed(protocol: str = "value_stream", **parameters: Any) -> DeployedJob:
     return deploy_job(made, deployed_at=0, deployment=bytes(16))
 
 
-JOB = deployed(changes=2)
+JOB = deployed(max_changes=2)
 ITEMS = deployed("projective_geometry", domain=["a", "b", "c"])
 
 
@@ -68,15 +68,15 @@ def test_a_change_has_the_interval_that_the_protocol_knows() -> None:
     known = [errors.next(each.estimate, PEOPLE) for each in records[:EPOCHS]]
     for epoch, estimate in told.items():
         assert estimate is not None
-        assert estimate.standard_deviation is not None
+        assert estimate.standard_error is not None
         assert estimate.value == 200.0
         assert estimate.reports == 2 * PEOPLE
         place = (epoch - 1) % EPOCHS
         # Devices start again in each horizon, so errors of two horizons are independent.
         expected = known[place] if place >= 2 else math.hypot(30.0, 30.0)
-        assert estimate.standard_deviation == pytest.approx(expected)
-        width = NORMAL_95 * estimate.standard_deviation
-        assert (estimate.low, estimate.high) == pytest.approx((200 - width, 200 + width))
+        assert estimate.standard_error == pytest.approx(expected)
+        width = NORMAL_95 * estimate.standard_error
+        assert (estimate.ci95_low, estimate.ci95_high) == pytest.approx((200 - width, 200 + width))
 
 
 def test_of_an_epoch_without_an_estimate_there_is_no_change_and_gaps_are_told() -> None:
@@ -104,21 +104,21 @@ def test_where_every_epoch_stands_alone_variances_add_up() -> None:
     (change,) = changes(ITEMS, records, 1)
     assert isinstance(change.estimate, ItemEstimates)
     assert change.estimate.values.tolist() == [4.0, -1.0, 0.5]
-    assert change.estimate.standard_deviation == 5.0
+    assert change.estimate.standard_error == 5.0
     assert change.estimate.half_width == pytest.approx(5 * NORMAL_95)
 
 
 def test_what_says_nothing_about_changes_says_so() -> None:
-    dyadic = deployed("future_rand", changes=2)
+    dyadic = deployed("future_rand", max_changes=2)
     with pytest.raises(ChangeError, match="future_rand: the published data do not determine"):
         check_changes(dyadic)
-    numbers = deployed("range_values", changes=2, low=0, high=8, buckets=8)
+    numbers = deployed("range_values", max_changes=2, low=0, high=8, buckets=8)
     with pytest.raises(ChangeError, match="the same items at every epoch"):
         Changes(numbers, 1)
     assert [has_changes(each) for each in (JOB, ITEMS, dyadic, numbers)] == [
         *(True, True, False, False)
     ]
-    shuffled = deployed("shuffled_counts", changes=2, delta=1e-6)
+    shuffled = deployed("shuffled_counts", max_changes=2, delta=1e-6)
     assert has_changes(shuffled)
-    summed = deployed("shuffled_counts", changes=2, delta=1e-6, dummies="shuffle")
+    summed = deployed("shuffled_counts", max_changes=2, delta=1e-6, dummies="shuffle")
     assert has_changes(summed)

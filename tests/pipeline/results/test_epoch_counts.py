@@ -71,8 +71,8 @@ def test_an_epoch_is_read_without_keeping_the_others(start: Start) -> None:
     assert (counts.epochs, counts.population, counts.suppressed) == ((3,), USERS, ())
     assert isinstance(counts.counts, CellWindow)
     (bus,) = ask(counts, run.job.domain, Items((2,))).answers
-    assert bus.standard_deviation is not None
-    assert within(bus.value, 150, bus.standard_deviation)
+    assert bus.standard_error is not None
+    assert within(bus.value, 150, bus.standard_error)
     latest = run.driver.run(read_latest(run.job))
     assert latest.epochs == (5,)
 
@@ -89,7 +89,7 @@ def test_a_sum_is_that_of_the_epochs_with_the_variances_added(start: Start, prot
 
     def values(counts: EpochCounts) -> tuple[list[float], float]:
         answers = ask(counts, run.job.domain, Items()).answers
-        (deviation,) = {answer.standard_deviation for answer in answers}
+        (deviation,) = {answer.standard_error for answer in answers}
         assert deviation is not None
         return [answer.value for answer in answers], deviation
 
@@ -140,7 +140,7 @@ def labels(count: int) -> str:
 
 
 def items_job(count: int) -> DeployedJob:
-    return job_of("hadamard_values", f"epsilon: 8, changes: 1, domain: {labels(count)}")
+    return job_of("hadamard_values", f"epsilon: 8, max_changes: 1, domain: {labels(count)}")
 
 
 def record(epoch: int, estimate: Published | None) -> EstimateRecord:

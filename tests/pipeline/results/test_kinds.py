@@ -108,14 +108,15 @@ def test_what_is_looked_back_at_is_of_the_kind_that_was_published(
 def test_ranges_all_at_once_are_those_one_by_one() -> None:
     job = parse_job(
         "name: h\nprotocol: range_values\n"
-        "parameters: {epsilon: 8, changes: 1, low: 0, high: 80, buckets: 8}\nepochs: {count: 4}\n"
+        "parameters: {epsilon: 8, max_changes: 1, low: 0, high: 80, buckets: 8}\n"
+        "epochs: {count: 4}\n"
     )
     estimate = numbers(3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0)
     series = kind_of(job.domain).find_all(job.domain, ["r0:10", "r10:40", "r0:80"])
     rows = triples_of(series, estimate, np.zeros((3, 3)))
     for row, (start, end) in zip(rows, ((0, 1), (1, 4), (0, 8)), strict=True):
         one = estimate.range(start, end)
-        assert row.tolist() == pytest.approx([one.value, one.low, one.high])
+        assert row.tolist() == pytest.approx([one.value, one.ci95_low, one.ci95_high])
 
 
 MODE_DOMAIN = CategoryDomain(("walk", "bus", "car, own", "car, shared"))
@@ -148,8 +149,8 @@ def test_ranges_are_sums_of_buckets_with_their_own_deviation() -> None:
     assert [answer.name for answer in answers] == ["0:40", ":20", "60:", "20:80"]
     assert [answer.value for answer in answers] == [60, 10, 60, 90]
     assert [answer.truth for answer in answers] == [60, 20, 40, 80]
-    deviations = [VALUES.range(*ends).standard_deviation for ends in [(0, 2), (0, 1), (3, 4)]]
-    assert [answer.standard_deviation for answer in answers[:3]] == deviations
+    deviations = [VALUES.range(*ends).standard_error for ends in [(0, 2), (0, 1), (3, 4)]]
+    assert [answer.standard_error for answer in answers[:3]] == deviations
     assert answers[0].norm_sub is not None
     assert 0 <= answers[0].norm_sub <= 100
 
@@ -159,8 +160,11 @@ def test_quantiles_are_values_with_intervals() -> None:
     assert (low.name, median.name) == ("0.1", "0.5")
     found = VALUES.quantile(0.5)
     assert median.value == HOUR_DOMAIN.edge(found.value)
-    assert (median.low, median.high) == (HOUR_DOMAIN.edge(found.low), HOUR_DOMAIN.edge(found.high))
-    assert median.standard_deviation is None
+    assert (median.ci95_low, median.ci95_high) == (
+        HOUR_DOMAIN.edge(found.ci95_low),
+        HOUR_DOMAIN.edge(found.ci95_high),
+    )
+    assert median.standard_error is None
     assert low.truth == 10
     assert median.truth == 35
 

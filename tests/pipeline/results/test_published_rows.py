@@ -30,11 +30,11 @@ from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import JOBS_TOPIC, Role
 from tests.support.memory_cluster import MemoryCluster
 
-COUNTING = "name: weekly\nprotocol: value_stream\nparameters: {epsilon: 1, changes: 2}\n"
+COUNTING = "name: weekly\nprotocol: value_stream\nparameters: {epsilon: 1, max_changes: 2}\n"
 WEEKS = "epochs: {count: 4, start: 2024-06-03, length: P1W}\n"
 ITEMS = (
     "name: modes\nprotocol: hadamard_values\n"
-    "parameters: {epsilon: 8, changes: 1, domain: [walk, bus, car]}\n"
+    "parameters: {epsilon: 8, max_changes: 1, domain: [walk, bus, car]}\n"
 )
 GUARANTEE = {"epsilon": 1.5, "delta": 1e-9, "unit": "stream"}
 
@@ -78,12 +78,12 @@ def test_csv_of_a_count_has_dates_and_nothing_where_there_is_no_number() -> None
     first, second, third = rows_in(PublishedRows.of(job_of(COUNTING)), COUNTS)
     assert list(first.items()) == [
         ("epoch", "1"),
-        ("begins", "2024-06-03T00:00:00Z"),
-        ("ends", "2024-06-10T00:00:00Z"),
+        ("start", "2024-06-03T00:00:00Z"),
+        ("end", "2024-06-10T00:00:00Z"),
         ("estimate", "40.5"),
-        ("standard_deviation", "5.0"),
-        ("low", "30.7"),
-        ("high", "50.3"),
+        ("standard_error", "5.0"),
+        ("ci95_low", "30.7"),
+        ("ci95_high", "50.3"),
         ("reports", "70"),
         ("population", "100"),
         ("contributors", "90"),
@@ -97,9 +97,9 @@ def test_csv_of_a_count_has_dates_and_nothing_where_there_is_no_number() -> None
     ]
     for row, epoch, window_status in ((second, "2", "suppressed"), (third, "3", "empty")):
         assert (row["epoch"], row["window_status"], row["reports"]) == (epoch, window_status, "0")
-        numbers = ("estimate", "standard_deviation", "low", "high", "flags")
+        numbers = ("estimate", "standard_error", "ci95_low", "ci95_high", "flags")
         assert [row[name] for name in numbers] == [""] * 5
-    assert second["begins"] == first["ends"]
+    assert second["start"] == first["end"]
 
 
 def test_days_are_days_of_the_job_s_time_zone() -> None:
@@ -108,14 +108,14 @@ def test_days_are_days_of_the_job_s_time_zone() -> None:
         "epochs: {count: 4, start: 2024-03-30, length: P1D, timezone: Europe/Berlin}\n",
     )
     rows = PublishedRows.of(job)
-    assert [(row["begins"], row["ends"]) for row in rows_in(rows, COUNTS[:2])] == [
+    assert [(row["start"], row["end"]) for row in rows_in(rows, COUNTS[:2])] == [
         ("2024-03-30T00:00:00+01:00", "2024-03-31T00:00:00+01:00"),
         # Clocks go forward: a day of 23 hours.
         ("2024-03-31T00:00:00+01:00", "2024-04-01T00:00:00+02:00"),
     ]
     table = table_of(rows, COUNTS)
-    assert table.schema.field("ends").type == pyarrow.timestamp("us", "Europe/Berlin")
-    assert table["ends"][1].as_py() == datetime(2024, 3, 31, 22, tzinfo=UTC)
+    assert table.schema.field("end").type == pyarrow.timestamp("us", "Europe/Berlin")
+    assert table["end"][1].as_py() == datetime(2024, 3, 31, 22, tzinfo=UTC)
 
 
 def test_a_table_has_real_types() -> None:
@@ -124,17 +124,18 @@ def test_a_table_has_real_types() -> None:
     assert {field.name: field.type for field in table.schema} == {
         **dict.fromkeys(("epoch", "reports", "population", "contributors"), pyarrow.int64()),
         "assumes_changes": pyarrow.int64(),
-        **dict.fromkeys(("begins", "ends"), pyarrow.timestamp("us", "UTC")),
+        **dict.fromkeys(("start", "end"), pyarrow.timestamp("us", "UTC")),
         **dict.fromkeys(("item", "window_status", "privacy_unit"), text),
         **dict.fromkeys(
-            ("estimate", "standard_deviation", "low", "high", "epsilon", "delta"), pyarrow.float64()
+            ("estimate", "standard_error", "ci95_low", "ci95_high", "epsilon", "delta"),
+            pyarrow.float64(),
         ),
         "flags": pyarrow.list_(pyarrow.string()),
         "closed_at": pyarrow.timestamp("ms", "UTC"),
     }
     assert table["item"].to_pylist() == ["walk", "bus", "car", None]
     assert table["estimate"].to_pylist() == [3.0, 2.0, 1.0, None]
-    assert table["ends"][3].as_py() == datetime(2024, 6, 17, tzinfo=UTC)
+    assert table["end"][3].as_py() == datetime(2024, 6, 17, tzinfo=UTC)
     assert table["closed_at"][0].as_py() == datetime(2023, 11, 14, 22, 13, 20, 123_000, UTC)
     assert table.schema.metadata[b"job"] == b"modes"
     assert json.loads(table.schema.metadata[b"guarantee"])["unit"] == "stream"
@@ -148,14 +149,14 @@ def test_every_format_says_the_same(text: str) -> None:
     assert table.equals(table_of(rows, records))
     lines = [json.loads(line) for line in written["jsonl"].splitlines()]
     assert [line["estimate"] for line in lines] == table["estimate"].to_pylist()
-    assert [datetime.fromisoformat(line["begins"]) for line in lines] == table["begins"].to_pylist()
+    assert [datetime.fromisoformat(line["start"]) for line in lines] == table["start"].to_pylist()
     assert written["csv"].decode().splitlines() == list(rows.csv_lines(records))
 
 
 NOTEBOOK = Path(dpstream.pipeline.results.__path__[0]) / "example.ipynb"
 JOB = deploy_job(
     parse_job(
-        "name: logins\nprotocol: value_stream\nparameters: {epsilon: 1, changes: 2}\n"
+        "name: logins\nprotocol: value_stream\nparameters: {epsilon: 1, max_changes: 2}\n"
         "epochs: {count: 4, start: 2024-06-03, length: P1W, timezone: Europe/Berlin}\n"
     ),
     deployed_at=0,

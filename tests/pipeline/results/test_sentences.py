@@ -24,11 +24,11 @@ from dpstream.pipeline.results.sentences import (
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.topics.manifests import WindowStatus
 
-COUNT = "name: count\nprotocol: future_rand\nparameters: {epsilon: 2, changes: 2}\n"
-FOLLOWED = "name: count\nprotocol: value_stream\nparameters: {epsilon: 1, changes: 2}\n"
+COUNT = "name: count\nprotocol: future_rand\nparameters: {epsilon: 2, max_changes: 2}\n"
+FOLLOWED = "name: count\nprotocol: value_stream\nparameters: {epsilon: 1, max_changes: 2}\n"
 ITEMS = (
     "name: clinic\nprotocol: hadamard_values\n"
-    "parameters: {epsilon: 8, changes: 1, domain: [chir, kard, uro]}\n"
+    "parameters: {epsilon: 8, max_changes: 1, domain: [chir, kard, uro]}\n"
 )
 WEEKS = "epochs: {count: 12, start: 2013-05-27, length: P1W}\n"
 STUDENTS = "title: Students enrolled\nunit: students\n"
@@ -108,7 +108,7 @@ def test_more_than_there_are_are_not_counted() -> None:
     assert told.startswith("At most 202 students enrolled")
     headline = kind_of(job.domain).headline(job.domain, replace(record(few), population=202))
     assert str(headline) == "202 (95 % CI 198 to 202)"
-    assert (headline.value, headline.high) == (330, 462), "the numbers stay what was published"
+    assert (headline.value, headline.ci95_high) == (330, 462), "the numbers stay what was published"
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ _CLINICS: dict[tuple[str, ...], DeployedJob] = {}
 def _clinic(labels: tuple[str, ...]) -> DeployedJob:
     if labels not in _CLINICS:
         text = "name: clinic\nprotocol: hadamard_values\n"
-        parameters = f"{{epsilon: 8, changes: 1, domain: {list(labels)}}}"
+        parameters = f"{{epsilon: 8, max_changes: 1, domain: {list(labels)}}}"
         _CLINICS[labels] = deployed(f"{text}parameters: {parameters}\n")
     return _CLINICS[labels]
 
@@ -187,6 +187,6 @@ def test_every_flag_of_an_estimate_is_explained() -> None:
     assert (
         "the true number may be outside its 95 % interval: users have changed at least"
     ) in flag_words(job, CHANGES_USED)
-    assert "a larger parameters.changes" in flag_words(job, CHANGES_USED)
+    assert "a larger parameters.max_changes" in flag_words(job, CHANGES_USED)
     assert "claims nothing" in flag_words(job, GAP)
     assert "below 0 or above the population" in flag_words(job, OUTSIDE)

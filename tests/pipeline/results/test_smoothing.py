@@ -118,7 +118,7 @@ HORIZON = SmoothedHorizon(
     first_epoch=5,
     estimates=SmoothedEstimates(
         values=np.array([[-5.0], [1234.5]]),
-        standard_deviations=np.array([4.0, 5.0]),
+        standard_errors=np.array([4.0, 5.0]),
         half_widths=np.array([8.0, 9.0]),
         gaps=np.array([False, True]),
         population=np.array([200, 200]),
@@ -133,15 +133,15 @@ def test_json_adds_two_keys_to_a_record() -> None:
     assert lines[0] == {
         "smoothed": {
             "estimate": -5.0,
-            "low": -13.0,
-            "high": 3.0,
-            "standard_deviation": 4.0,
+            "ci95_low": -13.0,
+            "ci95_high": 3.0,
+            "standard_error": 4.0,
             "flags": [],
         },
         "biased": {
-            "online clipped": {"estimate": 0.0, "low": 0.0, "high": 0.0},
+            "online clipped": {"estimate": 0.0, "ci95_low": 0.0, "ci95_high": 0.0},
             "online shrunk": {"estimate": 0.0},
-            "smoothed clipped": {"estimate": 0.0, "low": 0.0, "high": 3.0},
+            "smoothed clipped": {"estimate": 0.0, "ci95_low": 0.0, "ci95_high": 3.0},
             "smoothed shrunk": {"estimate": 0.0},
         },
     }

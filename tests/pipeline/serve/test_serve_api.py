@@ -72,7 +72,9 @@ async def test_the_list_sums_every_job_up(cluster: MemoryCluster) -> None:
         ]
         counted = jobs["count"]
         assert counted["position"] == "epoch 4 of 12"
-        assert counted["estimate"] == pytest.approx({"value": -2.5, "low": -12.3, "high": 7.3})
+        assert counted["estimate"] == pytest.approx(
+            {"value": -2.5, "ci95_low": -12.3, "ci95_high": 7.3}
+        )
         assert counted["phase"] == "running"
         assert counted["replay_of"] is None
         assert jobs["modes"]["headline"].startswith("bus, or tram: 53 (95 % CI 43 to 63)")
@@ -108,8 +110,8 @@ async def test_gaps_of_a_curve_are_null_and_nothing_else_is(cluster: MemoryClust
         (curve,) = body["series"]
         assert curve["epochs"] == [1, 2, 3, 4]
         assert curve["value"] == [10.0, None, None, -2.5]
-        assert curve["low"] == [0.2, None, None, -12.3]
-        assert curve["high"] == [19.8, None, None, 7.3]
+        assert curve["ci95_low"] == [0.2, None, None, -12.3]
+        assert curve["ci95_high"] == [19.8, None, None, 7.3]
         assert curve["truth"] is None
         assert body["reduced"] is False
         part = await page.get("/api/jobs/count/curve?from=3&to=3")

@@ -95,8 +95,8 @@ def test_a_budget_that_only_the_ledger_says_yet_is_told() -> None:
     ("text", "estimate", "field", "wrong"),
     [
         (COUNT, count(5.0), "value", float("nan")),
-        (COUNT, count(5.0), "high", float("inf")),
-        (COUNT, count(5.0), "low", []),
+        (COUNT, count(5.0), "ci95_high", float("inf")),
+        (COUNT, count(5.0), "ci95_low", []),
         (COUNT, count(5.0), "flags", [float("nan")]),
         (MODES, items(1.0, 2.0, 3.0), "items", [1.0, 2.0]),
         (MODES, items(1.0, 2.0, 3.0), "items", [1.0, 2.0, None]),

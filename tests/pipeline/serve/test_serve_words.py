@@ -22,18 +22,18 @@ from tests.support.memory_cluster import MemoryCluster
 
 BERLIN = ZoneInfo("Europe/Berlin")
 DAYS = (
-    "name: visits\nprotocol: value_stream\nparameters: {epsilon: 1, changes: 2}\n"
+    "name: visits\nprotocol: value_stream\nparameters: {epsilon: 1, max_changes: 2}\n"
     "epochs: {count: 12, start: 2024-03-30, length: P1D, timezone: Europe/Berlin}\n"
     "title: Patients on the ward\nunit: patients\ndescription: In the morning.\n"
 )
 GUIDE = (
-    "name: first-report\nprotocol: value_stream\nparameters: {epsilon: 4, changes: 2}\n"
+    "name: first-report\nprotocol: value_stream\nparameters: {epsilon: 4, max_changes: 2}\n"
     "epochs: {count: 60, start: 2023-01-01, length: PT1M, renew: true}\n"
     "shuffle: {minimum: 1, grace: 20 s}\ndevices: {}\n"
 )
 SHUFFLED = (
     "name: trusted\nprotocol: shuffled_counts\n"
-    "parameters: {epsilon: 1, delta: 1e-6, changes: 4}\nepochs: {count: 12}\n"
+    "parameters: {epsilon: 1, delta: 1e-6, max_changes: 4}\nepochs: {count: 12}\n"
     "shuffle: {minimum: 1000}\n"
 )
 
@@ -46,7 +46,7 @@ async def test_what_intervals_assume_stands_beside_them() -> None:
     cluster = MemoryCluster()
     job, free = deploy_text(cluster, DAYS), "protocol: split_budget\nparameters: {epsilon: 1}"
     publish(cluster, job, 1, estimate(5_000.0))
-    changes = "protocol: value_stream\nparameters: {epsilon: 1, changes: 2}"
+    changes = "protocol: value_stream\nparameters: {epsilon: 1, max_changes: 2}"
     other = deploy_text(cluster, DAYS.replace(changes, free).replace("visits", "free"))
     publish(cluster, other, 1, estimate(5_000.0))
     async with live_page(cluster) as page:

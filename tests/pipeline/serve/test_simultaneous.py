@@ -57,7 +57,7 @@ def estimates_of_run(
         aggregator.add(epoch, devices.report(epoch, values, None, rng), None)
         estimate = aggregator.estimate(epoch, attendance)
         assert estimate is not None
-        rows.append([estimate.value, estimate.low, estimate.high])
+        rows.append([estimate.value, estimate.ci95_low, estimate.ci95_high])
         truth.append(int(values.sum()))
     return np.array(rows, np.float64), np.array(truth, np.float64)
 
@@ -95,7 +95,7 @@ async def test_the_api_has_it_where_there_is_one_and_gaps_are_gaps() -> None:
         path = "/api/jobs/hours/curve?series=q0.5,r0:40"
         median, bucket = (await page.get(path))["series"]
         assert median["simultaneous_low"] is None
-        assert bucket["simultaneous_low"][0] < bucket["low"][0]
+        assert bucket["simultaneous_low"][0] < bucket["ci95_low"][0]
         assert (await page.get("/api/jobs/words"))["simultaneous"] is None
         (item,) = (await page.get("/api/jobs/words/curve?series=7"))["series"]
         assert item["simultaneous_high"] is None

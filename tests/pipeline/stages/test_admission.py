@@ -10,8 +10,8 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.pipeline.stages.admission import WRITTEN_OUT_MAX, Admission, Refusal
 from dpstream.topics.batches import Batch, encode_batch
+from dpstream.topics.messages import Messages
 from dpstream.topics.records import Reason
-from dpstream.topics.words import Words
 from tests.support import noisy_cells
 from tests.support.new_jobs import new_job
 
@@ -33,18 +33,18 @@ def job() -> DeployedJob:
     return deployed()
 
 
-def admitted(job: DeployedJob, words: Words) -> object:
+def admitted(job: DeployedJob, words: Messages) -> object:
     batch = Batch(job.fingerprint, job.deployment, bytes(16), bytes(16), 1, words)
     return Admission(job).admit(job.topics.partition_of(1), encode_batch(batch))
 
 
-def counted(values: NDArray[np.uint16]) -> Words:
-    return Words(values, np.ones(len(values), np.uint32))
+def counted(values: NDArray[np.uint16]) -> Messages:
+    return Messages(values, np.ones(len(values), np.uint32))
 
 
-@pytest.mark.parametrize("encoded", [Words, counted])
+@pytest.mark.parametrize("encoded", [Messages, counted])
 def test_words_are_below_the_number_of_different_ones(
-    job: DeployedJob, encoded: type[Words]
+    job: DeployedJob, encoded: type[Messages]
 ) -> None:
     largest = encoded(np.array([[0], [CELLS - 1]], "<u2"))
     assert isinstance(admitted(job, largest), Batch)
@@ -60,7 +60,7 @@ def test_words_are_below_the_number_of_different_ones(
 def test_words_of_another_form_are_refused(
     job: DeployedJob, values: NDArray[np.unsignedinteger]
 ) -> None:
-    refusal = admitted(job, Words(values))
+    refusal = admitted(job, Messages(values))
     assert isinstance(refusal, Refusal)
     assert refusal.reason is Reason.PROTOCOL
     assert refusal.detail.endswith("noisy_cells expects 1 x uint16")
@@ -70,7 +70,7 @@ def test_a_record_stands_for_no_more_messages_than_a_random_order_writes_out() -
     """All workers must accept the same: each rewrites windows that another has written."""
     assert WRITTEN_OUT_MAX == 16_777_216, "workers of other versions take other records"
     for messages in (WRITTEN_OUT_MAX, WRITTEN_OUT_MAX + 1):
-        words = Words(np.array([[3], [7]], "<u2"), np.array([1, messages - 1], np.uint32))
+        words = Messages(np.array([[3], [7]], "<u2"), np.array([1, messages - 1], np.uint32))
         assert isinstance(admitted(deployed(), words), Batch)
         found = admitted(deployed("random"), words)
         if messages == WRITTEN_OUT_MAX:

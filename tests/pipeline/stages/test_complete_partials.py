@@ -16,9 +16,9 @@ from dpstream.pipeline.stages.environment import Environment
 from dpstream.pipeline.stages.ordered_chunks import Chunks
 from dpstream.pipeline.stages.partial_log import PartialLog
 from dpstream.pipeline.stages.stage_builder import build_stage
+from dpstream.topics.messages import Messages
 from dpstream.topics.names import Role
 from dpstream.topics.partials import encode_partial, split_partial
-from dpstream.topics.words import Words
 from tests.pipeline.stages.test_restarts import ReadingDriver
 from tests.support.histories import history_job
 
@@ -31,7 +31,7 @@ def few_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def chunks(job: DeployedJob, epoch: int, attempt: int = 1, total: int = 2) -> list[Append]:
-    words = [Words(np.full((5, 1), index % 2, np.uint8), None) for index in range(total)]
+    words = [Messages(np.full((5, 1), index % 2, np.uint8), None) for index in range(total)]
     return list(
         chunks_of_attempt(
             job, Role.SHUFFLED, epoch, epoch - 1, attempt.to_bytes(16, "big"), Chunks.of(words)

@@ -84,7 +84,7 @@ def test_however_the_records_of_two_copies_mix_every_report_counts_once(
         assert (manifest.window_status, manifest.contributors) == (WindowStatus.RELEASED, CELLS)
         (record,) = cluster.new_estimates()
         assert record.headline is not None
-        assert (record.headline.low, record.headline.high) == (1.0, 1.0), order
+        assert (record.headline.ci95_low, record.headline.ci95_high) == (1.0, 1.0), order
         assert not cluster.log.values(Role.DEAD_LETTERS)
 
 

@@ -17,7 +17,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.key_files import NoiseKey
 from dpstream.pipeline.stages import crowd_deletion as deletion
 from dpstream.pipeline.stages.crowd_deletion import left_of_crowds, numbers_left, uniform_choice
-from dpstream.pipeline.stages.multisets import WordMultiset
+from dpstream.pipeline.stages.multisets import MessageMultiset
 from dpstream.randomizers.crowds import CrowdCounts, CrowdsLaw
 from dpstream.randomizers.crowds.calibration import calibrate
 from dpstream.randomizers.randomness import cryptographic_generator, seeded_generator
@@ -25,8 +25,8 @@ from dpstream.randomizers.single_message import SingleMessageParameters
 from dpstream.randomizers.single_message.calibration import calibrate as calibrate_messages
 from dpstream.topics.chunks import decode_chunk
 from dpstream.topics.manifests import WindowStatus
+from dpstream.topics.messages import Messages, pack_messages, split_messages
 from dpstream.topics.names import Role
-from dpstream.topics.words import Words, pack_words, split_words
 from tests.support.killed_worlds import check_writings_when_killed
 from tests.support.world import DEPLOYMENT, Accidents, Owner, World, world_job
 
@@ -107,11 +107,11 @@ def test_numbers_left_follow_their_law_and_half_the_noise_does_not() -> None:
             check_numbers(counts, mutant)
 
 
-def words_of(law: CrowdsLaw, sizes: list[int], *, counted: bool) -> Words:
+def messages_of(law: CrowdsLaw, sizes: list[int], *, counted: bool) -> Messages:
     generator = seeded_generator(3)
     crowds = np.repeat(np.arange(len(sizes)), sizes)
     messages = generator.integers(0, 4 if counted else 200, (len(crowds), 1)).astype(np.uint8)
-    found = Words.canonical(law.words_of(crowds, messages))
+    found = Messages.canonical(law.messages_of(crowds, messages))
     assert (found.counts is not None) == counted
     return found
 
@@ -119,7 +119,7 @@ def words_of(law: CrowdsLaw, sizes: list[int], *, counted: bool) -> Words:
 @pytest.mark.parametrize("counted", [False, True])
 def test_what_is_left_is_some_of_what_there_was(counted: bool) -> None:
     law = law_of_messages(minimum=20)
-    words = words_of(law, [50, 100, 400, 21], counted=counted)
+    words = messages_of(law, [50, 100, 400, 21], counted=counted)
     left = left_of_crowds(law, words, seeded_generator(1))
     crowds = law.crowds_of(np.repeat(left.values, counts_of(left), axis=0))
     numbers = np.bincount(crowds, minlength=4).tolist()
@@ -129,14 +129,14 @@ def test_what_is_left_is_some_of_what_there_was(counted: bool) -> None:
     assert not held(left) - held(words)
 
 
-def counts_of(words: Words) -> NDArray[np.int64]:
+def counts_of(words: Messages) -> NDArray[np.int64]:
     if words.counts is None:
         return np.ones(words.rows, np.int64)
     counts: NDArray[np.int64] = words.counts.astype(np.int64)
     return counts
 
 
-def held(words: Words) -> Counter[tuple[int, ...]]:
+def held(words: Messages) -> Counter[tuple[int, ...]]:
     every = np.repeat(words.values, counts_of(words), axis=0)
     return Counter(map(tuple, every.tolist()))
 
@@ -144,7 +144,9 @@ def held(words: Words) -> Counter[tuple[int, ...]]:
 def check_uniform(choice: Callable[..., NDArray[np.int64]]) -> None:
     law = law_of_messages()
     size, runs = 40, 1500
-    words = Words(law.words_of(np.ones(size, np.int64), np.arange(size, dtype=np.uint8)[:, None]))
+    words = Messages(
+        law.messages_of(np.ones(size, np.int64), np.arange(size, dtype=np.uint8)[:, None])
+    )
     often = np.zeros(size, np.int64)
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(deletion, "uniform_choice", choice)
@@ -168,23 +170,25 @@ def test_messages_are_deleted_uniformly_and_the_first_ones_would_be_noticed() ->
 
 def test_how_words_are_encoded_tells_of_those_left_alone() -> None:
     law = law_of_messages(minimum=20)
-    alone = words_of(law, [0, 60], counted=False)
-    many = law.words_of(np.full(5000, 3), np.full((5000, 1), 2, np.uint8))
-    both = WordMultiset(law.word_form)
-    for words in (alone, Words(many)):
+    alone = messages_of(law, [0, 60], counted=False)
+    many = law.messages_of(np.full(5000, 3), np.full((5000, 1), 2, np.uint8))
+    both = MessageMultiset(law.message_format)
+    for words in (alone, Messages(many)):
         both.add(words)
     assert both.sorted().counts is not None
     low = CrowdsLaw(law_of_messages(minimum=20).contents, 3, law.counts)
 
-    def left(words: Words) -> tuple[tuple[int, ...], bytes]:
-        again = WordMultiset(law.word_form)
+    def left(words: Messages) -> tuple[tuple[int, ...], bytes]:
+        again = MessageMultiset(law.message_format)
         found = left_of_crowds(low, words, seeded_generator(5))
         crowds = low.crowds_of(found.values)
         rows = crowds == 1
-        again.add(Words(found.values[rows], None if found.counts is None else found.counts[rows]))
-        return pack_words(again.sorted())
+        again.add(
+            Messages(found.values[rows], None if found.counts is None else found.counts[rows])
+        )
+        return pack_messages(again.sorted())
 
-    with_others = WordMultiset(law.word_form)
+    with_others = MessageMultiset(law.message_format)
     with_others.add(alone)
     assert left(both.sorted())[0] == left(with_others.sorted())[0]
 
@@ -193,7 +197,7 @@ def test_how_words_are_encoded_tells_of_those_left_alone() -> None:
 def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "dpstream.pipeline.stages.multisets.split_words",
-        lambda words, payload_bytes: split_words(words, 8),
+        lambda words, payload_bytes: split_messages(words, 8),
     )
 
 
@@ -226,8 +230,8 @@ def world_of(job: DeployedJob, folder: Path, accidents: Accidents | None = None)
     return World(job, folder, values_of(job), accidents or Accidents(), noise_key=KEY)
 
 
-def writings(world: World) -> dict[int, list[dict[int, Words]]]:
-    found: dict[tuple[int, bytes], dict[int, Words]] = defaultdict(dict)
+def writings(world: World) -> dict[int, list[dict[int, Messages]]]:
+    found: dict[tuple[int, bytes], dict[int, Messages]] = defaultdict(dict)
     whole = set()
     for partition in (0, 1):
         for value in world.log.values(Role.SHUFFLED, partition):
@@ -236,7 +240,7 @@ def writings(world: World) -> dict[int, list[dict[int, Words]]]:
             chunks[chunk.index] = chunk.words
             if len(chunks) == chunk.total:
                 whole.add((chunk.epoch, chunk.attempt))
-    attempts: dict[int, list[dict[int, Words]]] = defaultdict(list)
+    attempts: dict[int, list[dict[int, Messages]]] = defaultdict(list)
     for place, chunks in found.items():
         if place in whole:
             attempts[place[0]].append(chunks)
@@ -250,7 +254,7 @@ def check_writings(world: World) -> int:
         multisets = [sum((held(words) for words in each.values()), Counter()) for each in attempts]
         assert all(each == multisets[0] for each in multisets)
         if world.job.shuffle.order == "sorted":
-            packed = [{i: pack_words(words) for i, words in each.items()} for each in attempts]
+            packed = [{i: pack_messages(words) for i, words in each.items()} for each in attempts]
             assert all(each == packed[0] for each in packed)
         written += len(attempts)
     return written
@@ -361,7 +365,7 @@ def test_all_crowds_may_be_suppressed(folder: Path) -> None:
 def test_what_a_key_deletes_is_pinned() -> None:
     """A worker of another version that deleted others would make a second noise."""
     law = law_of_messages(minimum=20)
-    words = words_of(law, [50, 100, 400, 40], counted=False)
+    words = messages_of(law, [50, 100, 400, 40], counted=False)
     left = left_of_crowds(law, words, KEY.generator(DEPLOYMENT, 1))
     numbers = np.bincount(law.crowds_of(left.values), minlength=4).tolist()
     gone = held(words) - held(left)

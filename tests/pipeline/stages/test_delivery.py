@@ -24,9 +24,9 @@ from dpstream.topics.batches import (
 )
 from dpstream.topics.chunks import decode_chunk
 from dpstream.topics.manifests import WindowStatus
+from dpstream.topics.messages import Messages, split_messages
 from dpstream.topics.names import Role
 from dpstream.topics.records import DeadLetter, Registration
-from dpstream.topics.words import Words, split_words
 from tests.support.killed_worlds import all_is_read, cell_counts, killed_worlds, run_with_late_south
 from tests.support.world import (
     DEPLOYMENT,
@@ -82,7 +82,7 @@ def run(world: World) -> World:
     return world.finish()
 
 
-FUTURE_RAND: tuple[str, dict[str, object]] = ("future_rand", {"epsilon": 2, "changes": 2})
+FUTURE_RAND: tuple[str, dict[str, object]] = ("future_rand", {"epsilon": 2, "max_changes": 2})
 CELLS: tuple[str, dict[str, object]] = ("cells", {"cells": 30})
 
 
@@ -124,14 +124,14 @@ def test_killed_many_times(strikes: frozenset[int], keep: bool) -> None:
         world = run(World(deployed(*CELLS), path, own_cells(30, EPOCHS), Accidents(strikes, keep)))
     for record in world.published().values():
         assert record.headline is not None
-        assert (record.headline.low, record.headline.high) == (1.0, 1.0)
+        assert (record.headline.ci95_low, record.headline.ci95_high) == (1.0, 1.0)
     assert len(world.published()) == EPOCHS
 
 
 @pytest.fixture
 def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    def split_small(words: Words, payload_bytes: int = 0) -> list[Words]:
-        return split_words(words, payload_bytes=16)
+    def split_small(words: Messages, payload_bytes: int = 0) -> list[Messages]:
+        return split_messages(words, payload_bytes=16)
 
     monkeypatch.setattr("dpstream.pipeline.devices.epoch_records.split_words", split_small)
     monkeypatch.setattr("dpstream.pipeline.stages.multisets.split_words", split_small)
@@ -312,7 +312,7 @@ def test_what_cannot_be_admitted_goes_to_the_dead_letters(folder: Path) -> None:
         "deployment": encode_batch(replace(good, deployment=bytes(16))),
         "enrollment": encode_batch(replace(good, enrollment=bytes(16))),
         "epoch": encode_batch(replace(good, epoch=2)),
-        "protocol": encode_batch(replace(good, words=Words(np.full((1, 1), 99, "<u2")))),
+        "protocol": encode_batch(replace(good, words=Messages(np.full((1, 1), 99, "<u2")))),
     }
     for value in strangers.values():
         world.log.append(Append(Role.REPORTS, 1, value))
@@ -496,7 +496,7 @@ def test_raw_records_of_finished_windows_are_deleted_whoever_finished_them(folde
 
 
 def hostile_records(job: DeployedJob, enrollment: bytes) -> dict[str, bytes]:
-    billions = Words(np.array([[0], [1]], "<u2"), np.full(2, 2**32 - 1, "<u4"))
+    billions = Messages(np.array([[0], [1]], "<u2"), np.full(2, 2**32 - 1, "<u4"))
     return {
         "more reports than a producer can have devices": encode_batch(
             Batch(job.fingerprint, job.deployment, bytes(16), enrollment, 1, billions)

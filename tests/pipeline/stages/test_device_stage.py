@@ -16,7 +16,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.key_files import WrongKeyError
 from dpstream.pipeline.jobs.key_ring import KeyRing
 from dpstream.pipeline.stages.device_decision import Collectors
-from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.loose_batches import LooseBatch, encode_loose_batch
 from dpstream.topics.manifests import WindowStatus
@@ -371,7 +371,7 @@ def dead_letters(world: DeviceWorld) -> list[tuple[Reason, str]]:
 def test_what_cannot_be_admitted_goes_to_the_dead_letters() -> None:
     world = DeviceWorld(JOB)
     world.at(1, 10)
-    other = DeviceWorld(device_job(parameters={"epsilon": 2, "changes": 2}))
+    other = DeviceWorld(device_job(parameters={"epsilon": 2, "max_changes": 2}))
     other.collect(1, ones([1]))
     world.write(Role.REPORTS, 1, other.log.values(Role.REPORTS, 1)[0])
     world.write(Role.REPORTS, 1, b"nonsense")
@@ -463,11 +463,11 @@ def test_a_batch_that_is_not_sealed_or_to_another_key_is_refused() -> None:
     ("protocol", "parameters"),
     [
         ("count_min", {"epsilon": 2, "delta": 1e-6, "domain": ["a", "b", "c"]}),
-        ("hadamard_values", {"epsilon": 2, "changes": 2, "domain": ["a", "b", "c"]}),
-        ("range_values", {"epsilon": 2, "changes": 2, "low": 0, "high": 8, "buckets": 8}),
+        ("hadamard_values", {"epsilon": 2, "max_changes": 2, "domain": ["a", "b", "c"]}),
+        ("range_values", {"epsilon": 2, "max_changes": 2, "low": 0, "high": 8, "buckets": 8}),
         ("shuffled_counts", {"epsilon": 2, "delta": 1e-6}),
         ("single_message", {"epsilon": 2, "delta": 1e-6, "domain": ["a", "b"]}),
-        ("value_stream", {"epsilon": 2, "changes": 2}),
+        ("value_stream", {"epsilon": 2, "max_changes": 2}),
     ],
 )
 def test_all_protocols_that_devices_run(protocol: str, parameters: dict[str, object]) -> None:
@@ -489,6 +489,6 @@ def test_all_protocols_that_devices_run(protocol: str, parameters: dict[str, obj
     assert world.manifests()[1].contributors == devices
     assert world.published()[1].estimate is not None
     reference = job.aggregator()
-    words = np.concatenate([each.words for each in sent]).astype(job.word_form.dtype)[:, None]
+    words = np.concatenate([each.words for each in sent]).astype(job.message_format.dtype)[:, None]
     reference.add(1, words, None)
     assert world.integers() == {1: reference.to_bytes()}

@@ -13,7 +13,7 @@ from dpstream.topics.manifests import Manifest, WindowStatus
 
 JOB = deploy_job(
     parse_job(
-        "name: few\nprotocol: value_stream\nparameters: {epsilon: 4, changes: 2}\n"
+        "name: few\nprotocol: value_stream\nparameters: {epsilon: 4, max_changes: 2}\n"
         "epochs: {count: 8}\nshuffle: {minimum: 1}\n"
     ),
     deployed_at=0,

@@ -24,9 +24,9 @@ from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.batches import decode_punctuation, encode_punctuation
 from dpstream.topics.chunks import decode_chunk
 from dpstream.topics.frames import RecordType, kind_of
+from dpstream.topics.messages import Messages, split_messages
 from dpstream.topics.names import Role
 from dpstream.topics.records import DeadLetter, Reason
-from dpstream.topics.words import Words, split_words
 from tests.support.killed_worlds import all_is_read, cell_counts, killed_worlds, run_with_late_south
 from tests.support.new_jobs import new_job
 from tests.support.world import Accidents, Owner, World, own_cells
@@ -57,8 +57,8 @@ def begun(job: DeployedJob, folder: Path, accidents: Accidents | None = None) ->
 
 @pytest.fixture
 def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    def split_small(words: Words, payload_bytes: int = 0) -> list[Words]:
-        return split_words(words, payload_bytes=8)
+    def split_small(words: Messages, payload_bytes: int = 0) -> list[Messages]:
+        return split_messages(words, payload_bytes=8)
 
     for module in ("devices.epoch_records", "stages.multisets"):
         monkeypatch.setattr(f"dpstream.pipeline.{module}.split_words", split_small)
@@ -373,7 +373,7 @@ def test_misfits_that_cost_more_than_is_spared_are_refused(
         (
             {
                 "protocol": "shuffled_counts",
-                "parameters": {"epsilon": 1, "delta": 1e-6, "changes": 1, "dummies": "shuffle"},
+                "parameters": {"epsilon": 1, "delta": 1e-6, "max_changes": 1, "dummies": "shuffle"},
                 "shuffle": {"minimum": 1000, "instances": 2},
             },
             r"by parameters\.dummies: devices",

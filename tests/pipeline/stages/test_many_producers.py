@@ -31,9 +31,9 @@ from dpstream.topics.manifests import (
     encode_manifest,
     is_short,
 )
+from dpstream.topics.messages import Messages
 from dpstream.topics.names import Role
 from dpstream.topics.records import Registration
-from dpstream.topics.words import Words
 from tests.benchmarks.one_core import shuffle_stage
 from tests.support.new_jobs import new_job
 
@@ -44,7 +44,7 @@ def deployed(producers: int, epochs: int = EPOCHS, **shuffle: Any) -> DeployedJo
     values = {
         "name": "many",
         "protocol": "future_rand",
-        "parameters": {"epsilon": 1, "changes": 1},
+        "parameters": {"epsilon": 1, "max_changes": 1},
         "epochs": {"count": epochs},
         "shuffle": {"minimum": 1, "grace": "1h", "producers": producers, **shuffle},
         "topics": {"partitions": 1},
@@ -86,7 +86,7 @@ def register(job: DeployedJob, log: MemoryLog, producers: int) -> None:
 def send(job: DeployedJob, log: MemoryLog, epoch: int, number: int) -> None:
     """Send one report, whose word identifies its producer."""
     identity = job.fingerprint, job.deployment
-    words = Words(np.full((1, job.word_form.width), number % 2, job.word_form.dtype))
+    words = Messages(np.full((1, job.message_format.width), number % 2, job.message_format.dtype))
     batch = Batch(*identity, batch_id(bytes(8), 0), enrollment(number), epoch, words)
     log.append(Append(Role.REPORTS, 0, encode_batch(batch)))
     said = Punctuation(*identity, enrollment(number), epoch, 1, 1, 500 + 7 * number, bytes(8))
@@ -188,7 +188,7 @@ def job_of(partitions: int = 4, minimum: int = 1) -> DeployedJob:
     job = new_job(
         "rows",
         "future_rand",
-        {"epsilon": 4, "changes": 4},
+        {"epsilon": 4, "max_changes": 4},
         epochs={"count": DECIDED_EPOCHS},
         shuffle={"grace": "1h", "minimum": minimum, "producers": PRODUCERS},
         topics={"partitions": partitions},

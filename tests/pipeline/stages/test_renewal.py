@@ -40,7 +40,7 @@ FAR = 7.0
 
 
 def parameters(epsilon: float = 2.0) -> dict[str, object]:
-    return {"epsilon": epsilon, "changes": 2}
+    return {"epsilon": epsilon, "max_changes": 2}
 
 
 def job(count: int = HORIZON, protocol: str = "future_rand", **keys: Any) -> Job:
@@ -191,7 +191,7 @@ def test_a_value_of_1_carried_over_spends_a_change_of_every_horizon() -> None:
             local = (epoch - 1) % HORIZON + 1
             due = local >> state["order"] > 0
             np.testing.assert_array_equal(state["used"], due)
-            assert producer.frozen == 0
+            assert producer.exhausted == 0
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
@@ -353,10 +353,10 @@ def assert_near(records: list[EstimateRecord], truth: list[int]) -> None:
         estimate = record.estimate
         assert isinstance(estimate, Estimate)
         assert estimate.value is not None
-        assert estimate.standard_deviation is not None
-        assert 2 * FAR * estimate.standard_deviation < USERS, "the test could not fail"
+        assert estimate.standard_error is not None
+        assert 2 * FAR * estimate.standard_error < USERS, "the test could not fail"
         error = abs(estimate.value - expected)
-        assert error < FAR * estimate.standard_deviation, f"epoch {record.epoch}"
+        assert error < FAR * estimate.standard_error, f"epoch {record.epoch}"
 
 
 def test_estimates_of_three_horizons_are_unbiased() -> None:
@@ -402,7 +402,7 @@ def test_the_withdrawn_are_as_silent_as_others() -> None:
     for epoch, of_epoch in enumerate(zip(*runs, strict=True), 1):
         found = [cast(Estimate, record.estimate).to_json() for record in of_epoch]
         errors = [each["value"] - 3 * USERS * (epoch < 3) for each in found]
-        deviations = [each["standard_deviation"] for each in found]
+        deviations = [each["standard_error"] for each in found]
         tolerance = FAR * np.sqrt(np.square(deviations).sum()) / trials
         assert 2 * tolerance < 1600, "the test could not fail"
         assert abs(np.mean(errors)) < tolerance, f"epoch {epoch}"
@@ -453,8 +453,8 @@ def test_a_single_0_before_silence_is_no_farewell() -> None:
     estimate = records[3].estimate
     assert isinstance(estimate, Estimate)
     assert estimate.value is not None
-    assert estimate.standard_deviation is not None
-    assert estimate.value > USERS + FAR * estimate.standard_deviation
+    assert estimate.standard_error is not None
+    assert estimate.value > USERS + FAR * estimate.standard_error
     records = estimates({"a": always, "b": gone}, HORIZON)
     assert_near(records, [2 * USERS, 2 * USERS, USERS, USERS])
 

@@ -14,8 +14,8 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.kafka.memory import MemoryWorker
 from dpstream.pipeline.stages.idle_condition import IdleCondition, rest_before_all, waking_roles
 from dpstream.topics.chunks import Chunk, encode_chunk
+from dpstream.topics.messages import Messages
 from dpstream.topics.names import Role
-from dpstream.topics.words import Words
 from tests.support.device_world import GRACE, DeviceWorld, Sent, device_job
 from tests.support.new_jobs import new_job
 from tests.support.world import World, own_cells, reader_of
@@ -213,7 +213,7 @@ def test_half_a_window_keeps_who_adds_it_up_awake(folder: Path) -> None:
         rests.append(aggregate.rests())
         chunk = Chunk(
             world.job.fingerprint, world.job.deployment, 1, 0, bytes(16), index, 2,
-            Words(np.array([[index]], "<u2")),
+            Messages(np.array([[index]], "<u2")),
         )  # fmt: skip
         world.log.append(Append(Role.SHUFFLED, 1, encode_chunk(chunk)))
         world.settle(["aggregate"])

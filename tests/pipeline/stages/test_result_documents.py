@@ -46,11 +46,11 @@ def deployed(protocol: str, parameters: str, epochs: str = "count: 9") -> Deploy
 
 
 def items_job(labels: list[str]) -> DeployedJob:
-    return deployed("hadamard_values", f"epsilon: 8, changes: 1, domain: {json.dumps(labels)}")
+    return deployed("hadamard_values", f"epsilon: 8, max_changes: 1, domain: {json.dumps(labels)}")
 
 
 COUNT = deployed(
-    "value_stream", "epsilon: 1, changes: 2", "count: 9, start: 2024-06-03, length: P1W"
+    "value_stream", "epsilon: 1, max_changes: 2", "count: 9, start: 2024-06-03, length: P1W"
 )
 
 
@@ -83,8 +83,8 @@ def test_a_count_says_what_was_published_and_no_more() -> None:
         "job": "a",
         "deployment": "00" * 16,
         "epoch": 2,
-        "begins": "2024-06-10T00:00:00Z",
-        "ends": "2024-06-17T00:00:00Z",
+        "start": "2024-06-10T00:00:00Z",
+        "end": "2024-06-17T00:00:00Z",
         "closed_at": "2023-11-14T22:13:20.123Z",
         "window_status": "released",
         "reason": None,
@@ -98,10 +98,16 @@ def test_a_count_says_what_was_published_and_no_more() -> None:
         "guarantee": {"epsilon": 1.5, "delta": 1e-9, "unit": "stream"},
         "published": 1,
         "estimates": [
-            {"item": None, "estimate": 40.0, "standard_deviation": 5.0, "low": 30.5, "high": 49.5}
+            {
+                "item": None,
+                "estimate": 40.0,
+                "standard_error": 5.0,
+                "ci95_low": 30.5,
+                "ci95_high": 49.5,
+            }
         ],
         "quantiles": [],
-        "found_above": None,
+        "detection_threshold": None,
         "suppressed": [],
     }
 

@@ -29,12 +29,12 @@ from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.batches import Batch
 from dpstream.topics.chunks import decode_chunk
 from dpstream.topics.frames import RecordType, kind_of
+from dpstream.topics.messages import MessageArray, Messages, split_messages
 from dpstream.topics.names import Role
 from dpstream.topics.records import Reason
 from dpstream.topics.sealed_batches import decode_sealed_batch, open_batch
-from dpstream.topics.sealed_words import seal_rows
+from dpstream.topics.sealed_messages import seal_rows
 from dpstream.topics.sealing import Lock
-from dpstream.topics.words import WordArray, Words, split_words
 from tests.support.killed_worlds import all_is_read, killed_worlds
 from tests.support.sealed_cells import CELLS, EPOCHS, begun, check, run, written_job
 from tests.support.sealing import all_keys, ring, sealed_section, shares_section
@@ -65,8 +65,8 @@ def deployed(
 
 @pytest.fixture
 def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    def split_small(words: Words, payload_bytes: int = 0) -> list[Words]:
-        return split_words(words, payload_bytes=2 * words.values.itemsize * words.width)
+    def split_small(words: Messages, payload_bytes: int = 0) -> list[Messages]:
+        return split_messages(words, payload_bytes=2 * words.values.itemsize * words.width)
 
     for module in ("devices.sealed_records", "stages.multisets", "stages.boxes_of_windows"):
         monkeypatch.setattr(f"dpstream.pipeline.{module}.split_words", split_small)
@@ -161,9 +161,9 @@ def test_the_key_of_another_instance_opens_no_batch(folder: Path) -> None:
 
 def copied(folder: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     """Have a producer send each box for one shuffler to the other one, too."""
-    met: dict[bytes, list[WordArray]] = {}
+    met: dict[bytes, list[MessageArray]] = {}
 
-    def seal_and_copy(rows: WordArray, locks: Sequence[Lock]) -> WordArray:
+    def seal_and_copy(rows: MessageArray, locks: Sequence[Lock]) -> MessageArray:
         own, (lock,) = seal_rows(rows, locks), locks
         before = met.setdefault(lock.context, [])
         before.append(own)

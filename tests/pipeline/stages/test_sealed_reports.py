@@ -23,11 +23,11 @@ from dpstream.pipeline.stages.stage import Stage
 from dpstream.pipeline.stages.stage_builder import producer_admission
 from dpstream.topics.chunks import Chunk, decode_chunk, encode_chunk
 from dpstream.topics.manifests import WindowStatus
+from dpstream.topics.messages import MessageArray, Messages, split_messages
 from dpstream.topics.names import Role
 from dpstream.topics.records import DeadLetter, Reason
-from dpstream.topics.sealed_words import pack_reports, seal_rows
+from dpstream.topics.sealed_messages import pack_reports, seal_rows
 from dpstream.topics.sealing import Lock
-from dpstream.topics.words import WordArray, Words, split_words
 from tests.support.killed_worlds import all_is_read, killed_worlds
 from tests.support.new_jobs import new_job
 from tests.support.sealed_cells import (
@@ -48,8 +48,8 @@ pytestmark = pytest.mark.usefixtures("cells_protocol")
 
 @pytest.fixture
 def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    def split_small(words: Words, payload_bytes: int = 0) -> list[Words]:
-        return split_words(words, payload_bytes=4 * words.values.itemsize * words.width)
+    def split_small(words: Messages, payload_bytes: int = 0) -> list[Messages]:
+        return split_messages(words, payload_bytes=4 * words.values.itemsize * words.width)
 
     for module in ("devices.sealed_records", "stages.multisets", "stages.boxes_of_windows"):
         monkeypatch.setattr(f"dpstream.pipeline.{module}.split_words", split_small)
@@ -182,7 +182,7 @@ def test_a_box_that_was_copied_counts_once(
     world = begun(job, folder, keys)
     chunk = first_window(world, written)
     repeated = np.repeat(chunk.words.values, 2, axis=0)
-    forged = replace(chunk, attempt=bytes(16), words=Words(repeated))
+    forged = replace(chunk, attempt=bytes(16), words=Messages(repeated))
     worker = world.worker(reader)
     steps = worker.stage.record(1, 0, encode_chunk(forged), 0.0)
     worker.run(steps)
@@ -202,7 +202,7 @@ def test_a_device_that_sends_its_report_many_times_is_counted_once(
 ) -> None:
     """The same box in a batch, or in several boxes for the stage that opens those."""
 
-    def seal_twice(rows: WordArray, locks: Sequence[Lock]) -> WordArray:
+    def seal_twice(rows: MessageArray, locks: Sequence[Lock]) -> MessageArray:
         innermost = seal_rows(rows, locks[:1])
         return seal_rows(np.repeat(innermost, 2, axis=0), locks[1:])
 
@@ -222,7 +222,7 @@ def test_chunks_that_do_not_increase_from_one_to_the_next_are_refused(
     stage: Stage = world.worker("aggregate").stage
     for index, third in list(enumerate(order))[::arrival]:
         piece = Chunk(
-            job.fingerprint, DEPLOYMENT, 1, 0, bytes(16), index, len(order), Words(thirds[third])
+            job.fingerprint, DEPLOYMENT, 1, 0, bytes(16), index, len(order), Messages(thirds[third])
         )
         world.worker("aggregate").run(stage.record(1, index, encode_chunk(piece), 0.0))
     counts = stage.heartbeat()["counts"]
@@ -242,7 +242,7 @@ def test_chaff_and_boxes_for_others_are_left_out_and_counted(folder: Path) -> No
         sealed=sealed_section([[2]]),
     )
     fragments = deploy_job(job, deployment=DEPLOYMENT, deployed_at=0)
-    sizes, chaff = set(), set()
+    sizes, cover_traffic = set(), set()
     for item in (1, 2):
         users = {f"{user}": item for user in range(100)}
         place = folder / str(item)
@@ -251,7 +251,7 @@ def test_chaff_and_boxes_for_others_are_left_out_and_counted(folder: Path) -> No
         sizes.add(tuple(len(value) for value in world.log.values(Role.REPORTS, 1)))
         world.settle()
         world.shut()
-        chaff.add(world.workers == {} and len(world.log.values(Role.SHUFFLED, 1)))
+        cover_traffic.add(world.workers == {} and len(world.log.values(Role.SHUFFLED, 1)))
         assert world.published()[1].window_status is WindowStatus.RELEASED
     assert len(sizes) == 1
     counts = [decode_chunk(value).words.rows for value in world.log.values(Role.SHUFFLED, 1)]
@@ -277,9 +277,9 @@ def test_a_stage_passes_a_window_on_once_however_often_it_is_written(folder: Pat
 
 def test_reports_that_the_protocol_does_not_have_are_left_out() -> None:
     job = deployed()
-    words = np.array([[1], [CELLS], [2], [2**16 - 1]], job.word_form.dtype)
-    rows = pack_reports(words, 1, job.word_form)
-    found = reports_in(rows, job.word_form, job.aggregator(), 1)
+    words = np.array([[1], [CELLS], [2], [2**16 - 1]], job.message_format.dtype)
+    rows = pack_reports(words, 1, job.message_format)
+    found = reports_in(rows, job.message_format, job.aggregator(), 1)
     assert found[:, 0].tolist() == [1, 2]
 
 
@@ -289,7 +289,7 @@ def test_boxes_that_do_not_open_move_no_estimate(folder: Path) -> None:
     chunk = first_window(world)
     junk = np.full((1, chunk.words.width), 2**64 - 1, "<u8")
     rows = np.concatenate([chunk.words.values, junk])
-    forged = replace(chunk, attempt=bytes(16), words=Words(rows))
+    forged = replace(chunk, attempt=bytes(16), words=Messages(rows))
     worker = world.worker("aggregate")
     worker.run(worker.stage.record(1, 0, encode_chunk(forged), 0.0))
     worker.run(worker.stage.tick(0.0))
@@ -298,7 +298,7 @@ def test_boxes_that_do_not_open_move_no_estimate(folder: Path) -> None:
     world.settle()
     record = world.published()[1]
     assert record.headline is not None
-    assert (record.headline.low, record.headline.high) == (1.0, 1.0)
+    assert (record.headline.ci95_low, record.headline.ci95_high) == (1.0, 1.0)
     world.shut()
 
 
@@ -393,7 +393,7 @@ def test_what_would_tell_reports_apart_is_refused() -> None:
         deployed(shuffle={"minimum": 10, "order": "random"})
     noisy: dict[str, Any] = {
         "protocol": "shuffled_counts",
-        "parameters": {"epsilon": 1, "delta": 1e-6, "changes": 1, "dummies": "shuffle"},
+        "parameters": {"epsilon": 1, "delta": 1e-6, "max_changes": 1, "dummies": "shuffle"},
         "shuffle": {"minimum": 1000},
     }
     with pytest.raises(JobError, match=r"by parameters\.dummies: devices"):

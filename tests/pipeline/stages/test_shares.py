@@ -33,6 +33,7 @@ from dpstream.topics.batches import decode_batch
 from dpstream.topics.chunks import decode_chunk, encode_chunk
 from dpstream.topics.frames import RecordType, kind_of
 from dpstream.topics.manifests import Manifest, WindowStatus
+from dpstream.topics.messages import MessageArray, Messages
 from dpstream.topics.names import SUMS, Role
 from dpstream.topics.partials import corruption_reason, decode_partial
 from dpstream.topics.shares import (
@@ -45,7 +46,6 @@ from dpstream.topics.shares import (
     boxes_of,
     share_table,
 )
-from dpstream.topics.words import WordArray, Words
 from tests.support.killed_worlds import killed_worlds
 from tests.support.sealed_cells import (
     CELLS,
@@ -173,8 +173,8 @@ def test_what_waits_for_the_other_party_is_behind_and_not_lost(folder: Path) -> 
 def test_every_protocol_whose_reports_are_cells_publishes_what_it_does_without_shares() -> None:
     for protocol, parameters in (
         ("fragments", {"epsilon": 4, "delta": 1e-3, "domain": ["a", "b", "c"]}),
-        ("shuffled_counts", {"epsilon": 4, "delta": 1e-3, "changes": 1}),
-        ("future_rand", {"epsilon": 1, "changes": 1}),
+        ("shuffled_counts", {"epsilon": 4, "delta": 1e-3, "max_changes": 1}),
+        ("future_rand", {"epsilon": 1, "max_changes": 1}),
     ):
         values: dict[str, Any] = {"protocol": protocol, "parameters": parameters}
         minimum = {"minimum": 100}
@@ -212,7 +212,7 @@ def _partials(job: DeployedJob) -> tuple[SimulatedCluster, list[bytes]]:
     return cluster, payloads
 
 
-def opened(job: DeployedJob, rows: WordArray, party: int, keys: KeyRing) -> list[bytes]:
+def opened(job: DeployedJob, rows: MessageArray, party: int, keys: KeyRing) -> list[bytes]:
     """Return the contents that a party can decrypt of boxes for a party."""
     opener = BoxOpener(job, PARTIES[party], keys)
     return [each for each in opener.open_all(1, boxes_of(rows, party)) if each is not None]
@@ -253,13 +253,13 @@ def test_a_party_without_its_key_does_not_begin(folder: Path, stage: str) -> Non
     assert all(world.stage(name) for name in ("shuffle", "aggregate", "publish"))
 
 
-Rows = Callable[[WordArray], WordArray]
+Rows = Callable[[MessageArray], MessageArray]
 
 
 def lying(monkeypatch: pytest.MonkeyPatch, job: DeployedJob, lie: Rows) -> None:
     epoch = job.locks.of(PARTIES[0], 1)
 
-    def share(table: Counts, contributors: int, form: Any, locks: Any, draw: Any) -> WordArray:
+    def share(table: Counts, contributors: int, form: Any, locks: Any, draw: Any) -> MessageArray:
         rows = share_table(table, contributors, form, locks, draw)
         return lie(rows) if table[CELLS - 1] and locks[0] == epoch else rows
 
@@ -267,7 +267,7 @@ def lying(monkeypatch: pytest.MonkeyPatch, job: DeployedJob, lie: Rows) -> None:
 
 
 def broken(*parties: int) -> Rows:
-    def change(rows: WordArray) -> WordArray:
+    def change(rows: MessageArray) -> MessageArray:
         rows = rows.copy()
         for party in parties:
             rows[0, -1 if party else 0] ^= np.uint64(1)
@@ -314,7 +314,7 @@ def test_only_windows_whose_shares_do_not_match_are_suppressed(
     assert corruption.summary.reports == 0
     assert right.window_status is WindowStatus.RELEASED
     assert right.headline is not None
-    assert (right.headline.low, right.headline.high) == (1.0, 1.0)
+    assert (right.headline.ci95_low, right.headline.ci95_high) == (1.0, 1.0)
     epochs = list(EpochLog(job).read(MemoryDriver(world.log).run))
     assert [epoch.corruption for epoch in epochs] == [reason, None]
     assert epochs[0].counts is None
@@ -370,7 +370,7 @@ def test_a_stage_that_sees_pieces_of_tables_tells_of_devices(folder: Path) -> No
 
 
 def test_corrupt_epoch_has_no_reports() -> None:
-    job = deployed(protocol="future_rand", parameters={"epsilon": 1.0, "changes": 1})
+    job = deployed(protocol="future_rand", parameters={"epsilon": 1.0, "max_changes": 1})
     manifest = Manifest(
         fingerprint=job.fingerprint,
         deployment=job.deployment,
@@ -400,7 +400,7 @@ def test_shares_that_are_copied_or_paired_with_others_count_once(
 ) -> None:
     job = deployed()
 
-    def pair(rows: WordArray) -> WordArray:
+    def pair(rows: MessageArray) -> MessageArray:
         first, second = rows
         mixed = first.copy()
         words = len(boxes_of(rows, 0)[0]) // 8
@@ -437,7 +437,9 @@ def test_counts_that_the_protocol_does_not_have_spoil_a_window(
     form = job.table_form
     for table in (np.eye(1, CELLS + 1, CELLS), np.ones((1, form.chunks * form.chunk_cells))):
 
-        def share(sent: Counts, contributors: int, form: Any, locks: Any, draw: Any) -> WordArray:
+        def share(
+            sent: Counts, contributors: int, form: Any, locks: Any, draw: Any
+        ) -> MessageArray:
             return share_table(table[0].astype("<u4"), contributors, form, locks, draw)  # noqa: B023
 
         monkeypatch.setattr("dpstream.pipeline.devices.sealed_records.share_table", share)
@@ -468,9 +470,9 @@ def test_a_stage_that_passes_on_too_few_shares_learns_no_sum(folder: Path) -> No
     world.settle(["shuffle"])
     (value,) = world.log.values(Role.SHUFFLED, 1)
     forged = replace(
-        decode_chunk(value), attempt=bytes(16), index=0, total=1, words=Words(np.sort(alone, 0))
+        decode_chunk(value), attempt=bytes(16), index=0, total=1, words=Messages(np.sort(alone, 0))
     )
-    forged = replace(forged, words=Words(alone[np.lexsort(alone.T[::-1])]))
+    forged = replace(forged, words=Messages(alone[np.lexsort(alone.T[::-1])]))
     world.log._partitions[Role.SHUFFLED, 1].records.clear()
     world.log.append(Append(Role.SHUFFLED, 1, encode_chunk(forged)))
     world.settle()

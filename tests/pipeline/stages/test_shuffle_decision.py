@@ -8,7 +8,7 @@ from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.roster import Roster
 from dpstream.pipeline.stages.decision_log import DecisionLog
-from dpstream.pipeline.stages.multisets import WordMultiset
+from dpstream.pipeline.stages.multisets import MessageMultiset
 from dpstream.pipeline.stages.shuffle_decision import ShuffleDecision
 from dpstream.pipeline.stages.timeline import Timeline
 from dpstream.pipeline.stages.window_states import Event
@@ -31,7 +31,7 @@ def deployed() -> DeployedJob:
     job = new_job(
         "decided",
         "future_rand",
-        {"epsilon": 1, "changes": 1},
+        {"epsilon": 1, "max_changes": 1},
         epochs={"count": 8},
         shuffle={"minimum": MINIMUM, "grace": "60 s", "producers": 2},
         topics={"partitions": PARTITIONS},
@@ -56,7 +56,7 @@ class Worker:
         self.log.apply(LogRecord(0, encode_manifest(manifest)))
 
     def window(self, epoch: int = 1, *, offset: int | None = 3) -> Window:
-        window = Window(epoch, 0.0, lambda: WordMultiset(self.job.word_form))
+        window = Window(epoch, 0.0, lambda: MessageMultiset(self.job.message_format))
         if offset is not None:
             window.note_record(offset, 0.0)
         return window

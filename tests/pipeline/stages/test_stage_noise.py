@@ -23,8 +23,8 @@ from dpstream.randomizers.noise_tables import poisson_table
 from dpstream.randomizers.randomness import cryptographic_generator
 from dpstream.topics.chunks import decode_chunk
 from dpstream.topics.manifests import WindowStatus
+from dpstream.topics.messages import Messages, pack_messages, split_messages
 from dpstream.topics.names import Role
-from dpstream.topics.words import Words, pack_words, split_words
 from tests.support import noisy_cells
 from tests.support.killed_worlds import check_two_owners, check_writings_when_killed
 from tests.support.world import DEPLOYMENT, Accidents, World, own_cells, world_job
@@ -42,7 +42,7 @@ def noisy_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
 def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "dpstream.pipeline.stages.multisets.split_words",
-        lambda words, payload_bytes: split_words(words, 16),
+        lambda words, payload_bytes: split_messages(words, 16),
     )
 
 
@@ -60,7 +60,7 @@ def dummies(job: DeployedJob, epoch: int) -> NDArray[np.int64]:
     return counts_of([StageNoise(job, KEY).dummies(epoch)])
 
 
-def counts_of(chunks: list[Words | None]) -> NDArray[np.int64]:
+def counts_of(chunks: list[Messages | None]) -> NDArray[np.int64]:
     counts = np.zeros(CELLS, np.int64)
     for words in chunks:
         assert words is not None
@@ -68,14 +68,14 @@ def counts_of(chunks: list[Words | None]) -> NDArray[np.int64]:
     return counts
 
 
-def writings(world: World) -> dict[int, list[tuple[int, dict[int, Words]]]]:
-    found: dict[tuple[int, bytes], tuple[int, dict[int, Words]]] = {}
+def writings(world: World) -> dict[int, list[tuple[int, dict[int, Messages]]]]:
+    found: dict[tuple[int, bytes], tuple[int, dict[int, Messages]]] = {}
     for partition in (0, 1):
         for value in world.log.values(Role.SHUFFLED, partition):
             chunk = decode_chunk(value)
             chunks = found.setdefault((chunk.epoch, chunk.attempt), (chunk.total, {}))[1]
             chunks[chunk.index] = chunk.words
-    attempts: dict[int, list[tuple[int, dict[int, Words]]]] = defaultdict(list)
+    attempts: dict[int, list[tuple[int, dict[int, Messages]]]] = defaultdict(list)
     for (epoch, _), attempt in found.items():
         attempts[epoch].append(attempt)
     return attempts
@@ -104,8 +104,8 @@ def check_noise(world: World) -> int:
     return written
 
 
-def identical(one: Words, other: Words) -> bool:
-    return pack_words(one) == pack_words(other)
+def identical(one: Messages, other: Messages) -> bool:
+    return pack_messages(one) == pack_messages(other)
 
 
 @pytest.mark.parametrize("order", ["sorted", "random"])

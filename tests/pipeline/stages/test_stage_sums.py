@@ -32,7 +32,7 @@ KEY = NoiseKey(bytes(range(32)))
 
 
 def deployed(*, renew: bool = False, **shuffle: object) -> DeployedJob:
-    parameters = {"epsilon": 1, "delta": 1e-6, "changes": 1, "dummies": "shuffle"}
+    parameters = {"epsilon": 1, "delta": 1e-6, "max_changes": 1, "dummies": "shuffle"}
     shuffle = {"minimum": 2, **shuffle}
     job = world_job("sums", "shuffled_counts", parameters, count=2, renew=renew, **shuffle)
     law = job.law
@@ -113,7 +113,7 @@ def test_horizons_have_the_same_values_other_noise_and_new_clocks(folder: Path) 
             world.close_epoch(name, epoch)
             left = world.producers[name]._randomizer.state_arrays()["left"]
             # A word is 128 steps, at each epoch of a horizon.
-            assert (left == law.clock - 128**2 * (2 - epoch % 2)).all()
+            assert (left == law.squared_norm_budget - 128**2 * (2 - epoch % 2)).all()
         world.settle()
     assert check_sums(world) == 4
     assert len({noise_of(job, epoch) for epoch in (1, 2, 3, 4)}) == 4

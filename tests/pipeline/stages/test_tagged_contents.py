@@ -16,7 +16,7 @@ from dpstream.pipeline.stages import populations, tagged_contents
 from dpstream.pipeline.stages.device_admission import AdmittedReports
 from dpstream.pipeline.stages.device_windows import DeviceWindow
 from dpstream.pipeline.stages.environment import temporary_file
-from dpstream.pipeline.stages.multisets import WordMultiset
+from dpstream.pipeline.stages.multisets import MessageMultiset
 from dpstream.pipeline.stages.populations import Population
 from dpstream.pipeline.stages.tagged_contents import TaggedContents
 from dpstream.topics.loose_batches import Enrollments, encode_enrollments, horizon_tag
@@ -53,7 +53,9 @@ def test_the_first_content_of_every_tag_is_there_once(batches: list[list[int]], 
 def test_what_comes_after_a_look_at_a_window_is_counted_too() -> None:
     job = device_job()
     form = job.content_form
-    window = DeviceWindow(1, 0.0, form, partial(WordMultiset, job.word_form), temporary_file)
+    window = DeviceWindow(
+        1, 0.0, form, partial(MessageMultiset, job.message_format), temporary_file
+    )
 
     def come(*tags: int) -> None:
         content = np.frombuffer(form.pack(np.array([[1]], form.dtype)), np.uint8)
@@ -80,15 +82,15 @@ def test_which_of_two_with_one_seal_counts_does_not_depend_on_what_is_in_memory(
     found = set()
     for spilled_after in (None, 1, 250):
         window = DeviceWindow(
-            1, 0.0, form, partial(WordMultiset, job.word_form), temporary_file, sealed=True
+            1, 0.0, form, partial(MessageMultiset, job.message_format), temporary_file, sealed=True
         )
         for at in range(0, 500, 50):
             part = slice(at, at + 50)
             window.add(AdmittedReports(1, tags[part], contents[part], 0, boxes[part]))
             if spilled_after is not None and at >= spilled_after:
-                window.drop_words()
+                window.drop_messages()
         assert window.devices == len(lowest)
-        taken = window.take_words().sorted()
+        taken = window.take_messages().sorted()
         found.add(
             np.repeat(taken.values[:, 0], 1 if taken.counts is None else taken.counts).tobytes()
         )
@@ -103,8 +105,11 @@ DEVICES = 10_000_000
 @pytest.mark.parametrize(
     ("protocol", "parameters"),
     [
-        ("future_rand", {"epsilon": 4, "changes": 2}),
-        ("hadamard_values", {"epsilon": 4, "changes": 2, "domain": [f"{n}" for n in range(1_000)]}),
+        ("future_rand", {"epsilon": 4, "max_changes": 2}),
+        (
+            "hadamard_values",
+            {"epsilon": 4, "max_changes": 2, "domain": [f"{n}" for n in range(1_000)]},
+        ),
     ],
 )
 def test_a_window_of_ten_million_devices_stays_within_300_mb(
@@ -117,7 +122,7 @@ def test_a_window_of_ten_million_devices_stays_within_300_mb(
     contents = np.frombuffer(b"".join(packed), np.uint8).reshape(2, -1)
     tracemalloc.start()
     window = DeviceWindow(
-        1, 0.0, form, partial(WordMultiset, job.word_form), temporary_file, sealed=sealed
+        1, 0.0, form, partial(MessageMultiset, job.message_format), temporary_file, sealed=sealed
     )
     for start in range(0, DEVICES, 50_000):
         numbers = np.arange(start, start + 50_000, dtype=np.uint64) + np.uint64(1)
@@ -125,7 +130,7 @@ def test_a_window_of_ten_million_devices_stays_within_300_mb(
         boxes = numbers * np.uint64(0xBF58476D1CE4E5B9) if sealed else None
         window.add(AdmittedReports(1, tags, contents[rng.integers(0, 2, 50_000)], 0, boxes))
     assert window.devices == DEVICES
-    words = window.take_words()
+    words = window.take_messages()
     assert words.sorted().messages == DEVICES
     words.close()
     _, peak = tracemalloc.get_traced_memory()

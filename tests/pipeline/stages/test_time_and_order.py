@@ -23,10 +23,10 @@ from dpstream.pipeline.stages.stage_builder import build_stage
 from dpstream.topics.batches import Punctuation, encode_punctuation
 from dpstream.topics.chunks import Chunk, decode_chunk, encode_chunk
 from dpstream.topics.manifests import Manifest, WindowStatus, encode_manifest
+from dpstream.topics.messages import Messages
 from dpstream.topics.names import Role
 from dpstream.topics.partials import encode_partial, split_partial
 from dpstream.topics.records import DeadLetter, Drain, Farewell, Reason, Registration
-from dpstream.topics.words import Words
 from tests.support import cells
 from tests.support.new_jobs import new_job
 from tests.support.world import BEGUN, World, memory_folder
@@ -429,7 +429,7 @@ def hostile_record(kind: str, job: DeployedJob, epoch: int, first: int) -> tuple
             punctuation = Punctuation(*identity, epoch, 0, 0, 0, bytes(8))
             return Role.REPORTS, encode_punctuation(punctuation)
         case "chunk":
-            words = Words(np.array([[0]], "<u2"))
+            words = Messages(np.array([[0]], "<u2"))
             chunk = Chunk(job.fingerprint, DEPLOYMENT, epoch, 0, bytes(16), 0, 1, words)
             return Role.SHUFFLED, encode_chunk(chunk)
         case "partial":
@@ -547,7 +547,7 @@ def test_chunks_of_others_and_of_epochs_or_partitions_of_none_are_dead_letters(
     folder: Path,
 ) -> None:
     world = World(deployed(64), folder, values(64))
-    own, words = (world.job.fingerprint, DEPLOYMENT), Words(np.array([[0]], "<u2"))
+    own, words = (world.job.fingerprint, DEPLOYMENT), Messages(np.array([[0]], "<u2"))
     for identity, epoch, partition in (
         ((bytes(16), DEPLOYMENT), 1, 1),
         ((world.job.fingerprint, bytes(16)), 1, 1),

@@ -9,24 +9,24 @@ import pytest
 
 from dpstream.pipeline.stages.attempts import Attempts
 from dpstream.pipeline.stages.epoch_sets import EpochSet
-from dpstream.pipeline.stages.multisets import WordMultiset
+from dpstream.pipeline.stages.multisets import MessageMultiset
 from dpstream.pipeline.stages.windows import PunctuationError, Window
 from dpstream.topics.batches import Batch, Punctuation, batch_id
 from dpstream.topics.chunks import Chunk
-from dpstream.topics.word_forms import WordForm
-from dpstream.topics.words import Words
+from dpstream.topics.message_formats import MessageFormat
+from dpstream.topics.messages import Messages
 
-FORM = WordForm(np.dtype("u1"))
+FORM = MessageFormat(np.dtype("u1"))
 ONE, OTHER = b"drawing1", b"drawing2"
 PRODUCER = bytes(16)
 
 
 def window() -> Window:
-    return Window(1, 0.0, lambda: WordMultiset(FORM))
+    return Window(1, 0.0, lambda: MessageMultiset(FORM))
 
 
 def batch(drawing: bytes, index: int, word: int) -> Batch:
-    words = Words(np.array([[word]], np.uint8))
+    words = Messages(np.array([[word]], np.uint8))
     return Batch(bytes(16), bytes(16), batch_id(drawing, index), PRODUCER, 1, words)
 
 
@@ -34,7 +34,7 @@ def punctuation(drawing: bytes, batches: int, contributors: int) -> Punctuation:
     return Punctuation(bytes(16), bytes(16), PRODUCER, 1, batches, contributors, 9, drawing)
 
 
-def words_of(window: Window) -> list[int]:
+def messages_of(window: Window) -> list[int]:
     words = window.words.sorted()
     counts = np.ones(words.rows, np.uint32) if words.counts is None else words.counts
     repeated: list[int] = np.repeat(words.values[:, 0], counts).tolist()
@@ -48,7 +48,7 @@ def test_a_drawing_is_not_ended_by_what_another_one_said() -> None:
     assert one.complete(PRODUCER) is None
     assert one.add(punctuation(ONE, 1, 5))
     assert one.complete(PRODUCER) == punctuation(ONE, 1, 5)
-    assert (words_of(one), one.contributors, one.messages) == ([7], 5, 1)
+    assert (messages_of(one), one.contributors, one.messages) == ([7], 5, 1)
 
 
 def test_a_batch_that_comes_again_before_its_producer_is_in_counts_once() -> None:
@@ -57,7 +57,7 @@ def test_a_batch_that_comes_again_before_its_producer_is_in_counts_once() -> Non
     assert not one.add(batch(ONE, 0, 7))
     assert one.add(batch(ONE, 1, 8))
     assert one.add(punctuation(ONE, 2, 5))
-    assert (words_of(one), one.messages) == ([7, 8], 2)
+    assert (messages_of(one), one.messages) == ([7, 8], 2)
 
 
 def test_what_another_drawing_sends_once_one_is_in_is_a_duplicate() -> None:
@@ -73,7 +73,7 @@ def test_what_another_drawing_sends_once_one_is_in_is_a_duplicate() -> None:
     ]
     for record in late:
         assert not one.add(record)
-    assert (words_of(one), one.contributors, one.messages) == ([7], 5, 1)
+    assert (messages_of(one), one.contributors, one.messages) == ([7], 5, 1)
 
 
 def test_a_drawing_that_contradicts_itself_is_refused() -> None:
@@ -103,7 +103,7 @@ ID = bytes(16)
 
 
 def chunk(index: int, total: int) -> Chunk:
-    return Chunk(ID, ID, 1, 0, ID, index, total, Words(np.ones((2, 1), np.uint8)))
+    return Chunk(ID, ID, 1, 0, ID, index, total, Messages(np.ones((2, 1), np.uint8)))
 
 
 def test_a_chunk_that_contradicts_the_first_one_is_refused_and_changes_nothing() -> None:

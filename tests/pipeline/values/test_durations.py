@@ -99,7 +99,7 @@ ZONES = (
 JOB = """
 name: students
 protocol: future_rand
-parameters: {{epsilon: 4, changes: 4}}
+parameters: {{epsilon: 4, max_changes: 4}}
 epochs: {{count: 8, {calendar}}}
 """
 

@@ -294,7 +294,7 @@ def test_only_protocols_with_one_message_a_device_have_crowds() -> None:
     for protocol, parameters in (
         ("count_min", {"epsilon": 1, "delta": 1e-3, "domain": ["a"]}),
         ("fragments", {"epsilon": 1, "delta": 1e-3, "domain": ["a", "b"]}),
-        ("future_rand", {"epsilon": 1, "changes": 1}),
+        ("future_rand", {"epsilon": 1, "max_changes": 1}),
     ):
         with pytest.raises(JobError, match=r"one message of each device.*single_message"):
             make_job({**JOB, "protocol": protocol, "parameters": parameters})

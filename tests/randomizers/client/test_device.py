@@ -331,7 +331,7 @@ def test_terms_are_what_is_joined_and_nothing_else(phone: Phone) -> None:
         "Job logins asks every day, without end, from 2026-03-01 00:00 UTC on. All answers before "
         "2026-03-05 00:00 UTC together cost epsilon 1; every 4 times after that cost as much again."
     )
-    phone.collector.job = deployed(number=2, parameters={"epsilon": 8, "changes": 2})
+    phone.collector.job = deployed(number=2, parameters={"epsilon": 8, "max_changes": 2})
     assert device.join(terms).deployment == (1).to_bytes(16, "big")
     assert device.account().spent.epsilon == 10**9
     later = device.terms()

@@ -78,13 +78,13 @@ def _job(protocol: str, length: str = "1d", **parameters: Any) -> dict[str, Any]
 
 JOBS: Final[Mapping[str, tuple[dict[str, Any], list[Any]]]] = {
     "future_rand": (STREAM, [True, False, True, True]),
-    "value_stream": (_job("value_stream", epsilon=0.1, changes=2), [1, 0]),
+    "value_stream": (_job("value_stream", epsilon=0.1, max_changes=2), [1, 0]),
     "hadamard_values": (
-        _job("hadamard_values", "P1M", epsilon=2, changes=1, domain=["a", "b", "c"]),
+        _job("hadamard_values", "P1M", epsilon=2, max_changes=1, domain=["a", "b", "c"]),
         ["a", None, "c", 2],
     ),
     "range_values": (
-        _job("range_values", "P1MT1H", epsilon=2, changes=1, low=-1, high=1, buckets=8),
+        _job("range_values", "P1MT1H", epsilon=2, max_changes=1, low=-1, high=1, buckets=8),
         [-1, 0, 0.999, 0.25],
     ),
     "count_min": (

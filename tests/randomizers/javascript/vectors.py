@@ -235,7 +235,7 @@ def _value_stream() -> Iterator[tuple[Any, list[Stream]]]:
         yield value_stream(ValueStreamParameters(epsilon, changes), epochs), of_booleans(epochs)
     # A squared-norm budget that runs out, unlike that of a calibrated law: its limits apply, too.
     law = value_stream(ValueStreamParameters(8.0, 2), 40)
-    yield replace(law, clock=law.clock / 3), of_booleans(40)
+    yield replace(law, squared_norm_budget=law.squared_norm_budget / 3), of_booleans(40)
     law = value_stream(ValueStreamParameters(6.0, 3), 1500)
     yield law, [without(every(1500, lambda epoch: epoch // 100 & 1), lambda epoch: epoch % 97 == 5)]
 
@@ -288,14 +288,14 @@ def _shuffled_counts() -> Iterator[tuple[Any, list[Stream]]]:
     for asked in (
         ShuffledCountsParameters(1.0, 1e-6),
         ShuffledCountsParameters(1.0, 1e-6, dummies="negative_binomial"),
-        ShuffledCountsParameters(1.0, 1e-6, changes=2, boost=3),
-        ShuffledCountsParameters(1.0, 1e-6, changes=2, boost=3, dummies="shuffle"),
+        ShuffledCountsParameters(1.0, 1e-6, max_changes=2, boost=3),
+        ShuffledCountsParameters(1.0, 1e-6, max_changes=2, boost=3, dummies="shuffle"),
     ):
         yield shuffled_counts(asked, 24, 1000), booleans
-    summed = ShuffledCountsParameters(1.0, 1e-6, changes=3, dummies="shuffle")
+    summed = ShuffledCountsParameters(1.0, 1e-6, max_changes=3, dummies="shuffle")
     yield shuffled_value_stream(summed, 200, 100), of_booleans(200)
     few = shuffled_value_stream(summed, 40, 100)
-    yield replace(few, clock=few.clock // 3), of_booleans(40)
+    yield replace(few, squared_norm_budget=few.squared_norm_budget // 3), of_booleans(40)
     items = of_items(24, 4)
     for asked in (
         ShuffledCountsParameters(1.0, 1e-6, domain=tuple("abcd"), buckets=3),

@@ -9,7 +9,7 @@ from dpstream.pipeline.protocols.protocol import (
     Example,
     Planning,
     Protocol,
-    fixed_words,
+    fixed_format,
 )
 
 from . import FreshResponse, FreshResponseLaw, FreshResponseParameters
@@ -20,7 +20,7 @@ PROTOCOL = Protocol(
     parameters=FreshResponseParameters,
     calibrate=calibrate,
     law=lambda asked: FreshResponseLaw,
-    word_form=fixed_words(FreshResponse),
+    message_format=fixed_format(FreshResponse),
     randomizer=FreshResponse,
     aggregation=Aggregation.of(EpochResponsesAggregator),
     planning=Planning.of(EpochResponsesForecast),

@@ -49,8 +49,8 @@ export function draw(svg, epochs, timeOf, most) {
   }
   for (const run of runs(shown.filter(({ value }) => value !== null))) {
     const band = [
-      ...run.map(({ epoch, high }) => [x(epoch), y(high)]),
-      ...run.toReversed().map(({ epoch, low }) => [x(epoch), y(low)]),
+      ...run.map(({ epoch, ci95_high: high }) => [x(epoch), y(high)]),
+      ...run.toReversed().map(({ epoch, ci95_low: low }) => [x(epoch), y(low)]),
     ];
     children.push(element('path', { class: 'band', d: `${path(band)}Z` }));
     children.push(element('path', { class: 'estimate', d: path(run.map(({ epoch, value }) => [x(epoch), y(value)])) }));

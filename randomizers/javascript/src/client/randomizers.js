@@ -12,7 +12,7 @@ const LOADED = {
   count_min: async () => (await import('../protocols/count_min.js')).CountMin,
   single_message: async () => (await import('../protocols/single_message.js')).SingleMessage,
   shuffled_counts: async (law) => {
-    if ('clock' in law) return (await import('../protocols/shuffled_value_stream.js')).ShuffledValueStream;
+    if ('squared_norm_budget' in law) return (await import('../protocols/shuffled_value_stream.js')).ShuffledValueStream;
     const { ShuffledCounts, ShuffledItemCounts } = await import('../protocols/shuffled_counts.js');
     return 'noise' in law ? ShuffledCounts : ShuffledItemCounts;
   },

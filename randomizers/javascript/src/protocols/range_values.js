@@ -57,11 +57,11 @@ export class RangeValues extends Device {
 
   /** @param {Record<string, any>} kept */
   checkKept(kept) {
-    const { rows, clock } = this.levels[kept.level[0] - 1];
+    const { rows, squaredNormBudget } = this.levels[kept.level[0] - 1];
     check(kept.row[0] < rows, `state array row has the value ${kept.row[0]}; expected a number below ${rows}`);
     check(
-      kept.left[0] >= 0 && kept.left[0] <= clock,
-      `state array left has the value ${kept.left[0]}; expected 0 to ${clock}. The state belongs to another law`,
+      kept.left[0] >= 0 && kept.left[0] <= squaredNormBudget,
+      `state array left has the value ${kept.left[0]}; expected 0 to ${squaredNormBudget}. The state belongs to another law`,
     );
   }
 

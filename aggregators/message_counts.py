@@ -17,11 +17,11 @@ _CELLS_A_ROW = 2
 """Maximum cells per row of a table: up to this size, it takes no more memory than sorting, and less
 time."""
 
-Words: TypeAlias = NDArray[np.unsignedinteger]
+Messages: TypeAlias = NDArray[np.unsignedinteger]
 Counted: TypeAlias = tuple[NDArray[np.unsignedinteger], NDArray[np.int64]]
 
 
-class WordCounts:
+class MessageCounts:
     """A sorted and counted multiset of unsigned little-endian messages; adds are batched.
 
     Input in increasing order, like the messages of a released window, is counted immediately. Until
@@ -78,7 +78,7 @@ class WordCounts:
         if self._rows_waiting > _ROWS_WAITING + len(self._words):
             self._sort()
 
-    def merge(self, other: WordCounts) -> None:
+    def merge(self, other: MessageCounts) -> None:
         self.add(other.words, other.counts)
 
     def to_bytes(self) -> bytes:
@@ -174,7 +174,7 @@ class WordCounts:
 
 
 def _counted_in_table(
-    cells: int, plain: Words, counted: Sequence[Counted], dtype: np.dtype[np.unsignedinteger]
+    cells: int, plain: Messages, counted: Sequence[Counted], dtype: np.dtype[np.unsignedinteger]
 ) -> Counted:
     """Return distinct messages, ascending, and their counts, if most possible messages occur.
 
@@ -190,7 +190,7 @@ def _counted_in_table(
     return found.astype(dtype), table[found]
 
 
-def _counted_in_order(plain: Words, counted: Sequence[Counted]) -> Counted:
+def _counted_in_order(plain: Messages, counted: Sequence[Counted]) -> Counted:
     """Return distinct messages and their counts, if few possible messages occur."""
     # Most messages occur once: sorting before counting takes a fifth of the time.
     plain = np.sort(plain)

@@ -5,17 +5,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpstream.topics.word_forms import WordForm
+from dpstream.topics.message_formats import MessageFormat
 
 
 def test_bytes_of_a_report() -> None:
-    assert WordForm(np.dtype("<u8"), width=5).report_bytes == 40
-    assert str(WordForm(np.dtype("<u4"))) == "1 x uint32"
+    assert MessageFormat(np.dtype("<u8"), width=5).report_bytes == 40
+    assert str(MessageFormat(np.dtype("<u4"))) == "1 x uint32"
 
 
 @pytest.mark.parametrize("distinct", [1, 255, 256])
 def test_a_form_may_say_how_many_different_words_there_are(distinct: int) -> None:
-    assert WordForm(np.dtype("u1"), distinct=distinct).distinct == distinct
+    assert MessageFormat(np.dtype("u1"), distinct=distinct).distinct == distinct
 
 
 @pytest.mark.parametrize(
@@ -34,4 +34,4 @@ def test_a_form_may_say_how_many_different_words_there_are(distinct: int) -> Non
 def test_forms_that_cannot_be_are_refused(arguments: tuple[Any, ...]) -> None:
     dtype, *others = arguments
     with pytest.raises(ValueError, match="reports of"):
-        WordForm(np.dtype(dtype), *others)
+        MessageFormat(np.dtype(dtype), *others)

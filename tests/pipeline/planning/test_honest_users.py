@@ -52,9 +52,9 @@ LAWS: list[tuple[str, dict[str, Any]]] = [
     ("single_message", {"domain": ITEMS[:3], "items": 2}),
     ("shuffled_counts", {}),
     ("shuffled_counts", {"dummies": "negative_binomial"}),
-    ("shuffled_counts", {"changes": 2, "boost": 1}),
+    ("shuffled_counts", {"max_changes": 2, "boost": 1}),
     ("shuffled_counts", {"domain": ITEMS}),
-    ("shuffled_counts", {"domain": ITEMS, "changes": 2, "boost": 1, "cells": "count_min"}),
+    ("shuffled_counts", {"domain": ITEMS, "max_changes": 2, "boost": 1, "cells": "count_min"}),
 ]
 
 
@@ -91,10 +91,10 @@ SETTING_ASIDE = (
         ("hadamard", {"domain": ITEMS}),
         ("fragments", {"domain": ITEMS}),
         ("shuffled_counts", {}),
-        ("shuffled_counts", {"changes": 2, "boost": 1}),
+        ("shuffled_counts", {"max_changes": 2, "boost": 1}),
         ("shuffled_counts", {"domain": ITEMS, "buckets": 11}),
         ("shuffled_counts", {"domain": {"low": 0, "high": 8, "buckets": 8}}),
-        ("shuffled_counts", {"changes": 2, "dummies": "shuffle"}),
+        ("shuffled_counts", {"max_changes": 2, "dummies": "shuffle"}),
     ],
 )
 def test_what_of_delta_is_set_aside_for_tables_is_spent_on_nothing_else(
@@ -159,7 +159,7 @@ def test_the_published_noise_allows_for_cells_raised_repeatedly() -> None:
     [
         ("count_min", {"domain": ITEMS, "dummies": "shuffle"}),
         ("shuffled_counts", {"dummies": "shuffle"}),
-        ("future_rand", {"changes": 2}),
+        ("future_rand", {"max_changes": 2}),
     ],
 )
 def test_what_does_not_rest_on_contributors_has_no_curve(

@@ -14,15 +14,15 @@ from dpstream.aggregators.estimate import Estimate
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FoundItems(EstimatedCounts):
+class HeavyHitters(EstimatedCounts):
     """Items with their numbers of users, in descending order.
 
     Attributes:
         items: int64, item numbers, starting with 1.
         values: float64, of the same shape, in users.
-        standard_deviation: Standard error of each value.
+        standard_error: Standard error of each value.
         half_width: Of the 95 % interval around each value.
-        found_above: Detection threshold: an item that more users have is included with a
+        detection_threshold: Detection threshold: an item that more users have is included with a
             probability of 95 %.
         reports: Number of contributors.
         population: Number of users the estimates describe.
@@ -30,9 +30,9 @@ class FoundItems(EstimatedCounts):
 
     items: NDArray[np.int64]
     values: NDArray[np.float64]
-    standard_deviation: float
+    standard_error: float
     half_width: float
-    found_above: float
+    detection_threshold: float
     reports: int
     population: int
     flags: tuple[str, ...] = ()
@@ -48,7 +48,7 @@ class FoundItems(EstimatedCounts):
     def estimate(self, index: int) -> Estimate:
         """Return the estimate of the item at a zero-based position."""
         value = float(self.values[index])
-        return Estimate.around(value, self.standard_deviation, self.half_width, *self.about)
+        return Estimate.around(value, self.standard_error, self.half_width, *self.about)
 
     def of_items(self, items: Sequence[int] | None = None) -> Iterator[tuple[int, Estimate]]:
         """Return the requested items, always in descending order of their estimates."""
@@ -56,7 +56,7 @@ class FoundItems(EstimatedCounts):
             if items is None or item in items:
                 yield item, self.estimate(place)
 
-    def top(self, count: int) -> FoundItems:
+    def top(self, count: int) -> HeavyHitters:
         return replace(self, items=self.items[:count], values=self.values[:count])
 
     @property
@@ -69,9 +69,9 @@ class FoundItems(EstimatedCounts):
         return {
             "found": self.items.tolist(),
             "values": np.round(self.values, 1).tolist(),
-            "standard_deviation": self.standard_deviation,
+            "standard_error": self.standard_error,
             "half_width": self.half_width,
-            "found_above": self.found_above,
+            "detection_threshold": self.detection_threshold,
             "reports": self.reports,
             "population": self.population,
             "flags": list(self.flags),
@@ -85,9 +85,9 @@ class FoundItems(EstimatedCounts):
         return cls(
             items=items,
             values=values,
-            standard_deviation=float(body["standard_deviation"]),
+            standard_error=float(body["standard_error"]),
             half_width=float(body["half_width"]),
-            found_above=float(body["found_above"]),
+            detection_threshold=float(body["detection_threshold"]),
             reports=int(body["reports"]),
             population=int(body["population"]),
             flags=tuple(body["flags"]),

@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as npst
 from numpy.typing import NDArray
 
 from dpstream.topics.frames import MESSAGES_CAP, RECORD_CAP, U4_MAX, CodecError, OversizedError
-from dpstream.topics.words import Words, pack_words, split_words
+from dpstream.topics.messages import Messages, pack_messages, split_messages
 
 DTYPES = [np.dtype(code) for code in ("<u1", "<u2", "<u4", "<u8")]
 
@@ -26,7 +26,7 @@ def plain_values(draw: st.DrawFn) -> NDArray[np.unsignedinteger]:
     return draw(npst.arrays(dtype, shape, elements=st.integers(0, highest)))
 
 
-def _multiset(words: Words) -> Counter[tuple[int, ...]]:
+def _multiset(words: Messages) -> Counter[tuple[int, ...]]:
     counts = [1] * words.rows if words.counts is None else words.counts.tolist()
     multiset: Counter[tuple[int, ...]] = Counter()
     for row, count in zip(words.values.tolist(), counts, strict=True):
@@ -40,9 +40,9 @@ def test_canonical_form_is_a_function_of_the_multiset(
 ) -> None:
     order = list(range(len(values)))
     random.shuffle(order)
-    canonical = Words.canonical(values)
-    assert pack_words(canonical) == pack_words(Words.canonical(values[order]))
-    assert _multiset(canonical) == _multiset(Words(values))
+    canonical = Messages.canonical(values)
+    assert pack_messages(canonical) == pack_messages(Messages.canonical(values[order]))
+    assert _multiset(canonical) == _multiset(Messages(values))
     assert canonical.messages == len(values)
     rows = canonical.values.tolist()
     assert rows == sorted(rows)
@@ -51,23 +51,23 @@ def test_canonical_form_is_a_function_of_the_multiset(
 @given(plain_values().filter(lambda values: values.shape[1] == 1 and values.itemsize <= 2))
 def test_a_table_of_counts_gives_the_same_form(values: NDArray[np.unsignedinteger]) -> None:
     table = np.bincount(values[:, 0], minlength=1 << 8 * values.itemsize)
-    from_table = Words.from_counts(table)
+    from_table = Messages.from_counts(table)
     assert from_table.values.dtype == values.dtype
-    assert pack_words(from_table) == pack_words(Words.canonical(values))
+    assert pack_messages(from_table) == pack_messages(Messages.canonical(values))
 
 
 def test_rows_are_ordered_by_number_and_first_column() -> None:
     values = np.array([[2, 1], [256, 0], [1, 300], [1, 7], [2, 0]], np.uint16)
     expected = [[1, 7], [1, 300], [2, 0], [2, 1], [256, 0]]
-    assert Words.canonical(values).values.tolist() == expected
+    assert Messages.canonical(values).values.tolist() == expected
 
 
 @given(plain_values(), st.booleans(), st.integers(1, 60))
 def test_pieces_fit_are_equal_and_lose_nothing(
     values: NDArray[np.unsignedinteger], canonical: bool, payload_bytes: int
 ) -> None:
-    words = Words.canonical(values) if canonical else Words(values)
-    chunks = split_words(words, payload_bytes)
+    words = Messages.canonical(values) if canonical else Messages(values)
+    chunks = split_messages(words, payload_bytes)
     assert sum((_multiset(chunk) for chunk in chunks), Counter()) == _multiset(words)
     assert np.array_equal(np.concatenate([chunk.values for chunk in chunks]), words.values)
     assert all(chunk.nbytes <= payload_bytes or chunk.rows == 1 for chunk in chunks)
@@ -77,51 +77,51 @@ def test_pieces_fit_are_equal_and_lose_nothing(
 
 def test_a_count_that_no_record_holds_travels_in_layers() -> None:
     table = np.array([3, 2 * U4_MAX + 5, 0, U4_MAX, U4_MAX + 1])
-    words = Words.from_counts(table)
+    words = Messages.from_counts(table)
     assert words.messages == table.sum()
     with pytest.raises(CodecError, match="use split_words"):
-        pack_words(words)
-    chunks = split_words(words)
+        pack_messages(words)
+    chunks = split_messages(words)
     assert [chunk.counts.tolist() for chunk in chunks if chunk.counts is not None] == [
         [3, U4_MAX, U4_MAX, U4_MAX],
         [U4_MAX, 1],
         [5],
     ]
     for chunk in chunks:
-        pack_words(chunk)
+        pack_messages(chunk)
     assert sum((_multiset(chunk) for chunk in chunks), Counter()) == _multiset(words)
 
 
 def test_messages_that_no_record_holds_travel_in_layers() -> None:
     table = np.full(1000, 3 * 2**30)
-    words = Words.from_counts(table)
+    words = Messages.from_counts(table)
     with pytest.raises(CodecError, match=f"a record has at most {MESSAGES_CAP}"):
-        pack_words(words)
-    chunks = split_words(words)
-    assert all(pack_words(chunk)[0][-1] <= MESSAGES_CAP for chunk in chunks)
+        pack_messages(words)
+    chunks = split_messages(words)
+    assert all(pack_messages(chunk)[0][-1] <= MESSAGES_CAP for chunk in chunks)
     assert sum((_multiset(chunk) for chunk in chunks), Counter()) == _multiset(words)
 
 
 def test_more_than_a_record_is_refused_before_it_is_copied() -> None:
     endless = np.broadcast_to(np.zeros((), np.uint64), (2**40, 1))
     with pytest.raises(OversizedError, match=f"a record has at most {RECORD_CAP}: use split_words"):
-        pack_words(Words(endless))
+        pack_messages(Messages(endless))
 
 
-def _counted(values: list[list[int]], counts: list[int]) -> Words:
-    return Words(np.array(values, np.uint8), np.array(counts, np.uint32))
+def _counted(values: list[list[int]], counts: list[int]) -> Messages:
+    return Messages(np.array(values, np.uint8), np.array(counts, np.uint32))
 
 
 def test_words_that_are_none_are_refused() -> None:
     with pytest.raises(CodecError, match="dtype int64; expected unsigned and little-endian"):
-        Words(np.zeros((1, 1), np.int64))
+        Messages(np.zeros((1, 1), np.int64))
     with pytest.raises(CodecError, match="expected unsigned and little-endian"):
-        Words(np.zeros((1, 1), ">u2"))
+        Messages(np.zeros((1, 1), ">u2"))
     for shape in [(3,), (3, 0), (1, 2**16), (1, 1, 1)]:
         with pytest.raises(CodecError, match=r"expected \(rows, width\)"):
-            Words(np.zeros(shape, np.uint8))
+            Messages(np.zeros(shape, np.uint8))
     with pytest.raises(CodecError, match="counts of dtype int64"):
-        Words(np.zeros((1, 1), np.uint8), np.ones(1, np.int64))
+        Messages(np.zeros((1, 1), np.uint8), np.ones(1, np.int64))
     with pytest.raises(CodecError, match=r"counts of shape \(2,\) for 1 rows"):
         _counted([[1]], [1, 1])
     with pytest.raises(CodecError, match="a count is 0"):
@@ -137,6 +137,6 @@ def test_wide_rows_that_begin_alike_are_sorted_by_all_their_columns(copies: int)
     for alike in range(9):
         values = rng.integers(0, 3, (50, 9)).astype("<u8")
         values[:, :alike] = 7
-        ordered = Words.canonical(np.repeat(values, copies, axis=0))
+        ordered = Messages.canonical(np.repeat(values, copies, axis=0))
         rows = np.repeat(ordered.values, 1 if ordered.counts is None else ordered.counts, axis=0)
         assert rows.tolist() == sorted(np.repeat(values, copies, axis=0).tolist())

@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.aggregators.law_aggregator import LawAggregator, check_form
-from dpstream.aggregators.word_counts import WordCounts
-from dpstream.topics.word_forms import WordForm
+from dpstream.aggregators.message_counts import MessageCounts
+from dpstream.topics.message_formats import MessageFormat
 
 _EPOCH_BYTES = 8
 
 
-class EpochWords:
+class EpochMessages:
     """A multiset of unsigned little-endian messages for every epoch.
 
     >>> received = EpochWords(np.dtype("<u2"))
@@ -27,13 +27,13 @@ class EpochWords:
 
     def __init__(self, dtype: np.dtype[np.unsignedinteger]) -> None:
         self._dtype = dtype
-        self._received: dict[int, WordCounts] = {}
+        self._received: dict[int, MessageCounts] = {}
 
     def __iter__(self) -> Iterator[int]:
         return iter(sorted(self._received))
 
-    def of(self, epoch: int) -> WordCounts:
-        return self._received.get(epoch, WordCounts(self._dtype))
+    def of(self, epoch: int) -> MessageCounts:
+        return self._received.get(epoch, MessageCounts(self._dtype))
 
     def add(
         self,
@@ -43,7 +43,7 @@ class EpochWords:
     ) -> None:
         """Add words, shape (n,), with multiplicities `counts`, shape (n,); None for 1 each."""
         if len(words):
-            self._received.setdefault(epoch, WordCounts(self._dtype)).add(words, counts)
+            self._received.setdefault(epoch, MessageCounts(self._dtype)).add(words, counts)
 
     def merge(self, other: Self) -> None:
         for epoch in other:
@@ -51,7 +51,7 @@ class EpochWords:
             self.add(epoch, received.words, received.counts)
 
     def to_bytes(self) -> bytes:
-        """Return epoch (u8) and `WordCounts.to_bytes` for every epoch with messages, ascending."""
+        """Return epoch (u8) and `MessageCounts.to_bytes` of every epoch with messages."""
         return b"".join(
             piece
             for epoch in self
@@ -64,7 +64,7 @@ class EpochWords:
         before, start = 0, 0
         while start < len(data):
             epoch = int.from_bytes(data[start : start + _EPOCH_BYTES], "little")
-            received, start = WordCounts.from_bytes(dtype, data, start + _EPOCH_BYTES)
+            received, start = MessageCounts.from_bytes(dtype, data, start + _EPOCH_BYTES)
             if epoch <= before or not len(received.words):
                 raise ValueError(
                     f"counts of epoch {epoch} are out of order, after epoch {before}, or empty"
@@ -74,23 +74,23 @@ class EpochWords:
         return words_by_epoch
 
 
-class WordsLaw(Protocol):
+class MessagesLaw(Protocol):
     @property
     def last_epoch(self) -> int: ...
 
     @property
-    def word_form(self) -> WordForm: ...
+    def message_format(self) -> MessageFormat: ...
 
 
-LawT = TypeVar("LawT", bound=WordsLaw)
+LawT = TypeVar("LawT", bound=MessagesLaw)
 
 
-class WordAggregator(LawAggregator[LawT], Generic[LawT]):
+class MessageAggregator(LawAggregator[LawT], Generic[LawT]):
     """Count messages; the state is independent of input order, splits and merges."""
 
     def __init__(self, law: LawT) -> None:
         super().__init__(law)
-        self._received = EpochWords(law.word_form.dtype)
+        self._received = EpochMessages(law.message_format.dtype)
 
     @abstractmethod
     def _words(self, epoch: int) -> int:
@@ -99,8 +99,8 @@ class WordAggregator(LawAggregator[LawT], Generic[LawT]):
     def _changed(self, epoch: int) -> None:
         """React to new messages of an epoch, and possibly of later ones."""
 
-    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
-        check_form(epoch, self.law.last_epoch, words, self.law.word_form.dtype)
+    def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
+        check_form(epoch, self.law.last_epoch, words, self.law.message_format.dtype)
         most, largest = self._words(epoch), int(words.max(initial=0))
         if largest >= most:
             raise ValueError(f"word {largest} at epoch {epoch}; expected a number below {most}")
@@ -124,8 +124,8 @@ class WordAggregator(LawAggregator[LawT], Generic[LawT]):
     @classmethod
     def from_bytes(cls, law: LawT, data: bytes) -> Self:
         aggregator = cls(law)
-        received = EpochWords.from_bytes(law.word_form.dtype, data)
+        received = EpochMessages.from_bytes(law.message_format.dtype, data)
         for epoch in received:
-            aggregator.check_words(epoch, received.of(epoch).words[:, None])
+            aggregator.check_messages(epoch, received.of(epoch).words[:, None])
         aggregator._received = received
         return aggregator

@@ -9,7 +9,7 @@ import numpy as np
 
 
 @dataclass(frozen=True, slots=True)
-class WordForm:
+class MessageFormat:
     """Rows of unsigned words, all of one format.
 
     >>> WordForm(np.dtype("<u2"), width=3).report_bytes

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpstream.aggregators.found_items import FoundItems
+from dpstream.aggregators.heavy_hitters import HeavyHitters
 
-FOUND = FoundItems(
+FOUND = HeavyHitters(
     items=np.array([1 << 40, 3]),
     values=np.array([91.25, 17.0]),
-    standard_deviation=2.5,
+    standard_error=2.5,
     half_width=4.9,
-    found_above=21.9,
+    detection_threshold=21.9,
     reports=80,
     population=100,
     flags=("estimator: min",),
@@ -33,6 +33,6 @@ FOUND = FoundItems(
 )
 def test_json_of_another_form_is_refused(changes: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error):
-        FoundItems.from_json({**FOUND.to_json(), **changes})
+        HeavyHitters.from_json({**FOUND.to_json(), **changes})
     with pytest.raises(KeyError):
-        FoundItems.from_json({})
+        HeavyHitters.from_json({})

@@ -15,38 +15,38 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from numpy.typing import NDArray
 
+from dpstream.topics.message_formats import MessageFormat
+from dpstream.topics.messages import MessageArray
 from dpstream.topics.sealing import (
     BOX_BYTES,
     Lock,
     seal_all,
     unseal_all,
 )
-from dpstream.topics.word_forms import WordForm
-from dpstream.topics.words import WordArray
 
 _WORD: Final = np.dtype("<u8")
 
 
-_REPORT, _CHAFF = 1, 0
+_REPORT, _COVER_TRAFFIC = 1, 0
 
 
 NAME_WORDS: Final = 2
 """Number of words of a row that name its ciphertext."""
 
 
-def sealed_form(form: WordForm, layers: int) -> WordForm:
+def sealed_form(form: MessageFormat, layers: int) -> MessageFormat:
     """Return the format of reports in nested layers of encryption; 0: packed, and not sealed.
 
     >>> sealed_form(WordForm(np.dtype("<u4")), 1).report_bytes
     56
     """
     packed = -(-(1 + form.report_bytes) // _WORD.itemsize)
-    return WordForm(_WORD, packed + layers * BOX_BYTES // _WORD.itemsize)
+    return MessageFormat(_WORD, packed + layers * BOX_BYTES // _WORD.itemsize)
 
 
-def pack_reports(reports: WordArray, chaff: int, form: WordForm) -> WordArray:
+def pack_reports(reports: MessageArray, cover_traffic: int, form: MessageFormat) -> MessageArray:
     """Return rows to encrypt: reports, (n, width), then this number of cover messages."""
-    rows = np.zeros((len(reports) + chaff, sealed_form(form, 0).report_bytes), np.uint8)
+    rows = np.zeros((len(reports) + cover_traffic, sealed_form(form, 0).report_bytes), np.uint8)
     rows[: len(reports), 0] = _REPORT
     words = np.ascontiguousarray(reports, form.dtype).view(np.uint8)
     size = (len(reports), form.report_bytes)
@@ -54,7 +54,7 @@ def pack_reports(reports: WordArray, chaff: int, form: WordForm) -> WordArray:
     return rows.view(_WORD)
 
 
-def unpack_reports(rows: WordArray, form: WordForm) -> WordArray:
+def unpack_reports(rows: MessageArray, form: MessageFormat) -> MessageArray:
     """Return reports of decrypted rows, (n, width), without cover traffic or invalid rows."""
     size = (len(rows), _WORD.itemsize * rows.shape[1])
     bytes_of = np.ascontiguousarray(rows).view(np.uint8).reshape(size)
@@ -64,7 +64,7 @@ def unpack_reports(rows: WordArray, form: WordForm) -> WordArray:
     return reports.view(form.dtype).reshape(len(reports), form.width)
 
 
-def seal_rows(rows: WordArray, locks: Sequence[Lock]) -> WordArray:
+def seal_rows(rows: MessageArray, locks: Sequence[Lock]) -> MessageArray:
     """Encrypt every row for each lock in turn, so that the first lock's layer is the innermost.
 
     Rows are returned in the order of their bytes, which ephemeral keys make a random one.
@@ -75,12 +75,14 @@ def seal_rows(rows: WordArray, locks: Sequence[Lock]) -> WordArray:
     return _rows_of(sorted(boxes), rows.shape[1] + len(locks) * BOX_BYTES // _WORD.itemsize)
 
 
-def open_rows(rows: WordArray, private_key: X25519PrivateKey, context: bytes) -> WordArray:
+def open_rows(rows: MessageArray, private_key: X25519PrivateKey, context: bytes) -> MessageArray:
     """Remove the outer layer of encryption; rows that fail to decrypt are left out."""
     return open_named_rows(rows, private_key, context)[:, NAME_WORDS:]
 
 
-def open_named_rows(rows: WordArray, private_key: X25519PrivateKey, context: bytes) -> WordArray:
+def open_named_rows(
+    rows: MessageArray, private_key: X25519PrivateKey, context: bytes
+) -> MessageArray:
     """Return `open_rows`, each after the first `NAME_WORDS` words of its ciphertext.
 
     These are half of its ephemeral key: without the private key, only the creator of a ciphertext
@@ -94,7 +96,7 @@ def open_named_rows(rows: WordArray, private_key: X25519PrivateKey, context: byt
     return np.hstack([rows[there, :NAME_WORDS], inner])
 
 
-def strictly_increases(rows: WordArray) -> bool:
+def strictly_increases(rows: MessageArray) -> bool:
     """Return whether every row is larger than the previous one, as sorted unique rows are.
 
     >>> rows = np.array([[1, 5], [1, 6], [2, 0]], np.dtype("<u8"))
@@ -107,7 +109,7 @@ def strictly_increases(rows: WordArray) -> bool:
     return bool(below.all())
 
 
-def _bytes_of(rows: WordArray) -> list[bytes]:
+def _bytes_of(rows: MessageArray) -> list[bytes]:
     return [row.tobytes() for row in rows]
 
 

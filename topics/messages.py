@@ -28,9 +28,9 @@ from dpstream.topics.frames import (
     OversizedError,
 )
 
-WordArray: TypeAlias = NDArray[np.unsignedinteger]
+MessageArray: TypeAlias = NDArray[np.unsignedinteger]
 
-WORDS_FIELDS = "BBHIQ"
+MESSAGES_FIELDS = "BBHIQ"
 """Header fields: encoding, bytes of a word, width, rows, messages."""
 
 _PLAIN, _PAIRS = 0, 1
@@ -47,7 +47,7 @@ _TABLE_ROWS = 1 << 18
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Words:
+class Messages:
     """Reports, one row each, or distinct reports with counts.
 
     >>> Words.canonical(np.array([[7], [7], [5], [7], [7], [7], [5], [7]], np.uint8)).messages
@@ -56,14 +56,14 @@ class Words:
     Attributes:
         values: (rows, width), unsigned little-endian words. Decoded ones are read-only views.
         counts: (rows,), multiplicity of each row; None if every row is one report. uint32, or
-            uint64 before `split_words` where a count needs it.
+            uint64 before `split_messages` where a count needs it.
 
     Raises:
         CodecError: If shapes or dtypes differ, a count is 0, or counted rows do not strictly
             increase.
     """
 
-    values: WordArray
+    values: MessageArray
     counts: NDArray[np.unsignedinteger] | None = None
 
     def __post_init__(self) -> None:
@@ -112,7 +112,7 @@ class Words:
         return self.values.nbytes + (0 if self.counts is None else self.counts.nbytes)
 
     @classmethod
-    def canonical(cls, values: WordArray) -> Words:
+    def canonical(cls, values: MessageArray) -> Messages:
         """Return the canonical form of plain reports, (n, width), independent of their order.
 
         Rows are ordered numerically, by the first column, then the second and so on. One-byte and
@@ -131,7 +131,7 @@ class Words:
     @classmethod
     def from_counts(
         cls, counts: NDArray[np.int64], dtype: np.dtype[np.unsignedinteger] | None = None
-    ) -> Words:
+    ) -> Messages:
         """Return the canonical form of a multiset given as a table.
 
         Args:
@@ -150,7 +150,7 @@ class Words:
         return cls(np.repeat(values, occurring, axis=0))
 
 
-def split_words(words: Words, payload_bytes: int = PAYLOAD_TARGET) -> list[Words]:
+def split_messages(words: Messages, payload_bytes: int = PAYLOAD_TARGET) -> list[Messages]:
     """Cut words into chunks that fit a record, all but the last of the same number of rows.
 
     Chunks are views. There is at least one, possibly empty. A row of more than `payload_bytes` is a
@@ -167,14 +167,14 @@ def split_words(words: Words, payload_bytes: int = PAYLOAD_TARGET) -> list[Words
     ):
         for start in range(0, max(layer.rows, 1), rows):
             counts = None if layer.counts is None else layer.counts[start : start + rows]
-            chunks.append(Words(layer.values[start : start + rows], counts))
+            chunks.append(Messages(layer.values[start : start + rows], counts))
     return chunks
 
 
 def rows_per_chunk(
     row_bytes: int, payload_bytes: int = PAYLOAD_TARGET, *, counted: bool = False
 ) -> int:
-    """Return the rows of `row_bytes` bytes in a chunk of `split_words`, except a last one."""
+    """Return the rows of `row_bytes` bytes in a chunk of `split_messages`, except a last one."""
     return max(1, payload_bytes // (row_bytes + counted * _COUNT_TYPE.itemsize))
 
 
@@ -183,19 +183,19 @@ def largest_count(rows: int, chunk_rows: int) -> int:
     return min(U4_MAX, MESSAGES_CAP // max(1, min(chunk_rows, rows)))
 
 
-def layers(words: Words, largest: int) -> Iterator[Words]:
+def layers(words: Messages, largest: int) -> Iterator[Messages]:
     """Yield words whose sum is the counted ones, with counts (u4) of at most `largest` each."""
     values, counts = words.values, words.occurrences
     while True:
-        yield Words(values, np.minimum(counts, largest).astype(_COUNT_TYPE))
+        yield Messages(values, np.minimum(counts, largest).astype(_COUNT_TYPE))
         left = counts > largest
         if not left.any():
             return
         values, counts = values[left], counts[left] - np.uint64(largest)
 
 
-def pack_words(words: Words) -> tuple[tuple[int, ...], bytes]:
-    """Return header fields (`WORDS_FIELDS`) and payload of words."""
+def pack_messages(words: Messages) -> tuple[tuple[int, ...], bytes]:
+    """Return header fields (`MESSAGES_FIELDS`) and payload of words."""
     values, counts, messages = words.values, words.counts, words.messages
     if words.nbytes > RECORD_CAP:
         raise OversizedError(
@@ -212,9 +212,9 @@ def pack_words(words: Words) -> tuple[tuple[int, ...], bytes]:
     return (encoding, values.itemsize, words.width, words.rows, messages), payload
 
 
-def unpack_words(
+def unpack_messages(
     data: bytes, start: int, encoding: int, word_bytes: int, width: int, rows: int, messages: int
-) -> Words:
+) -> Messages:
     """Return the words whose payload is `data[start:]`, as views of it.
 
     All header fields are compared with the length of the payload before it is read.
@@ -226,7 +226,7 @@ def unpack_words(
         raise CodecError(
             f"messages have unknown encoding {encoding}; expected 0 (plain) or 1 (pairs)"
         )
-    check_word_fields(word_bytes, width, messages)
+    check_message_fields(word_bytes, width, messages)
     counts_bytes = _COUNT_TYPE.itemsize * rows if encoding == _PAIRS else 0
     expected, found = rows * width * word_bytes + counts_bytes, len(data) - start
     if expected != found:
@@ -235,17 +235,17 @@ def unpack_words(
             f"{'with counts ' if counts_bytes else ''}require {expected}"
         )
     # Counts come first: they are 4-byte aligned there for any size of a word.
-    values: WordArray = np.ndarray(
+    values: MessageArray = np.ndarray(
         (rows, width), WORD_TYPES[word_bytes], data, start + counts_bytes
     )
     counts = np.ndarray((rows,), _COUNT_TYPE, data, start) if encoding == _PAIRS else None
-    words = Words(values, counts)
+    words = Messages(values, counts)
     if words.messages != messages:
         raise CodecError(f"payload has {words.messages} messages; the header states {messages}")
     return words
 
 
-def check_word_fields(word_bytes: int, width: int, messages: int) -> None:
+def check_message_fields(word_bytes: int, width: int, messages: int) -> None:
     """Raise `CodecError` for header fields that are invalid in every encoding."""
     if word_bytes not in WORD_TYPES:
         raise CodecError(f"words of {word_bytes} bytes; expected 1, 2, 4 or 8")
@@ -255,7 +255,7 @@ def check_word_fields(word_bytes: int, width: int, messages: int) -> None:
         raise CodecError(f"{messages} messages exceed the maximum of a record, {MESSAGES_CAP}")
 
 
-def _increases(values: WordArray) -> bool:
+def _increases(values: MessageArray) -> bool:
     earlier, later = values[:-1], values[1:]
     if values.shape[1] > 1:
         decisive = (earlier != later).argmax(axis=1)[:, None]
@@ -264,7 +264,7 @@ def _increases(values: WordArray) -> bool:
     return bool((earlier < later).all())
 
 
-def _count_values(words: WordArray) -> NDArray[np.int64]:
+def _count_values(words: MessageArray) -> NDArray[np.int64]:
     table = np.zeros(1 << 8 * words.itemsize, np.int64)
     for start in range(0, words.size, _TABLE_ROWS):
         table += np.bincount(words[start : start + _TABLE_ROWS], minlength=table.size)
@@ -276,7 +276,7 @@ def pairs_are_smaller(row_bytes: int, distinct: int, messages: int) -> bool:
     return distinct * (row_bytes + _COUNT_TYPE.itemsize) < messages * row_bytes
 
 
-def sorted_rows(values: WordArray) -> WordArray:
+def sorted_rows(values: MessageArray) -> MessageArray:
     """Sort rows numerically: by the first column, then the second and so on."""
     if values.shape[1] == 1:
         return np.sort(values[:, 0])[:, None]
@@ -289,7 +289,7 @@ def sorted_rows(values: WordArray) -> WordArray:
     return ordered
 
 
-def first_of_equal_rows(ordered: WordArray) -> NDArray[np.intp]:
+def first_of_equal_rows(ordered: MessageArray) -> NDArray[np.intp]:
     """Return the positions where equal rows start, of rows in numeric order."""
     first = np.ones(len(ordered), np.bool_)
     first[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)

@@ -7,9 +7,9 @@ import pytest
 
 from dpstream.aggregators.estimate import Attendance, Estimate
 from dpstream.pipeline.jobs.device_reports import Tokens
-from dpstream.pipeline.planning.influence import influence_of_one
 from dpstream.pipeline.planning.job_plan import _of_strangers, plan
-from dpstream.randomizers.counted_words import written_out
+from dpstream.pipeline.planning.poisoning import poisoning_bound
+from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.randomness import seeded_generator
 from tests.pipeline.stages.test_device_stage import JOB, finish
 from tests.support.device_world import DeviceWorld, Sent, device_job
@@ -22,23 +22,23 @@ def test_where_reports_are_counts_one_device_moves_one_by_as_many_as_it_has_slot
         1,
         shuffle={"minimum": 1000, "grace": "PT40S"},
     )
-    assert influence_of_one(job) == pytest.approx(job.content_form.slots, rel=1e-9)
+    assert poisoning_bound(job) == pytest.approx(job.content_form.slots, rel=1e-9)
 
 
 @pytest.mark.parametrize("protocol", ["future_rand", "value_stream"])
 def test_no_liar_moves_an_estimate_further(protocol: str) -> None:
     job = device_job(protocol, count=8)
-    allowed = influence_of_one(job)
+    allowed = poisoning_bound(job)
     assert allowed is not None
     assert allowed > 1
     devices, users, rng = job.randomizer(), 4_000, seeded_generator(2)
     devices.enroll(users, rng)
     honest, moved = job.aggregator(), 0.0
-    words_of = {}
+    messages_of = {}
     for epoch in range(1, 9):
         words = written_out(devices.report(epoch, np.zeros(users, np.int8), None, rng))
         honest.add(epoch, words, None)
-        words_of[epoch] = np.unique(words[:, 0])
+        messages_of[epoch] = np.unique(words[:, 0])
     attendance = Attendance.constant(8, users)
     before = honest.estimate(8, attendance)
     assert isinstance(before, Estimate)
@@ -46,7 +46,7 @@ def test_no_liar_moves_an_estimate_further(protocol: str) -> None:
     for seed in range(300):
         state = job.aggregator_from_bytes(honest.to_bytes())
         chance = seeded_generator(9, seed)
-        for epoch, words in words_of.items():
+        for epoch, words in messages_of.items():
             word = words[int(chance.integers(0, len(words)))]
             state.add(epoch, np.array([[word]], np.uint8), None)
         after = state.estimate(8, attendance)
@@ -60,9 +60,9 @@ def test_no_liar_moves_an_estimate_further(protocol: str) -> None:
 
 def test_a_plan_says_it_where_devices_report_for_themselves() -> None:
     job = device_job()
-    assert plan(job, 1_000, compared=True).one_liar == influence_of_one(job)
+    assert plan(job, 1_000, compared=True).poisoning_bound == poisoning_bound(job)
     alone = job.model_copy(update={"devices": None})
-    assert plan(alone, 1_000, compared=True).one_liar is None
+    assert plan(alone, 1_000, compared=True).poisoning_bound is None
 
 
 def test_a_plan_says_that_devices_may_be_invented() -> None:
@@ -106,6 +106,6 @@ def test_a_thousand_reports_of_one_device_move_an_estimate_no_further_than_plan_
         assert estimate.value is not None
         found.append(estimate.value)
         assert world.manifests()[2].contributors == devices + (lies > 0)
-    allowed = influence_of_one(JOB)
+    allowed = poisoning_bound(JOB)
     assert allowed is not None
     assert 0 < abs(found[1] - found[0]) <= 1.15 * allowed

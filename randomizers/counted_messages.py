@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CountedWords:
+class CountedMessages:
     """Distinct messages with counts.
 
     `values` are unsigned, shape (rows, width), strictly increasing. `counts` are uint32 or uint64,
@@ -26,7 +26,7 @@ class CountedWords:
     @classmethod
     def of_cells(
         cls, counts: NDArray[np.integer], dtype: np.dtype[np.unsignedinteger]
-    ) -> CountedWords:
+    ) -> CountedMessages:
         """Count messages from a table of how often 0, 1, ... occur; shape (cells,)."""
         words = np.flatnonzero(counts)
         occurring = counts[words]
@@ -44,9 +44,9 @@ class CountedWords:
         return np.repeat(self.values, self.counts.astype(np.intp), axis=0)
 
 
-Reports: TypeAlias = NDArray[np.unsignedinteger] | CountedWords
+Reports: TypeAlias = NDArray[np.unsignedinteger] | CountedMessages
 """Reports of one draw: an array of shape (n, width), or counted words."""
 
 
 def written_out(reports: Reports) -> NDArray[np.unsignedinteger]:
-    return reports.written_out() if isinstance(reports, CountedWords) else reports
+    return reports.written_out() if isinstance(reports, CountedMessages) else reports

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dpstream.aggregators.estimate import Attendance
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.protocols.protocol import Aggregator
-from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.randomness import seeded_generator
 
 HONEST: Final = 6_000
@@ -26,7 +26,7 @@ LONGEST: Final = 128
 _WORDS_TRIED: Final = 24
 
 
-def influence_of_one(job: DeployedJob) -> float | None:
+def poisoning_bound(job: DeployedJob) -> float | None:
     """Return the most users by which one malicious device can move an estimate; None if unknown.
 
     The result holds as far as `HONEST` devices show it, and for jobs whose number of users does not
