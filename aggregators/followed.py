@@ -340,7 +340,7 @@ class FollowedCounts(LawAggregator[LawT], Generic[LawT]):
         law = self.law
         return law.max_changes < law.last_epoch and 2 * self._use.changes >= law.max_changes
 
-    def _forget(self, epoch: int) -> None:
+    def _drop(self, epoch: int) -> None:
         """Restart from scratch if the reports of a followed epoch have changed."""
         if epoch <= self._followed.epoch:
             self._begin_anew()

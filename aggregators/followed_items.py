@@ -66,7 +66,7 @@ class FollowedItems(MessageAggregator[LawType], Generic[LawType, EstimateType]):
 
     def _changed(self, epoch: int) -> None:
         if epoch <= self._followed.epoch:
-            self._forget()
+            self._drop()
 
     def estimate(self, epoch: int, attendance: Attendance) -> EstimateType | None:
         """Estimate the users with each item at an epoch; return None before the first release.
@@ -76,14 +76,14 @@ class FollowedItems(MessageAggregator[LawType], Generic[LawType, EstimateType]):
         `attendance` object, up to the epoch, must not change later.
         """
         if self._attendance is not attendance or self._followed.epoch > epoch:
-            self._forget()
+            self._drop()
             self._attendance = attendance
         while self._followed.epoch < epoch:
             self._followed = self._next(attendance)
         found = self._followed
         return self._published(found, int(attendance.population[epoch])) if found.known else None
 
-    def _forget(self) -> None:
+    def _drop(self) -> None:
         self._followed = FollowedEpoch(0, np.zeros(self.law.size))
 
     def _next(self, attendance: Attendance) -> FollowedEpoch:

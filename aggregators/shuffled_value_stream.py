@@ -117,7 +117,7 @@ class ShuffledValueStreamAggregator(FollowedCounts[ShuffledValueStreamLaw]):
                 f"{held + windows} sums of epoch {epoch} exceed the maximum, {_MOST_WINDOWS}"
             )
         self._sums[epoch] = held + windows, total + steps
-        self._forget(epoch)
+        self._drop(epoch)
 
 
 def received_errors(

@@ -169,7 +169,7 @@ class ValueStreamAggregator(FollowedCounts[ValueStreamLaw]):
     def _add(self, epoch: int, sums: SymbolSums) -> None:
         if sums.reports:
             self._sums[epoch] = self.sums(epoch) + sums
-            self._forget(epoch)
+            self._drop(epoch)
 
 
 def received_errors(

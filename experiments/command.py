@@ -107,7 +107,9 @@ def run(
             "always drawn).",
         ),
     ] = False,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Forget the trials in FOLDER.")] = False,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Forget the trials in FOLDER.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Measure protocols on data: every parameter and seed of an experiment, on all cores.
@@ -120,7 +122,7 @@ def run(
     folder = Path(f"{loaded.name}-results") if output is None else output
     folder.mkdir(parents=True, exist_ok=True)
     with FolderLock(folder, f"{PROGRAM} {loaded.name}"):
-        if fresh:
+        if restart:
             (folder / JOURNAL).unlink(missing_ok=True)
         planned = planned_trials(loaded)
         total = len({one.key for one in planned})

@@ -13,7 +13,7 @@ topic                       record                                              
 ``students.estimates``      the published estimates                             `pipeline`
 ``students.results``        estimates as JSON documents, by epoch, compacted    `pipeline`
 ``students.status``         heartbeats of the workers                           `pipeline`
-``students.dead-letters``   `DeadLetter`, `Dismissal`: rejected records         `records`
+``students.dead-letters``   `DeadLetter`, `Discard`: rejected records         `records`
 ==========================  ==================================================  ==================
 
 Options add topics: ``devices`` (enrollments) and reports in `loose_batches` where devices report

@@ -34,7 +34,7 @@ _DECIMAL = re.compile("0|[1-9][0-9]{0,18}")
 _REGISTRATION_KEYS = {"deployment": str, "name": str, "enrollment": str, "first_epoch": int}
 _FAREWELL_KEYS = {"deployment": str, "enrollment": str, "last_epoch": int}
 _DRAIN_KEYS = {"deployment": str, "partition": int, "end": int}
-_DISMISSAL_KEYS = {"deployment": str, "end": int}
+_DISCARD_KEYS = {"deployment": str, "end": int}
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ class Drain:
 
 
 @dataclass(frozen=True, slots=True)
-class Dismissal:
+class Discard:
     """Discard: the dead letters below offset `end` were seen and no longer cause warnings.
 
     It is a record among the dead letters, without the headers of one: readers of dead letters skip
@@ -175,12 +175,12 @@ class Dismissal:
         check_range("end", self.end, 0)
 
     def to_bytes(self) -> bytes:
-        return _dump("dismissal", deployment=self.deployment.hex(), end=self.end)
+        return _dump("discard", deployment=self.deployment.hex(), end=self.end)
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Dismissal:
+    def from_bytes(cls, data: bytes) -> Discard:
         body = _load(data)
-        _check_shape(body, "dismissal", _DISMISSAL_KEYS)
+        _check_shape(body, "discard", _DISCARD_KEYS)
         return cls(_identity(body, "deployment"), body["end"])
 
 

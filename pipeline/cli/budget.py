@@ -40,8 +40,9 @@ def budget(
             "small ones. Reserves half of delta.",
         ),
     ] = False,
-    lift: Annotated[
-        bool, typer.Option("--lift", help="Remove the budget: any job may charge this population.")
+    remove: Annotated[
+        bool,
+        typer.Option("--remove", help="Remove the budget: any job may charge this population."),
     ] = False,
     reason: Annotated[
         str | None,
@@ -54,13 +55,13 @@ def budget(
     kafka_config: KafkaConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show, set or lift the limit on the total privacy charges of a population.
+    """Show, set or remove the limit on the total privacy charges of a population.
 
     A limit set here replaces all earlier ones from job files or operators, for all jobs, and is
     recorded in the ledger with its reason. A job file that later declares a smaller one binds
     again.
     """
-    change = _change(population, epsilon, delta, composed, lift, reason)
+    change = _change(population, epsilon, delta, composed, remove, reason)
     with cluster_of(servers, kafka_config) as cluster:
         state = read_spending(cluster)
         if change is not None:
@@ -84,17 +85,17 @@ def _change(
     epsilon: float | None,
     delta: float | None,
     composed: bool,
-    lift: bool,
+    remove: bool,
     reason: str | None,
 ) -> StatedBudget | None:
-    if epsilon is None and not lift:
+    if epsilon is None and not remove:
         given = {"--delta": delta, "--reason": reason, "--compose": composed or None}
         for option, value in given.items():
             if value is not None:
-                raise UsageProblem(f"{option} requires --epsilon, which sets a budget, or --lift")
+                raise UsageProblem(f"{option} requires --epsilon, which sets a budget, or --remove")
         return None
-    if lift and (epsilon is not None or delta is not None or composed):
-        raise UsageProblem("--lift removes the budget: give it without other limits")
+    if remove and (epsilon is not None or delta is not None or composed):
+        raise UsageProblem("--remove removes the budget: give it without other limits")
     if epsilon is not None and not 0 < epsilon < float("inf"):
         raise UsageProblem(f"--epsilon: got {epsilon:g}; expected a number above 0")
     if delta is not None and not 0 <= delta < 1:

@@ -21,7 +21,7 @@ import typer
 
 from dpstream.pipeline.errors import FAILED, INTERRUPTED, WRONG_INPUT, DpstreamError, printable
 from dpstream.pipeline.kafka.cluster_errors import ANY_ROLE, AccessError
-from dpstream.pipeline.lifeline import tell
+from dpstream.pipeline.parent_watch import tell
 from dpstream.pipeline.replacements import COMMANDS, OPTIONS
 from dpstream.pipeline.whole_files import NO_ROOM
 
@@ -59,7 +59,7 @@ def _role_of(arguments: Sequence[str], lacking: str) -> str:
     if verb == "estimates" and "--smoothed" in rest:
         verb = "query"
     if verb == "replay" and job not in [
-        each for before, each in pairwise(("", *rest)) if before != "--as"
+        each for before, each in pairwise(("", *rest)) if before != "--new-name"
     ]:
         # Access to the replay's own topics, not to those replayed.
         return "operator"

@@ -86,7 +86,8 @@ def _name(found: Sequence[Compared], place: int) -> str:
 def show_outlook(seen: Outlook, minimum: int) -> None:
     """Print the guarantee with fewer contributors, of which fewer are honest."""
     say(
-        f"\nwith {seen.absent:.0%} absent, and {seen.colluding:.0%} of the others colluding", "bold"
+        f"\nwith {seen.dropout:.0%} absent, and {seen.colluding:.0%} of the others colluding",
+        "bold",
     )
     released = "enough" if seen.released else "too few: every epoch would be suppressed"
     say_pairs(

@@ -273,7 +273,7 @@ def _warn_of_earlier(cluster: Cluster, earlier: DeployedJob) -> None:
     for record in TopicReader(cluster, earlier, Role.STATUS).read():
         heartbeats.apply(record)
     workers = [
-        f"{worker.stage} {worker.worker}" for worker in heartbeats.workers(now()) if worker.alive
+        f"{worker.stage} {worker.worker}" for worker in heartbeats.workers(now()) if worker.up
     ]
     producers = [
         producer.name for producer in read_roster(cluster, earlier) if producer.last_epoch is None

@@ -213,18 +213,20 @@ def _print_smoothed(
 ) -> None:
     # Read estimates before the logs, so that all of them can be smoothed.
     published = list(reader.read())
-    looked_back = read_from(cluster, job, smoothed_horizon(job, horizon))
-    records = smoothed_records(published, looked_back)
+    smoothed_estimates = read_from(cluster, job, smoothed_horizon(job, horizon))
+    records = smoothed_records(published, smoothed_estimates)
     if plot is not None:
         plot_answers(plot, job, query, records, said="smoothed")
     if file is not None:
         file.write(PublishedRows.of(job, query, "smoothed"), records)
         return
     if query is None and format == "json":
-        online = (record for record in published if looked_back.index(record.epoch) is not None)
+        online = (
+            record for record in published if smoothed_estimates.index(record.epoch) is not None
+        )
         spans = EpochSpans(job)
         for record in online:
-            body = record_json(job, record) | epoch_json(record, looked_back)
+            body = record_json(job, record) | epoch_json(record, smoothed_estimates)
             say_line(json_text(spans.dated(body)))
         return
     say_lines(printed_lines(job, query, format, records, "smoothed"))

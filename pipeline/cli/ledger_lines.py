@@ -198,7 +198,10 @@ def show_findings(report: LedgerReport, findings: Sequence[Inconsistency]) -> No
 
 def show_head(report: LedgerReport) -> None:
     """Print the head."""
-    say("\nhead: store it where writers of the topic cannot write, for ledger --verify --head")
+    say(
+        "\nhead: store it where writers of the topic cannot write, for ledger --verify "
+        "--expected-head"
+    )
     say_command(report.state.chain.head)
 
 

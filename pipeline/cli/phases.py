@@ -106,10 +106,10 @@ def drain(
     seconds = None if timeout is None else _seconds(timeout)
     with cluster_of(servers, kafka_config) as cluster:
         deployed, before = _find(cluster, job)
-        patience = _START_SECONDS if before is Phase.PAUSED else 0.0
+        start_timeout = _START_SECONDS if before is Phase.PAUSED else 0.0
         progress = None
         if before is not Phase.DRAINED:
-            progress = _drain(cluster, deployed, seconds, patience)
+            progress = _drain(cluster, deployed, seconds, start_timeout)
     over = progress is None or progress.done
     phase = Phase.DRAINED if over else Phase.DRAINING
     if as_json:
@@ -133,12 +133,12 @@ def drain(
 
 
 def _drain(
-    cluster: Cluster, job: DeployedJob, seconds: float | None, patience: float
+    cluster: Cluster, job: DeployedJob, seconds: float | None, start_timeout: float
 ) -> DrainProgress:
     """Start or join a drain; return its progress when finished, or after `seconds`.
 
-    Missing workers are reported only after `patience` seconds, as a supervisor may have to start
-    them.
+    Missing workers are reported only after `start_timeout` seconds, as a supervisor may have to
+    start them.
     """
     watch = DrainWatch(cluster, job, begin_drain(cluster, job, now()))
     began = time.monotonic()
@@ -146,7 +146,7 @@ def _drain(
     try:
         while not (progress := watch.progress(now())).done:
             waited = time.monotonic() - began
-            words = "; ".join(_words(job, progress, missed=waited >= patience))
+            words = "; ".join(_words(job, progress, missed=waited >= start_timeout))
             if words != printed and waited >= tell_after:
                 tell(words)
                 printed, tell_after = words, waited + _TELL_SECONDS

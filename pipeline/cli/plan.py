@@ -79,7 +79,7 @@ def plan(
     users: Annotated[
         int, typer.Option(min=1, help="Expected number of participating users.")
     ] = 10_000,
-    error: Annotated[
+    target_error: Annotated[
         str | None,
         typer.Option(
             metavar="SHARE|USERS",
@@ -102,7 +102,7 @@ def plan(
             help="Count that histogram in a change log. The output is then not private.",
         ),
     ] = None,
-    like: Annotated[
+    reference_input: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
@@ -121,7 +121,7 @@ def plan(
     recommend: Annotated[
         bool,
         typer.Option(
-            "--recommend", help="Recommend a protocol for --trust and --error, with reasons."
+            "--recommend", help="Recommend a protocol for --trust and --target-error, with reasons."
         ),
     ] = False,
     trust: Annotated[
@@ -134,7 +134,7 @@ def plan(
             help="Share of reporting users that collude with the observer, such as 0.1.",
         ),
     ] = 0.0,
-    absent: Annotated[
+    dropout: Annotated[
         float,
         typer.Option(metavar="SHARE", help="Share of users that do not report at an epoch."),
     ] = 0.0,
@@ -143,23 +143,23 @@ def plan(
     """Predict the privacy and accuracy of a job, before any data exists."""
     loaded = load_job(job)
     changes = _changes(loaded, changes_histogram, changes_from)
-    for option, share in (("--colluding", colluding), ("--absent", absent)):
+    for option, share in (("--colluding", colluding), ("--dropout", dropout)):
         if not 0 <= share < 1:
             raise UsageProblem(
                 f"{option}: got {share:g}; expected a share from 0 to below 1, such as 0.1"
             )
-    held = None if like is None else _held(loaded, like)
+    held = None if reference_input is None else _held(loaded, reference_input)
     made = make_plan(
         loaded,
         users=users,
-        error=None if error is None else _wanted_error(error),
+        error=None if target_error is None else _wanted_error(target_error),
         changes=changes,
         held=held,
         compared=True,
         side_by_side=compare,
         trust=trust.value if recommend else None,
         colluding=colluding,
-        absent=absent,
+        dropout=dropout,
     )
     if as_json:
         # Includes empty fields, which its own format leaves out.
@@ -174,9 +174,10 @@ def plan(
             f"not private: the shares of users by changes are counted in {changes_from} "
             "without noise. Do not publish them, or results with other changes"
         )
-    if like is not None:
+    if reference_input is not None:
         tell(
-            f"not private: errors are predicted from {like} without noise. Do not publish them "
+            f"not private: errors are predicted from {reference_input} without noise. Do not "
+            "publish them "
             "unless it is public"
         )
 
@@ -190,7 +191,9 @@ def _held(job: Job, path: Path) -> NDArray[np.float64]:
 
     slots = job.domain.slots
     if slots is None:
-        raise UsageProblem(f"--like requires items counted epoch by epoch; {job.protocol} has none")
+        raise UsageProblem(
+            f"--reference-input requires items counted epoch by epoch; {job.protocol} has none"
+        )
 
     counts = counts_in(path)
     if counts is not None:
@@ -218,7 +221,8 @@ def _wanted_error(text: str) -> float:
         error = 0.0
     if not 0 < error < math.inf or (error >= 1 and text.endswith("%")):
         raise UsageProblem(
-            f"--error: got {text!r}; expected a share of the users, such as 2%, or a number of "
+            f"--target-error: got {text!r}; expected a share of the users, such as 2%, or a "
+            "number of "
             "users, such as 500"
         )
     return error

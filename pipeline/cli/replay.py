@@ -56,7 +56,9 @@ def replay(
     ],
     name: Annotated[
         str | None,
-        typer.Option("--as", metavar="NAME", help="Name of the replay. Default: SOURCE-replay."),
+        typer.Option(
+            "--new-name", metavar="NAME", help="Name of the replay. Default: SOURCE-replay."
+        ),
     ] = None,
     job: Annotated[
         Path | None,

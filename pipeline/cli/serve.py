@@ -89,10 +89,10 @@ def serve(
             "Default: this machine.",
         ),
     ] = None,
-    embed_in: Annotated[
+    frame_ancestors: Annotated[
         list[str] | None,
         typer.Option(
-            "--embed-in",
+            "--frame-ancestor",
             metavar="ORIGIN",
             help="Origin whose pages may embed this page in a frame, such as "
             "https://intranet.example.org. May be repeated.",
@@ -120,7 +120,7 @@ def serve(
     truths = _truths(names, truth or [])
     tls = given_tls(tls_cert, tls_key)
     access = _access(password_file, trusted_header, trusted_proxy or [])
-    origins = _origins(embed_in or [])
+    origins = _origins(frame_ancestors or [])
     silence("asyncio", "aiohttp")
     with cluster_of(servers, kafka_config) as cluster:
         connection = cluster.connection
@@ -168,7 +168,7 @@ def _origins(given: list[str]) -> tuple[str, ...]:
         return tuple(map(check_origin, given))
     except ValueError as error:
         raise UsageProblem(
-            f"--embed-in: {error}; expected only scheme and host, such as "
+            f"--frame-ancestor: {error}; expected only scheme and host, such as "
             "https://intranet.example.org"
         ) from None
 

@@ -130,7 +130,7 @@ def simulate(
         else:
             show_item_simulations(simulations, change_log)
         return
-    answering = [each.looked_back() for each in simulations]
+    answering = [each.smoothed_copy() for each in simulations]
     if plot is not None:
         first = answering[0]
         said = "smoothed" if first.smoothed else ""

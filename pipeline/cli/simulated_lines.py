@@ -46,7 +46,7 @@ Shown = TypeVar("Shown")
 
 def show_simulations(query: Query, simulations: Sequence[Simulation], log: ValueLog) -> None:
     """Print the answers of the first trial, and the accuracy of all trials."""
-    answering = [each.looked_back() for each in simulations]
+    answering = [each.smoothed_copy() for each in simulations]
     first = answering[0]
     answered = []
     for record in first.records:

@@ -42,7 +42,7 @@ def status_lines(
     yield Text(f"windows: {counted}{_who_reports(status)}")
     yield Text()
     yield table_of(
-        ["stage", ">epoch", "worker", "heard", "partitions", ">reports/s", ">lag", ">behind"],
+        ["stage", ">epoch", "worker", "heard", "partitions", ">reports/s", ">lag", ">oldest"],
         chain.from_iterable(map(_stage_rows, status.stages)),
     )
     yield from _window_lines(status)
@@ -52,11 +52,11 @@ def status_lines(
             {
                 "collector": lambda each: each.collector[:8],
                 "heard": lambda each: (
-                    f"{duration(each.age)} ago" if each.alive else f"silent {duration(each.age)}"
+                    f"{duration(each.age)} ago" if each.up else f"silent {duration(each.age)}"
                 ),
-                ">stored/s": lambda each: each.stored_per_second if each.alive else None,
+                ">stored/s": lambda each: each.stored_per_second if each.up else None,
                 ">stored": "acknowledged",
-                ">waiting": lambda each: each.waiting if each.alive else None,
+                ">waiting": lambda each: each.waiting if each.up else None,
                 "rejected requests": lambda each: (
                     ", ".join(f"{count:,} {reason}" for reason, count in each.refused.items())
                     or "none"
@@ -64,19 +64,19 @@ def status_lines(
             },
             status.collectors,
         )
-    if status.dead_letters or status.redriven or status.dismissed:
+    if status.dead_letters or status.redriven or status.discarded:
         listed = [f"{count:,} {reason}" for reason, count in status.dead_letters.items()]
-        settled = {"requeued": status.redriven, "dismissed": status.dismissed}
+        settled = {"requeued": status.redriven, "discarded": status.discarded}
         listed += [f"{count:,} {how}" for how, count in settled.items() if count]
         yield Text()
         yield Text(f"dead letters: {', '.join(listed)}")
     yield Text()
     for note in status.notes:
         yield Text(f"note: {note}")
-    for problem in status.problems:
-        yield Text(f"problem: {problem}", "bold red")
+    for issue in status.issues:
+        yield Text(f"issue: {issue}", "bold red")
     estimated = status.published is None or status.published.estimate is not None
-    if current and estimated and not status.problems:
+    if current and estimated and not status.issues:
         yield Text("no problems", "green")
 
 
@@ -85,8 +85,8 @@ def _who_reports(status: JobStatus) -> str:
         return f"; producers: {status.producers:,}"
     if status.replay_of is not None:
         return ""
-    alive = sum(collector.alive for collector in status.collectors)
-    return f"; collectors: {alive:,}"
+    up = sum(collector.up for collector in status.collectors)
+    return f"; collectors: {up:,}"
 
 
 def _publication(status: JobStatus, moment: int) -> str:
@@ -102,8 +102,8 @@ def _publication(status: JobStatus, moment: int) -> str:
 
 def _stage_rows(stage: StageStatus) -> Iterator[tuple[str, ...]]:
     first = stage.stage, number(stage.epoch)
-    behind = "-" if stage.waiting is None else duration(stage.waiting)
-    last = number(stage.lag), behind
+    oldest = "-" if stage.waiting is None else duration(stage.waiting)
+    last = number(stage.lag), oldest
     if not stage.workers:
         yield *first, "none", "-", "-", "-", *last
     for worker in stage.workers:
@@ -112,20 +112,20 @@ def _stage_rows(stage: StageStatus) -> Iterator[tuple[str, ...]]:
             worker.worker,
             _heard(worker),
             " ".join(map(str, worker.partitions)) or "-",
-            number(worker.reports_per_second) if worker.alive else "-",
+            number(worker.reports_per_second) if worker.up else "-",
             *last,
         )
         first, last = ("", ""), ("", "")
 
 
 def _heard(worker: WorkerStatus) -> str:
-    if not worker.alive:
+    if not worker.up:
         return f"gone {duration(worker.age)}"
-    return "resting" if worker.resting else f"{duration(worker.age)} ago"
+    return "idle" if worker.idle else f"{duration(worker.age)} ago"
 
 
 def _window_lines(status: JobStatus) -> Iterator[RenderableType]:
-    workers = [worker for stage in status.stages for worker in stage.workers if worker.alive]
+    workers = [worker for stage in status.stages for worker in stage.workers if worker.up]
     windows = sorted(
         (window for worker in workers for window in worker.windows),
         key=lambda window: window.epoch,

@@ -115,7 +115,7 @@ VERBS = {
         _JOBS,
         "replay:replay",
         "Aggregate a job's windows again, under a new name. Costs no epsilon.",
-        "students --as students-again --dry-run",
+        "students --new-name students-again --dry-run",
     ),
     "pause": Verb(
         _JOBS,

@@ -20,7 +20,12 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from dpstream.pipeline.collector.accepting import Listener, listen
-from dpstream.pipeline.collector.batch_writer import Gathering, Room, Watermarks, WriteError
+from dpstream.pipeline.collector.batch_writer import (
+    Gathering,
+    IntakeCapacity,
+    Watermarks,
+    WriteError,
+)
 from dpstream.pipeline.collector.collector_metrics import CollectorSnapshot, JobCounts, registry_of
 from dpstream.pipeline.collector.http_connections import HttpConnections
 from dpstream.pipeline.collector.http_limits import HttpLimits, Rates
@@ -134,7 +139,7 @@ class Collector:
         self._writer = writer
         self._clock = clock
         self._lines = lines
-        self._room = Room()
+        self._capacity = IntakeCapacity()
         self._running: dict[str, _Running] = {}
         self._lost: dict[bytes, str] = {}
         self._wanted = WantedJobs({}, {})
@@ -164,7 +169,7 @@ class Collector:
 
     @property
     def waiting(self) -> int:
-        return self._room.waiting
+        return self._capacity.waiting
 
     @property
     def served(self) -> list[Served]:
@@ -278,7 +283,7 @@ class Collector:
             intake, tokens = checks
             if known is None:
                 gathering = Gathering(
-                    intake, self._writer, self._room, self._failed, self._clock.now
+                    intake, self._writer, self._capacity, self._failed, self._clock.now
                 )
                 self._run(name, Served(new.job, gathering, tokens, new.phase))
                 continue
@@ -385,7 +390,7 @@ class Collector:
         counters = served.gathering.counters
         return {
             "partitions": [],
-            "busy": self._room.waiting > 0,
+            "busy": self._capacity.waiting > 0,
             "counts": {
                 "received": counters.received,
                 "reports": counters.acknowledged,
@@ -393,7 +398,7 @@ class Collector:
                     f"refused {reason}": count for reason, count in sorted(counters.refused.items())
                 },
             },
-            "waiting": self._room.waiting,
+            "waiting": self._capacity.waiting,
         }
 
     async def _say(self, served: Served, words: Mapping[str, object]) -> None:

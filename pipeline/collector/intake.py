@@ -122,7 +122,7 @@ class Intake:
     job: DeployedJob
     key: CollectorKey
     times: EpochTimes = field(init=False)
-    _gates: dict[bytes, IntakeRules] = field(init=False, default_factory=dict)
+    _rules: dict[bytes, IntakeRules] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.key.digest != self.job.collector_key:
@@ -156,22 +156,22 @@ class Intake:
         grace = round(1000 * self.job.shuffle.grace)
         return self.closes(epoch) + min(_SETTLING_MS, max(0, grace - self._late) // 2)
 
-    def gate(self, body: bytes) -> IntakeRules | HttpResponse:
+    def rules(self, body: bytes) -> IntakeRules | HttpResponse:
         """Return the intake rules for a body, or its rejection at any time."""
-        gate = self._gates.get(body[:HEADER_BYTES])
-        if gate is not None:
-            return gate
+        rules = self._rules.get(body[:HEADER_BYTES])
+        if rules is not None:
+            return rules
         try:
-            found = self._new_gate(decode_body(body))
+            found = self._new_rules(decode_body(body))
         except EnvelopeError:
             return RequestProblem.MALFORMED.answer()
         if isinstance(found, IntakeRules):
-            if len(self._gates) >= _GATES:
-                self._gates.clear()
-            self._gates[body[:HEADER_BYTES]] = found
+            if len(self._rules) >= _GATES:
+                self._rules.clear()
+            self._rules[body[:HEADER_BYTES]] = found
         return found
 
-    def _new_gate(self, envelopes: Envelopes) -> IntakeRules | HttpResponse:
+    def _new_rules(self, envelopes: Envelopes) -> IntakeRules | HttpResponse:
         job, epoch = self.job, envelopes.epoch
         if envelopes.deployment != job.deployment:
             return RequestProblem.DEPLOYMENT.answer(deployment=job.deployment.hex())
@@ -194,19 +194,19 @@ class Intake:
         return IntakeRules(job.name, epoch, envelopes.key, size, opens, begins, closes, settles)
 
     def take(
-        self, gate: IntakeRules, bodies: Sequence[bytes], subjects: Sequence[str | None]
+        self, rules: IntakeRules, bodies: Sequence[bytes], subjects: Sequence[str | None]
     ) -> Taken:
         """Check the envelopes of bodies that share one set of intake rules.
 
         `subjects` are those of the bodies' tokens; None without a token.
         """
-        size = gate.envelope_bytes
+        size = rules.envelope_bytes
         data = b"".join([body[HEADER_BYTES:] for body in bodies])
         rows = np.frombuffer(data, np.uint8).reshape(-1, size)
-        counts = [gate.envelopes(body) for body in bodies]
+        counts = [rules.envelopes(body) for body in bodies]
         ends = np.cumsum([0, *counts]).tolist()
         devices = [data[at : at + IDENTITY_BYTES] for at in range(0, len(data), size)]
-        refusals = self._refusals(gate, rows, ends)
+        refusals = self._refusals(rules, rows, ends)
         for index, (begin, end) in enumerate(pairwise(ends)):
             if end - begin > 1 and refusals[index] is None:
                 if len(set(devices[begin:end])) < end - begin:
@@ -228,16 +228,16 @@ class Intake:
             who = [_DEVICE + devices[index] for index in taken]
         return Taken(
             refusals,
-            list(self._enrollments(gate.epoch, rows, who)),
-            list(self._batches(gate, rows, who)),
+            list(self._enrollments(rules.epoch, rows, who)),
+            list(self._batches(rules, rows, who)),
             len(rows),
         )
 
     def _refusals(
-        self, gate: IntakeRules, rows: NDArray[np.uint8], ends: Sequence[int]
+        self, rules: IntakeRules, rows: NDArray[np.uint8], ends: Sequence[int]
     ) -> list[HttpResponse | None]:
         formed = rows[:, 2 * IDENTITY_BYTES] <= 1
-        if gate.key is not None:
+        if rules.key is not None:
             return [
                 None if good else RequestProblem.MALFORMED.answer() for good in _all(formed, ends)
             ]
@@ -247,7 +247,7 @@ class Intake:
             for good in _all(formed & well_formed, ends)
         ]
         in_use = np.arange(self._form.slots) < used[:, None]
-        for index in self._foreign(gate.epoch, slots, in_use, ends, 0, len(refusals)):
+        for index in self._foreign(rules.epoch, slots, in_use, ends, 0, len(refusals)):
             refusals[index] = refusals[index] or RequestProblem.FOREIGN.answer()
         return refusals
 
@@ -292,12 +292,12 @@ class Intake:
             yield encode_enrollments(Enrollments(job.fingerprint, job.deployment, epoch, part))
 
     def _batches(
-        self, gate: IntakeRules, rows: NDArray[np.uint8], who: Sequence[bytes]
+        self, rules: IntakeRules, rows: NDArray[np.uint8], who: Sequence[bytes]
     ) -> Iterator[bytes]:
         job = self.job
-        tags = Tagger(self.key.secret, REPORT, job.deployment, gate.epoch).tags(who)
+        tags = Tagger(self.key.secret, REPORT, job.deployment, rules.epoch).tags(who)
         parts = [tags, rows[:, ENVELOPE_OVERHEAD:]]
-        if gate.key is not None:
+        if rules.key is not None:
             # The ciphertext is bound to the report ID.
             parts.insert(1, rows[:, IDENTITY_BYTES : 2 * IDENTITY_BYTES])
         # Of equal tags the first counts, and stays first.
@@ -306,7 +306,7 @@ class Intake:
         for at in range(0, len(whole), most):
             part = whole[at : at + most]
             yield encode_loose_batch(
-                LooseBatch(job.fingerprint, job.deployment, gate.epoch, gate.key, part)
+                LooseBatch(job.fingerprint, job.deployment, rules.epoch, rules.key, part)
             )
 
 

@@ -231,7 +231,7 @@ class LiveProducer:
             elif kept["epoch"] > producer.closed_epoch:
                 self._sets = kept["sets"]
         if _has_begun(producer):
-            self._forget_strangers()
+            self._drop_strangers()
 
     @property
     def strangers(self) -> int:
@@ -291,7 +291,7 @@ class LiveProducer:
     def _unlisted(self) -> set[str]:
         return (self._values.keys() | self._sets.keys()) - self._enrolled
 
-    def _forget_strangers(self) -> None:
+    def _drop_strangers(self) -> None:
         strangers = self._unlisted()
         self._strangers |= strangers
         for user in strangers:
@@ -315,7 +315,7 @@ class LiveProducer:
         self._check_enrolled()
         self._enroll_listed()
         if not _has_begun(self._producer):
-            self._forget_strangers()
+            self._drop_strangers()
         # Saved first, so that the next run knows the values an epoch was closed with.
         self.keep()
         self._producer.report_all(epoch, self._everybody())

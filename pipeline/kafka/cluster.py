@@ -99,16 +99,16 @@ T = TypeVar("T")
 class Cluster:
     """Admin, consumer and producer of one cluster, each created on first use.
 
-    `patience` is the timeout for a broker's answer in seconds; by default the clients' own.
+    `timeout` is the timeout for a broker's answer in seconds; by default the clients' own.
     `committed` restricts reads to committed transactions, as is right for other owners' topics.
     """
 
     def __init__(
-        self, connection: Connection, patience: float | None = None, *, committed: bool = False
+        self, connection: Connection, timeout: float | None = None, *, committed: bool = False
     ) -> None:
         self.connection = connection
-        self._silence = _SILENCE_SECONDS if patience is None else patience
-        self._settings = {} if patience is None else {"request_timeout_ms": int(patience * 1000)}
+        self._silence = _SILENCE_SECONDS if timeout is None else timeout
+        self._settings = {} if timeout is None else {"request_timeout_ms": int(timeout * 1000)}
         self._isolation = "read_committed" if committed else "read_uncommitted"
         self._admin_client: KafkaAdminClient | None = None
         self._consumer_client: KafkaConsumer | None = None
@@ -201,7 +201,7 @@ class Cluster:
             wait_for_brokers(
                 lambda: metadata_of_brokers(self.admin, wanted),
                 wanted,
-                patience=_SPREADING_SECONDS,
+                timeout=_SPREADING_SECONDS,
             )
         except KafkaError as error:
             self._check_refusal(error, "create", ", ".join(wanted))
@@ -221,8 +221,8 @@ class Cluster:
     def _create(self, wanted: Mapping[str, TopicSettings]) -> None:
         for _ in range(_CREATIONS - 1):
             with suppress(_UnansweredError):
-                return self._patiently(lambda: self._create_missing(wanted))
-        return self._patiently(lambda: self._create_missing(wanted))
+                return self._repeat(lambda: self._create_missing(wanted))
+        return self._repeat(lambda: self._create_missing(wanted))
 
     def _create_missing(self, wanted: Mapping[str, TopicSettings]) -> None:
         existing = self.existing_topics(wanted)
@@ -250,7 +250,7 @@ class Cluster:
 
     def existing_topics(self, names: Iterable[str]) -> dict[str, TopicSettings]:
         wanted = set(names)
-        return self._patiently(lambda: self._describe(sorted(self.topics() & wanted)))
+        return self._repeat(lambda: self._describe(sorted(self.topics() & wanted)))
 
     def _describe(self, names: list[str]) -> dict[str, TopicSettings]:
         if not names:
@@ -367,7 +367,7 @@ class Cluster:
     def committed(self, group: str, topic: str) -> list[Committed | None]:
         partitions = self._partitions(topic)
         with self.asking("see", group):
-            offsets = self._patiently(lambda: self.admin.list_group_offsets({group: partitions}))[
+            offsets = self._repeat(lambda: self.admin.list_group_offsets({group: partitions}))[
                 group
             ]
         return [Committed.of(offsets.get(partition)) for partition in partitions]
@@ -439,7 +439,7 @@ class Cluster:
             )
         return self._producer_client
 
-    def _patiently(self, ask: Callable[[], T]) -> T:
+    def _repeat(self, ask: Callable[[], T]) -> T:
         """Retry while the cluster reports a transient state."""
         deadline = time.monotonic() + _SETTLING_SECONDS
         while True:

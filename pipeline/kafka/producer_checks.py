@@ -41,10 +41,10 @@ _REPORT_BYTES_READ = 16 << 20
 # First chunk of a partition, in records; chunks double until the limits are reached.
 _FIRST_REPORTS = 64
 
-Place = tuple[Role, int]
+LogPartition = tuple[Role, int]
 
 
-def ends_before(cluster: Cluster, job: DeployedJob, state: Path) -> Mapping[Place, int]:
+def ends_before(cluster: Cluster, job: DeployedJob, state: Path) -> Mapping[LogPartition, int]:
     """Return the end offsets of the logs that a start reads; nothing if the state exists.
 
     Call it before opening the producer: records below these offsets precede its registration.
@@ -67,7 +67,7 @@ def check_registered(
     cluster: Cluster,
     producer: Producer,
     notify: Callable[[str], None] = lambda sentence: None,
-    before: Mapping[Place, int] | None = None,
+    before: Mapping[LogPartition, int] | None = None,
 ) -> None:
     """Check that a producer's registration counts and its state is the latest, before it draws.
 
@@ -130,7 +130,9 @@ class _ReadBefore:
     `before` are offsets below which there is nothing of this producer.
     """
 
-    def __init__(self, cluster: Cluster, producer: Producer, before: Mapping[Place, int]) -> None:
+    def __init__(
+        self, cluster: Cluster, producer: Producer, before: Mapping[LogPartition, int]
+    ) -> None:
         self._cluster = cluster
         self._producer = producer
         self._before = before

@@ -17,15 +17,15 @@ from kafka.protocol.metadata import MetadataRequest
 FINEST_AGE_MS: Final = 1_000
 """Finest resolution of ages, in milliseconds."""
 
-Place = TypeVar("Place")
+Partition = TypeVar("Partition")
 _Search: TypeAlias = Generator[int, bool, int]
 
 
 def record_ages(
-    places: Collection[Place],
+    places: Collection[Partition],
     oldest: int,
-    older: Callable[[Mapping[Place, int]], Collection[Place]],
-) -> dict[Place, int]:
+    older: Callable[[Mapping[Partition, int]], Collection[Partition]],
+) -> dict[Partition, int]:
     """Return the ages of records in milliseconds, to within a second or a twentieth, rounded down.
 
     `oldest` is an upper bound. `older` gets an age for some of the places, and returns those whose
@@ -33,10 +33,10 @@ def record_ages(
     number of records.
     """
     searches = {place: _search(oldest) for place in places}
-    found: dict[Place, int] = {}
-    asked: dict[Place, int] = {}
+    found: dict[Partition, int] = {}
+    asked: dict[Partition, int] = {}
 
-    def go_on(place: Place, answer: bool | None) -> None:
+    def go_on(place: Partition, answer: bool | None) -> None:
         search = searches[place]
         try:
             asked[place] = next(search) if answer is None else search.send(answer)
@@ -106,17 +106,17 @@ def wait_for_brokers(
     ask: Callable[[], BrokersMetadata],
     topics: Iterable[str],
     *,
-    patience: float,
+    timeout: float,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
     """Wait until every answering broker knows all topics and the leaders of their partitions.
 
-    `ask` returns what the brokers know now, and `patience` is a timeout in seconds. Raises
+    `ask` returns what the brokers know now, and `timeout` is a timeout in seconds. Raises
     TopicSpreadError naming the brokers and topics.
     """
     names = sorted(topics)
-    deadline = clock() + patience
+    deadline = clock() + timeout
     while True:
         answers = ask()
         lacking = {

@@ -59,7 +59,7 @@ def refuse_damaged(state: Spending) -> LedgerError | None:
     return LedgerError(
         f"dpstream.ledger is damaged ({damage}), so no charge was written and no budget was set. "
         "To find the damage: 'dpstream ledger --verify'. Restore the topic, or continue without "
-        "the lost records: 'dpstream ledger --reopen REASON'"
+        "the lost records: 'dpstream ledger --accept-loss REASON'"
     )
 
 

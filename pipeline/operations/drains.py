@@ -123,7 +123,7 @@ class DrainWatch:
         unpublished = tuple(
             epoch for epoch in self._published.missing(first, self._last) if epoch in decided
         )
-        workers = [worker for worker in self._heartbeats.workers(now) if worker.alive]
+        workers = [worker for worker in self._heartbeats.workers(now) if worker.up]
         stages = {worker.stage for worker in workers}
         return DrainProgress(
             unfinished=unfinished,

@@ -33,10 +33,10 @@ from dpstream.pipeline.kafka.deployed_jobs import check_has_devices
 from dpstream.pipeline.kafka.topic_reader import TopicReader
 from dpstream.pipeline.operations.dead_letter_log import (
     DeadLetterLog,
-    Place,
+    LogPosition,
     forget_handled,
     header_of,
-    place_of,
+    log_position,
 )
 from dpstream.pipeline.stages.admission import Admission, Refusal
 from dpstream.pipeline.stages.decision_log import DecisionLog
@@ -71,7 +71,7 @@ class Parts:
         else:
             self._batches[role, record.epoch].add(hashlib.sha256(value).digest())
 
-    def note_topics(self, cluster: Cluster, refused: Collection[Place]) -> None:
+    def note_topics(self, cluster: Cluster, refused: Collection[LogPosition]) -> None:
         """Note the records in topics of raw reports, except those rejected there."""
         job = self._job
         for role in job.route.reports:
@@ -131,13 +131,13 @@ class Redrive:
     """Outcome of requeuing the dead letters of a deployment.
 
     Attributes:
-        fed_back: Number of requeued records by kind, "batch" or "punctuation".
+        requeued: Number of requeued records by kind, "batch" or "punctuation".
         epochs: Number of distinct epochs among them.
         kept: Number of records left in place, by reason.
     """
 
     dry_run: bool
-    fed_back: Mapping[str, int]
+    requeued: Mapping[str, int]
     epochs: int
     kept: Mapping[str, int]
 
@@ -180,12 +180,12 @@ def redrive(cluster: Cluster, job: DeployedJob, *, dry_run: bool = False) -> Red
     check_has_devices(job)
     log = DeadLetterLog(cluster, job)
     # Read to the end for the markers. Letters to requeue are read again, never buffered whole.
-    refused = {place_of(letter) for letter in log.read()} | log.redriven
+    refused = {log_position(letter) for letter in log.read()} | log.redriven
     letters = _Letters(job, _Epochs(cluster, job))
     parts = None
     if job.shuffle.instances > 1:
         parts = _parts(cluster, letters, log.redriven, refused)
-    fed_back: Counter[str] = Counter()
+    requeued: Counter[str] = Counter()
     kept: Counter[str] = Counter()
     distinct: set[int] = set()
     done: defaultdict[tuple[Role, int], list[int]] = defaultdict(list)
@@ -196,7 +196,7 @@ def redrive(cluster: Cluster, job: DeployedJob, *, dry_run: bool = False) -> Red
             role = letters.role_of(letter)
             if role not in wanted and (role is not None or not others):
                 continue
-            if place_of(letter) in log.redriven:
+            if log_position(letter) in log.redriven:
                 kept["already requeued"] += 1
                 continue
             record = letters.admitted(letter)
@@ -205,7 +205,7 @@ def redrive(cluster: Cluster, job: DeployedJob, *, dry_run: bool = False) -> Red
             if role is None or isinstance(record, str):
                 kept[str(record)] += 1
                 continue
-            fed_back["punctuation" if isinstance(record, Punctuation) else "batch"] += 1
+            requeued["punctuation" if isinstance(record, Punctuation) else "batch"] += 1
             distinct.add(record.epoch)
             done[role, letter.partition].append(letter.offset)
             yield Append(role, job.topics.partition_of(record.epoch), letter.value)
@@ -224,7 +224,7 @@ def redrive(cluster: Cluster, job: DeployedJob, *, dry_run: bool = False) -> Red
             for marker in markers(job.deployment, partition, offsets, role):
                 cluster.append(job.topic(Role.DEAD_LETTERS), marker.to_bytes())
         forget_handled(cluster, job)
-    return Redrive(dry_run, fed_back, len(distinct), kept)
+    return Redrive(dry_run, requeued, len(distinct), kept)
 
 
 class _Letters:
@@ -255,13 +255,20 @@ class _Letters:
 
 
 def _parts(
-    cluster: Cluster, letters: _Letters, redriven: Collection[Place], refused: Collection[Place]
+    cluster: Cluster,
+    letters: _Letters,
+    redriven: Collection[LogPosition],
+    refused: Collection[LogPosition],
 ) -> Parts:
     parts = Parts(letters.job)
     parts.note_topics(cluster, refused)
     for letter in DeadLetterLog(cluster, letters.job).read():
         role, record = letters.role_of(letter), letters.admitted(letter)
-        if role is not None and not isinstance(record, str) and place_of(letter) not in redriven:
+        if (
+            role is not None
+            and not isinstance(record, str)
+            and log_position(letter) not in redriven
+        ):
             parts.note(role, record, letter.value)
     return parts
 

@@ -201,7 +201,7 @@ def plan(
     side_by_side: bool = False,
     trust: Trust | None = None,
     colluding: float = 0.0,
-    absent: float = 0.0,
+    dropout: float = 0.0,
 ) -> Plan:
     """Calibrate a job and predict its guarantee and accuracy.
 
@@ -215,7 +215,7 @@ def plan(
         side_by_side: Whether to detail other protocols, which times their devices.
         trust: Trust for a recommendation; None for no recommendation.
         colluding: Share of the present users that hides no other user, from 0 to below 1.
-        absent: Share of the users absent at an epoch, from 0 to below 1.
+        dropout: Share of the users absent at an epoch, from 0 to below 1.
 
     Raises:
         JobError: If no constants exist for the job's parameters and horizon, or no forecast; or
@@ -266,8 +266,8 @@ def plan(
         alternatives=alternatives(job, law, users) if compared else (),
         comparison=found,
         recommendation=None if trust is None else recommend(found, trust, _in_users(error, users)),
-        outlook=outlook(job, law, users, colluding=colluding, absent=absent)
-        if colluding or absent
+        outlook=outlook(job, law, users, colluding=colluding, dropout=dropout)
+        if colluding or dropout
         else None,
         crowds=None if crowds is None else plan_crowds(crowds, forecast, users),
         cells=None if cells is None else cells.cells,

@@ -234,7 +234,7 @@ def _of_operator(job: Job) -> Iterator[Privilege]:
     else:
         yield from _of_operator_with_reports(job)
     yield from grants.on(Operation.READ, "dead-letters", Role.DEAD_LETTERS)
-    yield from grants.on(Operation.WRITE, "dead-letters --redrive, --dismiss", Role.DEAD_LETTERS)
+    yield from grants.on(Operation.WRITE, "dead-letters --redrive, --discard", Role.DEAD_LETTERS)
     group = Resource(ResourceKind.GROUP, group_prefix(job), prefixed=True)
     yield Privilege(group, Operation.DESCRIBE, "status and drain read the progress of stages")
 

@@ -13,7 +13,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.stages.admission import Refusal
 from dpstream.pipeline.stages.attempts import Attempt, Attempts, read_chunk
 from dpstream.pipeline.stages.boxes_of_windows import distinct
-from dpstream.pipeline.stages.environment import Scratch, temporary_file
+from dpstream.pipeline.stages.environment import OpenSpillFile, temporary_file
 from dpstream.pipeline.stages.multisets import MessageMultiset
 from dpstream.topics.chunks import Chunk
 from dpstream.topics.messages import Messages
@@ -49,7 +49,7 @@ class _ReleasedPartition:
 
 
 @dataclass(frozen=True, slots=True)
-class WindowPlace:
+class WindowPosition:
     """Position of a window: the first complete attempt of every parallel shuffler.
 
     Attributes:
@@ -81,7 +81,7 @@ class WindowIndex:
         self._job = job
         self._next = first
         self._checks = job.aggregator()
-        self.places: dict[int, WindowPlace] = {}
+        self.places: dict[int, WindowPosition] = {}
         self._partitions: dict[int, _ReleasedPartition] = {}
         for number in range(job.topics.partitions):
             cursor = job.cursor(Role.SHUFFLED, partial(self._take_in, number), number)
@@ -110,9 +110,11 @@ class WindowIndex:
                 return False
         return True
 
-    def read(self, epoch: int, scratch: Scratch = temporary_file) -> Steps[Messages | None]:
+    def read(
+        self, epoch: int, open_spill_file: OpenSpillFile = temporary_file
+    ) -> Steps[Messages | None]:
         """Return the window of an epoch in canonical order; None if part of it has been deleted."""
-        words = MessageMultiset(self._job.form_of(Role.SHUFFLED), scratch)
+        words = MessageMultiset(self._job.form_of(Role.SHUFFLED), open_spill_file)
         try:
             if not (yield from self._collect(epoch, words)):
                 return None
@@ -176,7 +178,7 @@ class WindowIndex:
         del partition.partial_windows[chunk.epoch]
         whole = [each for _, each in partial_windows.values()]
         start = min(each.first_offset for each in whole)
-        self.places[chunk.epoch] = WindowPlace(
+        self.places[chunk.epoch] = WindowPosition(
             partition=number,
             start=start,
             stop=record.offset + 1,

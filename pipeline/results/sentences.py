@@ -17,7 +17,7 @@ from dpstream.pipeline.results.kinds.known_kinds import kind_of
 from dpstream.pipeline.results.phrases import Sentence, capital, nothing
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 
-LOOKED_BACK = 200
+LATEST_ESTIMATES = 200
 """Maximum number of latest epochs searched for the last complete one."""
 
 
@@ -48,7 +48,7 @@ def hero_of(job: DeployedJob, records: Sequence[EstimateRecord]) -> EstimateReco
 
     `records` are in the order of epochs, at least one.
     """
-    latest = records[-LOOKED_BACK:]
+    latest = records[-LATEST_ESTIMATES:]
     for suits in (lambda each: is_complete(job, each), is_known):
         for record in reversed(latest):
             if suits(record):

@@ -67,7 +67,7 @@ class SmoothedHorizon:
 
     def estimate(self, index: int, reports: int) -> Estimate | ItemEstimates:
         """Return the estimate at `index`, like an online one; `reports` is that of all epochs."""
-        return kind_of(self.domain).looked_back(self.estimates, index, reports)
+        return kind_of(self.domain).smoothed_estimate(self.estimates, index, reports)
 
 
 def smoothed_horizon(job: DeployedJob, number: int | None = None) -> Steps[SmoothedHorizon]:
@@ -90,7 +90,7 @@ def smoothed_horizon(job: DeployedJob, number: int | None = None) -> Steps[Smoot
     if not estimation.last_epoch:
         which = "" if number is None else f" in horizon {number}"
         raise SmoothingError(f"job {job.name} has no finished epoch{which} yet")
-    return look_back(job, estimation)
+    return smooth_estimation(job, estimation)
 
 
 def smoothed_horizons(job: DeployedJob, last_epoch: int) -> Steps[dict[int, SmoothedHorizon]]:
@@ -109,14 +109,14 @@ def smoothed_horizons(job: DeployedJob, last_epoch: int) -> Steps[dict[int, Smoo
         if of > job.epochs.horizon_of(last_epoch):
             break
         if of != estimation.horizon and estimation.last_epoch:
-            horizons[estimation.horizon] = look_back(job, estimation)
+            horizons[estimation.horizon] = smooth_estimation(job, estimation)
         estimation.take_in(found.manifest, found.counts)
     if estimation.last_epoch:
-        horizons[estimation.horizon] = look_back(job, estimation)
+        horizons[estimation.horizon] = smooth_estimation(job, estimation)
     return horizons
 
 
-def look_back(job: DeployedJob, estimation: Estimation) -> SmoothedHorizon:
+def smooth_estimation(job: DeployedJob, estimation: Estimation) -> SmoothedHorizon:
     assert isinstance(estimation.aggregator, Smoother)
     return SmoothedHorizon(
         first_epoch=estimation.horizon * job.epochs.count + 1,

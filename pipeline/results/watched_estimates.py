@@ -33,7 +33,7 @@ class WatchedEstimates:
         self.start_over()
 
     @property
-    def looks_back(self) -> bool:
+    def reads_horizon(self) -> bool:
         """True if a change is known only if all epochs of the horizon are."""
         return self._changes is not None and not self._job.protocol_entry.per_epoch
 

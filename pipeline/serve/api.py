@@ -26,7 +26,7 @@ high; ``/estimates`` has what was published of them.
     that thesentence describes: the last complete one), "assumption" (a sentence on the changes per
     userthat intervals assume, or null), "warning" (if reports show that users may have made more
     changes, or null), "change": {"number", "words"} or null (since the previous epoch, with its own
-    interval), "problems": [sentence, ...], "behind_seconds" (age of the oldest waiting record, in
+    interval), "issues": [sentence, ...], "lag_seconds" (age of the oldest waiting record, in
     the stage where it is highest; 0 if nothing waits, null if unknown), "loss": {"epsilon",
     "delta", "each": "epoch"|"horizon" or null} (privacy cost of this job alone), "budget" (text,
     over all jobs of its population)}``. ``items`` lists up to 64 items here, up to 4,096 in
@@ -94,16 +94,16 @@ high; ``/estimates`` has what was published of them.
 ``GET /api/jobs/J/pipeline``
     ``{"at", "workers_needed" (false if the job needs no worker: it is paused or drained, its last
     epoch is published, or it is a replay with nothing waiting), "stages": [{"stage", "reads" (the
-    last part of a topic's name), "workers": [{"name", "alive", "resting" (idle, started again on
+    last part of a topic's name), "workers": [{"name", "up", "idle" (idle, started again on
     demand), "age" (seconds since its latest heartbeat), "partitions", "records_per_second",
     "reports_per_second"}], "lag" (records), "waiting" (seconds) or null, "epoch" (the latest one
-    finalized, aggregated or published), "alive" (whether any worker is)}], "windows": [{"epoch",
+    finalized, aggregated or published), "up" (whether any worker is)}], "windows": [{"epoch",
     "reports", "devices", "waits_for": [producer, ...], "grace_left" (seconds)}], "open_windows",
     "finalized_windows": {window_status: count} (for a long history {} until a shuffle worker
     reports them), "producers" (null if devices report for themselves), "missing_producers":
-    [producer, ...], "collectors": [{"name", "alive", "age", "stored" (reports),
+    [producer, ...], "collectors": [{"name", "up", "age", "stored" (reports),
     "stored_per_second", "waiting" (requests), "refused": {reason: requests}}] or null if producers
-    report, "dead_letters": {reason: count}, "late_reports", "unusable_reports", "problems":
+    report, "dead_letters": {reason: count}, "late_reports", "unusable_reports", "issues":
     [sentence, ...], "notes": [sentence, ...]}`` or
     ``{"at": null}`` before anything is known; a replay has no shuffle stage. If the guarantee
     relies on the shuffler, its records and reports are null: they would be counts of raw messages.
@@ -185,7 +185,7 @@ from dpstream.pipeline.serve.downloads import TYPES, Download, Format
 from dpstream.pipeline.serve.figures import MOST_CURVES, Theme, curves
 from dpstream.pipeline.serve.history import Point
 from dpstream.pipeline.serve.login import PATH as LOGIN_PATH
-from dpstream.pipeline.serve.login import LoginDesk
+from dpstream.pipeline.serve.login import LoginHandler
 from dpstream.pipeline.serve.query_strings import (
     AskedWronglyError,
     epoch_range,
@@ -226,17 +226,17 @@ class Api:
         gatekeeper: Gatekeeper,
         sockets: Sockets,
         downloads: int,
-        desk: LoginDesk,
-        embed_in: Sequence[str] = (),
+        login_handler: LoginHandler,
+        frame_ancestors: Sequence[str] = (),
     ) -> None:
         self._board = board
         self._records = records
         self._gatekeeper = gatekeeper
         self._sockets = sockets
         self._assets = load_assets()
-        self._desk = desk
-        self._headers = headers_for(embed_in)
-        self._headers_of_form = headers_for(embed_in, form=True)
+        self._login_handler = login_handler
+        self._headers = headers_for(frame_ancestors)
+        self._headers_of_form = headers_for(frame_ancestors, form=True)
         self._most_downloads = downloads
         self._downloads = 0
         self._begun: dict[int, bool] = {}
@@ -268,14 +268,14 @@ class Api:
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        gate = None if request.transport is None else request.transport.get_protocol()
-        if isinstance(gate, ConnectionLimiter):
-            gate.started()
+        limiter = None if request.transport is None else request.transport.get_protocol()
+        if isinstance(limiter, ConnectionLimiter):
+            limiter.started()
         self._begun[id(request)] = False
         try:
             has_body = request.body_exists or request.headers.get("Content-Length", "0") != "0"
             # Login and logout are the only requests accepted with POST.
-            given = self._desk.takes(request)
+            given = self._login_handler.takes(request)
             refusal = self._gatekeeper.refuse(
                 "GET" if given else request.method,
                 request.raw_path,
@@ -284,7 +284,7 @@ class Api:
             )
             if refusal is not None:
                 return _problem(refusal.status, refusal.message, close=True)
-            stopped = await self._desk.answer(request)
+            stopped = await self._login_handler.answer(request)
             return await handler(request) if stopped is None else stopped
         except ProblemError as error:
             return _problem(error.status, str(error))
@@ -305,8 +305,8 @@ class Api:
             return _problem(500, "internal error; see the server log")
         finally:
             del self._begun[id(request)]
-            if isinstance(gate, ConnectionLimiter):
-                gate.finished()
+            if isinstance(limiter, ConnectionLimiter):
+                limiter.finished()
 
     async def _begin(self, request: web.BaseRequest, response: web.StreamResponse) -> None:
         if id(request) in self._begun:
@@ -363,7 +363,8 @@ class Api:
         board.asked()
         text = (
             f'{{"run": {json.dumps(board.run)}, "kafka": {encode(board.kafka)}, '
-            f'"login": {json.dumps(self._desk.knows(request))}, "jobs": {board.summaries()}}}'
+            f'"login": {json.dumps(self._login_handler.knows(request))}, "jobs": '
+            f"{board.summaries()}}}"
         )
         return _json_text(text)
 

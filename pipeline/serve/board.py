@@ -145,7 +145,7 @@ class Board:
         state.counted_from = first_epoch or state.counted_from
         for point in points:
             state.add(point)
-        _forget_smoothed(state)
+        _drop_smoothed(state)
         self._tell()
 
     def set_pipeline(
@@ -153,8 +153,8 @@ class Board:
         job: str,
         deployment: bytes,
         pipeline: dict[str, Any],
-        problems: tuple[str, ...],
-        behind: float | None,
+        issues: tuple[str, ...],
+        lag_seconds: float | None,
     ) -> None:
         state = self._state(job, deployment)
         if state is None:
@@ -164,7 +164,7 @@ class Board:
             # Nothing changed except the time at which it was confirmed.
             old["at"] = pipeline["at"]
             return
-        state.pipeline, state.problems, state.behind = pipeline, problems, behind
+        state.pipeline, state.issues, state.lag_seconds = pipeline, issues, lag_seconds
         self._tell()
 
     def set_smoothed(
@@ -174,7 +174,7 @@ class Board:
         if state is None:
             return
         state.smoothed[number] = horizon
-        _forget_smoothed(state)
+        _drop_smoothed(state)
         state.smoothed_epoch = horizon.first_epoch + len(horizon.estimates.values) - 1
         self._tell()
 
@@ -223,7 +223,7 @@ class Board:
             event.set()
 
 
-def _forget_smoothed(state: JobState) -> None:
+def _drop_smoothed(state: JobState) -> None:
     points = state.history.points
     first = points[0].epoch if points else 0
     for number, horizon in list(state.smoothed.items()):

@@ -107,9 +107,9 @@ class History:
         self._size += point.size
         self._add_up(point.estimate)
         if len(self.points) > MOST_EPOCHS + MOST_EPOCHS // 8:
-            self._forget(len(self.points) - MOST_EPOCHS)
+            self._drop(len(self.points) - MOST_EPOCHS)
         if self._size > self._max_bytes and len(self.points) > 1:
-            self._forget(len(self.points) // 4 or 1)
+            self._drop(len(self.points) // 4 or 1)
         return True
 
     def at(self, epoch: int) -> Point | None:
@@ -185,7 +185,7 @@ class History:
         if estimate.detection_threshold is not None and len(self._sums.items) > _MOST_FOUND:
             self._sums = self._sums.largest(_MOST_FOUND // 2)
 
-    def _forget(self, count: int) -> None:
+    def _drop(self, count: int) -> None:
         self._size -= sum(point.size for point in self.points[:count])
         del self.points[:count], self._epochs[:count]
         self._columns.clear()

@@ -29,7 +29,7 @@ _REFRESH = (
 )
 
 
-class LoginDesk:
+class LoginHandler:
     """Handle requests of users without access.
 
     `page` is the form with placeholders for target and message. `secure` restricts the cookie to

@@ -27,13 +27,13 @@ HEADERS: Final[Mapping[str, str]] = {
 """Headers of every response."""
 
 
-def headers_for(embed_in: Iterable[str] = (), *, form: bool = False) -> Mapping[str, str]:
+def headers_for(frame_ancestors: Iterable[str] = (), *, form: bool = False) -> Mapping[str, str]:
     """Return the headers of every response.
 
-    Origins in `embed_in` may frame the page. `form`: the response is a page with a form.
+    Origins in `frame_ancestors` may frame the page. `form`: the response is a page with a form.
     """
     policy = HEADERS["Content-Security-Policy"]
-    if origins := " ".join(embed_in):
+    if origins := " ".join(frame_ancestors):
         policy = policy.replace("frame-ancestors 'none'", f"frame-ancestors {origins}")
     if not form:
         return {**HEADERS, "Content-Security-Policy": policy}

@@ -38,7 +38,7 @@ from dpstream.pipeline.serve.follower import (
     Reader,
     Refused,
 )
-from dpstream.pipeline.serve.login import LoginDesk
+from dpstream.pipeline.serve.login import LoginHandler
 from dpstream.pipeline.serve.security import Gatekeeper
 from dpstream.pipeline.serve.sockets import Sockets
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
@@ -76,7 +76,7 @@ class SiteSettings:
     truths: Mapping[str, Path] = field(default_factory=dict)
     tls: ssl.SSLContext | None = None
     access: AccessSettings = field(default_factory=AccessSettings)
-    embed_in: tuple[str, ...] = ()
+    frame_ancestors: tuple[str, ...] = ()
 
 
 class Site:
@@ -109,10 +109,17 @@ class Site:
         self.sockets = Sockets(self.board, limits)
         gatekeeper = Gatekeeper.of(settings.hosts)
         secure = settings.tls is not None
-        desk = LoginDesk(settings.access, load_login_page(), secure=secure)
+        login_handler = LoginHandler(settings.access, load_login_page(), secure=secure)
         api = Api(
-            *(self.board, self._published, gatekeeper, self.sockets, limits.downloads, desk),
-            embed_in=settings.embed_in,
+            *(
+                self.board,
+                self._published,
+                gatekeeper,
+                self.sockets,
+                limits.downloads,
+                login_handler,
+            ),
+            frame_ancestors=settings.frame_ancestors,
         )
         self._runner = web.AppRunner(
             api.application(),
@@ -187,9 +194,9 @@ class Site:
         return self._shown
 
     def pipeline(
-        self, job: DeployedJob, body: dict[str, Any], problems: tuple[str, ...], behind: float
+        self, job: DeployedJob, body: dict[str, Any], issues: tuple[str, ...], lag_seconds: float
     ) -> None:
-        self._call(self.board.set_pipeline, job.name, job.deployment, body, problems, behind)
+        self._call(self.board.set_pipeline, job.name, job.deployment, body, issues, lag_seconds)
 
     def smoothed(self, job: DeployedJob, number: int, horizon: SmoothedHorizon) -> None:
         self._call(self.board.set_smoothed, job.name, job.deployment, number, horizon)

@@ -20,7 +20,7 @@ from dpstream.pipeline.results.kinds.known_kinds import kind_of
 from dpstream.pipeline.results.phrases import assumption
 from dpstream.pipeline.results.privacy_sentences import budget_line, exposure_body, guarantee_words
 from dpstream.pipeline.results.sentences import (
-    LOOKED_BACK,
+    LATEST_ESTIMATES,
     change_words,
     hero_of,
     sentence_of,
@@ -61,8 +61,8 @@ class JobState:
         change: Lag in epochs if numbers are changes; None if they are the epochs' estimates.
         truths: Ground truth, in demonstrations.
         smoothed: Smoothed horizons by number, up to epoch `smoothed_epoch`.
-        problems: Issues that require action.
-        behind: Age in seconds of the oldest waiting record; None if unknown.
+        issues: Issues that require action.
+        lag_seconds: Age in seconds of the oldest waiting record; None if unknown.
         headlined: The last epoch that was summarized, and its summary.
         changing: Computes changes from one epoch to the next, if they have intervals.
         latest_change: Change of the last epoch; None if unknown.
@@ -80,8 +80,8 @@ class JobState:
     smoothed: dict[int, SmoothedHorizon] = field(default_factory=dict)
     smoothed_epoch: int = 0
     pipeline: dict[str, Any] | None = None
-    problems: tuple[str, ...] = ()
-    behind: float | None = None
+    issues: tuple[str, ...] = ()
+    lag_seconds: float | None = None
     headlined: tuple[Point, dict[str, Any]] | None = None
     changing: Changes | None = None
     latest_change: EstimateRecord | None = None
@@ -165,8 +165,8 @@ def summary(state: JobState) -> dict[str, Any]:
         "sentence_epoch": None,
         "change": None,
         **assumption(job, () if last is None else last.flags),
-        "problems": list(state.problems),
-        "behind_seconds": state.behind,
+        "issues": list(state.issues),
+        "lag_seconds": state.lag_seconds,
         "loss": _loss(job),
         "budget": budget_line(state.budget),
     }
@@ -195,7 +195,7 @@ def _headline(state: JobState, point: Point) -> dict[str, Any]:
             "ci95_low": headline.ci95_low,
             "ci95_high": headline.ci95_high,
         }
-    points = state.history.points[state.history.part(None, point.epoch)][-LOOKED_BACK:]
+    points = state.history.points[state.history.part(None, point.epoch)][-LATEST_ESTIMATES:]
     hero = hero_of(state.job, points)
     assert isinstance(hero, Point)
     return {

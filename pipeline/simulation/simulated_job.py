@@ -54,7 +54,7 @@ class Simulation:
         for record in self.records:
             yield record, columns(record, self._horizon(record.epoch))
 
-    def looked_back(self) -> Simulation:
+    def smoothed_copy(self) -> Simulation:
         """Return a copy with smoothed estimates in place of the published ones, if any."""
         if not self.smoothed:
             return self

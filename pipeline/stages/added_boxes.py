@@ -12,7 +12,7 @@ from dpstream.pipeline.jobs.sealed import AGGREGATE
 from dpstream.pipeline.protocols.protocol import Aggregator
 from dpstream.pipeline.stages.added_devices import AddedDevices
 from dpstream.pipeline.stages.boxes_of_windows import IncreasingBoxes, ReportReader
-from dpstream.pipeline.stages.environment import Scratch
+from dpstream.pipeline.stages.environment import OpenSpillFile
 from dpstream.pipeline.stages.multisets import MessageMultiset
 from dpstream.pipeline.stages.partial_log import append_partial
 from dpstream.pipeline.stages.window_transform import WindowTransform, merged
@@ -44,17 +44,17 @@ class AddedBoxes(WindowTransform[Total]):
     aggregator's private keys are missing.
     """
 
-    def __init__(self, job: DeployedJob, keys: KeyRing, scratch: Scratch) -> None:
+    def __init__(self, job: DeployedJob, keys: KeyRing, open_spill_file: OpenSpillFile) -> None:
         super().__init__()
         self._job = job
         self._reader = ReportReader(job, keys)
         self._added = AddedDevices(job, AGGREGATE, keys)
-        self._scratch = scratch
+        self._open_spill_file = open_spill_file
 
     def begin(self) -> Total:
         opened = None
         if self._job.partial_window_count > 1:
-            opened = MessageMultiset(self._reader.named_form, self._scratch)
+            opened = MessageMultiset(self._reader.named_form, self._open_spill_file)
         return Total(self._job.aggregator(), opened)
 
     def add(self, content: Total, chunk: Chunk) -> None:

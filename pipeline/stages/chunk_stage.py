@@ -136,8 +136,8 @@ class ChunkStage(Generic[Content]):
         for state in states:
             yield from self._commit_floor(state)
 
-    def rests(self) -> float | None:
-        """See `Stage.rests`: incomplete windows hold the floor, and no clock takes part."""
+    def idle_seconds(self) -> float | None:
+        """See `Stage.idle_seconds`: incomplete windows hold the floor, and no clock takes part."""
         states = self._partitions.values()
         idle = states and all(state.floor == state.position for state in states)
         return math.inf if idle else None

@@ -32,7 +32,7 @@ from dpstream.topics.names import Role
 from dpstream.topics.short_manifests import BASES, ManifestReader, base_of
 
 # A producer that missed this many consecutive decided epochs is not awaited until it returns.
-PATIENCE = 3
+MAX_MISSED_EPOCHS = 3
 # Maximum number of manifests read together: few of a longer row could be stored. Fewer than
 # `_FEW_ROWS` are read one by one, which is as fast.
 _ROWS, _FEW_ROWS = 1024, 8
@@ -305,13 +305,14 @@ class DecisionLog:
         return self.decided.first_missing(first)
 
     def missed(self, index: int, first_epoch: int, epoch: int) -> bool:
-        """Return whether a producer missed the last `PATIENCE` decided epochs before `epoch`.
+        """Return whether a producer missed the last `MAX_MISSED_EPOCHS` decided epochs before
+        `epoch`.
 
         Decisions before `first_epoch`, its first one, do not count.
         """
         latest = self.latest_before(epoch)
         return (
-            len(latest) == PATIENCE
+            len(latest) == MAX_MISSED_EPOCHS
             and latest[-1][0] >= first_epoch
             and not any(outcome is None or outcome.has(index) for _, outcome in latest)
         )
@@ -322,14 +323,15 @@ class DecisionLog:
         seen = np.zeros(producers, np.bool_)
         for _, outcome in latest:
             seen |= True if outcome is None else outcome.inside(producers)
-        if len(latest) < PATIENCE:
+        if len(latest) < MAX_MISSED_EPOCHS:
             return np.zeros(producers, np.bool_)
         return ~seen & (first_epochs <= latest[-1][0])
 
     def latest_before(self, epoch: int) -> tuple[tuple[int, RememberedDecision | None], ...]:
-        """Return the last `PATIENCE` decided epochs before `epoch`, latest first, with decisions.
+        """Return the last `MAX_MISSED_EPOCHS` decided epochs before `epoch`, latest first, with
+        decisions.
 
         A decision that is no longer stored becomes None; every producer then counts as in.
         """
-        earlier = islice(self.decided.below(epoch), PATIENCE)
+        earlier = islice(self.decided.below(epoch), MAX_MISSED_EPOCHS)
         return tuple((each, self._recent.get(each)) for each in earlier)

@@ -15,7 +15,7 @@ from dpstream.pipeline.stages.decision_log import DecisionLog
 from dpstream.pipeline.stages.device_admission import AdmittedReports, DeviceAdmission
 from dpstream.pipeline.stages.device_decision import Collectors, DeviceDecision
 from dpstream.pipeline.stages.device_windows import DeviceWindow, DeviceWindows
-from dpstream.pipeline.stages.environment import Scratch
+from dpstream.pipeline.stages.environment import OpenSpillFile
 from dpstream.pipeline.stages.multisets import MessageMultiset
 from dpstream.pipeline.stages.populations import Population
 from dpstream.pipeline.stages.timeline import Timeline
@@ -37,11 +37,11 @@ class DeviceSource(WindowSource[DeviceWindow, AdmittedReports | Watermark]):
     _log: DecisionLog
     _decision: DeviceDecision
 
-    def __init__(self, job: DeployedJob, keys: KeyRing, scratch: Scratch) -> None:
+    def __init__(self, job: DeployedJob, keys: KeyRing, open_spill_file: OpenSpillFile) -> None:
         assert job.devices is not None
         self._job = job
         self._devices = job.devices
-        self._scratch = scratch
+        self._open_spill_file = open_spill_file
         self._admission = DeviceAdmission(job, keys)
         self._admission.check_keys()
         self._collectors = Collectors(job)
@@ -68,7 +68,7 @@ class DeviceSource(WindowSource[DeviceWindow, AdmittedReports | Watermark]):
             now,
             self._job.content_form,
             multiset,
-            self._scratch,
+            self._open_spill_file,
             sealed=self._devices.key_at(epoch) is not None,
         )
 
@@ -114,8 +114,8 @@ class DeviceSource(WindowSource[DeviceWindow, AdmittedReports | Watermark]):
     def counts(self, window: DeviceWindow) -> Mapping[str, int]:
         return {"contradicting_reports": window.contradicting}
 
-    def seconds_of_rest(self) -> float | None:
-        """See `WindowSource.seconds_of_rest`; the calendar alone ends an epoch."""
+    def idle_seconds(self) -> float | None:
+        """See `WindowSource.idle_seconds`; the calendar alone ends an epoch."""
         oldest, last = self._decision.oldest_undecided, self._job.last_epoch
         if last is not None and oldest > last:
             return math.inf

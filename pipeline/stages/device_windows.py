@@ -19,7 +19,7 @@ from dpstream.pipeline.stages.device_admission import (
     DeviceAdmission,
     used_messages,
 )
-from dpstream.pipeline.stages.environment import Scratch
+from dpstream.pipeline.stages.environment import OpenSpillFile
 from dpstream.pipeline.stages.multisets import MessageMultiset
 from dpstream.pipeline.stages.tagged_contents import TaggedContents
 from dpstream.pipeline.stages.windows import OpenWindow
@@ -46,7 +46,7 @@ class DeviceWindow(OpenWindow):
         opened_at: float,
         form: ContentForm,
         multiset: Callable[[], MessageMultiset],
-        scratch: Scratch,
+        open_spill_file: OpenSpillFile,
         *,
         sealed: bool = False,
     ) -> None:
@@ -54,9 +54,9 @@ class DeviceWindow(OpenWindow):
         self.watermarks: set[bytes] = set()
         self.contradicting = 0
         self._form = form
-        self._scratch = scratch
+        self._open_spill_file = open_spill_file
         self._sealed = sealed
-        self._contents = TaggedContents(form.size + sealed * _BOX.itemsize, scratch)
+        self._contents = TaggedContents(form.size + sealed * _BOX.itemsize, open_spill_file)
         self._multiset = multiset
         self._counted: tuple[int, MessageMultiset] | None = None
 
@@ -124,7 +124,7 @@ class DeviceWindow(OpenWindow):
         if not self._sealed:
             yield from self._contents.first_of_each()
             return
-        by_box = TaggedContents(self._form.size, self._scratch)
+        by_box = TaggedContents(self._form.size, self._open_spill_file)
         try:
             for rows in self._contents.first_of_each():
                 boxes = np.ascontiguousarray(rows[:, : _BOX.itemsize]).view(_BOX)[:, 0]

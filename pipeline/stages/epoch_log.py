@@ -30,7 +30,7 @@ class LostEpochError(DpstreamError):
 
 
 @dataclass(frozen=True, slots=True)
-class EpochPlace:
+class EpochPosition:
     """Offsets at which reading continues after an epoch, without earlier records.
 
     Attributes:
@@ -134,7 +134,7 @@ class EpochLog:
         last, following = self._job.last_epoch, self.next_epoch
         return last is not None and following is not None and following > last
 
-    def place(self) -> EpochPlace | None:
+    def place(self) -> EpochPosition | None:
         """Return the place after the epoch last returned by `next`, or None without one.
 
         A place exists where epochs were decided in order.
@@ -144,7 +144,7 @@ class EpochLog:
         epoch, record = self._decided_in_order
         if epoch + 1 != self.next_epoch or self.next_epoch < self._first:
             return None
-        return EpochPlace(
+        return EpochPosition(
             epoch,
             self._decisions.first_epoch or 1,
             record.offset,
@@ -154,7 +154,7 @@ class EpochLog:
         )
 
     @classmethod
-    def going_on(cls, job: DeployedJob, place: EpochPlace, first: int) -> Steps[Self | None]:
+    def going_on(cls, job: DeployedJob, place: EpochPosition, first: int) -> Steps[Self | None]:
         """Return a log that continues after a place, or None if the logs contradict the place."""
         log = cls(job, first, after=place.epoch)
         manifests, partials = log._manifest_log, log._partial_log

@@ -171,7 +171,7 @@ class EstimateListener(Protocol):
     """Receives published records in the order of epochs, starting with the latest ones."""
 
     @property
-    def looks_back(self) -> bool:
+    def reads_horizon(self) -> bool:
         """True if it needs a horizon from its first epoch on."""
         ...
 

@@ -113,12 +113,12 @@ class InstanceStage(RawStage[_InstancePartition, Window]):
             yield from self._write_pending(state)
             for epoch in list(state.windows):
                 if self._through(state, epoch) or not self._decisions.exists(epoch):
-                    self._forget(state, epoch)
+                    self._drop(state, epoch)
             yield from self._commit_floor(state)
 
-    def rests(self) -> float | None:
-        """See `Stage.rests`; all partial windows need a manifest, also in other partitions."""
-        return None if self._released > self._said else super().rests()
+    def idle_seconds(self) -> float | None:
+        """See `Stage.idle_seconds`; all partial windows need a manifest, in every partition."""
+        return None if self._released > self._said else super().idle_seconds()
 
     def unfinished(self, partition: int) -> str:
         first = self._oldest_undecided
@@ -268,7 +268,7 @@ class InstanceStage(RawStage[_InstancePartition, Window]):
             )
             if self._holds(window, own):
                 yield from self._write(state, Decision(own, decided_at), window.words)
-        self._forget(state, epoch)
+        self._drop(state, epoch)
         yield from self._write_pending(state)
         yield from self._commit_floor(state)
 
@@ -286,7 +286,7 @@ class InstanceStage(RawStage[_InstancePartition, Window]):
         yield from super()._write(state, decision, words)
         self.counts["windows"] += 1
 
-    def _forget(self, state: _InstancePartition, epoch: int) -> None:
+    def _drop(self, state: _InstancePartition, epoch: int) -> None:
         window = state.windows.pop(epoch, None)
         if window is not None:
             window.close()

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.pipeline.actions import Steps
-from dpstream.pipeline.stages.environment import BLOCK_BYTES, Scratch, temporary_file
+from dpstream.pipeline.stages.environment import BLOCK_BYTES, OpenSpillFile, temporary_file
 from dpstream.pipeline.stages.ordered_chunks import (
     Chunks,
     distinct_chunks,
@@ -46,7 +46,9 @@ class MessageMultiset:
     added.
     """
 
-    def __init__(self, form: MessageFormat, scratch: Scratch = temporary_file) -> None:
+    def __init__(
+        self, form: MessageFormat, open_spill_file: OpenSpillFile = temporary_file
+    ) -> None:
         self._dtype = form.dtype
         self._width = form.width
         self._row_bytes = form.report_bytes
@@ -55,15 +57,15 @@ class MessageMultiset:
             size = 1 << 8 * form.report_bytes
         self._tabular = size is not None
         self._table_size = size or 0
-        self._scratch = scratch
+        self._open_spill_file = open_spill_file
         self._runs: SortedRuns | None = None
-        self._forget()
+        self._drop()
 
     def close(self) -> None:
         self._close_runs()
-        self._forget()
+        self._drop()
 
-    def _forget(self) -> None:
+    def _drop(self) -> None:
         self._table: NDArray[np.int64] | None = None
         self._plain: list[MessageArray] = []
         self._plain_bytes = 0
@@ -162,7 +164,9 @@ class MessageMultiset:
             return Chunks.of(
                 split_messages(Messages(permutation(values, generator)), payload_bytes)
             )
-        drawn = yield from in_random_order(self._one_by_one(), shares, self._scratch, generator)
+        drawn = yield from in_random_order(
+            self._one_by_one(), shares, self._open_spill_file, generator
+        )
         rows = rows_per_chunk(self._row_bytes, payload_bytes)
         return Chunks(-(-self.messages // rows), recut(map(Messages, drawn), rows))
 
@@ -206,7 +210,7 @@ class MessageMultiset:
         if self._runs is None:
             from dpstream.pipeline.stages.sorted_runs import SortedRuns
 
-            self._runs = SortedRuns(self._dtype, self._width, self._scratch)
+            self._runs = SortedRuns(self._dtype, self._width, self._open_spill_file)
         return self._runs
 
     def _close_runs(self) -> None:

@@ -52,7 +52,9 @@ class OpenedLayers(WindowTransform[Opened]):
         self._environment = environment
 
     def begin(self) -> Opened:
-        return Opened(MessageMultiset(self._job.form_of(self._output), self._environment.scratch))
+        return Opened(
+            MessageMultiset(self._job.form_of(self._output), self._environment.open_spill_file)
+        )
 
     def add(self, content: Opened, chunk: Chunk) -> None:
         content.order.add(chunk.index, chunk.words, self._job.form_of(self.role))

@@ -142,8 +142,10 @@ class PublishStage(SingleWriter):
         if self._watcher is None:
             return first
         # The watcher needs the previous epoch for the change to the latest one.
-        looks_back = self._watcher.looks_back
-        return min(first, self._job.epochs.first_of_horizon(latest) if looks_back else latest - 1)
+        reads_horizon = self._watcher.reads_horizon
+        return min(
+            first, self._job.epochs.first_of_horizon(latest) if reads_horizon else latest - 1
+        )
 
     def _rests_on(self, epoch: int) -> int:
         """Return the first epoch on which the estimate of an epoch depends."""

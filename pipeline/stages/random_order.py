@@ -9,12 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.pipeline.actions import Steps, Yield
-from dpstream.pipeline.stages.environment import Scratch
+from dpstream.pipeline.stages.environment import OpenSpillFile
 from dpstream.topics.messages import MessageArray
 
 
 def in_random_order(
-    blocks: Iterable[MessageArray], shares: int, scratch: Scratch, generator: np.random.Generator
+    blocks: Iterable[MessageArray],
+    shares: int,
+    open_spill_file: OpenSpillFile,
+    generator: np.random.Generator,
 ) -> Steps[Iterator[MessageArray]]:
     """Return the rows in a uniformly random order: one share after the other, to be read once.
 
@@ -27,7 +30,7 @@ def in_random_order(
     """
     # NumPy sorts the narrowest numbers in linear time.
     narrow = np.min_scalar_type(shares - 1)
-    file, begins = scratch(), []
+    file, begins = open_spill_file(), []
     row_bytes = 0
     for block in blocks:
         drawn = generator.integers(0, shares, len(block), narrow)

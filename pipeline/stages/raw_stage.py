@@ -100,7 +100,7 @@ class RawStage(ABC, Generic[Partition, WindowT]):
         self._form = job.form_of(self.role)
         self._hides_messages = job.counts_devices
         self._wall_clock = environment.wall_clock
-        self._scratch = environment.scratch
+        self._open_spill_file = environment.open_spill_file
         self._listener = environment.listener
         self._partitions: dict[int, Partition] = {}
         self._roster = Roster(job)
@@ -149,8 +149,8 @@ class RawStage(ABC, Generic[Partition, WindowT]):
         for window in state.windows.values() if state is not None else ():
             window.close()
 
-    def rests(self) -> float | None:
-        """See `Stage.rests`: collected or pending windows hold the floor.
+    def idle_seconds(self) -> float | None:
+        """See `Stage.idle_seconds`: collected or pending windows hold the floor.
 
         A subclass adds what clocks or decisions may require without any record.
         """
@@ -162,7 +162,7 @@ class RawStage(ABC, Generic[Partition, WindowT]):
         yield from catch_up((self._producer_log, self._manifest_log))
 
     def _multiset(self) -> MessageMultiset:
-        return MessageMultiset(self._form, self._scratch)
+        return MessageMultiset(self._form, self._open_spill_file)
 
     def _bound_memory(self) -> None:
         """Drop the messages of the windows furthest ahead; they are read again when needed."""

@@ -115,8 +115,9 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
             yield from self._write_pending(state)
             yield from self._commit_floor(state)
 
-    def rests(self) -> float | None:
-        """See `Stage.rests`; no epoch of any partition may be undecided before a decided one.
+    def idle_seconds(self) -> float | None:
+        """See `Stage.idle_seconds`; no epoch of any partition may be undecided before a decided
+        one.
 
         Such an epoch is decided when its time has come, even if no record of it ever arrives.
         """
@@ -124,9 +125,9 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
         left_out = log.first_epoch is not None and (
             decided.first_missing(log.first_epoch) <= decided.highest
         )
-        if left_out or super().rests() is None:
+        if left_out or super().idle_seconds() is None:
             return None
-        return self._source.seconds_of_rest()
+        return self._source.idle_seconds()
 
     def unfinished(self, partition: int) -> str:
         first = self._decision.oldest_undecided

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.pipeline.stages.environment import BLOCK_BYTES, SCRATCH_FILE_BYTES, Scratch
+from dpstream.pipeline.stages.environment import BLOCK_BYTES, SPILL_FILE_BYTES, OpenSpillFile
 from dpstream.topics.messages import MessageArray, Messages, first_of_equal_rows, sorted_rows
 
 PAGE_BYTES: Final = 1 << 14
@@ -37,7 +37,7 @@ class _SortedRun:
 
 
 @dataclass(slots=True)
-class _ScratchFile:
+class _SpillFile:
     file: BinaryIO
     runs: list[_SortedRun] = field(default_factory=list)
 
@@ -49,19 +49,21 @@ class _ScratchFile:
 class SortedRuns:
     """Rows of messages in spill files, in sorted runs."""
 
-    def __init__(self, dtype: np.dtype[np.unsignedinteger], width: int, scratch: Scratch) -> None:
+    def __init__(
+        self, dtype: np.dtype[np.unsignedinteger], width: int, open_spill_file: OpenSpillFile
+    ) -> None:
         self._dtype = dtype
         self._width = width
         self._row_bytes = width * dtype.itemsize
         self._page_rows = max(1, PAGE_BYTES // self._row_bytes)
-        self._scratch = scratch
-        self._files: list[_ScratchFile] = []
+        self._open_spill_file = open_spill_file
+        self._files: list[_SpillFile] = []
 
     @property
     def buffered_bytes(self) -> int:
-        """Memory in use, in bytes; each of the few spill files counts as `SCRATCH_FILE_BYTES`."""
+        """Memory in use, in bytes; each of the few spill files counts as `SPILL_FILE_BYTES`."""
         firsts = sum(run.firsts.nbytes for run_file in self._files for run in run_file.runs)
-        return len(self._files) * SCRATCH_FILE_BYTES + firsts
+        return len(self._files) * SPILL_FILE_BYTES + firsts
 
     @property
     def rows(self) -> int:
@@ -70,7 +72,7 @@ class SortedRuns:
     def add(self, values: MessageArray) -> None:
         """Write rows, in any order, as one more run."""
         if not self._files:
-            self._files.append(_ScratchFile(self._scratch()))
+            self._files.append(_SpillFile(self._open_spill_file()))
         run_file = self._files[0]
         ordered = np.ascontiguousarray(sorted_rows(values))
         start = run_file.file.seek(0, 2)
@@ -90,7 +92,7 @@ class SortedRuns:
 
     def with_those_of(self, others: Iterable[SortedRuns]) -> SortedRuns:
         """Return a readable view of all runs of this and others; each keeps its own."""
-        together = SortedRuns(self._dtype, self._width, self._scratch)
+        together = SortedRuns(self._dtype, self._width, self._open_spill_file)
         together._files = [run_file for runs in (self, *others) for run_file in runs._files]
         return together
 
@@ -160,7 +162,7 @@ class SortedRuns:
     def _readers(self) -> list[_Reader]:
         return [self._reader(run_file, run) for run_file in self._files for run in run_file.runs]
 
-    def _reader(self, run_file: _ScratchFile, run: _SortedRun) -> _Reader:
+    def _reader(self, run_file: _SpillFile, run: _SortedRun) -> _Reader:
         return _Reader(run_file.file, run, self._dtype, self._width)
 
 

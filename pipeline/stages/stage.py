@@ -37,7 +37,7 @@ class Stage(Protocol):
 
     def tick(self, now: float) -> Steps[None]: ...
 
-    def rests(self) -> float | None:
+    def idle_seconds(self) -> float | None:
         """Return the seconds for which the stage is idle unless a topic that it reads grows.
 
         This holds for the whole stage and any assignment of partitions, provided that every record

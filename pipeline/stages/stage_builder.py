@@ -74,7 +74,7 @@ def shuffle_stage(job: DeployedJob, environment: Environment) -> ShuffleStage[An
         return ShuffleStage(job, source, release, environment)
     from dpstream.pipeline.stages.device_source import DeviceSource
 
-    devices = DeviceSource(job, environment.keys, environment.scratch)
+    devices = DeviceSource(job, environment.keys, environment.open_spill_file)
     return ShuffleStage(job, devices, release, environment)
 
 
@@ -138,7 +138,7 @@ def _transform(
         return AddedShares(job, SHARERS.index(name), environment.keys)
     from dpstream.pipeline.stages.added_boxes import AddedBoxes
 
-    return AddedBoxes(job, environment.keys, environment.scratch)
+    return AddedBoxes(job, environment.keys, environment.open_spill_file)
 
 
 def _release(job: DeployedJob, environment: Environment) -> WindowRelease:

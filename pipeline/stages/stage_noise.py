@@ -35,7 +35,7 @@ class NoisyRelease(WindowRelease):
     def __init__(self, job: DeployedJob, environment: Environment, order: WindowRelease) -> None:
         self._job = job
         self._noise = StageNoise(job, environment.noise_key)
-        self._scratch = environment.scratch
+        self._open_spill_file = environment.open_spill_file
         self._order = order
 
     def released(self, epoch: int, words: MessageMultiset) -> MessageMultiset:
@@ -53,7 +53,7 @@ class NoisyRelease(WindowRelease):
         return (yield from self._order.chunks(words))
 
     def _only(self, words: Messages, role: Role) -> MessageMultiset:
-        multiset = MessageMultiset(self._job.form_of(role), self._scratch)
+        multiset = MessageMultiset(self._job.form_of(role), self._open_spill_file)
         multiset.add(words)
         return multiset
 

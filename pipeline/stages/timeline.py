@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_times import times_of
 from dpstream.pipeline.jobs.roster import Roster
-from dpstream.pipeline.stages.decision_log import PATIENCE, DecisionLog
+from dpstream.pipeline.stages.decision_log import MAX_MISSED_EPOCHS, DecisionLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,9 @@ class Timeline:
             if epoch > present and (producer := roster.find(enrollment)) is not None
         }
         reached = np.zeros(0) if self.by_calendar else self.reached(roster, decisions)
-        for index in sorted({*refused, *np.flatnonzero(reached > present + PATIENCE).tolist()}):
+        for index in sorted(
+            {*refused, *np.flatnonzero(reached > present + MAX_MISSED_EPOCHS).tolist()}
+        ):
             if roster[index].last_epoch is None:
                 latest = max(refused.get(index, 0), 0 if self.by_calendar else int(reached[index]))
                 yield Ahead(roster[index].name, latest - present)

@@ -111,6 +111,6 @@ class WindowSource(ABC, Generic[WindowT, RecordT]):
     def counts(self, window: WindowT) -> Mapping[str, int]:
         return {}
 
-    def seconds_of_rest(self) -> float | None:
+    def idle_seconds(self) -> float | None:
         """Return the seconds until a decision is due without a record; None if one is due now."""
         return math.inf

@@ -16,7 +16,7 @@ from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from dpstream.pipeline.collector.batch_writer import Gathering, Room
+from dpstream.pipeline.collector.batch_writer import Gathering, IntakeCapacity
 from dpstream.pipeline.collector.intake import Intake
 from dpstream.pipeline.collector.responses import HttpResponse
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
@@ -128,7 +128,7 @@ def _collected(
     written: list[int] = []
 
     async def offered() -> None:
-        gathering = Gathering(intake, topics, Room(), _raised, lambda: now, _LONG)
+        gathering = Gathering(intake, topics, IntakeCapacity(), _raised, lambda: now, _LONG)
         for index, body in enumerate(bodies):
             subject = None if subjects is None else subjects[index]
             refusal = gathering.offer(body, subject, now, partial(answers.__setitem__, index))

@@ -76,10 +76,10 @@ def written_as_they_come(patch: Patch) -> str:
 
     class AtOnce(Intake):
         def take(
-            self, gate: IntakeRules, bodies: Sequence[bytes], subjects: Sequence[str | None]
+            self, rules: IntakeRules, bodies: Sequence[bytes], subjects: Sequence[str | None]
         ) -> Taken:
             each = [
-                super(AtOnce, self).take(gate, [body], [subject])
+                super(AtOnce, self).take(rules, [body], [subject])
                 for body, subject in zip(bodies, subjects, strict=True)
             ]
             return Taken(
@@ -131,9 +131,9 @@ def refused_by_name(patch: Patch) -> str:
 
     class Talking(Intake):
         def take(
-            self, gate: IntakeRules, bodies: Sequence[bytes], subjects: Sequence[str | None]
+            self, rules: IntakeRules, bodies: Sequence[bytes], subjects: Sequence[str | None]
         ) -> Taken:
-            taken = super().take(gate, bodies, subjects)
+            taken = super().take(rules, bodies, subjects)
             refusals = [
                 None if refusal is None else RequestProblem.FOREIGN.answer(word=body[-1])
                 for refusal, body in zip(taken.refusals, bodies, strict=True)
@@ -148,8 +148,8 @@ def written_when_it_says_1(patch: Patch) -> str:
     class Hasty(Gathering):
         def offer(self, body: bytes, *rest: Any) -> HttpResponse | None:
             answer = super().offer(body, *rest)
-            for gate, group in list(self._groups.items()) if body[-1] else []:
-                self._seal(gate, group)
+            for rules, group in list(self._groups.items()) if body[-1] else []:
+                self._seal(rules, group)
             return answer
 
     patch.setattr(collected_reports, "Gathering", Hasty)
@@ -158,8 +158,8 @@ def written_when_it_says_1(patch: Patch) -> str:
 
 def acknowledged_in_any_case(patch: Patch) -> str:
     class Sure(Gathering):
-        async def _write(self, gate: IntakeRules, taken: Taken) -> None:
-            await super()._write(gate, taken)
+        async def _write(self, rules: IntakeRules, taken: Taken) -> None:
+            await super()._write(rules, taken)
 
     patch.setattr(collected_reports, "Gathering", Sure)
     return "acknowledged that was written when its window may have been cut"

@@ -75,7 +75,7 @@ class Figures:
         longest_pause: Wall-clock seconds.
         busiest_pause: Processor seconds, which other processes do not prolong.
         megabytes: Peak resident memory beyond the initial one.
-        scratch_megabytes, read_megabytes: Written to and read from spill files.
+        spilled_megabytes, read_megabytes: Written to and read from spill files.
     """
 
     millions: int
@@ -85,7 +85,7 @@ class Figures:
     longest_pause: float
     busiest_pause: float
     megabytes: float
-    scratch_megabytes: float
+    spilled_megabytes: float
     read_megabytes: float
     records: int
 
@@ -94,7 +94,7 @@ class Figures:
         return self.collecting + self.closing
 
 
-class CountedScratch:
+class CountedSpillFiles:
     """Opens spill files, and counts the bytes written and read."""
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ class CountedScratch:
 
 
 class _CountedFile:
-    def __init__(self, file: BinaryIO, counts: CountedScratch) -> None:
+    def __init__(self, file: BinaryIO, counts: CountedSpillFiles) -> None:
         self._file = file
         self._counts = counts
 
@@ -183,12 +183,14 @@ def measure(millions: int, folder: Path, order: str, *, aggregate: bool) -> Iter
     partition = job.topics.partition_of(1)
     for record in _records((job.fingerprint, job.deployment), enrollments, millions):
         log.append(Append(Role.REPORTS, partition, record))
-    scratch = CountedScratch()
-    stage = shuffle_stage(job, scratch=scratch)
-    yield _measured(millions, "shuffle", stage, log, partition, Role.SHUFFLED, scratch)
+    open_spill_file = CountedSpillFiles()
+    stage = shuffle_stage(job, open_spill_file=open_spill_file)
+    yield _measured(millions, "shuffle", stage, log, partition, Role.SHUFFLED, open_spill_file)
     if aggregate:
-        stage_after = build_stage(job, "aggregate", Environment(scratch=scratch))
-        yield _measured(millions, "aggregate", stage_after, log, partition, Role.PARTIALS, scratch)
+        stage_after = build_stage(job, "aggregate", Environment(open_spill_file=open_spill_file))
+        yield _measured(
+            millions, "aggregate", stage_after, log, partition, Role.PARTIALS, open_spill_file
+        )
 
 
 def _measured(
@@ -198,7 +200,7 @@ def _measured(
     log: TimedLog,
     partition: int,
     output: Role,
-    scratch: CountedScratch,
+    open_spill_file: CountedSpillFiles,
 ) -> Figures:
     worker = MemoryWorker(stage, log, WritingDriver(log))
     last = log.end(stage.role, partition)
@@ -222,8 +224,8 @@ def _measured(
         round(log.longest_pause, 3),
         round(log.busiest_pause, 3),
         round(peak_megabytes(os.getpid()) - before),
-        round(scratch.written / MEGABYTE),
-        round(scratch.read / MEGABYTE),
+        round(open_spill_file.written / MEGABYTE),
+        round(open_spill_file.read / MEGABYTE),
         records,
     )
 
@@ -299,7 +301,7 @@ def print_table(order: str, found: Sequence[Figures]) -> None:
             *(f"{s} s" for s in (each.longest_pause, each.busiest_pause)),
             *(
                 f"{mb:,.0f} MB"
-                for mb in (each.megabytes, each.scratch_megabytes, each.read_megabytes)
+                for mb in (each.megabytes, each.spilled_megabytes, each.read_megabytes)
             ),
             f"{each.records:,}",
         )

@@ -17,7 +17,7 @@ from dpstream.pipeline.actions import Append
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
-from dpstream.pipeline.stages.environment import Environment, Scratch, temporary_file
+from dpstream.pipeline.stages.environment import Environment, OpenSpillFile, temporary_file
 from dpstream.pipeline.stages.stage import Stage
 from dpstream.pipeline.stages.stage_builder import build_stage
 from dpstream.randomizers.cell_codes.hashed_rows import HashedRows
@@ -270,7 +270,7 @@ def _stages(order: str, runs: int) -> Iterator[Rate]:
     )
 
 
-def shuffle_stage(job: DeployedJob, scratch: Scratch = temporary_file) -> Stage:
+def shuffle_stage(job: DeployedJob, open_spill_file: OpenSpillFile = temporary_file) -> Stage:
     return build_stage(
         job,
         "shuffle",
@@ -279,7 +279,7 @@ def shuffle_stage(job: DeployedJob, scratch: Scratch = temporary_file) -> Stage:
             wall_clock=lambda: 0,
             broker_time=lambda: 0,
             generator=cryptographic_generator(),
-            scratch=scratch,
+            open_spill_file=open_spill_file,
         ),
     )
 

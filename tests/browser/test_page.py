@@ -80,12 +80,12 @@ def line_columns(place: Locator) -> NDArray[np.intp]:
     return np.flatnonzero(blue.any(axis=0))
 
 
-def stages(epoch: int, *, alive: bool = True) -> dict[str, Any]:
+def stages(epoch: int, *, up: bool = True) -> dict[str, Any]:
     def stage(name: str, lag: int) -> dict[str, Any]:
         worker = {
             "name": f"{name}-1",
-            "alive": alive or name != "shuffle",
-            "age": 0.4 if alive else 31.0,
+            "up": up or name != "shuffle",
+            "age": 0.4 if up else 31.0,
             "partitions": [0, 1],
             "records_per_second": 12.0,
             "reports_per_second": 48_000.0,
@@ -98,7 +98,7 @@ def stages(epoch: int, *, alive: bool = True) -> dict[str, Any]:
             "lag": lag,
             "waiting": waiting,
             "epoch": epoch,
-            "alive": worker["alive"],
+            "up": worker["up"],
         }
 
     window = {"epoch": epoch + 1, "reports": 14_032, "waits_for": ["north"], "grace_left": 41.0}
@@ -109,7 +109,7 @@ def stages(epoch: int, *, alive: bool = True) -> dict[str, Any]:
         "windows": [window],
         "open_windows": 1,
         "dead_letters": {"fingerprint": 2},
-        "problems": [] if alive else ["no shuffle worker is alive"],
+        "issues": [] if up else ["no shuffle worker is up"],
         "notes": [],
     }
 
@@ -243,13 +243,13 @@ def test_the_pipeline_shows_a_worker_that_dies_and_returns(
     seen.open("?tab=operators")
     drawing = seen.page.locator(".drawing svg.across")
     expect(drawing).to_contain_text("3 waiting")
-    expect(drawing.locator(".alive")).to_have_count(3)
-    served.show_pipeline(job, stages(2, alive=False))
+    expect(drawing.locator(".up")).to_have_count(3)
+    served.show_pipeline(job, stages(2, up=False))
     expect(drawing.locator(".gone")).to_have_count(1)
     expect(drawing.locator(".stage.bad")).to_contain_text("0 of 1 worker up")
-    expect(seen.page.locator(".overview .problems li")).to_have_text("no shuffle worker is alive")
+    expect(seen.page.locator(".overview .issues li")).to_have_text("no shuffle worker is up")
     served.show_pipeline(job, stages(3))
-    expect(drawing.locator(".alive")).to_have_count(3)
+    expect(drawing.locator(".up")).to_have_count(3)
     expect(drawing.locator(".gone")).to_have_count(0)
     seen.assert_well_behaved()
 

@@ -46,10 +46,10 @@ _ALL = Route((Role.REPORTS, *FURTHER_REPORTS), HOPS, shared=True)
 _READS = _ALL.stages | {"aggregate": Role.SHUFFLED}
 
 
-def at_rest(*stages: str, problems: tuple[str, ...] = (), needed: bool = False) -> dict[str, Any]:
+def at_rest(*stages: str, issues: tuple[str, ...] = (), needed: bool = False) -> dict[str, Any]:
     silent = {
         "name": "shuffle-1",
-        "alive": False,
+        "up": False,
         "age": 900.0,
         "partitions": [],
         "records_per_second": None,
@@ -66,14 +66,14 @@ def at_rest(*stages: str, problems: tuple[str, ...] = (), needed: bool = False) 
                 "lag": 0,
                 "waiting": None,
                 "epoch": 9,
-                "alive": False,
+                "up": False,
             }
             for stage in stages
         ],
         "windows": [],
         "open_windows": 0,
         "dead_letters": {},
-        "problems": list(problems),
+        "issues": list(issues),
         "notes": [],
     }
 
@@ -122,7 +122,7 @@ def collected(*collectors: dict[str, Any], needed: bool = True) -> dict[str, Any
 
 COLLECTOR: dict[str, Any] = {
     "name": "1a2b3c4d",
-    "alive": True,
+    "up": True,
     "age": 0.5,
     "stored": 409_990,
     "stored_per_second": 710.0,
@@ -131,7 +131,7 @@ COLLECTOR: dict[str, Any] = {
 }
 SILENT: dict[str, Any] = COLLECTOR | {
     "name": "5e6f7081",
-    "alive": False,
+    "up": False,
     "age": 95.0,
     "stored": 10,
     "stored_per_second": None,
@@ -158,7 +158,7 @@ def test_devices_that_report_for_themselves_have_collectors(
             box = drawing.locator(".stage").nth(1)
             expect(box).to_contain_text("1 of 2 up")
             expect(box).to_contain_text("710 stored/s")
-            expect(box.locator(".alive")).to_have_count(1)
+            expect(box.locator(".up")).to_have_count(1)
             expect(box.locator(".gone")).to_have_count(1)
             assert "collectors: 1 of 2 up" in (drawing.get_attribute("aria-label") or "")
         assert_nothing_overlaps(page, "folded" if name == "phone" else "across")

@@ -91,26 +91,26 @@ class Run:
                 {"time": now} if path.endswith("/time") else job.signed_description.encoded()
             )
             return ServerResponse(200, json.dumps(told).encode())
-        gate = self.intake.gate(body)
-        assert isinstance(gate, IntakeRules)
-        refusal = gate.refusal(len(body), now)
+        rules = self.intake.rules(body)
+        assert isinstance(rules, IntakeRules)
+        refusal = rules.refusal(len(body), now)
         assert refusal is None
-        (refusal,) = self.intake.take(gate, [body], [None]).refusals
+        (refusal,) = self.intake.take(rules, [body], [None]).refusals
         assert refusal is None
         self.gathered.append(body)
         return ServerResponse(202, b'{"accepted":1}')
 
     def write(self) -> None:
-        gate = self.intake.gate(self.gathered[0])
-        assert isinstance(gate, IntakeRules)
-        taken = self.intake.take(gate, self.gathered, [None] * len(self.gathered))
+        rules = self.intake.rules(self.gathered[0])
+        assert isinstance(rules, IntakeRules)
+        taken = self.intake.take(rules, self.gathered, [None] * len(self.gathered))
         for record in taken.enrollments:
             self.seen.append(("enrollments", record))
             self.world.log.append(Append(Role.DEVICES, 0, record))
         for record in taken.batches:
             self.seen.append(("batch", len(record), record[: HEADER_BYTES // 2]))
             self.world.log.append(
-                Append(Role.REPORTS, self.world.job.topics.partition_of(gate.epoch), record)
+                Append(Role.REPORTS, self.world.job.topics.partition_of(rules.epoch), record)
             )
         self.gathered.clear()
 

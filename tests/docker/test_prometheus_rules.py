@@ -182,13 +182,13 @@ SCENARIOS = {
     "a supervised worker that rests since nothing ever came": Scenario(
         {
             own("dpstream_worker_ready", "aggregate"): None,
-            own("dpstream_worker_resting", "aggregate"): "1x120",
+            own("dpstream_worker_idle", "aggregate"): "1x120",
         }
     ),
     "a supervised worker that never came": Scenario(
         {
             own("dpstream_worker_ready", "aggregate"): None,
-            own("dpstream_worker_resting", "aggregate"): "0x120",
+            own("dpstream_worker_idle", "aggregate"): "0x120",
         },
         frozenset({"WorkerMissing"}),
     ),

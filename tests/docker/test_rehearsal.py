@@ -27,7 +27,7 @@ class FakePodman(Podman):
         assert words == ["image", "exists"]
         return name in self.has
 
-    def run(self, *arguments: object, stdin: object = None, patience: float = 0) -> str:
+    def run(self, *arguments: object, stdin: object = None, timeout: float = 0) -> str:
         words = list(map(str, arguments))
         assert words[0] == "build"
         self.built.append(words[words.index("--tag") + 1])

@@ -135,7 +135,7 @@ def test_what_is_tried_already_is_known_by_what_it_depends_on(
     write_changes(experiment.parent / "changes.csv", users=USERS + 1)
     monkeypatch.setattr(pending_trials, "run_trial", run_trial)
     assert experiments(experiment).errors == ""
-    assert experiments(experiment, "--fresh").errors == ""
+    assert experiments(experiment, "--restart").errors == ""
 
 
 @pytest.mark.verify

@@ -138,7 +138,7 @@ def main() -> int:
     connection = Connection(tuple(orders.servers.split(",")))
     try:
         # Reading publications needs a short timeout, because reporting must not wait for it.
-        with Cluster(connection) as cluster, Cluster(connection, patience=5.0) as watched:
+        with Cluster(connection) as cluster, Cluster(connection, timeout=5.0) as watched:
             job = find_deployed(cluster, orders.job)
             if orders.what == "producer":
                 Gateway(orders, job, cluster, watched).run()

@@ -18,7 +18,7 @@ from tests.support.secured_kafka import SecuredKafka
 from tests.support.warm import WarmPopen
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 60.0
+TIMEOUT = 60.0
 """Seconds, far longer than anything takes: who needs them has failed."""
 
 
@@ -115,4 +115,4 @@ def start(bootstrap_servers: str) -> Iterator[Callable[..., subprocess.Popen[str
     for process in started:
         process.terminate()
     for process in started:
-        process.communicate(timeout=PATIENCE)
+        process.communicate(timeout=TIMEOUT)

@@ -20,11 +20,11 @@ from tests.support.commands import Commands, Result
 from tests.support.small_run import EPOCHS, USERS, job_text, write_changes
 
 # Far longer than any expected wait.
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 
 def wait_for(look: Callable[[], Result], enough: Callable[[Result], bool]) -> Result:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while not enough(found := look()):
         assert time.monotonic() < deadline, found
     return found
@@ -53,7 +53,7 @@ def test_the_life_of_a_job(
 
     alone = dpstream("status", job_file)
     assert alone.code == 1
-    assert alone.output.count("problem: No worker of stage") == 3
+    assert alone.output.count("issue: No worker of stage") == 3
     assert "no epoch of 12 is published yet" in alone.output
 
     follower = start("estimates", job_name, "--follow", "--format", "json")
@@ -70,7 +70,7 @@ def test_the_life_of_a_job(
     assert repeated.code == 0
     assert "no epoch was closed: all of them were closed before" in repeated.output
 
-    lines, _ = follower.communicate(timeout=PATIENCE)
+    lines, _ = follower.communicate(timeout=TIMEOUT)
     assert follower.returncode == 0
     followed = [json.loads(line) for line in lines.splitlines()]
     assert [record["epoch"] for record in followed] == list(range(1, EPOCHS + 1))
@@ -140,7 +140,7 @@ def check_dead_letters(
     status = dpstream("status", job_name, "--json")
     assert status.code == 1
     assert json.loads(status.output)["dead_letters"] == {"unreadable": 2}
-    assert "2 dead letters" in json.loads(status.output)["problems"][0]
+    assert "2 dead letters" in json.loads(status.output)["issues"][0]
 
 
 def check_producers(dpstream: Commands, job_name: str) -> None:
@@ -196,7 +196,7 @@ def test_a_new_deployment_starts_over_and_a_live_source_closes_by_the_clock(
         if "is closed" in line and values.exists():
             break
     source.send_signal(signal.SIGINT)
-    assert source.wait(PATIENCE) == 130
+    assert source.wait(TIMEOUT) == 130
 
     (producer,) = dpstream("producers", job_name, "--json").json
     now = 1 + (datetime.now(UTC) - midnight).total_seconds()

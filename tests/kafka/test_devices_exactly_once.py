@@ -43,7 +43,7 @@ from tests.support.new_jobs import new_job
 from tests.support.warm import WarmPopen
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 400.0
+TIMEOUT = 400.0
 """Seconds, far longer than anything takes: who needs them has failed."""
 STAGES = ("shuffle", "aggregate", "publish")
 
@@ -292,7 +292,7 @@ def published(
     cluster: Cluster, job: DeployedJob, epochs: int, commands: Commands
 ) -> dict[int, bytes]:
     """The first complete partial of every epoch, once they are all there."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while time.monotonic() < deadline:
         commands.revive()
         partials: dict[int, bytes] = {}

@@ -12,13 +12,13 @@ from dpstream.pipeline.connect import open_producer
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.local_kafka import LocalKafka
-from dpstream.pipeline.operations.dead_letter_log import dismiss
+from dpstream.pipeline.operations.dead_letter_log import discard
 from dpstream.pipeline.operations.deployments import deploy
 from dpstream.topics.batches import decode_batch
 from dpstream.topics.names import Role
 from dpstream.topics.records import DeadLetter, Reason
 from tests.support.new_jobs import new_job
-from tests.support.processes import PATIENCE, start_command, wait_until
+from tests.support.processes import TIMEOUT, start_command, wait_until
 
 USERS = [f"user{number}" for number in range(150)]
 
@@ -77,7 +77,7 @@ def test_reports_and_dead_letters_are_gone_from_every_file_of_the_broker(
         refused = secrets.token_bytes(16)
         letter = DeadLetter(reports, 0, 0, Reason.UNREADABLE, "why", refused)
         value, headers = letter.to_record()
-        cluster.producer.send(letters, value, headers=headers).get(PATIENCE)
+        cluster.producer.send(letters, value, headers=headers).get(TIMEOUT)
         assert any(reports in path for path in holding(eager, report)), "it is found on the disk"
         assert any(letters in path for path in holding(eager, refused))
 
@@ -92,6 +92,6 @@ def test_reports_and_dead_letters_are_gone_from_every_file_of_the_broker(
             wait_until(lambda: not holding(eager, report), "the report is gone from every file")
         finally:
             worker.terminate()
-            worker.wait(PATIENCE)
-    assert dismiss(cluster, deployed) == 1
+            worker.wait(TIMEOUT)
+    assert discard(cluster, deployed) == 1
     wait_until(lambda: not holding(eager, refused), "the dead letter is gone from every file")

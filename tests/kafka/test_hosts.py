@@ -39,7 +39,7 @@ from tests.support.three_brokers import NODES, BrokersByName, broker_name
 from tests.support.wheels import Installation
 
 GATEWAY = Path(__file__).with_name("gateway_program.py")
-PATIENCE = 300.0
+TIMEOUT = 300.0
 """Seconds; far longer than any expected wait."""
 READY = 120.0
 """Seconds until services have ended or are ready."""
@@ -94,7 +94,7 @@ class Fleet:
         return self.folder / "stop"
 
     def wait_until(self, condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while True:
             self.hosts.keep_running()
             for watch in self.watches.values():
@@ -103,7 +103,7 @@ class Fleet:
                 return
             assert not self.failed, f"devices: {self.failed[0]!r}\n{self.hosts.logs()}"
             assert time.monotonic() < deadline, (
-                f"after {PATIENCE:.0f} s still waiting: {what}; published up to epoch "
+                f"after {TIMEOUT:.0f} s still waiting: {what}; published up to epoch "
                 f"{self.published}\n{self.hosts.logs()}"
             )
             time.sleep(0.1)
@@ -311,7 +311,7 @@ def test_nothing_is_lost_or_doubled_while_hosts_are_restarted_lost_cut_off_and_m
         (tmp_path / "hosts").mkdir()
         hosts = stack.enter_context(Hosts(network, tmp_path / "hosts", {}))
         brokers = stack.enter_context(BrokersByName(tmp_path / "brokers", network))
-        cluster = stack.enter_context(Cluster(brokers.connection, patience=5.0))
+        cluster = stack.enter_context(Cluster(brokers.connection, timeout=5.0))
         fleet = Fleet(network, hosts, brokers, cluster, tmp_path)
         by_gateways, by_phones = deploy_both(fleet, installation)
         fleet.watches = {

@@ -15,7 +15,7 @@ from dpstream.pipeline.kafka.cluster_errors import PositionDeletedError, RecordT
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.workers.kafka_log import SLICE_BYTES, KafkaLog
 from dpstream.topics.names import Role, job_topics, topic_name
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import TIMEOUT
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ def test_what_a_compacted_topic_has_lost_is_not_missed(
         for number in range(10):
             await log.append(Append(Role.STATUS, 0, b"%d" % number, key=b"worker"))
         await log.flush()
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             # Brokers apply changed settings after a delay.
             while await refuses_by_policy(log):
                 pass
@@ -165,7 +165,7 @@ def test_deleted_records_are_an_error_that_names_them(
             await log.read(Role.REPORTS, 0, 4, 10)
         await log.delete_below(Role.REPORTS, 0, 10)
         with pytest.raises(PositionDeletedError, match=r"partition 0: offsets 4 to 9 are needed"):
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 await log.read(Role.REPORTS, 0, 4, 10)
 
     run(connection, job_name, story)

@@ -39,7 +39,7 @@ from dpstream.topics.records import Drain, Farewell
 from tests.support.commands import Commands
 from tests.support.device_jobs import body, envelope
 from tests.support.least_privilege import (
-    PATIENCE,
+    TIMEOUT,
     SecuredJob,
     is_for_another_day,
     running,
@@ -231,7 +231,7 @@ def test_devices_report_by_a_collector_to_users_of_every_kind(
 
 
 def posted(port: int, job: str, data: bytes) -> bool:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT)
     try:
         headers = {"Content-Type": CONTENT_TYPE}
         connection.request("POST", f"/v1/jobs/{job}/reports", data, headers)
@@ -288,7 +288,7 @@ def test_who_is_not_who_he_seems_is_let_in_nowhere(secured: SecuredJob, tmp_path
     for file in (elsewhere, guessed):
         file.chmod(0o600)
         with running("list", "--kafka-config", file) as process:
-            assert process.wait(PATIENCE) == 1
+            assert process.wait(TIMEOUT) == 1
             assert process.stderr is not None
             said = process.stderr.read()
         assert "cannot reach Kafka" in said
@@ -301,7 +301,7 @@ def test_a_worker_without_rights_says_what_it_lacks_and_ends(
     secured: SecuredJob, stage: str
 ) -> None:
     with running("run", stage, NAME, "--kafka-config", secured.users["analyst"]) as process:
-        assert process.wait(PATIENCE) == 1
+        assert process.wait(TIMEOUT) == 1
         assert process.stderr is not None
         last = process.stderr.read().strip().splitlines()[-1]
     assert "Kafka does not allow User:small-analyst to" in last

@@ -17,7 +17,7 @@ from dpstream.pipeline.ledger.ledger_topic import read_spending
 from dpstream.topics.names import Role
 from tests.support.commands import Commands
 from tests.support.least_privilege import (
-    PATIENCE,
+    TIMEOUT,
     SecuredJob,
     is_for_another_day,
     running,
@@ -139,7 +139,7 @@ def test_every_role_of_every_kind_of_job_does_its_work_and_nothing_else(
                     *as_role("producer", "produce", kind, "--name", "south", "--input", inputs[1])
                 )
                 assert said.code == 0, said.errors
-                assert north.wait(PATIENCE) == 0
+                assert north.wait(TIMEOUT) == 0
             secured.written(Role.ESTIMATES, EPOCHS)
             secured.written(Role.RESULTS, EPOCHS, "analyst")
     else:

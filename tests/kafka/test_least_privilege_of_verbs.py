@@ -38,7 +38,7 @@ from dpstream.pipeline.privileges.table import (
 from dpstream.topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role
 from tests.support.commands import Commands, Result
 from tests.support.least_privilege import (
-    PATIENCE,
+    TIMEOUT,
     SecuredJob,
     is_for_another_day,
     running,
@@ -141,7 +141,7 @@ def test_an_operator_looks_after_a_job_that_others_read_and_a_page_shows(
             job = find_deployed(operator, WATCHED)
         south = report(secured, job, tmp_path)
         with secured.workers():
-            feed_back(secured, south, dpstream)
+            requeue(secured, south, dpstream)
             # Wait until the worker has reported it.
             wait_for(lambda: open_windows(secured, dpstream) == {3: ["south"]})
             over = give(OPERATOR, "drain", WATCHED, "--timeout", "5min").output
@@ -152,7 +152,7 @@ def test_an_operator_looks_after_a_job_that_others_read_and_a_page_shows(
                 assert served.stdout is not None
                 address = served.stdout.readline().rpartition(" ")[2].strip()
                 wait_for(lambda: WATCHED in asked(address, "api/jobs"))
-                viewer = asyncio.wait_for(seen_by_a_viewer(address), PATIENCE)
+                viewer = asyncio.wait_for(seen_by_a_viewer(address), TIMEOUT)
                 shown = asyncio.run(viewer)
             assert [each["stage"] for each in shown["stages"]] == list(job.route.stages)
             assert all(each["workers"] for each in shown["stages"])
@@ -229,7 +229,7 @@ def report(secured: SecuredJob, job: DeployedJob, folder: Path) -> MemoryLog:
     return south
 
 
-def feed_back(secured: SecuredJob, south: MemoryLog, dpstream: Commands) -> None:
+def requeue(secured: SecuredJob, south: MemoryLog, dpstream: Commands) -> None:
     """Inspect rejected records, requeue them once the south is registered, or discard them."""
     sent = sum(len(south.values(Role.REPORTS, partition)) for partition in range(2))
     secured.written(Role.DEAD_LETTERS, sent + 1)
@@ -237,15 +237,15 @@ def feed_back(secured: SecuredJob, south: MemoryLog, dpstream: Commands) -> None
     def dead_letters(*options: str) -> Any:
         return dpstream(*secured.as_role(OPERATOR, "dead-letters", WATCHED, *options, "--json"))
 
-    assert len(dead_letters("--show", "100").json) == sent + 1
-    assert dead_letters("--redrive", "--dry-run").json["fed_back"] == {}
+    assert len(dead_letters("--limit", "100").json) == sent + 1
+    assert dead_letters("--redrive", "--dry-run").json["requeued"] == {}
     (registration,) = south.values(Role.PRODUCERS)
     with secured.cluster(PRODUCER) as cluster:
         cluster.append(f"{WATCHED}.{Role.PRODUCERS}", registration)
     done = dead_letters("--redrive").json
-    assert (sum(done["fed_back"].values()), sum(done["kept"].values())) == (sent, 1)
+    assert (sum(done["requeued"].values()), sum(done["kept"].values())) == (sent, 1)
     secured.written(Role.ESTIMATES, 2)
-    assert dead_letters("--dismiss").json == {"dismissed": 1}
+    assert dead_letters("--discard").json == {"discarded": 1}
 
 
 def open_windows(secured: SecuredJob, dpstream: Commands) -> dict[int, list[str]]:
@@ -310,7 +310,7 @@ def test_a_replay_that_was_stopped_goes_on(
     users = {role: made[name] for role, name in names.items()} | {OPERATOR: ann}
     again = SecuredJob(kafka, planned, users)
 
-    command = again.as_role(OPERATOR, "replay", ORIGIN, "--as", AGAIN, "--no-workers")
+    command = again.as_role(OPERATOR, "replay", ORIGIN, "--new-name", AGAIN, "--no-workers")
     with again.nothing_denied(), again.cluster("admin") as admin:
         shuffled, estimates = (f"{AGAIN}.{role}" for role in (Role.SHUFFLED, Role.ESTIMATES))
         # After the first epoch it would wait for a quarter of an hour.
@@ -373,7 +373,7 @@ VERBS = {
     ("producers", ORIGIN): {PRODUCER, PAGE, OPERATOR},
     ("dead-letters", ORIGIN): {OPERATOR},
     ("dead-letters", ORIGIN, "--redrive"): {OPERATOR},
-    ("dead-letters", ORIGIN, "--dismiss"): {OPERATOR},
+    ("dead-letters", ORIGIN, "--discard"): {OPERATOR},
     ("drain", ORIGIN, "--timeout", "1s"): {OPERATOR, PRODUCER},
     ("pause", ORIGIN): {OPERATOR},
     ("undeploy", ORIGIN, "--delete-topics", "--yes"): {OPERATOR},
@@ -385,7 +385,7 @@ VERBS = {
     ("diff", ORIGIN, ORIGIN): {PAGE, RECORDER, OPERATOR},
     ("record", ORIGIN, "--output", "kept"): {RECORDER},
     ("replay", ORIGIN, "--in-memory"): {RECORDER},
-    ("replay", ORIGIN, "--as", STOLEN, "--no-workers"): set(),
+    ("replay", ORIGIN, "--new-name", STOLEN, "--no-workers"): set(),
 }
 
 

@@ -19,7 +19,7 @@ from dpstream.pipeline.operations.deployments import deploy, undeploy
 from dpstream.topics.names import Role
 
 AT_MOST = 5
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_the_latest_records_of_many_topics_are_read_to_their_ends(
     transactions.commit_transaction()
     transactions.close()
     # The marker of the commit is written shortly after its acknowledgement.
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while cluster.end_offsets(unfinished) == [1]:
         assert time.monotonic() < deadline, "no marker of the end of a transaction was written"
     assert [each.offset for each in cluster.read(unfinished)] == [0]

@@ -15,7 +15,7 @@ from dpstream.pipeline.state import collector_key_file
 from dpstream.topics.frames import RecordType, kind_of
 from dpstream.topics.loose_batches import decode_loose_batch, report_tag, subject_of_device
 from dpstream.topics.names import Role
-from tests.kafka.conftest import PATIENCE
+from tests.kafka.conftest import TIMEOUT
 from tests.kafka.test_collector import HEADERS, Start, collector, deployed, post, until_taken
 from tests.support.device_jobs import body, envelope
 from tests.support.proxy import INSTALLED, proxy
@@ -47,7 +47,7 @@ def test_a_collector_that_is_killed_costs_no_report(
     at_once = 4
 
     def send(begin: int, port: int) -> None:
-        kept = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+        kept = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT)
         for number in range(begin, DEVICES, at_once):
             kept.request("POST", f"/v1/jobs/{job_name}/reports", bodies[number], HEADERS)
             answer = kept.getresponse()
@@ -59,12 +59,12 @@ def test_a_collector_that_is_killed_costs_no_report(
         threads = [threading.Thread(target=send, args=(begin, port)) for begin in range(at_once)]
         for thread in threads:
             thread.start()
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while sum(status is not None for status in statuses) < KILLED_AFTER:
             assert time.monotonic() < deadline
             time.sleep(0.001)
         killed.kill()
-        killed.wait(PATIENCE)
+        killed.wait(TIMEOUT)
         for thread in threads:
             thread.join()
         # The proxy itself forwarded each report to the surviving collector.

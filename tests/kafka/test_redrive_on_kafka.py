@@ -24,7 +24,7 @@ from tests.support.commands import Commands, Result
 from tests.support.new_jobs import new_job
 from tests.support.processes import start_command
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 HALF = 100
 
 
@@ -49,11 +49,11 @@ def worker(
     process = start_command(*command, servers=bootstrap_servers)
     yield process
     process.terminate()
-    process.wait(PATIENCE)
+    process.wait(TIMEOUT)
 
 
 def wait_for(look: Callable[[], Result], enough: Callable[[Result], bool]) -> Result:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while not enough(found := look()):
         assert time.monotonic() < deadline, found
         time.sleep(0.1)
@@ -117,7 +117,7 @@ def test_a_late_registration_and_a_redrive(
     assert not manifests(cluster, job)
     done = dpstream("dead-letters", job.name, "--redrive", "--json").json
     assert planned == {**done, "dry_run": True}
-    assert (sum(done["fed_back"].values()), done["kept"]) == (sent, {})
+    assert (sum(done["requeued"].values()), done["kept"]) == (sent, {})
     well = wait_for(
         lambda: dpstream("status", job.name), lambda said: "windows: 1 released" in said.output
     )
@@ -128,13 +128,13 @@ def test_a_late_registration_and_a_redrive(
     assert again.output == "nothing was requeued\n"
     assert f"dead letters: {sent} requeued" in well.output
     assert "dead letters:" not in " ".join(
-        line for line in well.output.splitlines() if "problem" in line
+        line for line in well.output.splitlines() if "issue:" in line
     )
     listed = dpstream("dead-letters", job.name, "--json").json
     assert listed == [], "what was requeued is nowhere but among the reports"
 
     worker.terminate()
-    assert worker.wait(PATIENCE) == 0
+    assert worker.wait(TIMEOUT) == 0
     stopped = dpstream("status", job.name, "--json")
     (shuffle, *_) = json.loads(stopped.output)["stages"]
     assert (shuffle["workers"], shuffle["epoch"], shuffle["lag"]) == ([], 1, 0)

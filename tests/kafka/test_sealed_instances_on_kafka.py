@@ -28,7 +28,7 @@ from dpstream.topics.names import Role
 from dpstream.topics.sealed_messages import open_rows, unpack_reports
 from tests.support.commands import Commands
 from tests.support.keyed_workers import deployed_with_keys, wait_for, worker, workers
-from tests.support.processes import PATIENCE
+from tests.support.processes import TIMEOUT
 
 PARTIES = {"shuffle": "first", "instance-2": "second", "aggregate": "adder"}
 USERS = 60
@@ -70,7 +70,7 @@ def test_a_captured_instance_reads_no_report_and_opens_nothing_of_the_other_one(
         with workers(job, bootstrap_servers, tmp_path, PARTIES) as first:
             wait_for(cluster, job.topic(Role.SHUFFLED), 1)
             first["instance-2"].send_signal(signal.SIGKILL)
-            first["instance-2"].wait(PATIENCE)
+            first["instance-2"].wait(TIMEOUT)
             with worker(job, "instance-2", bootstrap_servers, tmp_path, PARTIES, name="another"):
                 wait_for(cluster, job.topic(Role.ESTIMATES), EPOCHS)
         chunks = [decode_chunk(record.value) for record in cluster.read(job.topic(Role.SHUFFLED))]

@@ -24,7 +24,7 @@ from dpstream.topics.sealing import unseal_all
 from dpstream.topics.shares import PartialSum, boxes_of
 from tests.support.commands import Commands
 from tests.support.keyed_workers import deployed_with_keys, wait_for, worker, workers
-from tests.support.processes import PATIENCE
+from tests.support.processes import TIMEOUT
 
 PARTIES = {party: party for party in SHARERS}
 USERS = 60
@@ -59,7 +59,7 @@ def test_neither_party_nor_the_broker_sees_what_a_producer_counted(
         with workers(job, bootstrap_servers, tmp_path, PARTIES) as first:
             wait_for(cluster, job.topic(Role.ESTIMATES), 1)
             first["aggregate-b"].kill()
-            first["aggregate-b"].wait(PATIENCE)
+            first["aggregate-b"].wait(TIMEOUT)
             send(cluster, job, tmp_path, 2)
             wait_for(cluster, job.topic(SUMS[0]), 2)
             assert cluster.end_offsets(job.topic(SUMS[1]))[0] == 1

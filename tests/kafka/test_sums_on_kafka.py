@@ -39,7 +39,7 @@ pytestmark = pytest.mark.verify
 
 ROOT = Path(__file__).parents[2]
 # Far longer than any expected wait.
-PATIENCE = 120.0
+TIMEOUT = 120.0
 USERS, EPOCHS = 300, 3
 # Before the record, when it is sent, and when it has arrived but is not committed; several times.
 DEATHS = (0, -1, 1, -1, 2, -1)
@@ -63,7 +63,7 @@ def test_a_window_written_again_has_the_same_sum_and_replays_estimate_the_same(
         produce(cluster, job)
         for actions in DEATHS:
             dying = start("-m", "tests.kafka.dying_worker", str(actions), *run("shuffle", job))
-            assert dying.wait(PATIENCE) == -signal.SIGKILL
+            assert dying.wait(TIMEOUT) == -signal.SIGKILL
         stages = job.route.stages
         workers = [start("-m", "dpstream.pipeline.cli", *run(stage, job)) for stage in stages]
         try:
@@ -71,7 +71,7 @@ def test_a_window_written_again_has_the_same_sum_and_replays_estimate_the_same(
         finally:
             for worker in workers:
                 worker.kill()
-                worker.wait(PATIENCE)
+                worker.wait(TIMEOUT)
         check_sums(cluster, job)
         transport = KafkaTransport(cluster, job.name)
         _, _, again = replayed(TopicSource(job, transport.run))
@@ -118,7 +118,7 @@ def check_sums(cluster: Cluster, job: DeployedJob) -> None:
 
 def wait_for_estimates(cluster: Cluster, job: DeployedJob) -> dict[int, bytes]:
     """Return the publications of every epoch, without the deployment's identity."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while True:
         published, found = FirstEstimates(job), {}
         for record in cluster.read(job.topic(Role.ESTIMATES)):

@@ -33,7 +33,7 @@ from tests.support.processes import start_command, wait_until
 from tests.support.small_run import EPOCHS, job_text, write_changes
 
 STAGES = ("shuffle", "aggregate", "publish")
-PATIENCE = 90.0
+TIMEOUT = 90.0
 """Far longer than any expected wait."""
 
 
@@ -220,11 +220,11 @@ def test_workers_come_and_go_with_the_jobs(operator: Operator) -> None:
 
     processes = [psutil.Process(pid) for pid in operator.children(two).values()]
     supervisors["shuffle"].process.send_signal(signal.SIGTERM)
-    assert supervisors["shuffle"].process.wait(PATIENCE) == 0
+    assert supervisors["shuffle"].process.wait(TIMEOUT) == 0
     assert supervisors["shuffle"].lines(None)[-1] == "stopped"
     for stage in ("aggregate", "publish"):
         supervisors[stage].process.kill()
-    assert not still_running(processes, PATIENCE)
+    assert not still_running(processes, TIMEOUT)
 
 
 @pytest.mark.verify

@@ -100,7 +100,7 @@ def test_reading_goes_on_though_a_leader_was_killed_and_came_back(tmp_path: Path
     topic = "read"
     with (
         ThreeBrokers(tmp_path / "kafka") as brokers,
-        Cluster(brokers.connection, patience=5.0) as reader,
+        Cluster(brokers.connection, timeout=5.0) as reader,
         Cluster(brokers.connection) as writer,
     ):
         admin = KafkaAdminClient(**brokers.connection.kafka_python())

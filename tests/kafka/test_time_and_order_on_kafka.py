@@ -25,7 +25,7 @@ from dpstream.pipeline.operations.status.collection import gather_status
 from dpstream.pipeline.stages.decision_log import DecisionLog
 from dpstream.topics.manifests import Manifest, WindowStatus, encode_manifest
 from dpstream.topics.names import LOG_APPEND_TIME, TIMESTAMP_TYPE, Role
-from tests.kafka.conftest import PATIENCE, ROOT
+from tests.kafka.conftest import ROOT, TIMEOUT
 from tests.support.clocks import Clock, compile_preload
 from tests.support.new_jobs import new_job
 from tests.support.processes import start_command, wait_until
@@ -106,8 +106,8 @@ def test_deploying_again_sets_the_clock_of_a_deployment_of_an_earlier_version(
     job = deployed(cluster, job_name)
     reports = job.topic(Role.REPORTS)
     cluster.alter_topics({reports: {TIMESTAMP_TYPE: "CreateTime"}})
-    problems = gather_status(cluster, job, time.time_ns() // 1_000_000).problems
-    assert any(f"topic {reports} of {job_name} goes by the clocks" in each for each in problems)
+    issues = gather_status(cluster, job, time.time_ns() // 1_000_000).issues
+    assert any(f"topic {reports} of {job_name} goes by the clocks" in each for each in issues)
     worker = start("run", "shuffle", job_name, "--name", "w1")
     assert worker.stderr is not None
     said = next(line for line in worker.stderr if "goes by the clocks" in line)
@@ -191,7 +191,7 @@ def lying(bootstrap_servers: str, tmp_path: Path) -> Iterator[Lying]:
     for process in started:
         if process.poll() is None:
             process.terminate()
-            process.communicate(timeout=PATIENCE)
+            process.communicate(timeout=TIMEOUT)
 
 
 def test_live_rows_on_a_clock_50_minutes_fast_go_by_the_brokers(
@@ -203,7 +203,7 @@ def test_live_rows_on_a_clock_50_minutes_fast_go_by_the_brokers(
     (tmp_path / "roster.txt").write_text("ann\n")
     roster = str(tmp_path / "roster.txt")
     process = lying(3_000, "produce", job_name, "--input", "-", "--users", roster)
-    said, errors = process.communicate("user,value\nann,1\n", timeout=PATIENCE)
+    said, errors = process.communicate("user,value\nann,1\n", timeout=TIMEOUT)
     assert process.returncode == 0, errors
     assert "this machine's clock is 50 min ahead of the broker's" in errors
     ends = began + timedelta(minutes=10)
@@ -221,19 +221,19 @@ def test_a_worker_and_status_on_wrong_clocks_say_so_and_tell_true_ages(
     gateways.close(1)
     wait_until(lambda: 1 in manifests(cluster, job), "epoch 1 is decided")
     off_by = abs(manifests(cluster, job)[1].timestamp - time.time_ns() // 1_000_000)
-    assert off_by < PATIENCE * 1000, "a window is dated by the broker's clock"
+    assert off_by < TIMEOUT * 1000, "a window is dated by the broker's clock"
     (chunk, *_) = cluster.read(job.topic(Role.SHUFFLED), 1)
-    assert abs(chunk.timestamp - time.time_ns() // 1_000_000) < PATIENCE * 1000
+    assert abs(chunk.timestamp - time.time_ns() // 1_000_000) < TIMEOUT * 1000
     status = lying(7_200, "status", job_name, "--json")
-    said, errors = status.communicate(timeout=PATIENCE)
+    said, errors = status.communicate(timeout=TIMEOUT)
     assert status.returncode == 1, errors
     found = json.loads(said)
-    problems = " ".join(found["problems"])
-    assert "this machine's clock is 2 h ahead of the broker's" in problems
-    assert "the clock of worker w1 of stage shuffle is 8 days behind the broker's" in problems
+    issues = " ".join(found["issues"])
+    assert "this machine's clock is 2 h ahead of the broker's" in issues
+    assert "the clock of worker w1 of stage shuffle is 8 days behind the broker's" in issues
     (shuffle, *_) = found["stages"]
     assert shuffle["workers"][0]["age"] < 3_600
     worker.send_signal(signal.SIGTERM)
-    _, lines = worker.communicate(timeout=PATIENCE)
+    _, lines = worker.communicate(timeout=TIMEOUT)
     assert "this machine's clock is 8 days behind the broker's: set it" in lines
     gateways.shut()

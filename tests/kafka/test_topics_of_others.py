@@ -123,7 +123,7 @@ def test_what_retention_took_is_said_by_the_worker_and_by_status(
     assert "dpstream deploy JOBFILE --replace" in said
     status = gather_status(cluster, deployed, now=0)
     assert status.stages[0].deleted == (1,)
-    assert "Stage shuffle lost records: unprocessed data in partition 1" in (status.problems[0])
+    assert "Stage shuffle lost records: unprocessed data in partition 1" in (status.issues[0])
 
 
 def test_status_sees_partitions_that_were_added_and_topics_that_are_gone(
@@ -138,16 +138,16 @@ def test_status_sees_partitions_that_were_added_and_topics_that_are_gone(
         other.producer.send(reports, b"stray", partition=4).get(30)
     status = watch.status(now=0)
     assert (status.stages[0].lag, status.topics[0].unexpected_records) == (0, True)
-    assert "epoch e belongs in partition e mod 2" in status.problems[0]
+    assert "epoch e belongs in partition e mod 2" in status.issues[0]
     assert begin_drain(cluster, deployed, now=0) == {0: 0, 1: 0}
 
     admin.delete_topics([reports, job.topic(Role.MANIFESTS)])
-    problems = " ".join(watch.status(now=0).problems)
-    assert f"opic {reports} no longer exists" in problems
-    assert f"opic {job.topic(Role.MANIFESTS)} no longer exists" in problems
-    assert f"dpstream undeploy {job.name} --delete-topics" in problems
+    issues = " ".join(watch.status(now=0).issues)
+    assert f"opic {reports} no longer exists" in issues
+    assert f"opic {job.topic(Role.MANIFESTS)} no longer exists" in issues
+    assert f"dpstream undeploy {job.name} --delete-topics" in issues
     admin.create_topics([NewTopic(reports, 1, 1)])
-    assert f"topic {reports} has 1 partitions, and had 2" in " ".join(watch.status(now=0).problems)
+    assert f"topic {reports} has 1 partitions, and had 2" in " ".join(watch.status(now=0).issues)
 
 
 @pytest.mark.parametrize(

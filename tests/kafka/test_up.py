@@ -26,7 +26,7 @@ from tests.support.ended import still_running
 from tests.support.small_run import EPOCHS, USERS, job_text, write_changes
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 120.0
+TIMEOUT = 120.0
 """Far longer than any expected wait."""
 
 
@@ -108,7 +108,7 @@ class Up:
     def end(self, number: int | None = None) -> tuple[int, str]:
         if number is not None:
             self.process.send_signal(number)
-        output, said = self.process.communicate(timeout=PATIENCE)
+        output, said = self.process.communicate(timeout=TIMEOUT)
         self.said.append(said)
         return self.process.returncode, output
 
@@ -123,7 +123,7 @@ class Up:
 def home(tmp_path: Path, job_name: str) -> Iterator[Home]:
     home = Home(tmp_path, job_name)
     yield home
-    still_running(home.processes(), PATIENCE)
+    still_running(home.processes(), TIMEOUT)
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ def test_a_run_that_was_killed_leaves_nothing_and_another_survives_a_broken_brok
             in psutil.Process(LocalKafka(home.kafka).status().pid).cmdline()
         )
         up.process.kill()
-        assert not still_running(processes, PATIENCE)
+        assert not still_running(processes, TIMEOUT)
         assert not home.processes()
 
     with home.up("--rate", "1") as up:

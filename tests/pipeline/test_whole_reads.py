@@ -76,10 +76,10 @@ class Consumer:
 
 @pytest.fixture
 def cluster_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Cluster]:
-    def make(consumer: Consumer, patience: float | None = None) -> Cluster:
+    def make(consumer: Consumer, timeout: float | None = None) -> Cluster:
         clock = SimpleNamespace(monotonic=lambda: consumer.seconds)
         monkeypatch.setattr("dpstream.pipeline.kafka.cluster.time", clock)
-        cluster = Cluster(Connection(("memory:9092",)), patience)
+        cluster = Cluster(Connection(("memory:9092",)), timeout)
         cluster._consumer_client = cast(KafkaConsumer, consumer)
         return cluster
 
@@ -106,21 +106,21 @@ def test_a_read_shows_nothing_twice(cluster_of: Callable[..., Cluster]) -> None:
     assert offsets(cluster_of(consumer)) == [0, 1, 2, 3, 4, 5]
 
 
-@pytest.mark.parametrize("patience", [None, 5.0])
+@pytest.mark.parametrize("timeout", [None, 5.0])
 @pytest.mark.parametrize(
     ("end", "lost"), [(6, float("inf")), (3, 0)], ids=["no position", "no records"]
 )
 def test_a_read_that_gets_nowhere_is_an_error_and_no_end(
-    cluster_of: Callable[..., Cluster], patience: float | None, end: int, lost: float
+    cluster_of: Callable[..., Cluster], timeout: float | None, end: int, lost: float
 ) -> None:
     consumer = Consumer(end, lost_at=3, lost=lost)
     found: list[int] = []
     with pytest.raises(
         KafkaTimeoutError, match=r"partition 0 of job\.manifests is read up to offset 3 of 6, and"
     ):
-        found.extend(each.offset for each in cluster_of(consumer, patience).read(TOPIC, stop=6))
+        found.extend(each.offset for each in cluster_of(consumer, timeout).read(TOPIC, stop=6))
     assert found == [0, 1, 2]
-    assert consumer.seconds == (patience or 30.0) + 0.5
+    assert consumer.seconds == (timeout or 30.0) + 0.5
 
 
 def test_a_read_waits_for_its_reader_as_long_as_it_takes(

@@ -32,7 +32,7 @@ TOPIC_OPERATIONS = (
 )
 GROUP_OPERATIONS = ("READ", "DESCRIBE", "DELETE")
 CLUSTER_OPERATIONS = ("ALTER", "DESCRIBE", "CREATE", "ALTER_CONFIGS")
-_PATIENCE = 20.0
+_TIMEOUT = 20.0
 _TRANSACTIONAL_ID_REFUSED = 53
 
 
@@ -60,7 +60,7 @@ class Attempts:
     def topic(self, operation: str, name: str) -> bool:
         return {
             "READ": self._read,
-            "WRITE": lambda name: _refused(lambda: self._producer.send(name, b"x").get(_PATIENCE)),
+            "WRITE": lambda name: _refused(lambda: self._producer.send(name, b"x").get(_TIMEOUT)),
             "CREATE": lambda name: _refused(
                 lambda: self._admin.create_topics([NewTopic(name, 1, 1)], validate_only=True)
             ),
@@ -103,7 +103,7 @@ class Attempts:
 
     def transaction(self, name: str) -> bool:
         producer: Any = KafkaProducer(
-            **self._settings, transactional_id=name, max_block_ms=int(_PATIENCE * 1000)
+            **self._settings, transactional_id=name, max_block_ms=int(_TIMEOUT * 1000)
         )
         try:
             producer.init_transactions()
@@ -120,7 +120,7 @@ class Attempts:
             return True
         self._consumer.assign([where])
         self._consumer.seek(where, 0)
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _TIMEOUT
         while time.monotonic() < deadline:
             try:
                 if self._consumer.poll(200):
@@ -140,7 +140,7 @@ class Attempts:
 
 
 def _refused(attempt: Callable[[], Any]) -> bool:
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _TIMEOUT
     while True:
         try:
             said = str(attempt())

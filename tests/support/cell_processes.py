@@ -27,7 +27,7 @@ from tests.support.warm import WarmPopen
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "tests" / "kafka" / "cells_process.py"
-PATIENCE = 180.0
+TIMEOUT = 180.0
 
 
 @dataclass
@@ -125,12 +125,12 @@ class Published:
 
     def wait_for(self, count: int, processes: Processes) -> None:
         """Wait until so many epochs are published, starting again whoever dies meanwhile."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while len(self.records) < count:
             processes.keep_alive()
             self.read()
             assert time.monotonic() < deadline, (
-                f"{len(self.records)} epochs after {PATIENCE} s, waiting for {count}\n"
+                f"{len(self.records)} epochs after {TIMEOUT} s, waiting for {count}\n"
                 + processes.logs()
             )
 

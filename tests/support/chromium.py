@@ -21,7 +21,7 @@ ARGUMENTS = (
     "--disable-component-update",
     "--disable-sync",
 )
-PATIENCE = 30_000.0
+TIMEOUT = 30_000.0
 """Milliseconds; far longer than any expected wait."""
 
 # The page itself receives violations of the content security policy.
@@ -101,7 +101,7 @@ def watch(browser: Browser) -> Iterator[Callable[..., Watched]]:
         options.setdefault("viewport", {"width": 1280, "height": 900})
         context = browser.new_context(**options)
         contexts.append(context)
-        context.set_default_timeout(PATIENCE)
+        context.set_default_timeout(TIMEOUT)
         context.add_init_script(_WATCH)
         watched = Watched(context.new_page(), address)
         _listen(watched)

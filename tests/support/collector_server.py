@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from dpstream.pipeline.collector.accepting import Listener, listen
-from dpstream.pipeline.collector.batch_writer import Gathering, Room
+from dpstream.pipeline.collector.batch_writer import Gathering, IntakeCapacity
 from dpstream.pipeline.collector.http_connections import HttpConnections
 from dpstream.pipeline.collector.http_limits import HttpLimits, Rates
 from dpstream.pipeline.collector.intake import Intake
@@ -108,7 +108,7 @@ async def collecting(
         clock.note(now, 0.0)
     failed: list[Exception] = []
     writer = MemoryWriter()
-    gathering = Gathering(Intake(job, KEY), writer, Room(), failed.append, clock.now)
+    gathering = Gathering(Intake(job, KEY), writer, IntakeCapacity(), failed.append, clock.now)
     assert job.devices is not None
     said = job.devices.tokens
     tokens = None if said is None else TokenCheck(said, job.name, lambda: NOW)

@@ -18,7 +18,7 @@ from dpstream.topics.names import LOG_APPEND_TIME, TIMESTAMP_TYPE, Role, topic_n
 from tests.support.warm import WarmPopen
 
 PARTITIONS = 3
-PATIENCE = 60.0
+TIMEOUT = 60.0
 REPOSITORY = Path(__file__).parents[2]
 
 
@@ -43,7 +43,7 @@ class Worker:
 
     def exit_code(self) -> int:
         self.may_end = True
-        return self.process.wait(PATIENCE)
+        return self.process.wait(TIMEOUT)
 
 
 @dataclass
@@ -105,9 +105,9 @@ class Echo:
 
     def wait_until(self, condition: Callable[[], bool], what: str) -> None:
         """Wait for something that running workers bring about."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while not condition():
-            assert time.monotonic() < deadline, f"{what}: not within {PATIENCE} s"
+            assert time.monotonic() < deadline, f"{what}: not within {TIMEOUT} s"
             for worker in self.workers:
                 assert worker.may_end or worker.process.poll() is None, f"{what}: a worker ended"
             time.sleep(0.05)

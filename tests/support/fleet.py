@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "tests" / "kafka" / "chaos_process.py"
 LEAD = 8
 """A producer closes epochs no further ahead of the last published one than this."""
-PATIENCE = 300.0
+TIMEOUT = 300.0
 """Seconds, far longer than anything takes: who needs them has failed."""
 _TAIL = 12
 _POLL = 0.05
@@ -261,11 +261,11 @@ class Fleet:
         Returns:
             Whether it holds.
         """
-        deadline = time.monotonic() + (PATIENCE if seconds is None else seconds)
+        deadline = time.monotonic() + (TIMEOUT if seconds is None else seconds)
         while not condition():
             if time.monotonic() > deadline:
                 assert seconds is not None, (
-                    f"after {PATIENCE:.0f} s still waiting: {what}; published up to "
+                    f"after {TIMEOUT:.0f} s still waiting: {what}; published up to "
                     f"{self.published}\n{self.logs()}"
                 )
                 return False

@@ -14,7 +14,7 @@ from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.stages import checkpoints
 from dpstream.pipeline.stages.checkpoints import Checkpoint
 from dpstream.pipeline.stages.decision_log import DecisionLog
-from dpstream.pipeline.stages.epoch_log import EpochPlace
+from dpstream.pipeline.stages.epoch_log import EpochPosition
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.stages.estimation import Estimation
 from dpstream.pipeline.stages.result_documents import ResultDocuments
@@ -97,7 +97,7 @@ def fill(
         append(documents.append(estimate))
         state = estimation.state() if epoch % checkpoints.INTERVAL == 0 else None
         if state is not None:
-            place = EpochPlace(epoch, 1, epoch - 1, sha256(record).digest(), (), epoch)
+            place = EpochPosition(epoch, 1, epoch - 1, sha256(record).digest(), (), epoch)
             checkpoint = Checkpoint(job.deployment, job.fingerprint, place, state).append()
             assert checkpoint is not None
             append(checkpoint)

@@ -38,7 +38,7 @@ from tests.support.attempts import (
 from tests.support.processes import start_command
 from tests.support.secured_kafka import Asked, SecuredKafka
 
-PATIENCE = 300.0
+TIMEOUT = 300.0
 """Seconds; far longer than any expected wait."""
 _PLAIN = {"cleanup.policy": "delete"}
 
@@ -217,13 +217,13 @@ def running(*line: object) -> Iterator[subprocess.Popen[str]]:
         failed = False
     finally:
         process.terminate()
-        _, errors = process.communicate(timeout=PATIENCE)
+        _, errors = process.communicate(timeout=TIMEOUT)
         if failed:
             print(*line, errors[-2_000:], sep="\n")
 
 
 def wait_for(look: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while not look():
         assert time.monotonic() < deadline
         time.sleep(0.2)

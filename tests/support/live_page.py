@@ -136,7 +136,7 @@ async def live_page(
     truths: Iterable[tuple[str, Path]] = (),
     limits: Limits | None = None,
     access: AccessSettings | None = None,
-    embed_in: Sequence[str] = (),
+    frame_ancestors: Sequence[str] = (),
     tls: ssl.SSLContext | None = None,
     unread: bool = False,
 ) -> AsyncIterator[LivePage]:
@@ -152,7 +152,7 @@ async def live_page(
         truths=dict(truths),
         tls=tls,
         access=access or AccessSettings(),
-        embed_in=tuple(embed_in),
+        frame_ancestors=tuple(frame_ancestors),
     )
     site = Site(settings, lambda: cast(Cluster, cluster), load, told.append, limits or Limits())
     address = (await site.start()).rstrip("/")

@@ -230,7 +230,7 @@ def results_of(job: DeployedJob, log: MemoryLog) -> Results:
 class KeepingReplay(MemoryReplay):
     """In-memory replay that keeps its data for inspection."""
 
-    def _forget(self) -> None:
+    def _drop(self) -> None:
         pass
 
 

@@ -25,7 +25,7 @@ from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import JOBS_TOPIC, Role
 from tests.support.memory_cluster import MemoryCluster
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 FIRST_CLOSE = 1_700_000_000_000
 SECOND = 1_000
 
@@ -58,7 +58,7 @@ class ServedPage:
         self._do(self._cable.cut())
         self.stop()
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(PATIENCE)
+        self._thread.join(TIMEOUT)
         self._loop.close()
 
     @property
@@ -129,7 +129,7 @@ class ServedPage:
         self._tell(JOBS_TOPIC, 1)
 
     def show_pipeline(self, job: DeployedJob, body: dict[str, Any]) -> None:
-        self.site.pipeline(job, body, tuple(body["problems"]), 0.0)
+        self.site.pipeline(job, body, tuple(body["issues"]), 0.0)
 
     def _tell(self, topic: str, latest: int | None = None) -> None:
         if self._site is None:
@@ -148,7 +148,7 @@ class ServedPage:
         return site
 
     def _do(self, work: Coroutine[Any, Any, Answer]) -> Answer:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(TIMEOUT)
 
 
 class Cable:

@@ -123,7 +123,7 @@ class Story:
         self.brokers = brokers
         self.disks: dict[str, SmallDisk] = {}
         connection = Connection(tuple(brokers.servers.split(",")))
-        self.cluster = self._stack.enter_context(Cluster(connection, patience=5.0))
+        self.cluster = self._stack.enter_context(Cluster(connection, timeout=5.0))
         key = folder / "noise-key"
         deployment = secrets.token_bytes(16)
         self.job = deploy(self.cluster, job, deployment=deployment, now=0, noise_key=key)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpstream.topics.frames import RecordType, kind_of
-from dpstream.topics.records import DeadLetter, Dismissal, Drain, Farewell, Reason, Registration
+from dpstream.topics.records import DeadLetter, Discard, Drain, Farewell, Reason, Registration
 
 # Magic, version, kind and header length, then the header of the kind, payload length and checksum,
 # then the payload.
@@ -150,13 +150,12 @@ def test_json_is_pinned() -> None:
     assert drain.to_bytes() == golden
     assert Drain.from_bytes(golden) == drain
 
-    dismissal = Dismissal(bytes(range(16)), 4711)
+    discard = Discard(bytes(range(16)), 4711)
     golden = (
-        b'{"version":1,"type":"dismissal","deployment":"000102030405060708090a0b0c0d0e0f",'
-        b'"end":4711}'
+        b'{"version":1,"type":"discard","deployment":"000102030405060708090a0b0c0d0e0f","end":4711}'
     )
-    assert dismissal.to_bytes() == golden
-    assert Dismissal.from_bytes(golden) == dismissal
+    assert discard.to_bytes() == golden
+    assert Discard.from_bytes(golden) == discard
 
 
 def test_dead_letter_headers_are_pinned() -> None:

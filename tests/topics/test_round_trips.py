@@ -38,7 +38,7 @@ from dpstream.topics.partials import (
 )
 from dpstream.topics.records import (
     DeadLetter,
-    Dismissal,
+    Discard,
     Drain,
     Farewell,
     Reason,
@@ -259,10 +259,10 @@ def test_a_drain_survives_its_bytes(drain: Drain) -> None:
     assert Drain.from_bytes(data) == decode_producer_record(data) == drain
 
 
-@given(st.builds(Dismissal, identities, offsets))
-def test_a_dismissal_survives_its_bytes_and_is_no_other_record(dismissal: Dismissal) -> None:
-    data = dismissal.to_bytes()
-    assert Dismissal.from_bytes(data) == dismissal
+@given(st.builds(Discard, identities, offsets))
+def test_a_dismissal_survives_its_bytes_and_is_no_other_record(discard: Discard) -> None:
+    data = discard.to_bytes()
+    assert Discard.from_bytes(data) == discard
     with pytest.raises(CodecError):
         DeadLetter.from_record(data, ())
     with pytest.raises(CodecError):

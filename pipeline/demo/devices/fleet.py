@@ -28,7 +28,7 @@ import aiohttp
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.pipeline.lifeline import follow
+from dpstream.pipeline.parent_watch import follow
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.pipeline.results.known_digits import known_count
 from dpstream.pipeline.stages.estimate_records import EstimateRecord

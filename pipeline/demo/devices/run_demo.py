@@ -33,7 +33,7 @@ from dpstream.pipeline.operations.deployments import deploy
 from dpstream.pipeline.operations.processes import dpstream_command, python_module
 from dpstream.pipeline.operations.restarted_processes import RestartedProcesses
 from dpstream.pipeline.operations.signals import Signals
-from dpstream.pipeline.operations.up.keeper import KeptBroker, Message
+from dpstream.pipeline.operations.up.managed_broker import ManagedBroker, Message
 from dpstream.pipeline.operations.up.run_up import address_of
 from dpstream.pipeline.results.follow import EstimateReader
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
@@ -89,7 +89,7 @@ class _Demo:
         self._truth_file = self._folder / "truth.jsonl"
         self._lines: Queue[str] = Queue()
         self._truths: dict[int, _Truth] = {}
-        self._broker: KeptBroker | None = None
+        self._broker: ManagedBroker | None = None
 
     def run(self, stack: ExitStack) -> None:
         connection = self._connect(stack)
@@ -133,7 +133,7 @@ class _Demo:
         if settings.servers or settings.kafka_config:
             return find_cluster(settings.servers, settings.kafka_config)
         events: Queue[Message] = Queue()
-        self._broker = stack.enter_context(KeptBroker(events.put, hurry=self._signals.hurry))
+        self._broker = stack.enter_context(ManagedBroker(events.put, hurry=self._signals.hurry))
         while not self._signals.received:
             self._broker.check()
             try:

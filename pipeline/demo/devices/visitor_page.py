@@ -23,7 +23,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import Connection, find_cluster
 from dpstream.pipeline.kafka.deployed_jobs import find_deployed
-from dpstream.pipeline.lifeline import follow
+from dpstream.pipeline.parent_watch import follow
 from dpstream.pipeline.results.follow import EstimateReader
 from dpstream.pipeline.results.phrases import assumption
 from dpstream.pipeline.stages.estimate_records import EstimateRecord

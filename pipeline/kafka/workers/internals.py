@@ -47,8 +47,8 @@ class PromptConsumer(Consumer):
         If all have, waiting loses nothing, and each check costs an idle worker a millisecond of
         processor time. Arriving records end the wait at once, but a rebalance does not.
         """
-        patience = _POLL_SECONDS if self._paused_partitions else self.timings.idle
-        return super().getmany(patience if timeout >= _FAUST_SECONDS else min(timeout, patience))
+        wait = _POLL_SECONDS if self._paused_partitions else self.timings.idle
+        return super().getmany(wait if timeout >= _FAUST_SECONDS else min(timeout, wait))
 
     async def _wait_next_records(self, timeout: float) -> tuple[RecordMap | None, set[TP] | None]:
         # Without a partition with capacity, Faust sleeps for a second whatever the `timeout`.
@@ -73,8 +73,8 @@ class ClientThread(AIOKafkaConsumerThread):
         # Faust's 1,500 ms, which no setting changes, let one long poll over idle partitions delay
         # the busy one. Reading the attributes first fails if they no longer exist.
         consumer = super()._create_worker_consumer(transport)
-        patience = round(1000 * self.timings.fetch)
-        consumer._fetch_max_wait_ms = min(patience, consumer._fetch_max_wait_ms)
+        wait = round(1000 * self.timings.fetch)
+        consumer._fetch_max_wait_ms = min(wait, consumer._fetch_max_wait_ms)
         consumer._consumer_timeout = max(self.timings.look, consumer._consumer_timeout)
         return consumer
 
@@ -241,7 +241,7 @@ def wait_long_for_all(
     short, look = fetcher._fetch_max_wait_ms, fetcher._get_actions_per_node
     seen: object = None
 
-    def look_patiently(assignment: Any) -> Any:
+    def look_with_wait(assignment: Any) -> Any:
         nonlocal seen
         states = {partition: assignment.state_value(partition) for partition in assignment.tps}
         positions = {
@@ -253,12 +253,12 @@ def wait_long_for_all(
         left_out = any(
             partition in fetcher._records or state.paused for partition, state in states.items()
         )
-        patience = quiet_milliseconds if nothing_came else milliseconds
-        fetcher._fetch_max_wait_ms = short if left_out else max(short, patience)
+        wait = quiet_milliseconds if nothing_came else milliseconds
+        fetcher._fetch_max_wait_ms = short if left_out else max(short, wait)
         fetcher._fetch_min_bytes = 1 if left_out or nothing_came else batch
         return look(assignment)
 
-    fetcher._get_actions_per_node = look_patiently
+    fetcher._get_actions_per_node = look_with_wait
 
 
 def refusal_of(app: AppT) -> KafkaError | None:

@@ -34,8 +34,8 @@ from dpstream.pipeline.kafka.cluster_errors import (
     refused_kind,
 )
 from dpstream.pipeline.kafka.topic_ids import ask_ids
+from dpstream.pipeline.kafka.workers.broker_outage import repeat_until_answered
 from dpstream.pipeline.kafka.workers.internals import NarrowAdmin, never_give_up
-from dpstream.pipeline.kafka.workers.patience import patiently
 from dpstream.topics.names import BATCH_BYTES_MAX, COMPACTED, TIMESTAMP_TYPE, Role
 
 
@@ -220,7 +220,7 @@ class KafkaLog:
         self._known.note((role, partition), record)
 
     async def ends(self, places: Collection[tuple[Role, int]]) -> Ends:
-        return await patiently(lambda: self._ends(places))
+        return await repeat_until_answered(lambda: self._ends(places))
 
     async def end_offsets(self, role: Role, partitions: Collection[int]) -> dict[int, int]:
         ends = await self._ends([(role, partition) for partition in partitions])
@@ -237,10 +237,14 @@ class KafkaLog:
         where = TopicPartition(self._topic(role), partition)
         async with self._reading:
             with self._asking("read", where.topic):
-                found = await patiently(lambda: self._read(where, start, stop))
-                first = found[0].offset if found else await patiently(lambda: self._first(where))
+                found = await repeat_until_answered(lambda: self._read(where, start, stop))
+                first = (
+                    found[0].offset
+                    if found
+                    else await repeat_until_answered(lambda: self._first(where))
+                )
         if first > start and role not in COMPACTED:
-            hole = await patiently(lambda: self._first(where)) <= start
+            hole = await repeat_until_answered(lambda: self._first(where)) <= start
             raise PositionDeletedError(where.topic, partition, start, first, hole=hole)
         records = tuple(
             LogRecord(
@@ -274,7 +278,7 @@ class KafkaLog:
 
     async def _send(self, action: Append) -> asyncio.Future[object]:
         begun = self._clock.begin()
-        sent: asyncio.Future[object] = await patiently(
+        sent: asyncio.Future[object] = await repeat_until_answered(
             lambda: self._producer.send(
                 self._topic(action.role),
                 action.value,

@@ -21,7 +21,7 @@ from dpstream.pipeline.kafka.workers.watchdog import Health
 from dpstream.pipeline.kafka.workers.worker_facts import JobFacts, PublishedNumbers
 
 # Timeout of a client in seconds.
-_PATIENCE = 5.0
+_REQUEST_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class _Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
-    timeout = _PATIENCE
+    timeout = _REQUEST_SECONDS
     server_version = "dpstream"
     sys_version = ""
 

@@ -30,14 +30,14 @@ class EndHistory:
     >>> history = EndHistory()
     >>> for second, end in enumerate([100, 100, 110, 120]):
     ...     history.note(second, end)
-    >>> history.seconds_behind(now=10, committed=105)
+    >>> history.lag_seconds(now=10, committed=105)
     8.5
-    >>> history.seconds_behind(now=10, committed=120)
+    >>> history.lag_seconds(now=10, committed=120)
     0.0
 
     A record written before the history started is at least as old as the history:
 
-    >>> history.seconds_behind(now=10, committed=7)
+    >>> history.lag_seconds(now=10, committed=7)
     10.0
     """
 
@@ -54,7 +54,7 @@ class EndHistory:
         if len(points) > _POINTS:
             del points[1:-1:2]
 
-    def seconds_behind(self, now: float, committed: int) -> float:
+    def lag_seconds(self, now: float, committed: int) -> float:
         """Return the age of the record at offset `committed`; 0 if not written yet."""
         points = self._points
         if not points or committed >= points[-1][1]:
@@ -133,7 +133,7 @@ class Observer:
             lag={
                 partition: Lag(
                     max(0, ends[partition] - committed),
-                    self._ends[partition].seconds_behind(now, committed),
+                    self._ends[partition].lag_seconds(now, committed),
                 )
                 for partition, committed in execution.committed.items()
                 if partition in ends

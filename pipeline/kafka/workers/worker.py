@@ -39,21 +39,21 @@ from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.silent_peers import close_silent_connections
 from dpstream.pipeline.kafka.workers import groups, topic_watch
 from dpstream.pipeline.kafka.workers.app import build_app
+from dpstream.pipeline.kafka.workers.broker_outage import Outage
 from dpstream.pipeline.kafka.workers.execution import Execution
 from dpstream.pipeline.kafka.workers.groups import group_name as group_name
+from dpstream.pipeline.kafka.workers.idle_note import IdleNote, IdleSettings, Quiet, idle_heartbeat
 from dpstream.pipeline.kafka.workers.internals import refusal_of
 from dpstream.pipeline.kafka.workers.kafka_log import KafkaLog
 from dpstream.pipeline.kafka.workers.log_lines import LogLines
 from dpstream.pipeline.kafka.workers.metrics import WorkerSnapshot, metrics_text, registry_of
 from dpstream.pipeline.kafka.workers.monitor import MonitorAddress, serve
 from dpstream.pipeline.kafka.workers.observer import Observer, WindowCounters
-from dpstream.pipeline.kafka.workers.patience import Outage
-from dpstream.pipeline.kafka.workers.resting import Quiet, Resting, RestNote, idle_heartbeat
 from dpstream.pipeline.kafka.workers.timings import Timings
 from dpstream.pipeline.kafka.workers.topic_watch import GroupWatch, TopicWatch, UnassignedError
 from dpstream.pipeline.kafka.workers.watchdog import (
-    FilePulse,
-    Pulse,
+    EventLoopHeartbeat,
+    HeartbeatFile,
     Watchdog,
     guard,
     liveness,
@@ -90,7 +90,7 @@ def run_worker(
     monitor: MonitorAddress | None = None,
     clock: BrokerClock | None = None,
     used: Collection[Role] = (),
-    resting: Resting | None = None,
+    idle_settings: IdleSettings | None = None,
 ) -> int:
     """Run a stage until this process is stopped; return the exit code.
 
@@ -100,8 +100,8 @@ def run_worker(
     `directory` is the worker's own, locked folder. A worker restarted in it gets its partitions
     back without disturbing the others. `monitor` is the address of metrics and health.
     Acknowledgements update `clock` with the broker's time. `used` are the stage's topics to check
-    for changes, including its own. With `resting`, the worker exits for lack of work, and leaves a
-    note in `directory`.
+    for changes, including its own. With `idle_settings`, the worker exits for lack of work, and
+    leaves a note in `directory`.
     """
     lines = lines or LogLines(job.name, stage_name, worker)
     for library in _LIBRARIES:
@@ -119,7 +119,7 @@ def run_worker(
         lines,
         clock or BrokerClock(),
         used=used,
-        resting=resting,
+        idle_settings=idle_settings,
     )
     if monitor is not None:
         process.watch(monitor, windows or WindowCounters())
@@ -154,8 +154,8 @@ class _Process:
     lines: LogLines
     clock: BrokerClock
     used: Collection[Role] = ()
-    resting: Resting | None = None
-    rest: IdleCondition | None = None
+    idle_settings: IdleSettings | None = None
+    idle_condition: IdleCondition | None = None
     ends: dict[int, int] = field(default_factory=dict)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     faust: _FaustWorker | None = None
@@ -228,7 +228,7 @@ class _Process:
             await self._say_goodbye()
         await self._stop()
         if code == 0:
-            self.lines.info("stopped" if self.rest is None else "idle: no work left")
+            self.lines.info("stopped" if self.idle_condition is None else "idle: no work left")
         return code
 
     @property
@@ -271,7 +271,7 @@ class _Process:
         self._start(self._watch_topics())
         self._start(self._tick())
         self._start(self._tell_status())
-        self._start(self._rest_when_idle())
+        self._start(self._exit_when_idle())
         app = build_app(
             self.execution,
             self.connection,
@@ -299,12 +299,12 @@ class _Process:
                 return
 
     async def _beat(self) -> None:
-        execution, pulse = self.execution, FilePulse(self.directory)
+        execution, heartbeat_file = self.execution, HeartbeatFile(self.directory)
         while True:
             execution.beat()
-            pulse.beat(time.monotonic())
+            heartbeat_file.beat(time.monotonic())
             self.watchdog.beat(
-                Pulse(
+                EventLoopHeartbeat(
                     restored=execution.restored,
                     broker_answers=self.outage.over,
                     work=execution.actions,
@@ -336,17 +336,17 @@ class _Process:
             )
             await asyncio.sleep(self.timings.status)
 
-    async def _rest_when_idle(self) -> None:
-        if self.resting is None:
+    async def _exit_when_idle(self) -> None:
+        if self.idle_settings is None:
             return
-        RestNote.forget(self.directory)
-        quiet = Quiet(self.resting)
-        while self.rest is None:
+        IdleNote.delete(self.directory)
+        quiet = Quiet(self.idle_settings)
+        while self.idle_condition is None:
             await asyncio.sleep(self.timings.tick)
             idle = self.execution.restored and self._has_read(self.ends)
-            idle = idle and self.stage.rests() is not None
+            idle = idle and self.stage.idle_seconds() is not None
             if quiet.lasts(time.monotonic(), self.execution.done, idle=idle):
-                self.rest = await self._find_rest(self.resting.roles)
+                self.idle_condition = await self._find_idle_condition(self.idle_settings.roles)
                 quiet.begin_anew()
         self._end(None)
 
@@ -354,7 +354,7 @@ class _Process:
         positions = self.execution.positions
         return bool(positions) and all(ends.get(each) == at for each, at in positions.items())
 
-    async def _find_rest(self, roles: Collection[Role]) -> IdleCondition | None:
+    async def _find_idle_condition(self, roles: Collection[Role]) -> IdleCondition | None:
         """Return what wakes the worker, or None if work is left in any partition."""
         starts, role = self.job.start_offsets, self.stage.role
         try:
@@ -371,7 +371,7 @@ class _Process:
             committed = await self.execution.membership.committed(partition)
             if max(groups.floor_of(committed), starts[role][partition]) != end:
                 return None
-        seconds = self.stage.rests()
+        seconds = self.stage.idle_seconds()
         if seconds is None or not self.execution.restored or not self._has_read(ends[role]):
             return None
         # Order by partition, not by answer.
@@ -507,14 +507,16 @@ class _Process:
         with suppress(Exception):
             # Keep the count of finalized windows, which must survive the worker.
             kept = {key: said for key, said in self.stage.heartbeat().items() if key == "finalized"}
-            words = {"stopped": True, **kept} if self.rest is None else idle_heartbeat(**kept)
+            words = (
+                {"stopped": True, **kept} if self.idle_condition is None else idle_heartbeat(**kept)
+            )
             async with asyncio.timeout(_GOODBYE_SECONDS):
                 await self._say(words)
-                if self.rest is not None and self.resting is not None:
+                if self.idle_condition is not None and self.idle_settings is not None:
                     # Write the note only after the heartbeat, which the note's reader repeats.
-                    RestNote(self.rest, self.resting.version, self._word(words)).write(
-                        self.directory, self._metrics()
-                    )
+                    IdleNote(
+                        self.idle_condition, self.idle_settings.version, self._word(words)
+                    ).write(self.directory, self._metrics())
 
     def _metrics(self) -> str:
         observer = self.observer

@@ -25,15 +25,15 @@ from dpstream.pipeline.kafka.broker_clock import steady_seconds
 from dpstream.pipeline.kafka.cluster import AccessError, Cluster
 from dpstream.pipeline.kafka.kept_state import KeptState, StageOffsets, contradictions
 from dpstream.pipeline.kafka.kept_topics import kept_starts, topic_ids
-from dpstream.pipeline.operations.dead_letter_log import DeadLetterLog, place_of
+from dpstream.pipeline.operations.dead_letter_log import DeadLetterLog, log_position
 from dpstream.pipeline.operations.status.facts import (
     JobStatus,
     StageStatus,
     TopicStatus,
     WorkerStatus,
 )
+from dpstream.pipeline.operations.status.health_rules import find_issues, find_notes
 from dpstream.pipeline.operations.status.heartbeats import Heartbeats
-from dpstream.pipeline.operations.status.judging import find_notes, find_problems
 from dpstream.pipeline.operations.status.lags import ComparedClock, Lags
 from dpstream.pipeline.results.kinds.known_kinds import kind_of
 from dpstream.pipeline.stages.decision_log import DecisionLog
@@ -125,10 +125,10 @@ class JobWatch:
         now = self._clock.broker_time(now)
         job, published = self._job, self._published
         workers = sorted(
-            self._heartbeats.workers(now), key=lambda worker: (not worker.alive, worker.worker)
+            self._heartbeats.workers(now), key=lambda worker: (not worker.up, worker.worker)
         )
         letters, known = self._dead_letters, self._decided
-        settled = letters.redriven | letters.dismissed
+        settled = letters.redriven | letters.discarded
         refused = Counter(reason for place, reason in self._refused if place not in settled)
         stages = tuple(self._stage(stage, workers, now) for stage in stages_of(job))
         added_up = max(self._added_up.values(), default=None)
@@ -156,7 +156,7 @@ class JobWatch:
             producers=len(self._roster) if job.devices is None else None,
             missing_producers=self._missing_producers(),
             redriven=len(letters.redriven),
-            dismissed=len(letters.dismissed - letters.redriven),
+            discarded=len(letters.discarded - letters.redriven),
             suppressed=self._count_suppressed(),
             topics=tuple(self._changed_topics()),
             other_clocks=self._other_clocks,
@@ -165,13 +165,13 @@ class JobWatch:
             collectors=tuple(
                 sorted(
                     self._heartbeats.collectors(now),
-                    key=lambda collector: (not collector.alive, collector.collector),
+                    key=lambda collector: (not collector.up, collector.collector),
                 )
             ),
         )
         return replace(
             status,
-            problems=tuple(find_problems(job, status)),
+            issues=tuple(find_issues(job, status)),
             notes=(*find_notes(job, status), *([_HIDDEN] if self._hidden else [])),
         )
 
@@ -191,7 +191,7 @@ class JobWatch:
         if self._exists(Role.DEAD_LETTERS) and not self._hidden:
             try:
                 for letter in self._dead_letters.read():
-                    self._refused.append((place_of(letter), letter.reason.value))
+                    self._refused.append((log_position(letter), letter.reason.value))
             except AccessError:
                 # Dead letters hold reports, which not every login with access to status may read.
                 self._hidden = True

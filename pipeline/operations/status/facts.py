@@ -53,7 +53,7 @@ class WorkerStatus:
             since the worker started.
         contradicting_reports: Device reports that differ from an earlier one of the same device and
             epoch, since the worker started.
-        resting: True if it exited for lack of work and is restarted on demand.
+        idle: True if it exited for lack of work and is restarted on demand.
     """
 
     stage: str
@@ -70,11 +70,11 @@ class WorkerStatus:
     ahead: Mapping[str, int] = field(default_factory=dict)
     unusable_reports: int = 0
     contradicting_reports: int = 0
-    resting: bool = False
+    idle: bool = False
 
     @property
-    def alive(self) -> bool:
-        return self.age <= (IDLE_HEARTBEAT_TIMEOUT if self.resting else HEARTBEAT_TIMEOUT)
+    def up(self) -> bool:
+        return self.age <= (IDLE_HEARTBEAT_TIMEOUT if self.idle else HEARTBEAT_TIMEOUT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class CollectorStatus:
     stored_per_second: float | None = None
 
     @property
-    def alive(self) -> bool:
+    def up(self) -> bool:
         return self.age <= HEARTBEAT_TIMEOUT
 
 
@@ -149,7 +149,7 @@ class JobStatus:
         last_epoch: Last epoch of the job; None if unlimited.
         stages: Stages in the order of the data flow.
         dead_letters: Number of rejected records neither requeued nor discarded, by reason.
-        problems: Sentences on issues that require action.
+        issues: Sentences on issues that require action.
         position: Description of the latest estimate's epoch.
         headline: Description of the latest estimate: for items the largest, for numbers the median.
         assumption: Assumption of the headline's interval; None without one.
@@ -174,7 +174,7 @@ class JobStatus:
     published: EstimateRecord | None
     stages: tuple[StageStatus, ...]
     dead_letters: Mapping[str, int]
-    problems: tuple[str, ...] = ()
+    issues: tuple[str, ...] = ()
     position: str = ""
     headline: str = ""
     assumption: str | None = None
@@ -184,7 +184,7 @@ class JobStatus:
     producers: int | None = 0
     missing_producers: tuple[str, ...] = ()
     redriven: int = 0
-    dismissed: int = 0
+    discarded: int = 0
     suppressed: int = 0
     topics: tuple[TopicStatus, ...] = ()
     other_clocks: tuple[str, ...] = ()

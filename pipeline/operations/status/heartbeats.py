@@ -20,7 +20,7 @@ from dpstream.pipeline.stages.device_decision import COLLECT
 from dpstream.pipeline.stages.manifest_summaries import ManifestSummary
 
 # Age in seconds of the last heartbeat after which a worker is no longer listed.
-FORGOTTEN = 86_400.0
+LISTED_SECONDS = 86_400.0
 _REFUSED = "refused "
 _OTHER_WORDS = (AttributeError, KeyError, TypeError, ValueError, OverflowError)
 
@@ -72,7 +72,7 @@ class Heartbeats:
                 worker = _worker(self._job, beats, now)
             except _OTHER_WORDS:
                 continue
-            if worker.age <= FORGOTTEN and worker.stage != COLLECT:
+            if worker.age <= LISTED_SECONDS and worker.stage != COLLECT:
                 yield worker
 
     def collectors(self, now: int) -> Iterator[CollectorStatus]:
@@ -81,7 +81,7 @@ class Heartbeats:
                 collector = _collector(beats, now)
             except _OTHER_WORDS:
                 continue
-            if collector is not None and collector.age <= FORGOTTEN:
+            if collector is not None and collector.age <= LISTED_SECONDS:
                 yield collector
 
 
@@ -129,7 +129,7 @@ def _worker(job: DeployedJob, beats: Sequence[_Beat], now: int) -> WorkerStatus:
         ahead={each["producer"]: int(each["epochs"]) for each in beat.get("ahead", ())},
         unusable_reports=int(beat.get("counts", {}).get("unusable_reports", 0)),
         contradicting_reports=int(beat.get("counts", {}).get("contradicting_reports", 0)),
-        resting=beat.get("resting") is True,
+        idle=beat.get("idle") is True,
     )
 
 

@@ -14,7 +14,7 @@ BACK_OFF_FIRST = 1.0
 BACK_OFF_MAX = 60.0
 """Maximum seconds before a failed worker is restarted; the wait doubles with each failure."""
 
-PATIENCE = 10.0
+TERMINATE_SECONDS = 10.0
 """Seconds between asking a worker to end and ending it by force."""
 
 
@@ -44,7 +44,7 @@ Step = Start | Terminate | Kill
 class _Slot:
     wanted: bytes | None = None
     running: bytes | None = None
-    resting: bytes | None = None
+    idle: bytes | None = None
     failed: bytes | None = None
     started_at: float = 0.0
     asked_at: float | None = None
@@ -59,8 +59,8 @@ class _Slot:
         return ran, asked
 
     @property
-    def rests(self) -> bool:
-        return self.running is None and self.resting is not None and self.resting == self.wanted
+    def is_idle(self) -> bool:
+        return self.running is None and self.idle is not None and self.idle == self.wanted
 
 
 class Schedule:
@@ -83,19 +83,19 @@ class Schedule:
     An idle worker has exited for lack of work. It is not started until it is woken or another
     version is requested:
 
-    >>> schedule.rests("students")
-    >>> list(schedule.steps(500.0)), schedule.resting
+    >>> schedule.idled("students")
+    >>> list(schedule.steps(500.0)), schedule.idle
     ([], frozenset({'students'}))
     >>> schedule.woken("students")
     >>> list(schedule.steps(501.0))
     [Start(job='students', version=b'1')]
 
-    Workers are ended by force `patience` seconds after the request to end. At most `at_once`
+    Workers are ended by force `timeout` seconds after the request to end. At most `at_once`
     workers are started within `START_SECONDS`, longest waiting first; None for no limit.
     """
 
-    def __init__(self, patience: float = PATIENCE, at_once: int | None = None) -> None:
-        self._patience = patience
+    def __init__(self, timeout: float = TERMINATE_SECONDS, at_once: int | None = None) -> None:
+        self._timeout = timeout
         self._at_once = at_once
         self._slots: dict[str, _Slot] = {}
 
@@ -106,23 +106,23 @@ class Schedule:
     def wanted(self, versions: Mapping[str, bytes]) -> None:
         for job in versions.keys() | self._slots.keys():
             self._slots.setdefault(job, _Slot()).wanted = versions.get(job)
-        self._forget()
+        self._drop()
 
     @property
-    def resting(self) -> frozenset[str]:
-        return frozenset(job for job, slot in self._slots.items() if slot.rests)
+    def idle(self) -> frozenset[str]:
+        return frozenset(job for job, slot in self._slots.items() if slot.is_idle)
 
-    def rests(self, job: str) -> None:
+    def idled(self, job: str) -> None:
         """Record that a worker exited, or was not started, for lack of work."""
         slot = self._slots[job]
         ran, asked = slot.end()
         slot.back_off.failures, slot.failed = 0, None
-        slot.resting = None if asked else ran
-        self._forget()
+        slot.idle = None if asked else ran
+        self._drop()
 
     def woken(self, job: str) -> None:
         if (slot := self._slots.get(job)) is not None:
-            slot.resting = None
+            slot.idle = None
 
     def ended(self, job: str, now: float) -> float | None:
         """Record that a worker ended or could not be started.
@@ -136,7 +136,7 @@ class Schedule:
         else:
             wait = slot.back_off.failed(now - slot.started_at)
             slot.failed, slot.restart_at = ran, now + wait
-        self._forget()
+        self._drop()
         return wait
 
     def steps(self, now: float) -> Iterator[Step]:
@@ -145,30 +145,30 @@ class Schedule:
             for slot in self._slots.values()
         )
         for job, slot in self._slots.items():
-            if slot.rests:
+            if slot.is_idle:
                 continue
             if slot.running is None:
                 # A failure does not delay another version.
                 if slot.wanted != slot.failed:
                     slot.back_off.failures = 0
-                rested = slot.back_off.failures == 0 or now >= slot.restart_at
+                waited = slot.back_off.failures == 0 or now >= slot.restart_at
                 room = self._at_once is None or young < self._at_once
-                if slot.wanted is not None and rested and room:
-                    slot.running, slot.started_at, slot.resting = slot.wanted, now, None
+                if slot.wanted is not None and waited and room:
+                    slot.running, slot.started_at, slot.idle = slot.wanted, now, None
                     young += 1
                     yield Start(job, slot.wanted)
             elif slot.asked_at is None:
                 if slot.wanted != slot.running:
                     slot.asked_at = now
                     yield Terminate(job)
-            elif not slot.killed and now >= slot.asked_at + self._patience:
+            elif not slot.killed and now >= slot.asked_at + self._timeout:
                 slot.killed = True
                 yield Kill(job)
 
     def hurry(self) -> None:
-        self._patience = 0.0
+        self._timeout = 0.0
 
-    def _forget(self) -> None:
+    def _drop(self) -> None:
         self._slots = {
             job: slot
             for job, slot in self._slots.items()

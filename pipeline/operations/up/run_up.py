@@ -18,7 +18,7 @@ from dpstream.pipeline.operations.processes import dpstream_command
 from dpstream.pipeline.operations.restarted_processes import RestartedProcesses
 from dpstream.pipeline.operations.signals import Signals
 from dpstream.pipeline.operations.up.job_run import JobEvent, JobInput, JobRun, UpSettings
-from dpstream.pipeline.operations.up.keeper import KeptBroker, Message
+from dpstream.pipeline.operations.up.managed_broker import ManagedBroker, Message
 from dpstream.pipeline.operations.up.outcome import Outcome
 from dpstream.pipeline.operations.up.screen import Screen
 from dpstream.pipeline.state import FolderInUse, FolderLock, state_home
@@ -101,13 +101,13 @@ class _Run:
             for each in given
         ]
         self._connection: Connection | None = None
-        self._broker: KeptBroker | None = None
+        self._broker: ManagedBroker | None = None
         self._page: str | None = None
         self._serving = False
         self._activity = "starting"
 
     def run(self, finished: Finished, over: Callable[[], None]) -> None:
-        self._forget_secrets()
+        self._drop_secrets()
         try:
             with ExitStack() as stack:
                 with self._screen:
@@ -126,14 +126,14 @@ class _Run:
                     time.sleep(_WAIT_SECONDS)
                     self._check(pages)
         finally:
-            self._forget_secrets()
+            self._drop_secrets()
 
     def _begin(self, stack: ExitStack) -> None:
         settings = self._settings
         if settings.servers or settings.kafka_config:
             self._connect(find_cluster(settings.servers, settings.kafka_config))
         else:
-            broker = KeptBroker(self._events.put, hurry=self._signals.hurry)
+            broker = ManagedBroker(self._events.put, hurry=self._signals.hurry)
             self._broker = stack.enter_context(broker)
 
     def _work(self, pages: RestartedProcesses) -> list[Outcome]:
@@ -234,6 +234,6 @@ class _Run:
         first, *others = self._jobs
         self._screen.show(first.view(self._activity), *(job.view() for job in others))
 
-    def _forget_secrets(self) -> None:
+    def _drop_secrets(self) -> None:
         for job in self._jobs:
             job.forget_secrets()

@@ -213,7 +213,7 @@ def find_replay(cluster: Cluster, original: DeployedJob, job: Job) -> DeployedJo
     """
     state = read_jobs(cluster)
     running = state.jobs.get(job.name)
-    another = "give another name for the replay with --as"
+    another = "give another name for the replay with --new-name"
     if job.name in state.unreadable:
         raise ReplayError(
             f"job {job.name} was deployed by an incompatible version of dpstream: {another}"

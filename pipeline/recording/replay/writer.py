@@ -59,7 +59,7 @@ class ReplayWriter:
         if began is not None and began != self._plan.first:
             raise ReplayError(
                 f"job {self._job.name} is a replay that starts with epoch {began:,}; this one "
-                f"would start with {self._plan.first:,}: give another name with --as"
+                f"would start with {self._plan.first:,}: give another name with --new-name"
             )
         yield from self._job.cursor(Role.PARTIALS, self._partials.apply).catch_up()
         yield from self._windows.find_end()

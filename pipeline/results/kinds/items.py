@@ -73,7 +73,9 @@ class FoundKind(PublishedKind):
         tie = f" (a statistical tie). The estimate for {names[0]} is {first}."
         return Sentence((opening, listed, tie))
 
-    def looked_back(self, smoothed: SmoothedEstimates, index: int, reports: int) -> ItemEstimates:
+    def smoothed_estimate(
+        self, smoothed: SmoothedEstimates, index: int, reports: int
+    ) -> ItemEstimates:
         return smoothed.items_at(index, reports)
 
     def find(self, domain: ValueDomain, id: str) -> Series:

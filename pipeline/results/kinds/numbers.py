@@ -77,7 +77,9 @@ class NumbersKind(PublishedKind):
             )
         )
 
-    def looked_back(self, smoothed: SmoothedEstimates, index: int, reports: int) -> ItemEstimates:
+    def smoothed_estimate(
+        self, smoothed: SmoothedEstimates, index: int, reports: int
+    ) -> ItemEstimates:
         items = smoothed.items_at(index, reports)
         if smoothed.level_variances is None:
             return LevelEstimates.of_values(items)

@@ -82,7 +82,7 @@ class CountKind(PublishedKind):
         number = f"{value:+,.0f} ± {half:,.0f}".replace("-", "\N{MINUS SIGN}")
         return number, f"no significant change since {before}"
 
-    def looked_back(self, smoothed: SmoothedEstimates, index: int, reports: int) -> Estimate:
+    def smoothed_estimate(self, smoothed: SmoothedEstimates, index: int, reports: int) -> Estimate:
         return smoothed.count_at(index, reports)
 
     def find(self, domain: ValueDomain, id: str) -> Series:

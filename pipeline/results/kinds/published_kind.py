@@ -111,7 +111,7 @@ class PublishedKind(ABC):
         return {}
 
     @abstractmethod
-    def looked_back(
+    def smoothed_estimate(
         self, smoothed: SmoothedEstimates, index: int, reports: int
     ) -> Estimate | ItemEstimates:
         """Return the smoothed estimate at `index`, in the format of an online one.

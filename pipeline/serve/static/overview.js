@@ -29,8 +29,8 @@ export class Overview {
     const more = [detail.title !== model.name && model.name, detail.replay_of && `replay of ${detail.replay_of}`].filter(Boolean).join(" · ");
     [this.assumption, this.warning] = [h("p", { class: "note" }), h("p", { class: "problem" })];
     this.phase = h("span", { class: "phase" });
-    this.problems = h("ul", { class: "problems" });
-    this.actions = h("section", { class: "actions", "aria-label": "Action required" }, h(named ? "h3" : "h2", {}, "Action required"), this.problems);
+    this.issues = h("ul", { class: "issues" });
+    this.actions = h("section", { class: "actions", "aria-label": "Action required" }, h(named ? "h3" : "h2", {}, "Action required"), this.issues);
     this.element = h("section", { class: "overview", "aria-label": `Summary of ${detail.title}` },
       h("div", {}, h(named ? "h2" : "h1", {}, detail.title, " ", h("small", {}, more), " ", this.phase),
         !named && detail.description && h("p", { class: "note" }, detail.description), this.sentence, this.assumption, this.warning, this.actions),
@@ -48,9 +48,9 @@ export class Overview {
     }
     setText(this.phase, phaseOf(detail));
     this.phase.hidden = !phaseOf(detail);
-    const { problems } = detail;
-    this.actions.hidden = !problems.length;
-    if (this.problems.textContent !== problems.join("")) this.problems.replaceChildren(...problems.map((each) => h("li", { class: "problem" }, each)));
+    const { issues } = detail;
+    this.actions.hidden = !issues.length;
+    if (this.issues.textContent !== issues.join("")) this.issues.replaceChildren(...issues.map((each) => h("li", { class: "problem" }, each)));
     this.#change(detail);
     this.#part(detail);
     this.#epochs(detail);

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 COMPOSE: Final = Path(__file__).parents[3] / "docker" / "compose.yaml"
 PROJECT: Final = "dpstream"
-_PATIENCE: Final = 3600.0
+_TIMEOUT: Final = 3600.0
 _ROUNDS: Final = 20
 # Some kernels and outer containers reject podman's defaults: crun's cgroups, and limits above their
 # own.
@@ -57,10 +57,10 @@ class Podman:
         }
 
     def run(
-        self, *arguments: object, stdin: Any = subprocess.DEVNULL, patience: float = _PATIENCE
+        self, *arguments: object, stdin: Any = subprocess.DEVNULL, timeout: float = _TIMEOUT
     ) -> str:
         """Return the output of a podman command, raising `RehearsalError` with its last lines."""
-        return self._run(["podman", *map(str, arguments)], stdin, patience)
+        return self._run(["podman", *map(str, arguments)], stdin, timeout)
 
     def works(self, *arguments: object) -> bool:
         try:
@@ -72,7 +72,7 @@ class Podman:
     def compose(self, *arguments: str) -> str:
         """Return the output of ``podman-compose`` on the compose file with its profile ``demo``."""
         command = [sys.executable, "-m", "podman_compose", "--file", str(COMPOSE)]
-        return self._run([*command, "--profile", "demo", *arguments], subprocess.DEVNULL, _PATIENCE)
+        return self._run([*command, "--profile", "demo", *arguments], subprocess.DEVNULL, _TIMEOUT)
 
     def containers(self, service: str, running: bool = True) -> list[str]:
         found = self.run(
@@ -108,7 +108,7 @@ class Podman:
             self.run("rmi", "--all", "--force")
             shutil.rmtree(self._folder)
 
-    def _run(self, command: Sequence[str], stdin: Any, patience: float) -> str:
+    def _run(self, command: Sequence[str], stdin: Any, timeout: float) -> str:
         try:
             done = subprocess.run(
                 command,
@@ -117,10 +117,10 @@ class Podman:
                 capture_output=True,
                 text=True,
                 check=False,
-                timeout=patience,
+                timeout=timeout,
             )
         except subprocess.TimeoutExpired:
-            raise RehearsalError(f"{' '.join(command)} took longer than {patience:.0f} s") from None
+            raise RehearsalError(f"{' '.join(command)} took longer than {timeout:.0f} s") from None
         if done.returncode != 0:
             said = (done.stdout + done.stderr).strip().splitlines()[-15:]
             raise RehearsalError("\n".join([f"{' '.join(command)} failed:", *said]))

@@ -27,7 +27,7 @@ BROKERS: Final = ("kafka-1", "kafka-2", "kafka-3")
 DEPLOYS: Final = ("deploy", "deploy-devices")
 STAGES: Final = ("shuffle", "aggregate", "publish")
 # Seconds for a container to start on a busy machine, never a measurement.
-_PATIENCE: Final = 900.0
+_TIMEOUT: Final = 900.0
 _PAUSE: Final = 1.0
 
 Say = Callable[[str], None]
@@ -221,7 +221,7 @@ def _status(url: str) -> int | None:
 
 
 def _wait_until(holds: Callable[[], object], otherwise: str) -> None:
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _TIMEOUT
     while True:
         try:
             if holds():
@@ -229,5 +229,5 @@ def _wait_until(holds: Callable[[], object], otherwise: str) -> None:
         except (OSError, ValueError):
             pass
         if time.monotonic() > deadline:
-            raise RehearsalError(f"{otherwise} after {_PATIENCE:.0f} s")
+            raise RehearsalError(f"{otherwise} after {_TIMEOUT:.0f} s")
         time.sleep(_PAUSE)

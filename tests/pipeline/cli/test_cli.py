@@ -123,7 +123,10 @@ def test_without_arguments_it_says_what_there_is(dpstream: Commands) -> None:
         ("plann x.yaml", "No such command 'plann'"),
         ("plan", "Missing argument 'JOBFILE'"),
         ("plan {job} --users 0", "--users"),
-        ("plan {job} --error 0", "--error: got '0'; expected a share of the users, such as 2%"),
+        (
+            "plan {job} --target-error 0",
+            "--target-error: got '0'; expected a share of the users, such as 2%",
+        ),
         ("plan {job} --changes-histogram {missing}", "cannot read the histogram of changes"),
         (
             "plan {job} --changes-histogram a.csv --changes-from b.csv",
@@ -272,7 +275,7 @@ def test_what_can_be_expected_is_told_in_a_line(
         ("estimates small", "small.estimates", "analyst"),
         ("diff small other", "other.partials", "recorder"),
         ("replay small", "small-replay.shuffled", "operator"),
-        ("replay --as small-2 small", "small-2.shuffled", "operator"),
+        ("replay --new-name small-2 small", "small-2.shuffled", "operator"),
         ("run publish small", "small.partials", "publish"),
     ],
 )

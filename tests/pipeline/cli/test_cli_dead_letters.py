@@ -13,7 +13,7 @@ from dpstream.pipeline.operations.dead_letter_log import header_of
 from dpstream.topics.batches import Batch, Punctuation, encode_batch, encode_punctuation
 from dpstream.topics.chunks import Chunk, encode_chunk
 from dpstream.topics.messages import Messages
-from dpstream.topics.records import DeadLetter, Dismissal, Reason
+from dpstream.topics.records import DeadLetter, Discard, Reason
 from tests.support.commands import Commands
 from tests.support.memory_cluster import MemoryCluster
 
@@ -76,12 +76,12 @@ def test_dead_letters_are_counted_by_reason_and_the_latest_are_shown(
         letter(b"secret", Reason.UNREADABLE, 3),
         letter(BATCH, Reason.PROTOCOL, 4),
     )
-    said = dpstream("dead-letters", "small", "--show", 2).output
+    said = dpstream("dead-letters", "small", "--limit", 2).output
     assert said.splitlines()[0] == "1 epoch, 1 protocol, 2 unreadable"
-    assert "2 earlier ones. To list them: --show 4" in said
+    assert "2 earlier ones. To list them: --limit 4" in said
     assert " ".join(said.splitlines()[-2].split()).startswith("reports 0 4 protocol")
     assert "batch of epoch 7" in said
-    shown = dpstream("dead-letters", "small", "--json", "--show", 3)
+    shown = dpstream("dead-letters", "small", "--json", "--limit", 3)
     assert [each["offset"] for each in shown.json] == [2, 3, 4]
     assert [each["header"] and each["header"]["epoch"] for each in shown.json] == [7, None, 7]
     for text in (said, shown.output, dpstream("dead-letters", "small").output):
@@ -114,12 +114,12 @@ def test_those_that_are_dismissed_disturb_status_no_more_and_later_ones_do(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path
 ) -> None:
     assert dpstream("deploy", job_file).code == 0
-    assert dpstream("dead-letters", "small", "--dismiss").output == "no dead letters to dismiss\n"
+    assert dpstream("dead-letters", "small", "--discard").output == "no dead letters to dismiss\n"
     refuse(cluster, letter(BATCH, Reason.EPOCH, 2), letter(b"?", Reason.UNREADABLE, 3))
-    assert "problem: 2 dead letters" in dpstream("status", "small").output
-    said = dpstream("dead-letters", "small", "--dismiss").output
-    assert said == "2 dead letters dismissed and deleted; status warns only about later ones\n"
-    assert dpstream("dead-letters", "small", "--dismiss").output == "no dead letters to dismiss\n"
+    assert "issue: 2 dead letters" in dpstream("status", "small").output
+    said = dpstream("dead-letters", "small", "--discard").output
+    assert said == "2 dead letters discarded and deleted; status warns only about later ones\n"
+    assert dpstream("dead-letters", "small", "--discard").output == "no dead letters to dismiss\n"
     status = dpstream("status", "small").output
     assert "dead letters" not in status
     assert dpstream("dead-letters", "small").output == "no dead letters\n"
@@ -127,10 +127,10 @@ def test_those_that_are_dismissed_disturb_status_no_more_and_later_ones_do(
 
     refuse(cluster, letter(b"?", Reason.UNREADABLE, 4))
     status = dpstream("status", "small").output
-    assert "problem: 1 dead letter" in status
+    assert "issue: 1 dead letter" in status
     assert "dead letters: 1 unreadable" in status
     shown = dpstream("dead-letters", "small", "--json").json
-    assert [each["dismissed"] for each in shown] == [False]
+    assert [each["discarded"] for each in shown] == [False]
 
 
 def test_whoever_is_interrupted_has_the_next_one_delete(
@@ -139,17 +139,17 @@ def test_whoever_is_interrupted_has_the_next_one_delete(
     """Including letters discarded by an earlier version that left them in place."""
     deployed = dpstream("deploy", job_file, "--json").json
     refuse(cluster, *(letter(b"?", Reason.UNREADABLE, offset) for offset in range(3)))
-    dismissal = Dismissal(bytes.fromhex(deployed["deployment"]), 2)
-    cluster.append("small.dead-letters", dismissal.to_bytes())
+    discard = Discard(bytes.fromhex(deployed["deployment"]), 2)
+    cluster.append("small.dead-letters", discard.to_bytes())
     refuse(cluster, letter(b"?", Reason.UNREADABLE, 7))
     assert dpstream("dead-letters", "small", "--redrive").code == 0
     assert cluster.start_offsets("small.dead-letters") == [2], "the oldest that nobody handled"
-    assert dpstream("dead-letters", "small", "--dismiss", "--json").json == {"dismissed": 2}
+    assert dpstream("dead-letters", "small", "--discard", "--json").json == {"discarded": 2}
     assert cluster.start_offsets("small.dead-letters") == [5], "the latest marker stays"
 
 
 def test_only_one_thing_is_done_with_them(dpstream: Commands) -> None:
-    said = dpstream("dead-letters", "small", "--dismiss", "--redrive")
+    said = dpstream("dead-letters", "small", "--discard", "--redrive")
     assert (said.code, said.errors.count("are mutually exclusive")) == (2, 1)
 
 

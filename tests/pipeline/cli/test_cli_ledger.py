@@ -162,7 +162,7 @@ def test_a_budget_is_changed_by_a_command_that_says_why(
     assert dpstream("deploy", path, "--yes").code == 0
     refused = dpstream("deploy", path, "--replace", "--yes")
     assert "as an operator set it by dpstream budget" in refused.errors
-    lifted = ("budget", "students", "--lift", "--reason", "these people have left", "--yes")
+    lifted = ("budget", "students", "--remove", "--reason", "these people have left", "--yes")
     assert "is removed, for all jobs: recorded" in dpstream(*lifted).output
     assert (
         "none declared: any job may charge this population" in dpstream("budget", "students").output
@@ -179,11 +179,11 @@ def test_a_budget_is_changed_by_a_command_that_says_why(
     ("options", "message"),
     [
         (["--epsilon", "2"], "--reason is missing"),
-        (["--lift"], "--reason is missing"),
+        (["--remove"], "--reason is missing"),
         (["--epsilon", "0", "--reason", "a"], "--epsilon: got 0"),
         (["--epsilon", "nan", "--reason", "a"], "--epsilon: got nan"),
         (["--epsilon", "1", "--delta", "1", "--reason", "a"], "--delta: got 1"),
-        (["--lift", "--epsilon", "1", "--reason", "a"], "--lift removes the budget"),
+        (["--remove", "--epsilon", "1", "--reason", "a"], "--remove removes the budget"),
         (["--epsilon", "1", "--compose", "--reason", "a", "--yes"], "--compose requires a delta"),
     ],
 )
@@ -363,15 +363,15 @@ def test_deleted_records_are_found_and_nobody_deploys_until_an_operator_goes_on(
     said = dpstream("deploy", path, "--yes")
     assert (said.code, said.errors.count("\n")) == (1, 1)
     assert "dpstream.ledger is damaged (" in said.errors
-    assert "--reopen REASON" in said.errors
+    assert "--accept-loss REASON" in said.errors
     assert (
         "), so no charge was written and no budget was set. To find the damage: 'dpstream"
     ) in dpstream("deploy", path, "--dry-run").errors
     assert "third" not in read_jobs(cast(Cluster, cluster)).jobs
     cluster.delete_below(LEDGER_TOPIC, 2)
     assert "the records before offset 2 no longer exist" in dpstream("ledger", "--verify").output
-    assert dpstream("ledger", "--reopen", " ", "--yes").code == 2
-    reopened = dpstream("ledger", "--reopen", "a disk was lost", "--yes")
+    assert dpstream("ledger", "--accept-loss", " ", "--yes").code == 2
+    reopened = dpstream("ledger", "--accept-loss", "a disk was lost", "--yes")
     assert reopened.code == 0, reopened.errors
     assert "a disk was lost" in reopened.output
     assert dpstream("deploy", path, "--yes").code == 0

@@ -28,7 +28,7 @@ from dpstream.pipeline.operations.status.facts import (
     TopicStatus,
     WorkerStatus,
 )
-from dpstream.pipeline.operations.status.judging import PATIENCE, find_notes, find_problems
+from dpstream.pipeline.operations.status.health_rules import STUCK_SECONDS, find_issues, find_notes
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.topics.manifests import Manifest, WindowStatus, encode_manifest
 from dpstream.topics.names import Role
@@ -44,7 +44,7 @@ JOB = deploy_job(
 
 
 def worker(stage: str, **values: Any) -> WorkerStatus:
-    alive = WorkerStatus(
+    up = WorkerStatus(
         stage=stage,
         worker="w1",
         age=0.5,
@@ -54,7 +54,7 @@ def worker(stage: str, **values: Any) -> WorkerStatus:
         windows=(),
         open_windows=0,
     )
-    return replace(alive, **values)
+    return replace(up, **values)
 
 
 def stages(**changed: StageStatus) -> tuple[StageStatus, ...]:
@@ -75,8 +75,8 @@ def status_of(found: tuple[StageStatus, ...], **more: Any) -> JobStatus:
     return JobStatus(JOB.name, "", NOW, JOB.last_epoch, published, found, letters, **more)
 
 
-def problems(found: tuple[StageStatus, ...], **more: Any) -> list[str]:
-    return list(find_problems(JOB, status_of(found, **more)))
+def issues(found: tuple[StageStatus, ...], **more: Any) -> list[str]:
+    return list(find_issues(JOB, status_of(found, **more)))
 
 
 def notes(**more: Any) -> list[str]:
@@ -86,21 +86,21 @@ def notes(**more: Any) -> list[str]:
 @pytest.mark.parametrize("stage", Route().stages)
 def test_a_stage_needs_a_live_worker(stage: str) -> None:
     for workers in ((), (worker(stage, age=HEARTBEAT_TIMEOUT + 0.1),)):
-        (problem,) = problems(stages(**{stage: StageStatus(stage, workers, 0, None)}))
-        assert f"dpstream run {stage} small" in problem
+        (issue,) = issues(stages(**{stage: StageStatus(stage, workers, 0, None)}))
+        assert f"dpstream run {stage} small" in issue
     one_gone = (
         worker(stage, age=HEARTBEAT_TIMEOUT + 0.1),
         worker(stage, worker="w2", age=HEARTBEAT_TIMEOUT),
     )
-    assert problems(stages(**{stage: StageStatus(stage, one_gone, 0, None)})) == []
+    assert issues(stages(**{stage: StageStatus(stage, one_gone, 0, None)})) == []
 
 
 GONE = tuple(StageStatus(stage, (), 1_000, 10_000.0) for stage in Route().stages)
 
 
 def test_a_finished_job_needs_no_workers() -> None:
-    assert len(problems(GONE, published=publication(EPOCHS - 1))) == 3
-    assert problems(GONE, published=publication(EPOCHS), suppressed=5) == []
+    assert len(issues(GONE, published=publication(EPOCHS - 1))) == 3
+    assert issues(GONE, published=publication(EPOCHS), suppressed=5) == []
     ended = "'dpstream drain small' or 'dpstream undeploy small'"
     assert notes(published=publication(EPOCHS)) == [
         f"The last epoch is published; no workers are needed. To end the job: {ended}"
@@ -111,7 +111,7 @@ def test_a_finished_job_needs_no_workers() -> None:
 
 @pytest.mark.parametrize("phase", Phase)
 def test_only_a_job_that_is_to_work_needs_workers(phase: Phase) -> None:
-    assert bool(problems(GONE, phase=phase)) == phase.works
+    assert bool(issues(GONE, phase=phase)) == phase.works
     said = " ".join(notes(phase=phase))
     assert (phase.value in said.lower()) == (phase is not Phase.RUNNING)
     assert ("dpstream resume small" in said) == (not phase.works)
@@ -124,43 +124,43 @@ REPLAY = JOB.model_copy(
 
 @pytest.mark.parametrize("stage", Route().stages)
 def test_lag_is_stuck_when_it_is_old_and_nobody_reads(stage: str) -> None:
-    limit = PATIENCE + (30.0 if stage == "shuffle" else 0.0)
+    limit = STUCK_SECONDS + (30.0 if stage == "shuffle" else 0.0)
 
     def lagging(waiting: float, busy: bool, lag: int | None = 12_345) -> list[str]:
         idle = worker(stage, worker="w2")
         reader = worker(stage, busy=busy)
-        return problems(stages(**{stage: StageStatus(stage, (reader, idle), lag, waiting)}))
+        return issues(stages(**{stage: StageStatus(stage, (reader, idle), lag, waiting)}))
 
     assert lagging(limit, False) == []
     assert lagging(limit + 1, True) == []
-    (problem,) = lagging(limit + 1, False)
-    assert f"Stage {stage} is stuck: 12,345 records" in problem
-    (problem,) = lagging(limit + 1, False, lag=None)
-    assert f"Stage {stage} is stuck: the oldest for" in problem
+    (issue,) = lagging(limit + 1, False)
+    assert f"Stage {stage} is stuck: 12,345 records" in issue
+    (issue,) = lagging(limit + 1, False, lag=None)
+    assert f"Stage {stage} is stuck: the oldest for" in issue
 
 
 def test_stage_is_not_stuck_while_a_producer_is_ahead_of_time() -> None:
     def found(grace_left: float | None) -> list[str]:
         window = OpenWindowStatus(epoch=1, reports=5, waits_for=("p",), grace_left=grace_left)
         ahead = worker("shuffle", ahead={"gateway": 3_000}, windows=(window,))
-        return problems(stages(shuffle=StageStatus("shuffle", (ahead,), 5, PATIENCE + 31.0)))
+        return issues(stages(shuffle=StageStatus("shuffle", (ahead,), 5, STUCK_SECONDS + 31.0)))
 
     for waits in (None, 12.0):
-        (problem,) = found(waits)
-        assert "Producer gateway is 3,000 epochs ahead of time" in problem
-    assert [problem for problem in found(0.0) if "Stage shuffle is stuck" in problem]
+        (issue,) = found(waits)
+        assert "Producer gateway is 3,000 epochs ahead of time" in issue
+    assert [issue for issue in found(0.0) if "Stage shuffle is stuck" in issue]
 
 
 def test_epochs_of_which_nothing_is_released_need_a_person() -> None:
-    assert problems(stages(), suppressed=2) == []
-    (problem,) = problems(stages(), suppressed=3)
-    assert "The last 3 epochs were suppressed: each had fewer than 100 devices" in problem
+    assert issues(stages(), suppressed=2) == []
+    (issue,) = issues(stages(), suppressed=3)
+    assert "The last 3 epochs were suppressed: each had fewer than 100 devices" in issue
 
 
 def test_topics_that_others_have_changed_are_said_with_what_to_do() -> None:
     def of(partitions: int, *, unexpected_records: bool = False) -> tuple[list[str], list[str]]:
         changed = (TopicStatus("small.reports", partitions, 2, unexpected_records),)
-        return problems(stages(), topics=changed), notes(topics=changed)
+        return issues(stages(), topics=changed), notes(topics=changed)
 
     (gone,), _ = of(0)
     assert "Topic small.reports no longer exists" in gone
@@ -177,8 +177,8 @@ def test_topics_that_others_have_changed_are_said_with_what_to_do() -> None:
 
 def test_what_retention_took_is_said() -> None:
     shuffle = StageStatus("shuffle", (worker("shuffle"),), 3, 1.0, deleted=(1,))
-    (problem,) = problems(stages(shuffle=shuffle))
-    assert "in partition 1 was deleted, probably by retention (7 days)" in problem
+    (issue,) = issues(stages(shuffle=shuffle))
+    assert "in partition 1 was deleted, probably by retention (7 days)" in issue
 
 
 class Topics(MemoryCluster):
@@ -244,13 +244,13 @@ def test_the_last_word_of_every_worker_counts() -> None:
     status = gather_status(topics.cluster, JOB, NOW)
     shuffle, aggregate, publish = status.stages
     (live,) = shuffle.workers
-    assert (live.alive, live.age, live.reports_per_second) == (True, 1.0, 600.0)
+    assert (live.up, live.age, live.reports_per_second) == (True, 1.0, 600.0)
     assert (live.windows[0].epoch, live.windows[0].waits_for) == (4, ("gateway-2",))
     (gone,) = aggregate.workers
-    assert (gone.alive, gone.age, gone.reports_per_second) == (False, 60.0, None)
+    assert (gone.up, gone.age, gone.reports_per_second) == (False, 60.0, None)
     assert publish.workers == ()
     assert json.loads(json_text(status))["stages"][0]["workers"][0]["worker"] == "w1"
-    assert [problem.split(":")[0] for problem in status.problems] == [
+    assert [issue.split(":")[0] for issue in status.issues] == [
         "No worker of stage aggregate is up. Start one",
         "No worker of stage publish is up. Start one",
     ]
@@ -267,7 +267,7 @@ def test_a_worker_that_was_stopped_is_not_missed() -> None:
         topics.add(Role.STATUS, json.dumps(said).encode(), key=b"shuffle/" + name.encode())
     topics.add(Role.STATUS, heartbeat("shuffle", "again", NOW), key=b"shuffle/again")
     (shuffle, *_) = gather_status(topics.cluster, JOB, NOW).stages
-    assert [(each.worker, each.alive) for each in shuffle.workers] == [
+    assert [(each.worker, each.up) for each in shuffle.workers] == [
         ("again", True),
         ("killed", False),
     ]
@@ -310,7 +310,7 @@ def test_a_watch_goes_on_where_it_was(registered: Topics) -> None:
     assert then.windows == {"released": 4, "suppressed": 1, "empty": 2}
     assert (then.suppressed, then.missing_producers) == (3, ())
     assert [stage.epoch for stage in then.stages] == [7, 9, 4]
-    assert "The last 3 epochs were suppressed" in then.problems[-1]
+    assert "The last 3 epochs were suppressed" in then.issues[-1]
     assert then == gather_status(registered.cluster, JOB, NOW)
 
 
@@ -333,7 +333,7 @@ def test_where_messages_are_hidden_neither_records_nor_rates_are_told() -> None:
     assert (window.reports, window.devices, window.grace_left) == (None, 900, 8.5)
     assert shuffle.workers[0].records_per_second is None
     assert "17" not in json_text(status.stages)
-    assert "3 devices arrived after their epoch was finalized" in " ".join(status.problems)
+    assert "3 devices arrived after their epoch was finalized" in " ".join(status.issues)
 
 
 def test_topics_that_are_gone_are_found() -> None:
@@ -344,7 +344,7 @@ def test_topics_that_are_gone_are_found() -> None:
     assert {topic.name for topic in status.topics} == gone
     assert {topic.partitions for topic in status.topics} == {0}
     assert {stage.lag for stage in status.stages} == {None}
-    assert sum("no longer exists; its data is lost" in problem for problem in status.problems) == 9
+    assert sum("no longer exists; its data is lost" in issue for issue in status.issues) == 9
 
 
 def test_records_deleted_before_they_were_finished_are_found() -> None:

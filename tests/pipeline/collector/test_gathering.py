@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from dpstream.pipeline.collector.batch_writer import Gathering, Room
+from dpstream.pipeline.collector.batch_writer import Gathering, IntakeCapacity
 from dpstream.pipeline.collector.intake import Intake
 from dpstream.pipeline.collector.responses import HttpResponse
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
@@ -21,21 +21,23 @@ def job() -> DeployedJob:
 
 
 class World:
-    def __init__(self, job: DeployedJob, room: Room | None = None, patience: float = 60.0) -> None:
+    def __init__(
+        self, job: DeployedJob, capacity: IntakeCapacity | None = None, timeout: float = 60.0
+    ) -> None:
         self.job = job
         self.writer = MemoryWriter()
-        self.room = room or Room()
+        self.capacity = capacity or IntakeCapacity()
         self.failed: list[Exception] = []
         self.answers: list[HttpResponse] = []
         self.now: int | None = NOW
         self.gathering = Gathering(
             Intake(job, KEY),
             self.writer,
-            self.room,
+            self.capacity,
             self.failed.append,
             lambda: self.now,
             0.0,
-            patience,
+            timeout,
         )
 
     def offer(self, data: bytes, now: int = NOW) -> HttpResponse | None:
@@ -64,7 +66,7 @@ async def test_bodies_that_come_together_are_written_together(job: DeployedJob) 
     assert topics.count(("phones.reports", job.topics.partition_of(2))) == 1
     assert world.rows() == 7
     assert world.gathering.counters.acknowledged == world.gathering.counters.received == 7
-    assert world.room.waiting == 0
+    assert world.capacity.waiting == 0
 
 
 async def test_answers_are_the_same_whatever_reports_say(job: DeployedJob) -> None:
@@ -114,11 +116,11 @@ async def test_kafka_that_fails_is_told_of(job: DeployedJob) -> None:
     assert answer.status == 503
     assert ("Retry-After", "5") in answer.headers
     assert world.gathering.counters.acknowledged == 0
-    assert world.room.waiting == 0
+    assert world.capacity.waiting == 0
 
 
 async def test_kafka_that_is_slow_is_not_waited_for(job: DeployedJob) -> None:
-    world = World(job, patience=0.0)
+    world = World(job, timeout=0.0)
     world.writer.gate = asyncio.Event()
     world.offer(body(job))
     await world.gathering.finish()
@@ -127,8 +129,8 @@ async def test_kafka_that_is_slow_is_not_waited_for(job: DeployedJob) -> None:
 
 async def test_beyond_its_room_nothing_waits(job: DeployedJob) -> None:
     data = body(job)
-    for room in (Room(requests=2), Room(envelope_bytes=2 * len(data) + 1)):
-        world = World(job, room)
+    for capacity in (IntakeCapacity(requests=2), IntakeCapacity(envelope_bytes=2 * len(data) + 1)):
+        world = World(job, capacity)
         assert [world.offer(data) for _ in range(2)] == [None, None]
         answer = world.offer(data)
         assert answer is not None
@@ -154,7 +156,7 @@ async def test_an_error_that_nobody_expected_is_answered(
     assert answer.status == 500
     assert b"secret" not in answer.body
     assert [type(error) for error in world.failed] == [RuntimeError]
-    assert world.room.waiting == 0
+    assert world.capacity.waiting == 0
 
 
 async def test_an_epoch_that_was_closed_stays_closed(job: DeployedJob) -> None:
@@ -187,7 +189,7 @@ async def test_what_may_have_been_cut_is_late_though_it_was_acknowledged(
     assert world.gathering.counters.acknowledged == 1
     assert world.gathering.counters.epochs == {1: 1}
     assert world.gathering.counters.refused == {"late": 2, "foreign": 3}
-    assert world.room.waiting == 0
+    assert world.capacity.waiting == 0
 
 
 async def test_the_last_of_the_records_of_a_group_decides(job: DeployedJob) -> None:

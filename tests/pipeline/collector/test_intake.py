@@ -41,15 +41,15 @@ def sealing() -> DeployedJob:
 
 
 def passed(intake: Intake, data: bytes, now: int = NOW) -> IntakeRules:
-    gate = intake.gate(data)
-    assert isinstance(gate, IntakeRules), gate
-    assert gate.refusal(len(data), now) is None
-    return gate
+    rules = intake.rules(data)
+    assert isinstance(rules, IntakeRules), rules
+    assert rules.refusal(len(data), now) is None
+    return rules
 
 
 def taken(intake: Intake, *bodies: bytes, subjects: list[str | None] | None = None) -> Taken:
-    gate = passed(intake, bodies[0])
-    return intake.take(gate, bodies, subjects or [None] * len(bodies))
+    rules = passed(intake, bodies[0])
+    return intake.take(rules, bodies, subjects or [None] * len(bodies))
 
 
 def said(answer: HttpResponse | IntakeRules | None) -> tuple[int, str] | None:
@@ -135,9 +135,9 @@ def test_who_sent_no_token_is_not_taken_for_another() -> None:
 
 
 def test_reports_settle_before_the_stage_may_cut(job: DeployedJob) -> None:
-    gate = Intake(job, KEY).gate(body(job))
-    assert isinstance(gate, IntakeRules)
-    assert gate.settles - gate.closes == 1000
+    rules = Intake(job, KEY).rules(body(job))
+    assert isinstance(rules, IntakeRules)
+    assert rules.settles - rules.closes == 1000
     for late, settling in ((3600.0, 0), (3599.0, 500), (3598.9, 550), (3590.0, 1000)):
         assert job.devices is not None
         devices = job.devices.model_copy(update={"late": late})
@@ -150,8 +150,8 @@ def test_sealed_reports_keep_their_ids_and_boxes(sealing: DeployedJob) -> None:
     envelopes = [envelope(sealing, 3, [1], report=report, enrolls=False) for report in reports]
     intake = Intake(sealing, KEY)
     data = body(sealing, 3, envelopes)
-    gate = passed(intake, data, BEGIN + 2 * DAY)
-    found = intake.take(gate, [data], [None])
+    rules = passed(intake, data, BEGIN + 2 * DAY)
+    found = intake.take(rules, [data], [None])
     assert not found.enrollments
     (batch,) = map(decode_loose_batch, found.batches)
     assert batch.key == key_id(bytes.fromhex(PUBLIC_KEYS[1]))
@@ -162,17 +162,17 @@ def test_sealed_reports_keep_their_ids_and_boxes(sealing: DeployedJob) -> None:
 
 def test_a_gate_opens_and_closes_by_the_clock(job: DeployedJob) -> None:
     data = body(job, 2)
-    gate = Intake(job, KEY).gate(data)
-    assert isinstance(gate, IntakeRules)
+    rules = Intake(job, KEY).rules(data)
+    assert isinstance(rules, IntakeRules)
     begins = BEGIN + DAY
-    early = gate.refusal(len(data), begins - 60_001)
+    early = rules.refusal(len(data), begins - 60_001)
     assert said(early) == (409, "early")
     assert early is not None
     assert b'"begins":%d' % begins in early.body
-    assert gate.refusal(len(data), begins - 60_000) is None
+    assert rules.refusal(len(data), begins - 60_000) is None
     closes = BEGIN + 2 * DAY + LATE
-    assert gate.refusal(len(data), closes - 1) is None
-    assert said(gate.refusal(len(data), closes)) == (409, "late")
+    assert rules.refusal(len(data), closes - 1) is None
+    assert said(rules.refusal(len(data), closes)) == (409, "late")
 
 
 def test_what_is_not_of_this_job_passes_no_gate(job: DeployedJob, sealing: DeployedJob) -> None:
@@ -180,43 +180,43 @@ def test_what_is_not_of_this_job_passes_no_gate(job: DeployedJob, sealing: Deplo
     of = encode_body
     one = [envelope(job)]
     other = secrets.token_bytes(16)
-    gone = intake.gate(of(other, job.fingerprint, 1, None, one))
+    gone = intake.rules(of(other, job.fingerprint, 1, None, one))
     assert said(gone) == (410, "deployment")
     assert isinstance(gone, HttpResponse)
     assert job.deployment.hex().encode() in gone.body
     assert other.hex().encode() not in gone.body
-    assert said(intake.gate(of(job.deployment, other, 1, None, one))) == (409, "fingerprint")
-    assert said(intake.gate(body(job, 17, one))) == (400, "epoch")
-    assert said(intake.gate(body(job, 2**62, one))) == (400, "epoch")
+    assert said(intake.rules(of(job.deployment, other, 1, None, one))) == (409, "fingerprint")
+    assert said(intake.rules(body(job, 17, one))) == (400, "epoch")
+    assert said(intake.rules(body(job, 2**62, one))) == (400, "epoch")
     sealed = of(job.deployment, job.fingerprint, 1, b"k" * 8, one)
-    assert said(intake.gate(sealed)) == (400, "sealed")
+    assert said(intake.rules(sealed)) == (400, "sealed")
     longer = of(job.deployment, job.fingerprint, 1, None, [one[0] + b"\0"])
-    assert said(intake.gate(longer)) == (400, "malformed")
-    assert said(intake.gate(b"")) == (400, "malformed")
+    assert said(intake.rules(longer)) == (400, "malformed")
+    assert said(intake.rules(b"")) == (400, "malformed")
     strict = Intake(sealing, KEY)
     boxed = [envelope(sealing, 3)]
     for key in (None, b"k" * 8, key_id(bytes.fromhex(PUBLIC_KEYS[0]))):
         data = of(sealing.deployment, sealing.fingerprint, 3, key, boxed)
-        assert said(strict.gate(data)) == (400, "sealed")
+        assert said(strict.rules(data)) == (400, "sealed")
     plain = [encode_envelope(b"d" * 16, b"r" * 16, True, b"\0" * sealing.content_form.size)]
     key = key_id(bytes.fromhex(PUBLIC_KEYS[0]))
     data = of(sealing.deployment, sealing.fingerprint, 1, key, plain)
-    assert said(strict.gate(data)) == (400, "malformed")
+    assert said(strict.rules(data)) == (400, "malformed")
 
 
 def test_epochs_before_the_deployment_are_late(job: DeployedJob) -> None:
     later = job.model_copy(update={"deployed_at": BEGIN + 3 * DAY})
-    assert said(Intake(later, KEY).gate(body(later, 3))) == (409, "late")
-    assert isinstance(Intake(later, KEY).gate(body(later, 4)), IntakeRules)
+    assert said(Intake(later, KEY).rules(body(later, 3))) == (409, "late")
+    assert isinstance(Intake(later, KEY).rules(body(later, 4)), IntakeRules)
 
 
 def test_a_known_header_says_nothing_of_what_follows(job: DeployedJob) -> None:
     intake = Intake(job, KEY)
     data = body(job)
-    gate = passed(intake, data)
+    rules = passed(intake, data)
     for wrong in (data[:HEADER_BYTES], data[:-1], data + b"\0"):
-        assert intake.gate(wrong) in (gate, RequestProblem.MALFORMED.answer())
-        assert said(gate.refusal(len(wrong), NOW)) == (400, "malformed")
+        assert intake.rules(wrong) in (rules, RequestProblem.MALFORMED.answer())
+        assert said(rules.refusal(len(wrong), NOW)) == (400, "malformed")
 
 
 def test_a_body_is_taken_whole_or_not_at_all(job: DeployedJob) -> None:
@@ -358,10 +358,10 @@ def test_twenty_thousand_mutated_bodies(job: DeployedJob, sealing: DeployedJob) 
             if generator.integers(8) == 0:
                 data += generator.bytes(int(generator.integers(1, 300)))
             whole = bytes(data)
-            gate = intake.gate(whole)
-            refusal = gate if isinstance(gate, HttpResponse) else gate.refusal(len(whole), NOW)
-            if isinstance(gate, IntakeRules) and refusal is None:
-                found = intake.take(gate, [whole], [None])
+            rules = intake.rules(whole)
+            refusal = rules if isinstance(rules, HttpResponse) else rules.refusal(len(whole), NOW)
+            if isinstance(rules, IntakeRules) and refusal is None:
+                found = intake.take(rules, [whole], [None])
                 (refusal,) = found.refusals
                 if refusal is None:
                     assert sum(len(decode_loose_batch(b).rows) for b in found.batches) > 0
@@ -376,5 +376,5 @@ def test_gates_are_forgotten_before_they_are_too_many(job: DeployedJob) -> None:
     many = job.model_copy(update={"epochs": job.epochs.model_copy(update={"count": 2000})})
     intake = Intake(many, KEY)
     for epoch in range(1, 1000):
-        intake.gate(body(many, epoch, [envelope(job)]))
-    assert len(intake._gates) <= 256
+        intake.rules(body(many, epoch, [envelope(job)]))
+    assert len(intake._rules) <= 256

@@ -70,10 +70,10 @@ def test_the_fleet_sends_what_a_collector_takes_and_enrolls_once() -> None:
         values = fleet.values(150.0 * epoch)
         bodies = dict(fleet.draw(epoch, values))
         assert len({len(body) for body in bodies.values()}) == 1
-        gate = intake.gate(bodies[0])
-        assert isinstance(gate, IntakeRules)
-        assert gate.refusal(len(bodies[0]), int(1000 * statement.begins(epoch)) + 1) is None
-        taken = intake.take(gate, list(bodies.values()), [None] * 50)
+        rules = intake.rules(bodies[0])
+        assert isinstance(rules, IntakeRules)
+        assert rules.refusal(len(bodies[0]), int(1000 * statement.begins(epoch)) + 1) is None
+        taken = intake.take(rules, list(bodies.values()), [None] * 50)
         assert taken.refusals == [None] * 50
         (batch,) = map(decode_loose_batch, taken.batches)
         assert len(set(batch.tags.tolist())) == 50

@@ -17,7 +17,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.kafka import producer_checks
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.kept_state import ContradictionError
-from dpstream.pipeline.kafka.producer_checks import Place, check_registered, ends_before
+from dpstream.pipeline.kafka.producer_checks import LogPartition, check_registered, ends_before
 from dpstream.pipeline.stages import decision_log
 from dpstream.pipeline.stages.decision_log import DecisionLog
 from dpstream.topics.batches import Punctuation, encode_punctuation
@@ -71,7 +71,7 @@ class Folder:
         self.enrollment = name.encode().ljust(16, b".")
         self.facts: dict[str, int] = {}
         self.store, self.closed_epoch = self, 0
-        self.before: Mapping[Place, int] = {}
+        self.before: Mapping[LogPartition, int] = {}
         record = Registration(JOB.deployment, name, self.enrollment, 1)
         cluster.append(JOB.topic(Role.PRODUCERS), record.to_bytes())
 

@@ -52,10 +52,10 @@ def test_a_call_that_nobody_answers_is_given_up_soon(
     monkeypatch.setattr(silent_peers, "CALL_SECONDS", 0.02)
 
     async def call(port: int) -> None:
-        async with asyncio.timeout(60.0) as patience:
+        async with asyncio.timeout(60.0) as timeout:
             with pytest.raises(TimeoutError):
                 await conn.create_conn("127.0.0.1", port, request_timeout_ms=120_000)
-        assert not patience.expired()
+        assert not timeout.expired()
 
     with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
         # The operating system accepts no connections beyond the backlog.

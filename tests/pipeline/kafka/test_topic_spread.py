@@ -178,9 +178,7 @@ def test_a_broker_that_never_learns_is_named(monkeypatch: pytest.MonkeyPatch) ->
     answers = {1: {"a": ready, "b": ready}, 2: {"a": no_leader, "b": ready}, 3: {"a": unknown}}
     said = "broker 2 does not know a; broker 3 does not know a, b"
     with pytest.raises(TopicSpreadError, match=said):
-        wait_for_brokers(
-            lambda: answers, ["b", "a"], patience=30, clock=lambda: now[0], sleep=sleep
-        )
+        wait_for_brokers(lambda: answers, ["b", "a"], timeout=30, clock=lambda: now[0], sleep=sleep)
     assert now[0] >= 30
     monkeypatch.setattr("dpstream.pipeline.kafka.cluster._SPREADING_SECONDS", -1.0)
     monkeypatch.setattr("time.sleep", sleep)

@@ -51,7 +51,7 @@ class ScriptedStage:
         self.seen.append("tick")
         yield from self._ask(())
 
-    def rests(self) -> float | None:
+    def idle_seconds(self) -> float | None:
         return None
 
     def needs(self, partition: int, below: int) -> Steps[bool]:

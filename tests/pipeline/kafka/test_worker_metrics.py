@@ -24,7 +24,13 @@ from dpstream.pipeline.kafka.workers.metrics import WorkerSnapshot, metric_famil
 from dpstream.pipeline.kafka.workers.monitor import MonitorAddress, serve
 from dpstream.pipeline.kafka.workers.observer import EndHistory, Observer, WindowCounters
 from dpstream.pipeline.kafka.workers.timings import Timings
-from dpstream.pipeline.kafka.workers.watchdog import Health, Pulse, Watchdog, liveness, readiness
+from dpstream.pipeline.kafka.workers.watchdog import (
+    EventLoopHeartbeat,
+    Health,
+    Watchdog,
+    liveness,
+    readiness,
+)
 from dpstream.pipeline.kafka.workers.worker_facts import JobFacts
 from dpstream.pipeline.results.watched_estimates import WatchedEstimates
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
@@ -232,27 +238,27 @@ def test_lag_is_that_of_the_oldest_record_not_committed() -> None:
     history = EndHistory()
     for now, end in ((0, 5), (60, 5), (61, 15), (100, 15)):
         history.note(now, end)
-    assert history.seconds_behind(100, 15) == 0
+    assert history.lag_seconds(100, 15) == 0
     # The first minute has no writes.
-    assert history.seconds_behind(100, 5) == 40
-    assert history.seconds_behind(100, 10) == 39.5
-    assert history.seconds_behind(100, 4) == 100
+    assert history.lag_seconds(100, 5) == 40
+    assert history.lag_seconds(100, 10) == 39.5
+    assert history.lag_seconds(100, 4) == 100
 
 
-def watchdog_after(pulse: Pulse, seconds: int, *, beats: bool = True) -> Watchdog:
+def watchdog_after(heartbeat: EventLoopHeartbeat, seconds: int, *, beats: bool = True) -> Watchdog:
     watchdog = Watchdog(Timings(blocked=30, unrestored=60, stalled=120))
-    watchdog.beat(pulse)
+    watchdog.beat(heartbeat)
     for _ in range(seconds):
         if beats:
-            watchdog.beat(pulse)
+            watchdog.beat(heartbeat)
         watchdog.check(1.0)
     return watchdog
 
 
-QUIET = Pulse(True, True, 0, positions={0: 5, 2: 9}, ends={0: 5, 2: 9})
-HUNG = Pulse(True, True, 0, positions={0: 5, 2: 9}, ends={0: 5, 2: 10})
-RESTORING = Pulse(restored=False, broker_answers=True, work=0)
-AWAY = Pulse(False, False, 0, positions={}, ends={0: 9})
+QUIET = EventLoopHeartbeat(True, True, 0, positions={0: 5, 2: 9}, ends={0: 5, 2: 9})
+HUNG = EventLoopHeartbeat(True, True, 0, positions={0: 5, 2: 9}, ends={0: 5, 2: 10})
+RESTORING = EventLoopHeartbeat(restored=False, broker_answers=True, work=0)
+AWAY = EventLoopHeartbeat(False, False, 0, positions={}, ends={0: 9})
 
 
 def test_a_quiet_stream_is_healthy_and_a_hung_agent_is_not() -> None:

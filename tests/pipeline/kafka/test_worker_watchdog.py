@@ -3,20 +3,20 @@
 import pytest
 
 from dpstream.pipeline.kafka.workers.timings import Timings
-from dpstream.pipeline.kafka.workers.watchdog import Pulse, Watchdog
+from dpstream.pipeline.kafka.workers.watchdog import EventLoopHeartbeat, Watchdog
 
 TIMINGS = Timings(blocked=30, unrestored=60, stalled=120)
 LONG = 1000
 
 
-def idle(work: int = 0) -> Pulse:
-    return Pulse(restored=True, broker_answers=True, work=work)
+def idle(work: int = 0) -> EventLoopHeartbeat:
+    return EventLoopHeartbeat(restored=True, broker_answers=True, work=work)
 
 
-def first_fault(pulse: Pulse, seconds: int = LONG) -> tuple[int, str] | None:
+def first_fault(heartbeat: EventLoopHeartbeat, seconds: int = LONG) -> tuple[int, str] | None:
     watchdog = Watchdog(TIMINGS)
     for second in range(seconds):
-        watchdog.beat(pulse)
+        watchdog.beat(heartbeat)
         fault = watchdog.check(1.0)
         if fault is not None:
             return second, fault
@@ -31,7 +31,7 @@ def test_event_loop_that_does_not_tick() -> None:
 
 
 def test_no_restoration_though_the_broker_answers() -> None:
-    assert first_fault(Pulse(restored=False, broker_answers=True, work=0)) == (
+    assert first_fault(EventLoopHeartbeat(restored=False, broker_answers=True, work=0)) == (
         60,
         "partitions were not restored for 60 s although the broker answers",
     )
@@ -40,12 +40,14 @@ def test_no_restoration_though_the_broker_answers() -> None:
 def test_long_restoration_that_gets_on_is_left_alone() -> None:
     watchdog = Watchdog(TIMINGS)
     for second in range(LONG):
-        watchdog.beat(Pulse(restored=False, broker_answers=True, work=second // 50))
+        watchdog.beat(EventLoopHeartbeat(restored=False, broker_answers=True, work=second // 50))
         assert watchdog.check(1.0) is None
 
 
 def test_lag_without_progress() -> None:
-    fault = first_fault(Pulse(True, True, 0, positions={0: 5, 1: 9}, ends={0: 5, 1: 10}))
+    fault = first_fault(
+        EventLoopHeartbeat(True, True, 0, positions={0: 5, 1: 9}, ends={0: 5, 1: 10})
+    )
     assert fault == (
         121,
         "partition 1 has records that were not read for 120 s although the broker answers",
@@ -54,7 +56,9 @@ def test_lag_without_progress() -> None:
 
 @pytest.mark.parametrize("restored", [True, False])
 def test_outage_of_any_length_is_no_fault(restored: bool) -> None:
-    assert first_fault(Pulse(restored, False, 0, positions={0: 0}, ends={0: 9})) is None
+    assert (
+        first_fault(EventLoopHeartbeat(restored, False, 0, positions={0: 0}, ends={0: 9})) is None
+    )
 
 
 @pytest.mark.parametrize("session", [1.5, 31.0])

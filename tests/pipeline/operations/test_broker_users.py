@@ -13,14 +13,14 @@ from types import SimpleNamespace
 import pytest
 
 from dpstream.pipeline.kafka.local_kafka import KafkaStatus
-from dpstream.pipeline.operations.up import keeper
-from dpstream.pipeline.operations.up.keeper import BrokerUsers
+from dpstream.pipeline.operations.up import managed_broker
+from dpstream.pipeline.operations.up.managed_broker import BrokerUsers
 
 HOLD = """
 import sys
 import time
 from pathlib import Path
-from dpstream.pipeline.operations.up.keeper import BrokerUsers
+from dpstream.pipeline.operations.up.managed_broker import BrokerUsers
 users = BrokerUsers(Path(sys.argv[1]))
 print("here", flush=True)
 sys.stdin.read()
@@ -70,20 +70,22 @@ class Broker:
 
 
 def keep(monkeypatch: pytest.MonkeyPatch, folder: Path, broker: Broker) -> None:
-    """Run a keeper that exits as soon as the broker runs."""
+    """Run a manager that exits as soon as the broker runs."""
 
     def leave(seconds: float) -> None:
-        if seconds == keeper._CHECK_SECONDS:
+        if seconds == managed_broker._CHECK_SECONDS:
             raise SystemExit(0)
         time.sleep(seconds)
 
-    monkeypatch.setattr(keeper, "LocalKafka", lambda folder: broker)
-    monkeypatch.setattr(keeper, "kafka_folder", lambda: folder)
-    monkeypatch.setattr(keeper, "follow", lambda patience: None)
-    monkeypatch.setattr(keeper, "time", SimpleNamespace(sleep=leave, monotonic=time.monotonic))
+    monkeypatch.setattr(managed_broker, "LocalKafka", lambda folder: broker)
+    monkeypatch.setattr(managed_broker, "kafka_folder", lambda: folder)
+    monkeypatch.setattr(managed_broker, "follow", lambda timeout: None)
+    monkeypatch.setattr(
+        managed_broker, "time", SimpleNamespace(sleep=leave, monotonic=time.monotonic)
+    )
     monkeypatch.setattr(signal, "signal", lambda *arguments: None)
     with pytest.raises(SystemExit):
-        keeper.main()
+        managed_broker.main()
 
 
 def test_the_last_keeper_stops_what_any_of_them_started(

@@ -31,7 +31,7 @@ from tests.support.ended import still_running
 from tests.support.thinned import thinned
 
 ROOT = Path(__file__).parents[3]
-PATIENCE = 60.0
+TIMEOUT = 60.0
 """Upper bound in seconds, far above any duration; reaching it is a failure."""
 MODULE = "tests.support.forked"
 WAYS = ("forked", "started")
@@ -63,7 +63,7 @@ def said(child: Child) -> list[str]:
 
 
 def described(child: Child) -> dict[str, Any]:
-    assert child.process.wait(PATIENCE) == 0, child.log_end()
+    assert child.process.wait(TIMEOUT) == 0, child.log_end()
     seen: dict[str, Any] = json.loads(said(child)[0])
     return seen
 
@@ -100,7 +100,7 @@ def test_what_a_process_is_does_not_tell_how_it_was_started(forks: Forks, tmp_pa
     )
     assert forked == started
     assert forked["arguments"] == ["describe", "--name", "a b"]
-    assert forked["on a lifeline"]
+    assert forked["ends with its parent"]
 
 
 def test_no_two_that_were_forked_draw_the_same(forks: Forks, tmp_path: Path) -> None:
@@ -125,21 +125,21 @@ def test_no_two_that_were_forked_draw_the_same(forks: Forks, tmp_path: Path) -> 
 def test_exit_codes_reasons_and_logs(start: Starter, tmp_path: Path) -> None:
     with RestartedProcesses(print, start=start) as processes:
         telling, failing = (run(processes, tmp_path, what) for what in ("tell", "fail"))
-        assert (telling.process.wait(PATIENCE), telling.process.reason()) == (3, "no noise key")
+        assert (telling.process.wait(TIMEOUT), telling.process.reason()) == (3, "no noise key")
         assert said(telling)[1:] == ["a complaint"]
-        assert (failing.process.wait(PATIENCE), failing.process.reason()) == (1, "")
+        assert (failing.process.wait(TIMEOUT), failing.process.reason()) == (1, "")
         assert said(failing)[-1] == "ZeroDivisionError: of what?"
         assert failing.process.poll() == failing.process.returncode == 1
 
 
 @pytest.mark.parametrize(
-    ("what", "patience", "number"),
-    thinned([("stubborn", 0.0, signal.SIGKILL), ("sleep", PATIENCE, signal.SIGTERM)], 2),
+    ("what", "timeout", "number"),
+    thinned([("stubborn", 0.0, signal.SIGKILL), ("sleep", TIMEOUT, signal.SIGTERM)], 2),
 )
 def test_closing_leaves_no_process(
-    start: Starter, tmp_path: Path, what: str, patience: float, number: int
+    start: Starter, tmp_path: Path, what: str, timeout: float, number: int
 ) -> None:
-    with RestartedProcesses(print, start=start, patience=patience) as processes:
+    with RestartedProcesses(print, start=start, timeout=timeout) as processes:
         child = run(processes, tmp_path, what)
         wait_until_ready(child)
         with pytest.raises(subprocess.TimeoutExpired):
@@ -156,7 +156,7 @@ def test_a_process_ends_when_it_is_let_go(start: Starter, tmp_path: Path) -> Non
         child = run(processes, tmp_path, "sleep")
         wait_until_ready(child)
         child.process.let_go()
-        assert child.process.wait(PATIENCE) == -signal.SIGTERM
+        assert child.process.wait(TIMEOUT) == -signal.SIGTERM
 
 
 def test_a_killed_process_is_forked_again(forks: Forks, tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_a_killed_process_is_forked_again(forks: Forks, tmp_path: Path) -> None:
         child = run(processes, tmp_path, "sleep")
         wait_until_ready(child)
         psutil.Process(child.process.pid).kill()
-        assert how_it_ended(child.process.wait(PATIENCE)) == "by signal 9"
+        assert how_it_ended(child.process.wait(TIMEOUT)) == "by signal 9"
         processes.check()
         child.restart_at = 0.0
         processes.check()
@@ -179,13 +179,13 @@ def test_what_a_killed_forker_has_forked_goes_on_and_others_start_without_it(
 ) -> None:
     with (
         Forks([MODULE], tmp_path / "forker") as forks,
-        RestartedProcesses(print, start=forks.start, patience=0.0) as processes,
+        RestartedProcesses(print, start=forks.start, timeout=0.0) as processes,
     ):
         children = [run(processes, tmp_path / name, "stubborn") for name in ("first", "second")]
         for child in children:
             wait_until_ready(child)
         forks._forker.kill()  # type: ignore[union-attr]
-        forks._forker.wait(PATIENCE)  # type: ignore[union-attr]
+        forks._forker.wait(TIMEOUT)  # type: ignore[union-attr]
         assert [child.state for child in children] == ["running"] * 2
         again = run(processes, tmp_path, "describe")
         assert isinstance(again.process, Process)
@@ -201,7 +201,7 @@ def test_children_that_nobody_is_told_of_are_seen_to_end(
     request.addfinalizer(lambda: signal.signal(signal.SIGCHLD, before))
     with (
         Forks([MODULE], tmp_path / "forker") as forks,
-        RestartedProcesses(print, start=forks.start, patience=PATIENCE) as processes,
+        RestartedProcesses(print, start=forks.start, timeout=TIMEOUT) as processes,
     ):
         for name in ("first", "second"):
             described(run(processes, tmp_path / name, "describe"))
@@ -245,7 +245,7 @@ def test_printed_lines_are_passed_on(forks: Forks, way: str) -> None:
     start: Starter = forks.start if way == "forked" else start_process
     process = start("tell", command("tell"), on_line=printed.append)
     assert isinstance(process, Process) == (way == "started")
-    assert (process.wait(PATIENCE), process.reason(PATIENCE)) == (3, "no noise key")
+    assert (process.wait(TIMEOUT), process.reason(TIMEOUT)) == (3, "no noise key")
     process.let_go()
     assert "a complaint" in printed
 
@@ -260,7 +260,7 @@ def test_descriptors_are_handed_down_by_their_names(forks: Forks, way: str) -> N
             more = {"DPSTREAM_TEST_DESCRIPTOR": kept.fileno()}
             process = start("write", command("write"), on_line=printed.append, descriptors=more)
         assert lines.read() == "written"
-    assert process.wait(PATIENCE) == 0, printed
+    assert process.wait(TIMEOUT) == 0, printed
     process.let_go()
 
 
@@ -300,7 +300,7 @@ def test_all_end_when_their_starter_is_killed(tmp_path: Path) -> None:
     with starter, starter.stdout as lines:
         ours = [psutil.Process(int(lines.readline())) for _ in range(3)]
         os.kill(starter.pid, signal.SIGKILL)
-    assert not still_running(ours, PATIENCE)
+    assert not still_running(ours, TIMEOUT)
 
 
 def test_all_who_wait_for_the_imports_go_on(tmp_path: Path) -> None:
@@ -309,5 +309,5 @@ def test_all_who_wait_for_the_imports_go_on(tmp_path: Path) -> None:
         for thread in waiting:
             thread.start()
         for thread in waiting:
-            thread.join(PATIENCE / 4)
+            thread.join(TIMEOUT / 4)
         assert not any(thread.is_alive() for thread in waiting)

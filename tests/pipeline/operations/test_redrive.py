@@ -45,12 +45,12 @@ def test_a_producer_that_registers_late_is_in_after_all(story: Story, tmp_path: 
     assert not story.world.manifests()
 
     early = story.redrive()
-    assert (early.fed_back, early.kept) == ({}, {"enrollment is still not registered": sent})
+    assert (early.requeued, early.kept) == ({}, {"enrollment is still not registered": sent})
     story.register()
     planned = story.redrive(dry_run=True)
     before = [story.world.log.end(Role.REPORTS, partition) for partition in range(2)]
     done = story.redrive()
-    assert planned.fed_back == done.fed_back == {"batch": sent - 2, "punctuation": 2}
+    assert planned.requeued == done.requeued == {"batch": sent - 2, "punctuation": 2}
     assert (planned.dry_run, done.dry_run, done.epochs, done.kept) == (True, False, 2, {})
     assert sum(story.world.log.end(Role.REPORTS, p) for p in range(2)) == sum(before) + sent
     story.settle()
@@ -61,7 +61,7 @@ def test_a_producer_that_registers_late_is_in_after_all(story: Story, tmp_path: 
     assert story.world.integers() == undisturbed.world.integers()
 
     again = story.redrive()
-    assert (again.fed_back, again.kept) == ({}, {}), "what was fed back is deleted"
+    assert (again.requeued, again.kept) == ({}, {}), "what was requeued is deleted"
     assert all(map(Redriven.from_bytes, story.world.log.values(Role.DEAD_LETTERS))), "markers alone"
     assert story.world.integers() == undisturbed.world.integers()
     undisturbed.world.shut()
@@ -80,7 +80,7 @@ def test_what_is_fed_back_twice_counts_once(counted: Story, tmp_path: Path) -> N
     counted.settle()
     counted.register()
     counted.die_redriving()
-    assert sum(counted.redrive().fed_back.values()) == sent
+    assert sum(counted.redrive().requeued.values()) == sent
     counted.settle()
     manifest = counted.world.manifests()[1]
     assert (manifest.contributors, manifest.population) == (2 * HALF, 2 * HALF)
@@ -99,7 +99,7 @@ def test_an_epoch_that_is_decided_takes_nothing_more(counted: Story) -> None:
     counted.register()
     done = counted.redrive()
     assert done.kept == {"epoch is already finalized": first}
-    assert sum(done.fed_back.values()) == second
+    assert sum(done.requeued.values()) == second
     counted.settle()
     assert counted.world.manifests()[1].contributors == HALF
     assert counted.world.manifests()[2].contributors == 2 * HALF
@@ -118,10 +118,10 @@ def test_letters_of_an_epoch_that_has_not_begun_are_left_until_it_has(
         "dpstream.pipeline.operations.redrive.own_milliseconds", lambda: clock["now"]
     )
     early = counted.redrive()
-    assert early.fed_back == {}
+    assert early.requeued == {}
     assert list(early.kept) == ["epoch has not started"]
     clock["now"] += 3_600_000 - 60_000
-    assert sum(counted.redrive().fed_back.values()) == early.kept["epoch has not started"]
+    assert sum(counted.redrive().requeued.values()) == early.kept["epoch has not started"]
 
 
 def test_what_was_sent_to_another_partition_is_fed_into_its_own(counted: Story) -> None:
@@ -130,7 +130,7 @@ def test_what_was_sent_to_another_partition_is_fed_into_its_own(counted: Story) 
     sent = counted.send(1, shift=1)
     counted.settle()
     assert not counted.world.manifests()
-    assert sum(counted.redrive().fed_back.values()) == sent
+    assert sum(counted.redrive().requeued.values()) == sent
     counted.settle()
     assert counted.world.manifests()[1].contributors == 2 * HALF
 
@@ -160,7 +160,7 @@ def test_what_no_fix_cures_is_left(
     corrupt(counted)
     counted.settle()
     done = counted.redrive()
-    assert (done.fed_back, done.kept) == ({}, {why: 1})
+    assert (done.requeued, done.kept) == ({}, {why: 1})
 
 
 def test_a_replay_has_no_reports(counted: Story) -> None:

@@ -67,12 +67,12 @@ def test_a_producer_that_registers_late_is_in_with_all_its_parts(
         # Only the stage determines the sender of a sealed batch.
         early = story.redrive()
         assert early.kept == {"enrollment is still not registered": sent}
-        assert not early.fed_back
+        assert not early.requeued
     story.register()
     planned = story.redrive(dry_run=True)
     story.cluster.sent.clear()
     done = story.redrive()
-    assert planned.fed_back == done.fed_back
+    assert planned.requeued == done.requeued
     assert done.kept == {}
     order = story.cluster.sent
     assert order == sorted(order, key=[Role.REPORTS_2, Role.REPORTS].index)
@@ -80,7 +80,7 @@ def test_a_producer_that_registers_late_is_in_with_all_its_parts(
     story.settle()
     whole(story, 1, 2)
     assert story.world.integers() == undisturbed.world.integers()
-    assert story.redrive().fed_back == {}, "what was fed back is deleted"
+    assert story.redrive().requeued == {}, "what was requeued is deleted"
     assert all(map(Redriven.from_bytes, story.world.log.values(Role.DEAD_LETTERS))), "markers alone"
     undisturbed.world.shut()
 
@@ -105,7 +105,7 @@ def test_nothing_goes_to_the_first_instance_whose_other_part_is_not_there(story:
     story.world.log.append(Append(Role.REPORTS_2, 1, missing))
     second = story.redrive()
     assert second.kept.keys() == {"already requeued"}
-    assert sum(second.fed_back.values()) == first.kept[LACKING]
+    assert sum(second.requeued.values()) == first.kept[LACKING]
     story.settle()
     whole(story, 1)
 
@@ -128,4 +128,4 @@ def test_what_was_refused_where_it_lies_is_no_part_of_anything(story: Story) -> 
     assert ends in story.world.log.values(Role.REPORTS_2, 1)
     done = story.redrive()
     assert done.kept.keys() == {LACKING, "punctuation: cannot be fixed"}
-    assert done.fed_back == {}
+    assert done.requeued == {}

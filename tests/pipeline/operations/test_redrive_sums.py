@@ -87,7 +87,7 @@ def test_what_was_refused_and_fed_back_is_in_the_one_sum(story: Story, undisturb
     story.settle()
     assert not released(story)
     story.register()
-    assert sum(story.redrive().fed_back.values()) == sent
+    assert sum(story.redrive().requeued.values()) == sent
     story.settle()
     assert released(story) == released(undisturbed)
     assert released(story).keys() == {1, 2}
@@ -95,7 +95,7 @@ def test_what_was_refused_and_fed_back_is_in_the_one_sum(story: Story, undisturb
     assert count_of(story, 1) == pytest.approx(2 * HALF / 3, abs=2 * HALF / STEPS)
     assert story.world.integers() == undisturbed.world.integers()
     # Nor do later records change it.
-    assert story.redrive().fed_back == {}
+    assert story.redrive().requeued == {}
     story.send(1, 2)
     story.settle(later=61.0)
     assert released(story) == released(undisturbed)
@@ -108,7 +108,7 @@ def test_what_is_fed_back_twice_is_added_once(story: Story, undisturbed: Story) 
     story.settle()
     story.register()
     story.die_redriving()
-    assert sum(story.redrive().fed_back.values()) == sent
+    assert sum(story.redrive().requeued.values()) == sent
     story.settle()
     assert released(story) == released(undisturbed)
     assert story.world.integers() == undisturbed.world.integers()
@@ -127,7 +127,7 @@ def test_a_sum_that_was_released_stays_the_same_word(story: Story, undisturbed: 
     integers = story.world.integers()
     story.register()
     done = story.redrive()
-    assert (done.fed_back, done.kept) == ({}, {"epoch is already finalized": first})
+    assert (done.requeued, done.kept) == ({}, {"epoch is already finalized": first})
     story.send(1)
     # A restarted stage has only the written records.
     story.world.kill("shuffle")

@@ -24,7 +24,7 @@ from dpstream.pipeline.operations.signals import STOPPING, SignaledError, Signal
 from tests.support.ended import still_running
 
 ROOT = Path(__file__).parents[3]
-PATIENCE = 60.0
+TIMEOUT = 60.0
 """Upper bound in seconds, far above any duration; reaching it is a failure."""
 
 
@@ -35,12 +35,12 @@ def script(text: str, *arguments: object) -> list[str]:
 def start_and_wait(processes: RestartedProcesses, log: Path, text: str) -> Child:
     lines: Queue[str] = Queue()
     child = processes.start("child", script(text), log, on_line=lines.put)
-    assert lines.get(timeout=PATIENCE) == "ready"
+    assert lines.get(timeout=TIMEOUT) == "ready"
     return child
 
 
 def check_until_ended(processes: RestartedProcesses, child: Child) -> None:
-    child.process.wait(PATIENCE)
+    child.process.wait(TIMEOUT)
     processes.check()
 
 
@@ -51,11 +51,11 @@ STUBBORN = (
 )
 
 
-@pytest.mark.parametrize(("patience", "hurry"), [(0.0, False), (PATIENCE, True)])
+@pytest.mark.parametrize(("timeout", "hurry"), [(0.0, False), (TIMEOUT, True)])
 def test_a_process_that_ignores_sigterm_is_killed(
-    tmp_path: Path, patience: float, hurry: bool
+    tmp_path: Path, timeout: float, hurry: bool
 ) -> None:
-    with RestartedProcesses(print, patience=patience, hurry=lambda: hurry) as processes:
+    with RestartedProcesses(print, timeout=timeout, hurry=lambda: hurry) as processes:
         child = start_and_wait(processes, tmp_path / "log", STUBBORN)
     assert child.process.returncode == -signal.SIGKILL
 
@@ -76,9 +76,9 @@ def test_an_error_leaves_no_process_either(tmp_path: Path) -> None:
 def test_processes_end_when_their_starter_is_killed(tmp_path: Path) -> None:
     following = (
         "import signal, sys, time\n"
-        "from dpstream.pipeline.lifeline import follow\n"
+        "from dpstream.pipeline.parent_watch import follow\n"
         "if sys.argv[1] == 'stubborn': signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-        "follow(patience=0.1)\n"
+        "follow(timeout=0.1)\n"
         "time.sleep(1000)\n"
     )
     starting = (
@@ -99,7 +99,7 @@ def test_processes_end_when_their_starter_is_killed(tmp_path: Path) -> None:
     with starter, starter.stdout as lines:
         children = [psutil.Process(int(lines.readline())) for _ in range(2)]
         starter.kill()
-    assert not still_running(children, PATIENCE)
+    assert not still_running(children, TIMEOUT)
 
 
 def test_a_failed_process_is_restarted_until_it_has_failed_too_often(
@@ -117,7 +117,7 @@ def test_a_failed_process_is_restarted_until_it_has_failed_too_often(
             assert child.state == "restarting"
             processes.check()
             assert child.restart_at is None
-        child.process.wait(PATIENCE)
+        child.process.wait(TIMEOUT)
         with pytest.raises(ProcessError, match="shuffle exited with exit code 1") as caught:
             processes.check()
     assert str(log) in str(caught.value)
@@ -129,7 +129,7 @@ def test_a_failed_process_is_restarted_until_it_has_failed_too_often(
 def test_what_another_start_cannot_cure_is_not_started_again(tmp_path: Path) -> None:
     with RestartedProcesses(print) as processes:
         child = processes.start("produce", script("import sys; sys.exit(2)"), tmp_path / "log")
-        child.process.wait(PATIENCE)
+        child.process.wait(TIMEOUT)
         with pytest.raises(ProcessError, match="exit code 2"):
             processes.check()
 
@@ -157,7 +157,7 @@ def test_a_command_runs_wherever_the_user_stands(
     def run(*command: str) -> Sequence[str]:
         with RestartedProcesses(print) as processes:
             child = processes.start("help", dpstream_command(*command), log, endless=False)
-            assert child.process.wait(PATIENCE) == 0, log.read_text()
+            assert child.process.wait(TIMEOUT) == 0, log.read_text()
         return log.read_text().splitlines()
 
     assert any(re.search(r"Usage: dpstream run", line) for line in run("run", "--help"))

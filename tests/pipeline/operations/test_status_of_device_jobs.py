@@ -18,7 +18,7 @@ from dpstream.pipeline.operations.status.facts import (
     WorkerStatus,
 )
 from dpstream.pipeline.operations.status.heartbeats import Heartbeats
-from dpstream.pipeline.serve.pipeline_view import behind
+from dpstream.pipeline.serve.pipeline_view import lag_seconds
 from dpstream.pipeline.stages.topic_uses import stages_of
 from tests.support.commands import Commands
 from tests.support.device_jobs import BEGIN, device_job
@@ -26,7 +26,7 @@ from tests.support.memory_cluster import use_memory_cluster
 from tests.support.small_run import job_text
 
 JOB = device_job()
-ALIVE = CollectorStatus("1a2b3c4d" * 4, 1.0, 70, 60, {"late": 2, "malformed": 8}, 3, 12.5)
+UP = CollectorStatus("1a2b3c4d" * 4, 1.0, 70, 60, {"late": 2, "malformed": 8}, 3, 12.5)
 WINDOWS = (
     OpenWindowStatus(1, None, ("collector 1a2b3c4d",), devices=40, grace_left=12.5),
     OpenWindowStatus(2, None, (), devices=7, grace_left=30.0),
@@ -77,9 +77,9 @@ def test_a_rate_is_that_between_the_last_two_heartbeats() -> None:
 
 
 def test_reports_of_a_window_that_is_open_are_not_behind() -> None:
-    assert behind(JOB, status_of(ALIVE, waiting=86_400.0)) == 0
+    assert lag_seconds(JOB, status_of(UP, waiting=86_400.0)) == 0
     month = 32 * 86_400.0
-    assert behind(JOB, status_of(ALIVE, waiting=month)) == month
+    assert lag_seconds(JOB, status_of(UP, waiting=month)) == month
 
 
 @pytest.fixture

@@ -81,7 +81,7 @@ def test_watching_with_json_is_refused(
     assert "call status repeatedly" in refused.errors
 
 
-def status_of(problems: Sequence[str] = (), phase: Phase = Phase.RUNNING) -> JobStatus:
+def status_of(issues: Sequence[str] = (), phase: Phase = Phase.RUNNING) -> JobStatus:
     windows = (
         OpenWindowStatus(5, None, ("gateway-2", "gateway-3"), devices=1_234, grace_left=12.5),
         OpenWindowStatus(6, None, (), devices=0),
@@ -98,7 +98,7 @@ def status_of(problems: Sequence[str] = (), phase: Phase = Phase.RUNNING) -> Job
         published=None,
         stages=(shuffle, *others),
         dead_letters={"enrollment": 2},
-        problems=tuple(problems),
+        issues=tuple(issues),
         phase=phase,
         windows={"released": 3, "suppressed": 1, "empty": 0},
         producers=3,
@@ -132,9 +132,9 @@ def watched(
 def test_an_outage_leaves_the_picture_standing(capsys: pytest.CaptureFixture[str]) -> None:
     away = KafkaConnectionError("no broker listens")
     before, during, after = watched([status_of(["fire"]), away, status_of()], capsys)
-    assert "problem: fire" in before
+    assert "issue: fire" in before
     assert "still trying" not in before
-    assert "problem: fire" in during
+    assert "issue: fire" in during
     title, *_, last = during.splitlines()
     assert re.fullmatch(
         r"Kafka does not answer since \d\d:\d\d:\d\d; the last known status follows", title

@@ -18,7 +18,7 @@ from dpstream.pipeline.operations.processes import end_all, start_process
 from dpstream.pipeline.operations.supervisor import children as children_module
 from dpstream.pipeline.operations.supervisor.children import Worker
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 
 class Heard:
@@ -33,7 +33,7 @@ class Heard:
 
     def wait_for(self, job: str, line: str) -> None:
         with self._news:
-            assert self._news.wait_for(lambda: (job, line) in self.lines, PATIENCE), self.lines
+            assert self._news.wait_for(lambda: (job, line) in self.lines, TIMEOUT), self.lines
 
 
 SCRIPT = """
@@ -42,7 +42,7 @@ if sys.argv[1] == "stubborn":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 print("ready", flush=True)
 if sys.argv[1] == "failing":
-    from dpstream.pipeline.lifeline import tell
+    from dpstream.pipeline.parent_watch import tell
     print("error: the reason", file=sys.stderr)
     tell("the reason")
     sys.exit(2)
@@ -69,7 +69,7 @@ class Workers:
         return worker
 
     def close(self) -> None:
-        end_all((each.process for each in self.workers if each.process), patience=0.0)
+        end_all((each.process for each in self.workers if each.process), timeout=0.0)
         for worker in self.workers:
             worker.close()
 

@@ -12,7 +12,7 @@ from dpstream.pipeline.operations.processes import RECOVERED_AFTER
 from dpstream.pipeline.operations.supervisor.schedule import (
     BACK_OFF_FIRST,
     BACK_OFF_MAX,
-    PATIENCE,
+    TERMINATE_SECONDS,
     Kill,
     Schedule,
     Start,
@@ -22,7 +22,7 @@ from dpstream.pipeline.operations.supervisor.schedule import (
 
 JOBS = ("a", "b", "c")
 VERSIONS = (b"1", b"2")
-PAST_EVERYTHING = PATIENCE + BACK_OFF_MAX
+PAST_EVERYTHING = TERMINATE_SECONDS + BACK_OFF_MAX
 
 
 @dataclass(frozen=True)
@@ -189,18 +189,18 @@ def test_a_worker_that_rests_is_started_when_woken_or_another_version_is_wanted(
     schedule = Schedule()
     schedule.wanted({"a": b"1", "b": b"1"})
     list(schedule.steps(0.0))
-    schedule.rests("a")
-    assert schedule.resting == {"a"}
+    schedule.idled("a")
+    assert schedule.idle == {"a"}
     assert schedule.jobs == {"a", "b"}
     assert list(schedule.steps(100.0)) == []
     schedule.woken("a")
     assert list(schedule.steps(101.0)) == [Start("a", b"1")]
-    schedule.rests("a")
+    schedule.idled("a")
     schedule.wanted({"a": b"2", "b": b"1"})
     assert list(schedule.steps(102.0)) == [Start("a", b"2")]
-    schedule.rests("a")
+    schedule.idled("a")
     schedule.wanted({"b": b"1"})
-    assert not schedule.resting
+    assert not schedule.idle
     assert schedule.jobs == {"b"}
 
 
@@ -219,5 +219,5 @@ def test_one_that_was_asked_to_end_does_not_rest() -> None:
     list(schedule.steps(0.0))
     schedule.wanted({"a": b"2"})
     assert list(schedule.steps(1.0)) == [Terminate("a")]
-    schedule.rests("a")
+    schedule.idled("a")
     assert list(schedule.steps(2.0)) == [Start("a", b"2")]

@@ -122,8 +122,8 @@ def test_who_does_not_know_the_jobs_or_has_no_broker_is_not_ready() -> None:
 
 
 def test_one_that_rests_tells_what_it_told_last() -> None:
-    rested = Watched("b", None, since=50.0, rested=SCRAPE.format(job="b", value=6))
-    view = replace(VIEW, workers=(VIEW.workers[0], rested))
+    idle_metrics = Watched("b", None, since=50.0, idle_metrics=SCRAPE.format(job="b", value=6))
+    view = replace(VIEW, workers=(VIEW.workers[0], idle_metrics))
     registry = registry_of(lambda: view, lambda port, path: None)
     families = {
         family.name: family
@@ -131,7 +131,7 @@ def test_one_that_rests_tells_what_it_told_last() -> None:
     }
     windows = {s.labels["dpstream_job"]: s.value for s in families["dpstream_windows"].samples}
     assert windows == {"b": 6}
-    told = families["dpstream_worker_resting"].samples
+    told = families["dpstream_worker_idle"].samples
     assert {s.labels["dpstream_job"]: s.value for s in told} == {"a": 0, "b": 1}
 
 

@@ -128,7 +128,7 @@ def counted(minimum: int = 1_000, **more: Any) -> tuple[Job, Law]:
 
 def test_fewer_honest_contributors_leave_less() -> None:
     job, law = counted()
-    seen = outlook(job, law, 2_000, colluding=0.1, absent=0.3)
+    seen = outlook(job, law, 2_000, colluding=0.1, dropout=0.3)
     assert (seen.present, seen.released, seen.honest, seen.honest_at_least) == (
         1_400,
         True,
@@ -147,16 +147,16 @@ def test_fewer_honest_contributors_leave_less() -> None:
 
 def test_too_few_are_suppressed() -> None:
     job, law = counted()
-    seen = outlook(job, law, 2_000, colluding=0.0, absent=0.51)
+    seen = outlook(job, law, 2_000, colluding=0.0, dropout=0.51)
     assert (seen.present, seen.released, seen.epsilon) == (980, False, None)
-    assert outlook(job, law, 2_000, colluding=0.0, absent=0.5).released
+    assert outlook(job, law, 2_000, colluding=0.0, dropout=0.5).released
 
 
 def test_noise_of_the_stage_and_of_each_device_rests_on_nobody() -> None:
     stage, law = counted(dummies="shuffle")
     alone = job_of()
     for job, constants in ((stage, law), (alone, alone.calibrate())):
-        seen = outlook(job, constants, 2_000, colluding=0.9, absent=0.3)
+        seen = outlook(job, constants, 2_000, colluding=0.9, dropout=0.3)
         assert not seen.rests_on_them
         assert seen.epsilon_at_least == job.guarantee_of(constants).epsilon
 
@@ -171,7 +171,7 @@ def test_streams_hide_among_those_who_are_honest() -> None:
     )
     law = job.calibrate()
     local = job.guarantee_of(law).epsilon
-    seen = outlook(job, law, 10_000, colluding=0.5, absent=0.0)
+    seen = outlook(job, law, 10_000, colluding=0.5, dropout=0.0)
     assert seen.rests_on_them
     assert seen.epsilon_at_least == epsilon_of_streams(local, 5_000, 1e-6)
     assert seen.epsilon_at_least is not None

@@ -92,11 +92,13 @@ class TestCommand:
             "user,epoch,value\n"
             + "".join(f"user{user},2,{'b' if user % 4 == 0 else 'a'}\n" for user in range(40))
         )
-        found = [dpstream("plan", job, "--like", path, "--json") for path in (counts, log)]
+        found = [
+            dpstream("plan", job, "--reference-input", path, "--json") for path in (counts, log)
+        ]
         assert found[0].json == found[1].json
         assert all(each.errors.startswith("not private: errors are predicted") for each in found)
         log.write_text("user,epoch,value\nann,1,d\n")
-        refused = dpstream("plan", job, "--like", log)
+        refused = dpstream("plan", job, "--reference-input", log)
         assert refused.code == 2
         assert "'d' is not in the domain" in refused.errors
 

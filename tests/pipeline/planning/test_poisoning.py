@@ -96,8 +96,8 @@ def test_a_thousand_reports_of_one_device_move_an_estimate_no_further_than_plan_
             world.at(epoch, 10)
             sent = [Sent(n, [word], enrolls=epoch == 1) for n, word in enumerate(honest[epoch])]
             world.collect(epoch, sent)
-            absent = range(len(honest[epoch]), devices)
-            world.collect(epoch, [Sent(n, [], enrolls=epoch == 1) for n in absent] or sent[:1])
+            dropout = range(len(honest[epoch]), devices)
+            world.collect(epoch, [Sent(n, [], enrolls=epoch == 1) for n in dropout] or sent[:1])
             for lie in range(lies // 100):
                 world.collect(epoch, [Sent(9_999, [1 + lie % 2], enrolls=epoch == 1)] * 100)
         finish(world, 2)

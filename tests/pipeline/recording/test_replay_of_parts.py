@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dpstream.pipeline.operations.status.facts import JobStatus
-from dpstream.pipeline.operations.status.judging import find_problems
+from dpstream.pipeline.operations.status.health_rules import find_issues
 from dpstream.pipeline.recording.recording_tables import published_estimate
 from dpstream.pipeline.recording.recordings import Recording
 from dpstream.topics.manifests import WindowStatus
@@ -53,8 +53,8 @@ def test_epoch_whose_shares_do_not_match_is_recorded_and_reported(
     published = world.published()
     assert published[1].window_status is WindowStatus.CORRUPT
     status = JobStatus(job.name, "", 0, EPOCHS, published[1], (), {})
-    (problem,) = find_problems(job, status)
-    assert problem.startswith(
+    (issue,) = find_issues(job, status)
+    assert issue.startswith(
         f"epoch 1 (2023-01-01 00:00) is corrupt: {published[1].reason}. Where shares do not open, "
         "see "
     )

@@ -100,7 +100,7 @@ def test_what_is_looked_back_at_is_of_the_kind_that_was_published(
     smoothed = SmoothedEstimates(
         values, np.array([5.0]), np.array([9.8]), np.array([False]), np.array([100])
     )
-    found = kind.looked_back(smoothed, 0, 80)
+    found = kind.smoothed_estimate(smoothed, 0, 80)
     assert type(found) is type(estimate)
     assert found.to_json() == estimate.to_json()
 

@@ -187,10 +187,10 @@ async def test_a_pipeline_is_told_of_once_it_was_looked_at(cluster: MemoryCluste
         assert [(stage["stage"], stage["reads"]) for stage in body["stages"]] == [
             *(("shuffle", "reports"), ("aggregate", "shuffled"), ("publish", "partials"))
         ]
-        assert any("no worker of stage shuffle is alive" in each for each in body["problems"])
+        assert any("no worker of stage shuffle is up" in each for each in body["issues"])
         summary = await page.get("/api/jobs/count")
-        assert summary["problems"] == body["problems"]
-        assert summary["behind_seconds"] == 0
+        assert summary["issues"] == body["issues"]
+        assert summary["lag_seconds"] == 0
 
 
 async def test_no_raw_messages_are_counted_where_devices_hide_among_them(

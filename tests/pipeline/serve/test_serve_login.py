@@ -333,7 +333,7 @@ async def test_whoever_begins_no_tls_is_not_waited_for(cluster: MemoryCluster) -
 async def test_pages_of_an_origin_may_have_it_in_a_frame(cluster: MemoryCluster) -> None:
     origin = "https://intranet.example.org"
     async with (
-        live_page(cluster, embed_in=(origin,)) as page,
+        live_page(cluster, frame_ancestors=(origin,)) as page,
         page.client.get(f"{page.address}/?embed=1") as response,
     ):
         policy = response.headers["Content-Security-Policy"]
@@ -386,7 +386,7 @@ def test_the_command_writes_a_hash_that_serve_reads(
             ("--trusted-header", "X-User", "--trusted-proxy", "x"),
             "expected an address or a network",
         ),
-        (("--embed-in", "*"), "expected only scheme and host"),
+        (("--frame-ancestor", "*"), "expected only scheme and host"),
         (("--tls-cert", "x"), "must be given together"),
         (("--tls-cert", "x", "--tls-key", "y"), "there is no file x"),
     ],

@@ -179,9 +179,9 @@ class Heard:
         self.refusals.append(message)
 
     def pipeline(
-        self, job: DeployedJob, body: dict[str, Any], problems: tuple[str, ...], behind: float
+        self, job: DeployedJob, body: dict[str, Any], issues: tuple[str, ...], lag_seconds: float
     ) -> None:
-        self.pipelines.append((job.name, problems))
+        self.pipelines.append((job.name, issues))
 
     def smoothed(self, job: DeployedJob, number: int, horizon: SmoothedHorizon) -> None:
         self.horizons.append((number, horizon))

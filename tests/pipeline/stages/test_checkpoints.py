@@ -19,7 +19,7 @@ from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
 from dpstream.pipeline.stages import checkpoints
 from dpstream.pipeline.stages.checkpoints import KEY, Checkpoint
 from dpstream.pipeline.stages.decision_log import DecisionLog
-from dpstream.pipeline.stages.epoch_log import EpochLog, EpochPlace
+from dpstream.pipeline.stages.epoch_log import EpochLog, EpochPosition
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.topics.frames import CodecError
 from dpstream.topics.manifests import Manifest, WindowStatus
@@ -266,7 +266,7 @@ def test_from_every_place_the_logs_say_what_they_say_from_the_beginning() -> Non
     for each in _many(job, np.random.default_rng(0)):
         log.append(each)
     driver = MemoryDriver(log)
-    epochs, places = EpochLog(job), list[tuple[int, EpochPlace]]()
+    epochs, places = EpochLog(job), list[tuple[int, EpochPosition]]()
     driver.run(epochs.find_end())
     found = []
     while (epoch := driver.run(epochs.next())) is not None:
@@ -282,7 +282,7 @@ def test_from_every_place_the_logs_say_what_they_say_from_the_beginning() -> Non
     assert reading.records[Role.PARTIALS] < EPOCHS / 2, "it began too far back"
 
 
-def _rest(job: DeployedJob, place: EpochPlace) -> Steps[list[object]]:
+def _rest(job: DeployedJob, place: EpochPosition) -> Steps[list[object]]:
     log = yield from EpochLog.going_on(job, place, place.epoch + 1)
     assert log is not None
     found: list[object] = []

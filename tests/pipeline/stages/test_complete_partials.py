@@ -124,7 +124,7 @@ def test_one_that_was_written_out_of_order_is_looked_for_before_it_holds_the_flo
     left, *_ = chunks(aggregator.job, 498, attempt=7)
     aggregator.show([left])
     (held,) = [each for each in aggregator.floors() if each[0] < each[1]]
-    assert aggregator.stage.rests() is None
+    assert aggregator.stage.idle_seconds() is None
     for now in (1.0, 29.0):
         aggregator.tick(now)
         assert held in aggregator.floors()
@@ -132,7 +132,7 @@ def test_one_that_was_written_out_of_order_is_looked_for_before_it_holds_the_flo
         aggregator.tick(now)
     assert all(floor == end for floor, end in aggregator.floors())
     assert aggregator.written() == []
-    assert aggregator.stage.rests() is not None
+    assert aggregator.stage.idle_seconds() is not None
     read = aggregator.driver.records[Role.PARTIALS]
     # All is known now.
     aggregator.show(chunks(aggregator.job, 501)[:1])

@@ -87,7 +87,7 @@ def test_windows_too_large_for_memory_pass_and_are_counted_once(folder: Path) ->
 
 @pytest.mark.usefixtures("small_records", "nothing_in_memory")
 def test_files_are_closed_once_a_window_is_written_also_by_who_reads_it_again(
-    folder: Path, scratch_files: list[Any], monkeypatch: pytest.MonkeyPatch
+    folder: Path, spill_files: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = begun(deployed(), folder, all_keys(IN_SERIES))
     monkeypatch.setattr(world.log, "delete_below", lambda *where: None)
@@ -96,12 +96,12 @@ def test_files_are_closed_once_a_window_is_written_also_by_who_reads_it_again(
         world.settle(["shuffle"])
         chunks = [decode_chunk(value) for value in world.log.values(Role.SHUFFLED, 1)]
         assert len({chunk.attempt for chunk in chunks}) == writers
-        assert scratch_files
-        assert all(file.closed for file in scratch_files)
+        assert spill_files
+        assert all(file.closed for file in spill_files)
         # Its successor sees no commit: the window is pending for it, too.
         world.kill("shuffle")
         world.log.committed.clear()
-        scratch_files.clear()
+        spill_files.clear()
     world.shut()
 
 

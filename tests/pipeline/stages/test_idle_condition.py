@@ -12,7 +12,11 @@ import pytest
 from dpstream.pipeline.actions import Append
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.kafka.memory import MemoryWorker
-from dpstream.pipeline.stages.idle_condition import IdleCondition, rest_before_all, waking_roles
+from dpstream.pipeline.stages.idle_condition import (
+    IdleCondition,
+    initial_idle_condition,
+    waking_roles,
+)
 from dpstream.topics.chunks import Chunk, encode_chunk
 from dpstream.topics.messages import Messages
 from dpstream.topics.names import Role
@@ -43,16 +47,16 @@ def cells_job(instances: int = 1, calendar: bool = False, **shuffle: object) -> 
     return deploy_job(job, deployment=bytes(16), deployed_at=0)
 
 
-class RestingWorkers:
+class IdlingWorkers:
     """Workers of a world: each exits when it may be idle, and is started when it is woken."""
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.rests: dict[str, tuple[IdleCondition, float]] = {}
+        self.idle: dict[str, tuple[IdleCondition, float]] = {}
         for stage in world.job.route.stages:
-            rest = rest_before_all(world.job, stage)
-            if rest is not None:
-                self.rests[stage] = rest, world.now
+            condition = initial_idle_condition(world.job, stage)
+            if condition is not None:
+                self.idle[stage] = condition, world.now
         self.starts = 0
 
     def ends(self, stage: str) -> dict[Role, tuple[int, ...]]:
@@ -64,36 +68,36 @@ class RestingWorkers:
 
     def work(self) -> None:
         for stage in self.world.job.route.stages:
-            rest = self.rests.get(stage)
-            if rest is not None:
-                until = rest[1] + rest[0].seconds
-                if rest[0].holds(self.ends(stage)) and self.world.now < until:
+            condition = self.idle.get(stage)
+            if condition is not None:
+                until = condition[1] + condition[0].seconds
+                if condition[0].holds(self.ends(stage)) and self.world.now < until:
                     continue
-                del self.rests[stage]
+                del self.idle[stage]
                 self.starts += 1
             self.world.settle([stage])
             ends = self.ends(stage)
             self.world.settle([stage])
-            self._lay_to_rest(stage, ends)
+            self._mark_idle(stage, ends)
 
-    def work_until_all_rest(self) -> None:
+    def work_until_all_idle(self) -> None:
         for _ in range(20):
             self.work()
-            if len(self.rests) == len(self.world.job.route.stages):
+            if len(self.idle) == len(self.world.job.route.stages):
                 return
             self.world.now += 10.0
         pytest.fail("not all stages rest")
 
-    def _lay_to_rest(self, stage: str, ends: dict[Role, tuple[int, ...]]) -> None:
+    def _mark_idle(self, stage: str, ends: dict[Role, tuple[int, ...]]) -> None:
         worker = self.world.worker(stage)
         role, committed = worker.stage.role, self.world.log.committed_by[reader_of(stage)]
         finished = all(
             committed.get((role, number), self.world.job.start_offset(role, number)) == end
             for number, end in enumerate(ends[role])
         )
-        seconds = worker.stage.rests()
+        seconds = worker.stage.idle_seconds()
         if finished and seconds is not None:
-            self.rests[stage] = IdleCondition(ends, seconds), self.world.now
+            self.idle[stage] = IdleCondition(ends, seconds), self.world.now
             self.world.kill(stage)
 
 
@@ -118,9 +122,9 @@ def test_what_resting_workers_publish_is_what_others_do(
     folder: Path, make: Callable[[], DeployedJob]
 ) -> None:
     published = []
-    for resting in (False, True):
-        world = World(make(), folder / str(resting), own_cells(CELLS, EPOCHS))
-        workers = RestingWorkers(world)
+    for idle in (False, True):
+        world = World(make(), folder / str(idle), own_cells(CELLS, EPOCHS))
+        workers = IdlingWorkers(world)
         world.now = 1000.0
         # The south is missing from epoch 3, and epoch 2 has no reports.
         for name, epoch in (
@@ -128,13 +132,13 @@ def test_what_resting_workers_publish_is_what_others_do(
         ):  # fmt: skip
             world.close_epoch(name, epoch)
             for _ in range(3):
-                workers.work() if resting else world.settle()
+                workers.work() if idle else world.settle()
                 world.now += 1.0
         for _ in range(12):
             world.now += 30.0
-            workers.work() if resting else world.settle()
-        if resting:
-            workers.work_until_all_rest()
+            workers.work() if idle else world.settle()
+        if idle:
+            workers.work_until_all_idle()
             # Spurious wake-ups cause no writes.
             before = told(world)
             world.settle()
@@ -149,16 +153,18 @@ def test_what_resting_workers_publish_is_what_others_do(
 @pytest.mark.usefixtures("cells_protocol")
 def test_an_open_window_keeps_its_stage_awake_and_no_other(folder: Path) -> None:
     world = World(cells_job(), folder, own_cells(CELLS, EPOCHS))
-    workers = RestingWorkers(world)
-    assert set(workers.rests) == {"shuffle", "aggregate", "publish"}
-    assert {rest.seconds for rest, _ in workers.rests.values()} == {math.inf}, "no clock wakes them"
+    workers = IdlingWorkers(world)
+    assert set(workers.idle) == {"shuffle", "aggregate", "publish"}
+    assert {condition.seconds for condition, _ in workers.idle.values()} == {math.inf}, (
+        "no clock wakes them"
+    )
     world.close_epoch("north", 1)
     workers.work()
-    assert set(workers.rests) == {"aggregate", "publish"}
-    assert world.worker("shuffle").stage.rests() is None
+    assert set(workers.idle) == {"aggregate", "publish"}
+    assert world.worker("shuffle").stage.idle_seconds() is None
     world.close_epoch("south", 1)
     workers.work()
-    workers.work_until_all_rest()
+    workers.work_until_all_idle()
     assert sorted(world.published()) == [1]
     world.shut()
 
@@ -175,11 +181,11 @@ def test_an_epoch_that_is_left_out_before_a_decided_one_keeps_the_stage_awake(
             world.close_epoch(name, epoch)
             world.settle()
         assert epoch in world.manifests()
-        assert shuffle.rests() == (math.inf if epoch == 1 else None)
+        assert shuffle.idle_seconds() == (math.inf if epoch == 1 else None)
     for world.now in (201.0, 262.0):
         world.settle()
     assert sorted(world.manifests()) == [1, 2, 3]
-    assert shuffle.rests() == math.inf
+    assert shuffle.idle_seconds() == math.inf
     world.shut()
 
 
@@ -190,17 +196,17 @@ def test_an_instance_stays_awake_while_a_part_of_whatever_partition_is_not_said(
     world = World(cells_job(instances=2), folder, own_cells(CELLS, EPOCHS))
     stage = world.stage("instance-2")
     beside = MemoryWorker(stage, world.log, reader="beside")
-    assert stage.rests() is None, "of what it does not own it knows nothing"
+    assert stage.idle_seconds() is None, "of what it does not own it knows nothing"
     beside.run(beside.assign(0))
-    assert stage.rests() == math.inf
+    assert stage.idle_seconds() == math.inf
     # Epoch 1 lies in the other partition.
     world.close_all(1)
     world.settle(["shuffle"])
     beside.run(beside.drain())
-    assert stage.rests() is None
+    assert stage.idle_seconds() is None
     world.settle()
     beside.run(beside.drain())
-    assert stage.rests() == math.inf
+    assert stage.idle_seconds() == math.inf
     world.shut()
 
 
@@ -208,40 +214,40 @@ def test_an_instance_stays_awake_while_a_part_of_whatever_partition_is_not_said(
 def test_half_a_window_keeps_who_adds_it_up_awake(folder: Path) -> None:
     world = World(cells_job(), folder, own_cells(CELLS, EPOCHS))
     aggregate = world.worker("aggregate").stage
-    rests = []
+    found = []
     for index in range(2):
-        rests.append(aggregate.rests())
+        found.append(aggregate.idle_seconds())
         chunk = Chunk(
             world.job.fingerprint, world.job.deployment, 1, 0, bytes(16), index, 2,
             Messages(np.array([[index]], "<u2")),
         )  # fmt: skip
         world.log.append(Append(Role.SHUFFLED, 1, encode_chunk(chunk)))
         world.settle(["aggregate"])
-    assert [*rests, aggregate.rests()] == [math.inf, None, math.inf]
+    assert [*found, aggregate.idle_seconds()] == [math.inf, None, math.inf]
     world.shut()
 
 
 @pytest.mark.usefixtures("cells_protocol")
 def test_whoever_owns_nothing_cannot_tell(folder: Path) -> None:
     world = World(cells_job(), folder, own_cells(CELLS, EPOCHS))
-    assert [world.stage(stage).rests() for stage in world.job.route.stages] == [None] * 3
+    assert [world.stage(stage).idle_seconds() for stage in world.job.route.stages] == [None] * 3
 
 
 def test_stages_of_devices_rest_until_the_epoch_ends() -> None:
     world = DeviceWorld(device_job())
-    workers = RestingWorkers(world)
-    assert set(workers.rests) == {"aggregate", "publish"}
+    workers = IdlingWorkers(world)
+    assert set(workers.idle) == {"aggregate", "publish"}
     world.at(1, 20)
     workers.work()
-    rest, _ = workers.rests["shuffle"]
-    assert rest.seconds == pytest.approx(80.0, abs=0.01)
+    condition, _ = workers.idle["shuffle"]
+    assert condition.seconds == pytest.approx(80.0, abs=0.01)
     world.at(1, 50)
     world.collect(1, [Sent(device, [1], True) for device in range(5)])
     workers.work()
-    assert "shuffle" not in workers.rests
+    assert "shuffle" not in workers.idle
     world.at(2, GRACE + 1)
     workers.work()
-    workers.work_until_all_rest()
+    workers.work_until_all_idle()
     assert sorted(world.published()) == [1]
     # No more reports arrive: the calendar advances regardless.
     for _ in range(20):
@@ -253,7 +259,7 @@ def test_stages_of_devices_rest_until_the_epoch_ends() -> None:
 
 def test_stages_of_devices_rest_for_good_after_the_last_epoch() -> None:
     world = DeviceWorld(device_job(count=2))
-    workers = RestingWorkers(world)
+    workers = IdlingWorkers(world)
     for epoch in (1, 2):
         world.at(epoch, 50)
         world.collect(epoch, [Sent(device, [1], True) for device in range(5)])
@@ -261,14 +267,14 @@ def test_stages_of_devices_rest_for_good_after_the_last_epoch() -> None:
     stage = world.worker("shuffle").stage
     world.at(3, 1)
     workers.work()
-    assert "shuffle" not in workers.rests, "the last one is not decided"
-    assert stage.rests() is None
+    assert "shuffle" not in workers.idle, "the last one is not decided"
+    assert stage.idle_seconds() is None
     world.at(3, GRACE + 1)
     workers.work()
-    workers.work_until_all_rest()
+    workers.work_until_all_idle()
     assert sorted(world.published()) == [1, 2]
-    rest, _ = workers.rests["shuffle"]
-    assert rest.seconds == math.inf, "no clock wakes it"
+    condition, _ = workers.idle["shuffle"]
+    assert condition.seconds == math.inf, "no clock wakes it"
     starts = workers.starts
     for _ in range(5):
         world.now += 500.0
@@ -277,13 +283,13 @@ def test_stages_of_devices_rest_for_good_after_the_last_epoch() -> None:
     # Late records are rejected, and then the worker is idle again.
     world.collect(2, [Sent(7, [1], True)])
     workers.work()
-    workers.work_until_all_rest()
+    workers.work_until_all_idle()
     assert workers.starts > starts
     assert sorted(world.published()) == [1, 2]
     world.shut()
 
 
 def test_more_partitions_wake_nobody_and_a_topic_that_is_gone_does() -> None:
-    rest = IdleCondition({Role.REPORTS: (3, 4)}, math.inf)
-    assert rest.holds({Role.REPORTS: (3, 4, 9)})
-    assert not rest.holds({Role.REPORTS: (3,)})
+    condition = IdleCondition({Role.REPORTS: (3, 4)}, math.inf)
+    assert condition.holds({Role.REPORTS: (3, 4, 9)})
+    assert not condition.holds({Role.REPORTS: (3,)})

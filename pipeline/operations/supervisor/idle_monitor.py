@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.broker_clock import own_milliseconds
 from dpstream.pipeline.kafka.cluster import Cluster
-from dpstream.pipeline.kafka.workers.resting import RestNote, idle_heartbeat
-from dpstream.pipeline.stages.idle_condition import IdleCondition, rest_before_all
+from dpstream.pipeline.kafka.workers.idle_note import IdleNote, idle_heartbeat
+from dpstream.pipeline.stages.idle_condition import IdleCondition, initial_idle_condition
 from dpstream.pipeline.state import worker_folder
 from dpstream.topics.names import Role
 
@@ -34,36 +34,36 @@ LONGEST_SECONDS = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
-class RestingJob:
-    """A job whose worker is idle, under the condition `rest`.
+class IdleJob:
+    """A job whose worker is idle, under the condition `condition`.
 
     `words` is its heartbeat for ``<job>.status``, and `metrics` are its worker's last Prometheus
     metrics. It is woken at `until` at the latest, monotonic seconds.
     """
 
     job: DeployedJob
-    rest: IdleCondition
+    condition: IdleCondition
     words: Mapping[str, object]
     metrics: str
     until: float
 
 
-def noted_rest(job: DeployedJob, version: bytes, stage: str, worker: str) -> RestingJob | None:
+def noted_idle_job(job: DeployedJob, version: bytes, stage: str, worker: str) -> IdleJob | None:
     """Return the idle job from the note of an exited worker, or None without such a note."""
-    note = RestNote.read(worker_folder(job.name, stage, worker))
+    note = IdleNote.read(worker_folder(job.name, stage, worker))
     if note is None or note.version != version.hex():
         return None
-    left = min(note.rest.seconds, LONGEST_SECONDS) - max(0.0, time.time() - note.since)
-    return RestingJob(job, note.rest, note.words, note.metrics, time.monotonic() + left)
+    left = min(note.condition.seconds, LONGEST_SECONDS) - max(0.0, time.time() - note.since)
+    return IdleJob(job, note.condition, note.words, note.metrics, time.monotonic() + left)
 
 
-def first_rest(job: DeployedJob, stage: str, worker: str) -> RestingJob | None:
+def initial_idle_job(job: DeployedJob, stage: str, worker: str) -> IdleJob | None:
     """Return the idle job of a worker while its topics are empty, or None if it has to run."""
-    rest = rest_before_all(job, stage)
-    if rest is None:
+    condition = initial_idle_condition(job, stage)
+    if condition is None:
         return None
     words = idle_heartbeat(deployment=job.deployment.hex(), stage=stage, worker=worker)
-    return RestingJob(job, rest, words, "", time.monotonic() + LONGEST_SECONDS)
+    return IdleJob(job, condition, words, "", time.monotonic() + LONGEST_SECONDS)
 
 
 def pause(took: float) -> float:
@@ -77,20 +77,20 @@ def pause(took: float) -> float:
     return max(LOOK_SECONDS, min(took / _LOOK_SHARE, _LONGEST_LOOK_SECONDS))
 
 
-class RestWatch:
+class IdleMonitor:
     """Monitor jobs with idle workers; `wake` is called once with each job that may have work."""
 
     def __init__(self, stage: str, worker: str, wake: Callable[[str], None]) -> None:
         self._key = f"{stage}/{worker}".encode()
         self._wake = wake
         self._lock = threading.Lock()
-        self._resting: dict[str, RestingJob] = {}
+        self._idle: dict[str, IdleJob] = {}
         self._said: dict[str, float] = {}
 
-    def add(self, job: RestingJob, *, said: bool) -> None:
+    def add(self, job: IdleJob, *, said: bool) -> None:
         """Monitor a job; `said`: its worker has just reported that it is idle."""
         with self._lock:
-            self._resting[job.job.name] = job
+            self._idle[job.job.name] = job
             if said:
                 self._said[job.job.name] = time.monotonic()
             else:
@@ -98,37 +98,37 @@ class RestWatch:
 
     def keep(self, jobs: Collection[str]) -> None:
         with self._lock:
-            for gone in self._resting.keys() - set(jobs):
-                del self._resting[gone]
+            for gone in self._idle.keys() - set(jobs):
+                del self._idle[gone]
 
     def metrics(self) -> dict[str, str]:
         with self._lock:
-            return {name: each.metrics for name, each in self._resting.items()}
+            return {name: each.metrics for name, each in self._idle.items()}
 
     def look(self, cluster: Cluster) -> float:
         """Wake jobs that have work, and return the seconds until the next poll."""
         begun = time.monotonic()
         with self._lock:
-            resting = dict(self._resting)
-        if resting:
+            idle = dict(self._idle)
+        if idle:
             asked = {
                 each.job.topic(role): len(ends)
-                for each in resting.values()
-                for role, ends in each.rest.ends.items()
+                for each in idle.values()
+                for role, ends in each.condition.ends.items()
             }
             ends = cluster.ends(asked)
-            for name, each in resting.items():
-                found = {role: ends.get(each.job.topic(role), ()) for role in each.rest.ends}
-                if not each.rest.holds(found) or time.monotonic() >= each.until:
+            for name, each in idle.items():
+                found = {role: ends.get(each.job.topic(role), ()) for role in each.condition.ends}
+                if not each.condition.holds(found) or time.monotonic() >= each.until:
                     self._wake_up(name, each)
             self._say(cluster)
         return pause(time.monotonic() - begun)
 
-    def _wake_up(self, name: str, job: RestingJob) -> None:
+    def _wake_up(self, name: str, job: IdleJob) -> None:
         with self._lock:
-            current = self._resting.get(name) is job
+            current = self._idle.get(name) is job
             if current:
-                del self._resting[name]
+                del self._idle[name]
         if current:
             self._wake(name)
 
@@ -137,7 +137,7 @@ class RestWatch:
         with self._lock:
             due = {
                 name: each
-                for name, each in self._resting.items()
+                for name, each in self._idle.items()
                 if now >= self._said.get(name, now - SAY_SECONDS) + SAY_SECONDS
             }
             self._said.update(dict.fromkeys(due, now))

@@ -52,7 +52,7 @@ RETRY_SECONDS = 0.5
 T = TypeVar("T")
 
 
-async def patiently(attempt: Callable[[], Awaitable[T]]) -> T:
+async def repeat_until_answered(attempt: Callable[[], Awaitable[T]]) -> T:
     """Repeat `attempt` until it succeeds, or raises an error that waiting cannot cure."""
     while True:
         try:

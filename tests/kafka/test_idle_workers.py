@@ -31,14 +31,14 @@ from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import Role
 from tests.support.commands import Commands
 from tests.support.least_privilege import secured_job
-from tests.support.processes import PATIENCE, start_command, wait_until
+from tests.support.processes import TIMEOUT, start_command, wait_until
 from tests.support.secured_kafka import SecuredKafka
 from tests.support.small_run import EPOCHS, job_text, write_changes
 
 pytestmark = pytest.mark.verify
 
 STAGES = ("shuffle", "aggregate", "publish")
-REST = 2.0
+IDLE_TIMEOUT = 2.0
 """Idle timeout in seconds."""
 
 
@@ -51,7 +51,7 @@ class Supervisor:
         self.stage = stage
         self.log = home / f"{name}-{stage}.log"
         options = ["--jobs", pattern, "--name", name, "--log-format", "json"]
-        options += ["--rest-after", str(REST), *cluster]
+        options += ["--idle-timeout", str(IDLE_TIMEOUT), *cluster]
         with self.log.open("ab") as file:
             self.process = start_command(
                 "run", stage, *options, home=home, stdin=subprocess.DEVNULL, stderr=file
@@ -69,7 +69,7 @@ class Supervisor:
         found = (re.fullmatch(r"starting a worker, process (\d+)", x) for x in self.lines(job))
         return [int(match[1]) for match in found if match]
 
-    def rests(self, job: str) -> bool:
+    def is_idle(self, job: str) -> bool:
         return all(not psutil.pid_exists(pid) for pid in self.pids(job))
 
     def lose(self) -> None:
@@ -125,8 +125,8 @@ class Operator:
         everybody = (WindowStatus.RELEASED, len(self.changes.users))
         assert found == dict.fromkeys(range(1, last + 1), everybody)
 
-    def all_rest(self, job: DeployedJob) -> bool:
-        return all(supervisor.rests(job.name) for supervisor in self.supervisors)
+    def all_idle(self, job: DeployedJob) -> bool:
+        return all(supervisor.is_idle(job.name) for supervisor in self.supervisors)
 
     def close(self) -> None:
         for producer in self.producers.values():
@@ -156,12 +156,12 @@ def test_workers_rest_and_are_woken_and_nothing_is_lost_or_doubled(
     for first, last in ((1, 4), (5, 5), (6, EPOCHS)):
         operator.produce(job, first, last)
         operator.expect_published(job, last)
-        wait_until(lambda: operator.all_rest(job), "all workers rest")
+        wait_until(lambda: operator.all_idle(job), "all workers rest")
         for name in (job.name, silent.name):
             status = json.loads(dpstream("status", name, "--json").output)
-            assert status["problems"] == []
+            assert status["issues"] == []
             heard = [worker for stage in status["stages"] for worker in stage["workers"]]
-            assert [worker["resting"] for worker in heard] == [True] * len(STAGES)
+            assert [worker["idle"] for worker in heard] == [True] * len(STAGES)
     for supervisor in operator.supervisors:
         assert len(supervisor.pids(job.name)) >= 3, "it was woken every time"
         assert supervisor.pids(silent.name) == [], "nothing ever came"
@@ -184,13 +184,13 @@ def test_jobs_that_crash_hang_or_are_hostile_disturb_no_other(operator: Operator
     for size in (0, 1, 100, 200_000) * 25:
         operator.cluster.append(hostile, secrets.token_bytes(size))
     operator.cluster.append(jobs["hanging"].topic(Role.REPORTS), b"wakes it")
-    wait_until(lambda: not shuffle.rests(jobs["hanging"].name), "it is awake")
+    wait_until(lambda: not shuffle.is_idle(jobs["hanging"].name), "it is awake")
     stopped = shuffle.pids(jobs["hanging"].name)[-1]
     os.kill(stopped, signal.SIGSTOP)
     for _ in range(3):
         before = len(shuffle.pids(jobs["crashing"].name))
         operator.cluster.append(jobs["crashing"].topic(Role.REPORTS), b"wakes it")
-        wait_until(lambda: not shuffle.rests(jobs["crashing"].name), "it is awake")
+        wait_until(lambda: not shuffle.is_idle(jobs["crashing"].name), "it is awake")
         os.kill(shuffle.pids(jobs["crashing"].name)[-1], signal.SIGKILL)
         wait_until(
             lambda before=before: len(shuffle.pids(jobs["crashing"].name)) > before,  # type: ignore[misc]
@@ -206,7 +206,7 @@ def test_jobs_that_crash_hang_or_are_hostile_disturb_no_other(operator: Operator
     wait_until(
         lambda: "the worker exited by signal 9" in " ".join(shuffle.lines(jobs["hanging"].name)),
         "what hangs is ended",
-        patience=HUNG_SECONDS + PATIENCE,
+        timeout=HUNG_SECONDS + TIMEOUT,
     )
     for job in jobs.values():
         operator.produce(job, 5 if job is jobs["sound"] else 2, 6)
@@ -220,14 +220,14 @@ def test_of_two_supervisors_one_is_lost_while_jobs_rest(operator: Operator, tmp_
     operator.supervisors = [*first, *second]
     operator.produce(job, 1, 4)
     operator.expect_published(job, 4)
-    wait_until(lambda: operator.all_rest(job), "all workers of both rest")
+    wait_until(lambda: operator.all_idle(job), "all workers of both rest")
 
     for supervisor in first:
         supervisor.lose()
     operator.produce(job, 5, 6)
     operator.expect_published(job, 6)
     operator.supervisors = second
-    wait_until(lambda: operator.all_rest(job), "the workers that are left rest")
+    wait_until(lambda: operator.all_idle(job), "the workers that are left rest")
 
     # The machine is back, with outdated records of its state at the loss.
     again = operator.supervise(homes[0])
@@ -236,7 +236,7 @@ def test_of_two_supervisors_one_is_lost_while_jobs_rest(operator: Operator, tmp_
     operator.supervisors = again
     operator.produce(job, 7, EPOCHS)
     operator.expect_published(job, EPOCHS)
-    wait_until(lambda: operator.all_rest(job), "all workers rest")
+    wait_until(lambda: operator.all_idle(job), "all workers rest")
 
 
 def test_jobs_rest_on_while_their_broker_is_away_and_wake_when_it_is_back(
@@ -251,7 +251,7 @@ def test_jobs_rest_on_while_their_broker_is_away_and_wake_when_it_is_back(
         job = operator.deploy("away")
         operator.produce(job, 1, 4)
         operator.expect_published(job, 4)
-        wait_until(lambda: operator.all_rest(job), "all workers rest")
+        wait_until(lambda: operator.all_idle(job), "all workers rest")
         started = {each.stage: each.pids(job.name) for each in operator.supervisors}
 
         pid = broker.status().pid
@@ -268,7 +268,7 @@ def test_jobs_rest_on_while_their_broker_is_away_and_wake_when_it_is_back(
         )
         operator.produce(job, 5, EPOCHS)
         operator.expect_published(job, EPOCHS)
-        wait_until(lambda: operator.all_rest(job), "all workers rest")
+        wait_until(lambda: operator.all_idle(job), "all workers rest")
     finally:
         operator.close()
         broker.stop(grace=0.0)
@@ -309,13 +309,13 @@ def test_what_rests_is_said_and_woken_with_the_rights_of_its_stage_alone(
                                 producer.report_all(epoch, values)
                                 producer.close(epoch)
                     secured.written(Role.ESTIMATES, last)
-                wait_until(lambda: all(each.rests(name) for each in supervisors), "all rest")
+                wait_until(lambda: all(each.is_idle(name) for each in supervisors), "all rest")
 
                 def told() -> list[bool]:
                     line = secured.as_role("operator", "status", name, "--json")
                     status = json.loads(dpstream(*line).output)
                     heard = [worker for stage in status["stages"] for worker in stage["workers"]]
-                    return [worker["resting"] for worker in heard]
+                    return [worker["idle"] for worker in heard]
 
                 wait_until(lambda: told() == [True] * len(STAGES), "all say so")
         finally:

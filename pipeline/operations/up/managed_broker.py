@@ -1,12 +1,12 @@
-"""Run the local broker for as long as it is needed, from a keeper process.
+"""Run the local broker for as long as it is needed, from a manager process.
 
-* A broker outlives the process that starts it. A keeper starts it, waits for its parent-death watch
-  (`lifeline`) or SIGTERM, and stops it, even if ``dpstream up`` is killed.
-* A broker that was already running stays running, unless another keeper started it. The last keeper
-  stops it (`BrokerUsers`).
+* A broker outlives the process that starts it. A manager process starts it, waits for its
+  parent-death watch (`parent_watch`) or SIGTERM, and stops it, even if ``dpstream up`` is killed.
+* A broker that was already running stays running, unless another manager started it. The last
+  manager stops it (`BrokerUsers`).
 * A broker that breaks down meanwhile is restarted.
 
-``python -m dpstream.pipeline.operations.up.keeper`` prints one `Message` per line, in JSON.
+``python -m dpstream.pipeline.operations.up.managed_broker`` prints one `Message` per line, in JSON.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from types import FrameType
 from typing import Literal, NoReturn, TypedDict
 
 from dpstream.pipeline.kafka.local_kafka import LocalKafka, LocalKafkaError
-from dpstream.pipeline.lifeline import follow
 from dpstream.pipeline.operations.processes import python_module
 from dpstream.pipeline.operations.restarted_processes import ProcessError, RestartedProcesses
+from dpstream.pipeline.parent_watch import follow
 from dpstream.pipeline.state import FolderInUse, kafka_folder, private_folder
 
 _STOP_GRACE = 5.0
-_PATIENCE = 2 * _STOP_GRACE
+_STOP_SECONDS = 2 * _STOP_GRACE
 _CHECK_SECONDS = 0.5
 _LAST_WORDS_SECONDS = 2.0
 _RESTARTS = 3
@@ -80,7 +80,7 @@ class BrokerUsers:
 
 
 class Message(TypedDict):
-    """A message of a keeper.
+    """A message of a manager.
 
     ``mine``: the broker was not running, so it is stopped at the end. ``ready``: ``text`` is its
     address. ``progress``: a sentence. ``failed``: why there is no broker.
@@ -90,39 +90,39 @@ class Message(TypedDict):
     text: str
 
 
-class KeptBroker(RestartedProcesses):
+class ManagedBroker(RestartedProcesses):
     """The local broker, kept running until this is closed, by force if `hurry` returns True.
 
-    `post` is called with the keeper's messages, in another thread.
+    `post` is called with the manager's messages, in another thread.
     """
 
     def __init__(
         self, post: Callable[[Message], None], *, hurry: Callable[[], bool] = lambda: False
     ) -> None:
-        super().__init__(lambda sentence: None, patience=_PATIENCE, hurry=hurry)
+        super().__init__(lambda sentence: None, timeout=_STOP_SECONDS, hurry=hurry)
         self._post = post
         self._heard: set[str] = set()
-        self._keeper = self.start(
-            "the keeper of the local Kafka",
-            python_module("dpstream.pipeline.operations.up.keeper"),
-            kafka_folder() / "keeper.log",
+        self._manager = self.start(
+            "the manager of the local Kafka",
+            python_module("dpstream.pipeline.operations.up.managed_broker"),
+            kafka_folder() / "broker-manager.log",
             on_line=self._hear,
         )
 
     def check(self) -> None:
-        """Raise ProcessError if the keeper ended without reporting a reason."""
-        if self._keeper.process.poll() is None:
+        """Raise ProcessError if the manager ended without reporting a reason."""
+        if self._manager.process.poll() is None:
             return
         # Its last messages may still be in transit.
-        self._keeper.process.reason(_LAST_WORDS_SECONDS)
+        self._manager.process.reason(_LAST_WORDS_SECONDS)
         if "failed" not in self._heard:
-            raise ProcessError(f"{self._keeper.name} exited:{self._keeper.log_end()}")
+            raise ProcessError(f"{self._manager.name} exited:{self._manager.log_end()}")
 
     def close(self) -> None:
         """Stop the broker, unless it was running before."""
         super().close()
-        # A killed keeper could not stop the broker.
-        undone = self._keeper.process.returncode != 0 and "mine" in self._heard
+        # A killed manager could not stop the broker.
+        undone = self._manager.process.returncode != 0 and "mine" in self._heard
         if undone and BrokerUsers(kafka_folder()).leave():
             LocalKafka(kafka_folder()).stop(grace=0.0)
 
@@ -134,7 +134,7 @@ class KeptBroker(RestartedProcesses):
 
 def main() -> int:
     signal.signal(signal.SIGTERM, _leave)
-    follow(patience=_PATIENCE)
+    follow(timeout=_STOP_SECONDS)
     broker, users = LocalKafka(kafka_folder(), brief=True), BrokerUsers(kafka_folder())
     status, ready = broker.status(), False
     mine = not status.running

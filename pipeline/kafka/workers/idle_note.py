@@ -21,13 +21,13 @@ from dpstream.pipeline.stages.idle_condition import IdleCondition
 from dpstream.pipeline.whole_files import naming, read_whole_file
 from dpstream.topics.names import Role
 
-NOTE = "rest.json"
+NOTE = "idle.json"
 FOUND_NOTHING = 3.0
 """Maximum idle seconds of a worker that has read and written nothing since its start."""
 
 
 @dataclass(frozen=True, slots=True)
-class Resting:
+class IdleSettings:
     """Condition under which a worker exits for lack of work.
 
     It had no work for `after` seconds. The topics `roles` wake it, including that of its stage.
@@ -41,19 +41,19 @@ class Resting:
 class Quiet:
     """Duration without work.
 
-    >>> quiet = Quiet(Resting(60.0, (), ""))
+    >>> quiet = Quiet(IdleSettings(60.0, (), ""))
     >>> [quiet.lasts(now, done=9, idle=now != 50) for now in (0.0, 50.0, 51.0, 110.0, 111.0)]
     [False, False, False, False, True]
 
     A worker that was woken without work waits for a shorter time:
 
-    >>> quiet = Quiet(Resting(60.0, (), ""))
+    >>> quiet = Quiet(IdleSettings(60.0, (), ""))
     >>> [quiet.lasts(now, done=0, idle=True) for now in (0.0, 2.0, 3.0)]
     [False, False, True]
     """
 
-    def __init__(self, resting: Resting) -> None:
-        self._after = resting.after
+    def __init__(self, idle_settings: IdleSettings) -> None:
+        self._after = idle_settings.after
         self._done = 0
         self._since: float | None = None
 
@@ -77,19 +77,19 @@ class Quiet:
 
 
 def idle_heartbeat(**more: object) -> dict[str, object]:
-    return {"resting": True, "partitions": [], "busy": False, **more}
+    return {"idle": True, "partitions": [], "busy": False, **more}
 
 
 @dataclass(frozen=True, slots=True)
-class RestNote:
+class IdleNote:
     """Note left by an idle worker.
 
-    It stays idle under the condition `rest`. `words` is its heartbeat in ``<job>.status``, and
+    It stays idle under the condition `condition`. `words` is its heartbeat in ``<job>.status``, and
     `metrics` its last Prometheus metrics, or empty. The note was written at `since`, in seconds
     since 1970 by this machine's clock.
     """
 
-    rest: IdleCondition
+    condition: IdleCondition
     version: str
     words: Mapping[str, object]
     metrics: str = ""
@@ -104,7 +104,7 @@ class RestNote:
         fresh.replace(path)
 
     @classmethod
-    def read(cls, folder: Path) -> RestNote | None:
+    def read(cls, folder: Path) -> IdleNote | None:
         """Return the note in a worker's folder, or None if there is no readable one."""
         try:
             return _notes().validate_json(read_whole_file(folder / NOTE))
@@ -112,10 +112,10 @@ class RestNote:
             return None
 
     @staticmethod
-    def forget(folder: Path) -> None:
+    def delete(folder: Path) -> None:
         (folder / NOTE).unlink(missing_ok=True)
 
 
 @cache
-def _notes() -> TypeAdapter[RestNote]:
-    return TypeAdapter(RestNote)
+def _notes() -> TypeAdapter[IdleNote]:
+    return TypeAdapter(IdleNote)

@@ -11,13 +11,13 @@ from contextlib import contextmanager
 import pytest
 
 from dpstream.pipeline.errors import WRONG_INPUT
-from dpstream.pipeline.lifeline import told
 from dpstream.pipeline.operations.processes import Process, dpstream_command, end_all
+from dpstream.pipeline.parent_watch import told
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 TELLING = """
 import os, sys
-from dpstream.pipeline.lifeline import VARIABLE, tell
+from dpstream.pipeline.parent_watch import VARIABLE, tell
 for reason in sys.argv[1:]:
     tell(reason)
 print(os.environ.get(VARIABLE), flush=True)
@@ -28,7 +28,7 @@ print(os.environ.get(VARIABLE), flush=True)
 def ended(*command: str) -> Iterator[tuple[Process, list[str]]]:
     printed: list[str] = []
     process = Process(command, on_line=printed.append)
-    process.wait(PATIENCE)
+    process.wait(TIMEOUT)
     try:
         yield process, printed
     finally:
@@ -50,7 +50,7 @@ def test_the_last_reason_told_counts_and_nothing_else_is_printed(
     with ended(sys.executable, "-c", TELLING, *told) as (process, printed):
         assert process.reason() == reason
     started = [line for line in printed if line != "None"]
-    assert bool(told) is not bool(started), "who holds a lifeline hands it down to nobody"
+    assert bool(told) is not bool(started), "a process passes no parent-death watch on"
 
 
 @pytest.mark.parametrize(
@@ -72,9 +72,9 @@ def test_a_reason_counts_once_it_was_told_to_its_end(sent: bytes, reason: str) -
 def test_a_killed_process_gives_no_reason() -> None:
     process = Process([sys.executable, "-c", "import time; time.sleep(1000)"])
     process.kill()
-    assert process.wait(PATIENCE) == -signal.SIGKILL
+    assert process.wait(TIMEOUT) == -signal.SIGKILL
     assert process.reason() == ""
-    end_all([process], patience=0.0)
+    end_all([process], timeout=0.0)
 
 
 def test_a_command_tells_what_it_says_is_wrong() -> None:

@@ -16,7 +16,7 @@ from dpstream.pipeline.operations.status.facts import (
     TopicStatus,
     WorkerStatus,
 )
-from dpstream.pipeline.stages.decision_log import PATIENCE as EPOCHS_MISSED
+from dpstream.pipeline.stages.decision_log import MAX_MISSED_EPOCHS
 from dpstream.pipeline.stages.topic_uses import stages_of
 from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.records import Reason
@@ -24,18 +24,18 @@ from dpstream.topics.topic_checks import clock_problem
 
 # A record is stuck if it has waited this many seconds beyond the grace period of its window while
 # the live workers of its stage read nothing.
-PATIENCE = 60.0
+STUCK_SECONDS = 60.0
 _NAMES_SHOWN = 5
 
 
-def find_problems(job: DeployedJob, status: JobStatus) -> Iterator[str]:
+def find_issues(job: DeployedJob, status: JobStatus) -> Iterator[str]:
     """Yield sentences on issues that require action.
 
     Rejected late records of an earlier deployment are no issue, nor are letters requeued after a
     fix.
     """
     for topic in status.topics:
-        yield from _topic_problem(job, topic)
+        yield from _topic_issues(job, topic)
     yield from status.contradictions
     for stage in status.stages:
         if stage.deleted and not status.finished:
@@ -47,18 +47,18 @@ def find_problems(job: DeployedJob, status: JobStatus) -> Iterator[str]:
             )
     if status.other_clocks:
         yield clock_problem(job.name, status.other_clocks)
-    yield from _clock_problems(status)
-    yield from _ahead_problems(job, status)
+    yield from _clock_issues(status)
+    yield from _ahead_issues(job, status)
     if workers_needed(job, status):
         # No worker can recover the records that a topic has lost.
         lost = bool(status.contradictions) or any(
             topic.partitions < topic.deployed for topic in status.topics
         )
         for stage in status.stages:
-            yield from _stage_problem(job, stage, lost=lost)
-        if _collects(job) and not any(each.alive for each in status.collectors):
+            yield from _stage_issues(job, stage, lost=lost)
+        if _collects(job) and not any(each.up for each in status.collectors):
             yield "No collector is running, so devices cannot report. Start one: 'dpstream collect'"
-        if status.suppressed >= EPOCHS_MISSED and job.replay_of is None:
+        if status.suppressed >= MAX_MISSED_EPOCHS and job.replay_of is None:
             see = (
                 "Check that the app reports, and what collectors reject"
                 if _collects(job)
@@ -102,7 +102,7 @@ def find_problems(job: DeployedJob, status: JobStatus) -> Iterator[str]:
         letters = "1 dead letter" if refused == 1 else f"{refused:,} dead letters"
         yield (
             f"{letters}. To list them: 'dpstream dead-letters {job.name}'. After a fix, "
-            "--redrive requeues valid ones; --dismiss deletes the rest"
+            "--redrive requeues valid ones; --discard deletes the rest"
         )
 
 
@@ -178,7 +178,7 @@ def find_notes(job: DeployedJob, status: JobStatus) -> Iterator[str]:
         )
     if status.missing_producers and not status.finished:
         yield (
-            f"No longer waiting for producers that missed the last {EPOCHS_MISSED} epochs: "
+            f"No longer waiting for producers that missed the last {MAX_MISSED_EPOCHS} epochs: "
             f"{_listed(status.missing_producers)}. To retire one: 'dpstream producers {job.name} "
             "--retire "
             "NAME'"
@@ -195,7 +195,7 @@ def _come_since(status: JobStatus) -> str:
     return f"; {come} arrived since and wait{'s' * (reports.lag == 1)} for resume"
 
 
-def _clock_problems(status: JobStatus) -> Iterator[str]:
+def _clock_issues(status: JobStatus) -> Iterator[str]:
     """Yield issues with clocks that are off; nothing promised relies on them."""
     if status.clock_ahead is not None and abs(status.clock_ahead) > CLOCK_TOLERANCE:
         yield (
@@ -205,18 +205,18 @@ def _clock_problems(status: JobStatus) -> Iterator[str]:
     for stage in status.stages:
         for worker in stage.workers:
             ahead = worker.clock_ahead
-            if worker.alive and ahead is not None and abs(ahead) > CLOCK_TOLERANCE:
+            if worker.up and ahead is not None and abs(ahead) > CLOCK_TOLERANCE:
                 yield (
                     f"The clock of worker {worker.worker} of stage {stage.stage} is "
                     f"{off_by(ahead)} the broker's: set it"
                 )
 
 
-def _ahead_problems(job: DeployedJob, status: JobStatus) -> Iterator[str]:
+def _ahead_issues(job: DeployedJob, status: JobStatus) -> Iterator[str]:
     ahead: dict[str, int] = {}
     for stage in status.stages:
         for worker in stage.workers:
-            if worker.alive:
+            if worker.up:
                 for producer, epochs in worker.ahead.items():
                     ahead[producer] = max(epochs, ahead.get(producer, 0))
     what = (
@@ -231,7 +231,7 @@ def _ahead_problems(job: DeployedJob, status: JobStatus) -> Iterator[str]:
         )
 
 
-def _topic_problem(job: DeployedJob, topic: TopicStatus) -> Iterator[str]:
+def _topic_issues(job: DeployedJob, topic: TopicStatus) -> Iterator[str]:
     if not topic.partitions:
         yield f"Topic {topic.name} no longer exists; its data is lost. {begin_anew(job.name)}"
     elif topic.partitions < topic.deployed:
@@ -248,18 +248,18 @@ def _topic_problem(job: DeployedJob, topic: TopicStatus) -> Iterator[str]:
         )
 
 
-def _stage_problem(job: DeployedJob, stage: StageStatus, *, lost: bool) -> Iterator[str]:
-    alive = [worker for worker in stage.workers if worker.alive]
-    if not alive:
+def _stage_issues(job: DeployedJob, stage: StageStatus, *, lost: bool) -> Iterator[str]:
+    up = [worker for worker in stage.workers if worker.up]
+    if not up:
         yield (
             f"No worker of stage {stage.stage} is up. Start one: 'dpstream run {stage.stage} "
             f"{job.name}'"
         )
-    elif _stuck(job, stage, alive) and not lost:
+    elif _stuck(job, stage, up) and not lost:
         records = "" if stage.lag is None else f"{stage.lag:,} records waiting, "
         remedy = (
             "Check the workers' logs, or restart them"
-            if any(worker.partitions or worker.resting for worker in alive)
+            if any(worker.partitions or worker.idle for worker in up)
             else "No worker has partitions: each exits within a minute and gets partitions "
             f"when restarted: 'dpstream run {stage.stage}'"
         )
@@ -269,12 +269,12 @@ def _stage_problem(job: DeployedJob, stage: StageStatus, *, lost: bool) -> Itera
         )
 
 
-def _stuck(job: DeployedJob, stage: StageStatus, alive: Sequence[WorkerStatus]) -> bool:
-    allowed = PATIENCE + allowed_wait(job, stage)
-    idle = not any(worker.busy for worker in alive)
+def _stuck(job: DeployedJob, stage: StageStatus, up: Sequence[WorkerStatus]) -> bool:
+    allowed = STUCK_SECONDS + allowed_wait(job, stage)
+    idle = not any(worker.busy for worker in up)
     # Records sent ahead of time wait for their time, if no window waits beyond its grace period.
-    windows = [window for worker in alive for window in worker.windows]
-    early = any(worker.ahead for worker in alive) and all(each.grace_left != 0 for each in windows)
+    windows = [window for worker in up for window in worker.windows]
+    early = any(worker.ahead for worker in up) and all(each.grace_left != 0 for each in windows)
     return stage.waiting is not None and stage.waiting > allowed and idle and not early
 
 

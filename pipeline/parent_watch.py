@@ -16,47 +16,47 @@ import time
 from contextlib import suppress
 from functools import cache
 
-VARIABLE = "DPSTREAM_LIFELINE"
+VARIABLE = "DPSTREAM_PARENT_WATCH"
 """Environment variable that names the descriptor of a process."""
 
 # A socket buffers this much without waiting for its reader.
 _CHARACTERS_TOLD = 4096
 
 
-def follow(patience: float = 4.0) -> None:
-    """End this process when its parent ends, if the parent passed it a lifeline.
+def follow(timeout: float = 4.0) -> None:
+    """End this process when its parent ends, if the parent passed it a socket.
 
-    Sends itself SIGTERM, then exits hard if still running after `patience` seconds.
+    Sends itself SIGTERM, then exits hard if still running after `timeout` seconds.
     """
-    lifeline = _handed_down()
-    if lifeline is None:
+    parent_watch = _handed_down()
+    if parent_watch is None:
         return
 
     def watch() -> None:
         with suppress(OSError):
-            while lifeline.recv(1):
+            while parent_watch.recv(1):
                 pass
         os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(patience)
+        time.sleep(timeout)
         os._exit(1)
 
-    threading.Thread(target=watch, name="lifeline", daemon=True).start()
+    threading.Thread(target=watch, name="parent-watch", daemon=True).start()
 
 
 def tell(reason: str) -> None:
     """Send the parent the reason why this process is about to end."""
-    lifeline = _handed_down()
-    if lifeline is not None:
+    parent_watch = _handed_down()
+    if parent_watch is not None:
         with suppress(OSError):
-            lifeline.sendall(json.dumps(reason[:_CHARACTERS_TOLD]).encode() + b"\n")
+            parent_watch.sendall(json.dumps(reason[:_CHARACTERS_TOLD]).encode() + b"\n")
 
 
-def told(lifeline: socket.socket) -> str:
+def told(parent_watch: socket.socket) -> str:
     """Return the last reason that the child process sent; empty if none."""
-    lifeline.setblocking(False)
+    parent_watch.setblocking(False)
     received = b""
     with suppress(OSError):
-        while more := lifeline.recv(1 << 16):
+        while more := parent_watch.recv(1 << 16):
             received += more
     # A process killed while sending leaves its last line incomplete.
     *lines, _ = received.split(b"\n")
